@@ -1,0 +1,18 @@
+"""The one error that is the user's to mend: where it is, what is wrong, what to do."""
+
+
+class InputError(ValueError):
+    """A mistake in something the user wrote.
+
+    The command prints it as one line and exits with code 2.
+
+    >>> str(InputError("scenarios/a.toml, plan", "tp = 3 does not divide 8", "set tp = 4"))
+    'scenarios/a.toml, plan: tp = 3 does not divide 8; set tp = 4'
+    """
+
+    def __init__(self, where: str, what: str, remedy: str = "") -> None:
+        self.where, self.what, self.remedy = where, what, remedy
+        super().__init__(f"{where}: {what}" + (f"; {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.where, self.what, self.remedy)

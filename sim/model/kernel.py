@@ -1,0 +1,110 @@
+"""What a device is asked to execute: kernels, and the collectives that stand between them.
+
+Pure descriptions: `sim.hardware` says how long a kernel takes on a device, `sim.collectives`
+what a collective asks of the network.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.program import Collective
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+
+BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
+    """`batch` products of an (m, k) by a (k, n) matrix.
+
+    `accumulate` marks a weight gradient that is added into an fp32 buffer.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    precision: Precision = "bf16"
+    accumulate: bool = False
+
+    @property
+    def flops(self) -> float:
+        """2 m n k FLOPs for each product: a multiplication and an addition."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> float:
+        """Each operand read once, the result written once (read too, when accumulating)."""
+        width = BYTES[self.precision]
+        result = self.m * self.n * (8 if self.accumulate else width)
+        return float(self.batch * ((self.m * self.k + self.k * self.n) * width + result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """A fused (flash) attention kernel: softmax(Q K') V without storing the scores.
+
+    `flops` counts the multiplications that the kernel performs: half of them when causal.
+    Backward performs 2.5 times the forward's (Dao 2023, section 4.1).
+    """
+
+    name: str
+    batch: int
+    heads: int
+    kv_heads: int
+    q: int
+    kv: int
+    head: int
+    causal: bool
+    backward: bool = False
+    precision: Precision = "bf16"
+
+    @property
+    def flops(self) -> float:
+        full = 4.0 * self.batch * self.heads * self.q * self.kv * self.head
+        return full * (0.5 if self.causal else 1.0) * (2.5 if self.backward else 1.0)
+
+    @property
+    def bytes(self) -> float:
+        """Q, K, V and the output once; twice that again in the backward pass."""
+        rows = self.batch * self.head * (2 * self.heads * self.q + 2 * self.kv_heads * self.kv)
+        return float(rows * BYTES[self.precision] * (2 if self.backward else 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A memory-bound kernel (normalisation, activation, dropout, softmax, optimizer ...).
+
+    `bytes` is what it reads plus what it writes; `launches` how many kernels do it when the
+    software stack does not fuse them.
+    """
+
+    name: str
+    bytes: float
+    launches: int = 1
+    flops: float = 0.0
+
+
+Kernel = Gemm | Attention | Stream
+
+
+Item = Kernel | Collective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWork:
+    """What one layer (or the embedding, or the head) does on one rank for one microbatch.
+
+    `recompute` runs before `backward`, on the same rank. `saved` are the bytes kept from forward
+    to backward; `transient` the largest extra bytes alive while the layer runs forward or
+    backward; `parameters` what this rank holds of the layer's weights (a count).
+    """
+
+    forward: tuple[Item, ...] = ()
+    backward: tuple[Item, ...] = ()
+    recompute: tuple[Item, ...] = ()
+    saved: float = 0.0
+    transient: float = 0.0
+    parameters: float = 0.0

@@ -1,0 +1,123 @@
+"""Units at the edges, SI floats inside.
+
+Files say ``bandwidth = "400 Gb/s"``; everything past the door is a plain float in bytes,
+seconds, FLOP/s, watts. A dataclass field of type `Bytes` or `BytesPerSecond` reads such a text
+when pydantic validates it, and refuses a number without its unit.
+"""
+
+import difflib
+from typing import Annotated, Any
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+# Per dimension, the factor that takes each accepted unit to SI.
+_ACCEPTED: dict[str, dict[str, float]] = {
+    "B": {"B": 1.0, "b": 0.125},
+    "B/s": {"B/s": 1.0, "b/s": 0.125},
+    "s": {"s": 1.0, "min": MINUTE, "h": HOUR, "d": DAY},
+    "FLOP/s": {"FLOP/s": 1.0},
+    "Hz": {"Hz": 1.0},
+    "W": {"W": 1.0},
+    "USD/h": {"USD/h": 1.0},
+}
+_EXAMPLE = {
+    "B": "80 GiB",
+    "B/s": "400 Gb/s",
+    "s": "2 us",
+    "FLOP/s": "312 TFLOP/s",
+    "Hz": "1.41 GHz",
+    "W": "400 W",
+    "USD/h": "2.5 USD/h",
+}
+
+
+def quantity(text: str, unit: str) -> float:
+    """Read a number with its unit; return it in SI.
+
+    Raises `ValueError` where the text is no number or its unit measures something else.
+
+    >>> quantity("400 Gb/s", "B/s")
+    50000000000.0
+    >>> quantity("80 GiB", "B")
+    85899345920.0
+    >>> quantity("2 us", "s")
+    2e-06
+    """
+    from quantiphy import InvalidNumber, Quantity
+
+    accepted = _ACCEPTED[unit]
+    try:
+        read = Quantity(text, binary=True)
+    except InvalidNumber:
+        raise ValueError(f"{text!r} is not a quantity; write it like {_EXAMPLE[unit]!r}") from None
+    if read.units not in accepted:
+        raise ValueError(_wrong_unit(text, read.units, accepted, unit))
+    return float(read.real * accepted[read.units])
+
+
+def _wrong_unit(text: str, given: str, accepted: dict[str, float], unit: str) -> str:
+    if not given:
+        return f"{text!r} has no unit; write it like {_EXAMPLE[unit]!r}"
+    near = difflib.get_close_matches(given, accepted, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"write it like {_EXAMPLE[unit]!r}"
+    return f"{text!r} is in {given!r}, not in {' or '.join(accepted)}; {hint}"
+
+
+class Unit:
+    """Marks a float field that is written with a unit; pydantic calls it when it validates."""
+
+    def __init__(self, symbol: str, *, positive: bool = True) -> None:
+        self.symbol, self.positive = symbol, positive
+
+    def read(self, value: Any) -> float:
+        if isinstance(value, str):
+            value = quantity(value, self.symbol)
+        elif not isinstance(value, float) or isinstance(value, bool):
+            # Defaults are SI floats already; a bare integer in a file has lost its unit.
+            raise ValueError(f"{value!r} has no unit; write it like {_EXAMPLE[self.symbol]!r}")
+        if not (0 <= value < float("inf")) or (self.positive and value == 0):
+            raise ValueError(f"{value!r} must be a finite {'positive ' * self.positive}number")
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self.read)
+
+
+Bytes = Annotated[float, Unit("B", positive=False)]
+Seconds = Annotated[float, Unit("s", positive=False)]
+BytesPerSecond = Annotated[float, Unit("B/s")]
+FlopsPerSecond = Annotated[float, Unit("FLOP/s")]
+Hertz = Annotated[float, Unit("Hz")]
+Watts = Annotated[float, Unit("W")]
+DollarsPerHour = Annotated[float, Unit("USD/h", positive=False)]
+
+
+def human_seconds(seconds: float) -> str:
+    """Three significant digits in the unit a person would choose.
+
+    >>> human_seconds(18.04), human_seconds(0.0132), human_seconds(4.2e-6), human_seconds(0.0)
+    ('18.0 s', '13.2 ms', '4.20 us', '0 s')
+    """
+    for scale, symbol in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
+        if abs(seconds) >= scale:
+            return f"{_three_digits(seconds / scale)} {symbol}"
+    return "0 s"
+
+
+def human_bytes(count: float) -> str:
+    """Three significant digits in binary units, as `nvidia-smi` and torch print memory.
+
+    >>> human_bytes(80 * 2**30), human_bytes(1536.0)
+    ('80.0 GiB', '1.50 KiB')
+    """
+    for scale, symbol in ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
+        if abs(count) >= scale:
+            return f"{_three_digits(count / scale)} {symbol}"
+    return f"{count:.0f} B"
+
+
+def _three_digits(value: float) -> str:
+    size = abs(value)
+    return f"{value:.2f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"
