@@ -1,0 +1,1 @@
+"""Models as work: what a device runs and keeps for each layer."""
