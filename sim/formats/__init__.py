@@ -1,0 +1,1 @@
+"""Formats that others read and write: one file each."""
