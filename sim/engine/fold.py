@@ -1,0 +1,246 @@
+"""From a program and a machine to the score: ranks that behave alike become one role.
+
+Ranks, communicators and links form one graph; its coarsest equitable partition says what may be
+simulated once (`symmetry`). A transfer class then loads a link class with everything that its
+folded-away copies put on one such link, so contention is exact.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sim.collectives.shape import Wire
+from sim.hardware.topology import Link
+
+from sim.engine.communicators import Communicator, Scope, communicators, scope_of, scopes_of
+from sim.engine.machine import Machine
+from sim.engine.replicas import Place, places
+from sim.engine.score import LinkClass, Part, Score, Transfer
+from sim.engine.symmetry import Neighbour, equitable_partition
+from sim.engine.trace import Role
+from sim.program import Call, Collective, Program
+
+
+def fold(program: Program, machine: Machine, *, unfold: bool = False) -> Score:
+    """The score of a program on a machine; `unfold` keeps every rank and link apart."""
+    from sim.engine.compose import compose
+
+    found = places(program.mesh, machine, unfold=unfold)
+    groups = communicators(scopes_of(program), found, machine.topology)
+    classes = _classes(program, machine, found, groups, unfold)
+    desk = TransferDesk(machine, groups, classes)
+    parts = tuple(
+        Part(role, compose(program.stages[role.stage], desk.at(index), role.stage, role.slowdown))
+        for role, index in _roles(machine, found, classes)
+    )
+    return Score(parts=parts, transfers=tuple(desk.transfers), links=tuple(desk.links))
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The class of every place, communicator and link."""
+
+    places: Sequence[int]
+    groups: Sequence[int]
+    links: Mapping[Link, int]
+
+
+def _classes(
+    program: Program,
+    machine: Machine,
+    found: Sequence[Place],
+    groups: Sequence[Communicator],
+    unfold: bool,
+) -> Classes:
+    links = {link: i for i, link in enumerate(dict.fromkeys(k for g in groups for k in g.loads))}
+    if unfold:
+        return Classes(range(len(found)), range(len(groups)), links)
+    first_group, first_link = len(found), len(found) + len(groups)
+    colours: list[object] = [
+        ("rank", place.coordinates.get("pp", 0), machine.slowdown.get(place.rank, 1.0))
+        for place in found
+    ]
+    colours += [("group", group.scope, group.shape) for group in groups]
+    colours += [(link[0], machine.topology.capacity(link)) for link in links]
+    edges: list[list[Neighbour]] = [[] for _ in colours]
+    for g, group in enumerate(groups, first_group):
+        for index, position in group.members:
+            edges[g].append(Neighbour(index, position, found[index].count))
+            edges[index].append(Neighbour(g, position))
+        for link, load in group.loads.items():
+            vertex = first_link + links[link]
+            edges[g].append(Neighbour(vertex, load))
+            edges[vertex].append(Neighbour(g, load, _copies_on(link, group)))
+    classes = equitable_partition(colours, edges)
+    return Classes(
+        classes[:first_group],
+        classes[first_group:first_link],
+        {link: classes[first_link + i] for link, i in links.items()},
+    )
+
+
+def _copies_on(link: Link, group: Communicator) -> int:
+    """How many copies of a communicator meet on this very link: all of them above the nodes."""
+    return group.count if link[0].startswith("pod") else 1
+
+
+def _roles(machine: Machine, found: Sequence[Place], classes: Classes) -> list[tuple[Role, int]]:
+    """Each role with the index of the place that represents it, lowest first rank first."""
+    members: dict[int, list[int]] = {}
+    for index, number in enumerate(classes.places):
+        members.setdefault(number, []).append(index)
+    stages = [found[indices[0]].coordinates.get("pp", 0) for indices in members.values()]
+    roles = []
+    for number, indices in enumerate(members.values()):
+        place, stage = found[indices[0]], stages[number]
+        name = f"stage {stage}" + (f", rank {place.rank}" if stages.count(stage) > 1 else "")
+        role = Role(
+            index=number,
+            name=name,
+            stage=stage,
+            ranks=sum(found[i].count for i in indices),
+            first_rank=place.rank,
+            slowdown=machine.slowdown.get(place.rank, 1.0),
+        )
+        roles.append((role, indices[0]))
+    return roles
+
+
+class TransferDesk:
+    """Turns the calls of ranks into transfers, each class of equal calls into one."""
+
+    def __init__(self, machine: Machine, groups: Sequence[Communicator], classes: Classes) -> None:
+        self.machine, self.groups, self.classes = machine, groups, classes
+        self.transfers: list[Transfer] = []
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._of_place: dict[tuple[int, Scope], int] = {}
+        self._touching: dict[Link, list[int]] = defaultdict(list)
+        for g, group in enumerate(groups):
+            for index, _ in group.members:
+                self._of_place[index, group.scope] = g
+            for link in group.loads:
+                self._touching[link].append(g)
+        self._representative: dict[int, int] = {}
+        for g, number in enumerate(classes.groups):
+            self._representative.setdefault(number, g)
+        self._number_links()
+
+    def _number_links(self) -> None:
+        """One index a link class, and what each communicator class puts on its first link."""
+        first: dict[int, Link] = {}
+        copies: dict[int, int] = defaultdict(int)
+        for link, number in self.classes.links.items():
+            first.setdefault(number, link)
+            copies[number] += 1
+        self.index_of = {number: i for i, number in enumerate(first)}
+        self.links = [
+            LinkClass(_name(link), copies[number], self.machine.topology.capacity(link))
+            for number, link in first.items()
+        ]
+        self.on_link: list[dict[int, tuple[float, float]]] = [{} for _ in first]
+        representatives = {link: self.index_of[number] for number, link in first.items()}
+        for g, group in enumerate(self.groups):
+            for link in group.loads.keys() & representatives.keys():
+                self._add(representatives[link], self.classes.groups[g], group, link)
+
+    def _add(self, index: int, number: int, group: Communicator, link: Link) -> None:
+        port, nic = self.on_link[index].get(number, (0.0, 0.0))
+        more, copies = group.loads[link], _copies_on(link, group)
+        self.on_link[index][number] = (port + copies * more[0], nic + copies * more[1])
+
+    def at(self, index: int) -> "Desk":
+        """The desk as the rank at this place sees it."""
+        return Desk(self, index)
+
+    def group_at(self, index: int, scope: Scope) -> int | None:
+        return self._of_place.get((index, scope))
+
+    def rivals(self, g: int) -> tuple[set[Scope], bool]:
+        """Scopes that share a link with communicator g, and whether strangers are among them."""
+        mine = {index for index, _ in self.groups[g].members}
+        scopes, strangers = set(), False
+        for link in self.groups[g].loads:
+            for h in self._touching[link]:
+                if self.classes.groups[h] != self.classes.groups[g]:
+                    scopes.add(self.groups[h].scope)
+                    strangers |= mine.isdisjoint(index for index, _ in self.groups[h].members)
+        return scopes, strangers
+
+    def transfer(self, g: int, call: Call) -> int:
+        """The number of the transfer that this call of a communicator's member takes part in."""
+        number = self.classes.groups[g]
+        name = call.name if isinstance(call, Collective) else call.key
+        key = (number, name)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.transfers)
+            self.transfers.append(self._build(self._representative[number], call, name))
+        return self._numbers[key]
+
+    def _build(self, g: int, call: Call, name: str) -> Transfer:
+        group = self.groups[g]
+        kind = call.kind if isinstance(call, Collective) else "send"
+        wire = self.machine.wire(kind, call.bytes, group.shape)
+        size, loads = self._loads(g, wire)
+        return Transfer(
+            name=name,
+            cause=call.cause,
+            kind=kind,
+            arity=len({self.classes.places[index] for index, _ in group.members}),
+            latency=wire.latency,
+            size=size,
+            loads=loads,
+            bytes=call.bytes,
+            ranks=group.shape.ranks,
+            algorithm=wire.algorithm,
+            protocol=wire.protocol,
+        )
+
+    def _loads(self, g: int, wire: Wire) -> tuple[float, tuple[tuple[int, float], ...]]:
+        """Bytes on this communicator's busiest link, and per link class the load per such byte."""
+        group, number = self.groups[g], self.classes.groups[g]
+        size = max((a * wire.port + b * wire.nic for a, b in group.loads.values()), default=0.0)
+        if size <= 0.0:
+            return 0.0, ()
+        loads = {}
+        for link in group.loads:
+            index = self.index_of[self.classes.links[link]]
+            port, nic = self.on_link[index][number]
+            loads[index] = (port * wire.port + nic * wire.nic) / size
+        return size, tuple(sorted((i, load) for i, load in loads.items() if load > 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What one rank asks of the transfer desk."""
+
+    desk: TransferDesk
+    index: int
+
+    def transfer(self, call: Call, stage: int) -> int | None:
+        """The transfer's number, or None where the rank would only talk to itself."""
+        g = self.desk.group_at(self.index, scope_of(call, stage))
+        return None if g is None else self.desk.transfer(g, call)
+
+    def alone(self, call: Collective, stage: int) -> tuple[bool, float]:
+        """Whether a collective runs among equals only, and its time (s) on idle links."""
+        g = self.desk.group_at(self.index, scope_of(call, stage))
+        if g is None:
+            return True, 0.0
+        desk, group = self.desk, self.desk.groups[g]
+        equals = len({desk.classes.places[index] for index, _ in group.members}) == 1
+        wire = desk.machine.wire(call.kind, call.bytes, group.shape)
+        size, loads = desk._loads(g, wire)
+        rates = (desk.links[link].capacity / load for link, load in loads)
+        return equals, wire.latency + (size / min(rates) if loads else 0.0)
+
+    def rivals(self, scope: Scope) -> tuple[set[Scope], bool]:
+        """Scopes whose traffic shares a link with this scope's, and whether other ranks cause it."""
+        g = self.desk.group_at(self.index, scope)
+        if g is None:
+            return set(), False
+        return self.desk.rivals(g)
+
+
+def _name(link: Link) -> str:
+    kind, *place = link
+    return f"{kind} {'.'.join(str(number) for number in place)}"

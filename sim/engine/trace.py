@@ -1,0 +1,70 @@
+"""What happened, when, on which stream of which role: the timeline that every picture reads."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """Ranks that cannot be told apart, simulated once; `ranks` of them, the lowest `first_rank`."""
+
+    index: int
+    name: str
+    stage: int
+    ranks: int
+    first_rank: int
+    slowdown: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One operation of one role on one stream, from `start` to `end` (s).
+
+    `args` of a pass: phase, microbatch, chunk and `parts`, seconds by cause that add up to it;
+    of a communication: kind, bytes, ranks, algorithm, protocol.
+    """
+
+    role: int
+    stream: str
+    name: str
+    cause: str
+    start: float
+    end: float
+    args: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def duration(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """All spans of one run, in order of their start within each role and stream."""
+
+    roles: tuple[Role, ...]
+    spans: list[Span]
+    end: float
+    events: int = 0
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a span: role, stage, ranks, stream, name, cause, start, end, duration, args."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "role": span.role,
+                "stage": self.roles[span.role].stage,
+                "ranks": self.roles[span.role].ranks,
+                "stream": span.stream,
+                "name": span.name,
+                "cause": span.cause,
+                "start": span.start,
+                "end": span.end,
+                "duration": span.duration,
+                **{key: value for key, value in span.args.items() if key != "parts"},
+            }
+            for span in self.spans
+        )

@@ -1,0 +1,132 @@
+"""The work of one stage: what a microbatch's passes through its chunks execute."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from sim.hardware.device import Device
+from sim.hardware.stack import Stack
+from sim.hardware.time import kernel_time
+from sim.model.kernel import Item, Kernel, LayerWork
+from sim.model.layers import Sharding, embedding_work, head_work, layer_work
+from sim.model.transformer import Transformer
+from sim.parallel.balance import Chunk
+from sim.parallel.plan import Plan
+from sim.parallel.segments import segments
+from sim.program import Collective, Segment, Work
+
+Items = tuple[Segment | Collective, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model, a resolved plan, the stack that runs it and the device that executes it."""
+
+    model: Transformer
+    plan: Plan
+    stack: Stack
+    device: Device
+    chunks: tuple[tuple[Chunk, ...], ...]
+
+    @cached_property
+    def layer(self) -> LayerWork:
+        return layer_work(self.model, recompute=self.plan.recompute, **self._options)
+
+    @cached_property
+    def embedding(self) -> LayerWork:
+        return embedding_work(self.model, **self._options)
+
+    @cached_property
+    def head(self) -> LayerWork:
+        return head_work(self.model, **self._options)
+
+    @property
+    def _options(self) -> dict[str, object]:
+        plan = self.plan
+        return {
+            "microbatch": plan.microbatch,
+            "sharding": Sharding(tp=plan.tp, sequence_parallel=plan.sequence_parallel, cp=plan.cp),
+            "precision": plan.precision,
+            "fusion": self.stack.fusion,
+        }
+
+    def time(self, kernel: Kernel) -> float:
+        return kernel_time(kernel, self.device)
+
+    def parameters(self, chunk: Chunk) -> float:
+        """Parameters that one rank holds of a chunk."""
+        return (
+            chunk.layers * self.layer.parameters
+            + chunk.embedding * self.embedding.parameters
+            + chunk.head * self.head.parameters
+        )
+
+
+def forward(job: Job, chunk: Chunk) -> Work:
+    """Embedding, layers, head: whatever of these the chunk has."""
+    embedding = _forward(job, job.embedding, 0) if chunk.embedding else ()
+    head = _forward(job, job.head, 0) if chunk.head else ()
+    return Work(name="forward", items=embedding + _layers(job) * chunk.layers + head)
+
+
+def _layers(job: Job) -> Items:
+    return _forward(job, job.layer, 1)
+
+
+def _forward(job: Job, work: LayerWork, layers: int) -> Items:
+    stack = job.stack
+    items = segments(
+        work.forward, name="forward", cause="compute", time=job.time, launch=stack.launch_forward
+    )
+    return _with_host(items, stack.layer_forward * layers)
+
+
+def backward_pieces(job: Job, chunk: Chunk) -> list[tuple[Work, float]]:
+    """The backward pass of a chunk cut after the head, each layer and the embedding.
+
+    Each piece comes with the parameters whose gradients are complete at its end.
+    """
+    pieces = []
+    if chunk.head:
+        pieces.append((_backward(job, job.head, 0), job.head.parameters))
+    pieces += [(_backward(job, job.layer, 1), job.layer.parameters)] * chunk.layers
+    if chunk.embedding:
+        pieces.append((_backward(job, job.embedding, 0), job.embedding.parameters))
+    return [(Work(name="backward", items=items), count) for items, count in pieces]
+
+
+def backward(job: Job, chunk: Chunk) -> Work:
+    """The whole backward pass of a chunk, recomputation included."""
+    return join(work for work, _ in backward_pieces(job, chunk))
+
+
+def join(works: Iterable[Work]) -> Work:
+    """Works in a row as one."""
+    return Work(name="backward", items=tuple(item for work in works for item in work.items))
+
+
+def _backward(job: Job, work: LayerWork, layers: int) -> Items:
+    stack = job.stack
+    again = segments(
+        work.recompute, name="recompute", cause="recompute", time=job.time,
+        launch=stack.launch_forward,
+    )
+    items = segments(
+        work.backward, name="backward", cause="compute", time=job.time, launch=stack.launch_backward
+    )
+    host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
+    return _with_host(again + items, host)
+
+
+def _with_host(items: Items, host: float) -> Items:
+    """Host time that no kernel launch accounts for (python between modules), put in front."""
+    if host == 0.0 or not items:
+        return items
+    return (Segment(name="host", cause="compute", device=0.0, host=host, lead=host), *items)
+
+
+def optimizer_segments(job: Job, kernels: Iterable[Item]) -> Items:
+    """The optimizer's kernels."""
+    return segments(
+        kernels, name="optimizer", cause="optimizer", time=job.time, launch=job.stack.launch_forward
+    )

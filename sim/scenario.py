@@ -1,0 +1,156 @@
+"""A scenario: which model, on which machine, by which plan; from TOML to one frozen object."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
+
+from annotated_types import Gt
+
+from sim import library
+from sim.errors import InputError
+from sim.parallel.plan import Plan
+
+Factor = Annotated[float, Gt(0)]
+
+# What `[change]` and `--set` may reach into, and the file that each belongs to.
+_FILES = {
+    "model": ("model", ""),
+    "stack": ("stack", ""),
+    "topology": ("topology", ""),
+    "device": ("device", ""),
+    "network": ("topology", "network."),
+    "node": ("topology", "node."),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank, a stage, a node or a link that is slower than its peers by `factor`.
+
+    A GPU's kernels take `factor` times as long; a link has its bandwidth divided by it.
+    """
+
+    factor: Factor
+    rank: int | None = None
+    stage: int | None = None
+    node: int | None = None
+    link: str | None = None
+
+    def __post_init__(self) -> None:
+        named = [key for key in ("rank", "stage", "node", "link") if getattr(self, key) is not None]
+        if len(named) != 1:
+            raise ValueError("name one of rank, stage, node or link; e.g. rank = 3")
+        if self.factor == float("inf"):
+            raise ValueError("factor must be finite; failures are another matter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A question to the simulator.
+
+    `change` alters single values of the named files for this scenario only, by dotted key:
+    `network.bandwidth`, `device.memory`, `model.seq`, `stack.overlap_gradients`.
+    """
+
+    name: str = "scenario"
+    description: str = ""
+    model: str
+    topology: str
+    stack: str = "megatron-core"
+    gpus: Annotated[int, Gt(0)] | None = None
+    plan: Plan
+    straggler: tuple[Straggler, ...] = ()
+    change: dict[str, Any] = field(default_factory=dict)
+
+    def changes(self, file: str) -> dict[str, Any]:
+        """The changes that concern one file (model, stack, topology, device), keys within it."""
+        found = {}
+        for key, value in _flat(self.change):
+            owner, prefix, rest = _split(key)
+            if owner == file:
+                found[prefix + rest] = value
+        return found
+
+
+def load(name: str, settings: Iterable[str] = ()) -> Scenario:
+    """The scenario of a name or path, with `key=value` settings applied.
+
+    Raises `InputError` for an unknown name, an unknown key or a value out of range.
+    """
+    path = library.find("scenarios", name)
+    document = {"name": path.stem, **library.read(path)}
+    for setting in settings:
+        _apply(document, setting)
+    scenario = library.validate(document, Scenario, str(path))
+    for key, _ in _flat(scenario.change):
+        _split(key)
+    return scenario
+
+
+def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A TOML document with dotted keys set; the keys must exist or be known to validation."""
+    result = _copy(document)
+    for key, value in changes.items():
+        _put(result, key, value, where)
+    return result
+
+
+def _apply(document: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError(f"--set {setting}", "is not of the form key=value", "e.g. plan.tp=4")
+    head = key.split(".")[0]
+    own = [f.name for f in fields(Scenario)]
+    if head not in own and head not in _FILES:
+        raise InputError(f"--set {setting}", f"unknown key {key!r}", _near(head, [*own, *_FILES]))
+    value = _value(text.strip())
+    if "." in key and head != "plan":
+        document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
+    else:
+        _put(document, key, value, f"--set {setting}")
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word or a quantity such as 400 Gb/s
+
+
+def _put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
+    *path, last = key.split(".")
+    for step in path:
+        document = document.setdefault(step, {})
+        if not isinstance(document, dict):
+            raise InputError(where, f"{step!r} in {key!r} is a value, not a table", "shorten the key")
+    document[last] = value
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _split(key: str) -> tuple[str, str, str]:
+    head, _, rest = key.partition(".")
+    if head not in _FILES or not rest:
+        raise InputError("change", f"unknown key {key!r}", _near(head, list(_FILES)))
+    owner, prefix = _FILES[head]
+    return owner, prefix, rest
+
+
+def _near(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
