@@ -30,6 +30,10 @@ class Gemm:
     accumulate: bool = False
 
     @property
+    def launches(self) -> int:
+        return 1
+
+    @property
     def flops(self) -> float:
         """2 m n k FLOPs for each product: a multiplication and an addition."""
         return 2.0 * self.batch * self.m * self.n * self.k
@@ -62,6 +66,14 @@ class Attention:
     precision: Precision = "bf16"
 
     @property
+    def launches(self) -> int:
+        """Backward is three kernels: row sums of dO O, the products, the conversion of dQ.
+
+        Source: flash-attention, csrc/flash_attn/src/flash_bwd_launch_template.h.
+        """
+        return 3 if self.backward else 1
+
+    @property
     def flops(self) -> float:
         full = 4.0 * self.batch * self.heads * self.q * self.kv * self.head
         return full * (0.5 if self.causal else 1.0) * (2.5 if self.backward else 1.0)
@@ -90,7 +102,55 @@ class Stream:
 Kernel = Gemm | Attention | Stream
 
 
-Item = Kernel | Collective
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """A collective issued just before `kernels`, running beside them; both end before what follows.
+
+    Megatron-LM's linear layers hide backward's communication so (Korthikanti et al. 2022,
+    section 4.2.2), ring attention its keys and values.
+    """
+
+    collective: Collective
+    kernels: tuple[Kernel, ...]
+
+
+Item = Kernel | Collective | Overlap
+
+
+Gradients = Literal["grad", "buffer", "fp32-buffer", "fused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """What a software stack executes as one kernel, and what it leaves to run beside others.
+
+    Each of the first group is one kernel where true and the framework's own sequence where false:
+    `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and
+    residual sum), `norm` (LayerNorm or RMSNorm), `rotary`, `swiglu`, `cross_entropy`;
+    `compiled` is torch.compile: all of them, and the sum with the norm behind it.
+    `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
+    adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
+    `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
+    `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
+    `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, in a
+    `buffer` of the weights' precision, in an `fp32-buffer` (both by a kernel per parameter), or
+    `fused` into the GEMM, which adds into an fp32 buffer.
+    """
+
+    bias_gelu: bool = False
+    masked_softmax: bool = False
+    bias_dropout_add: bool = False
+    norm: bool = False
+    rotary: bool = False
+    swiglu: bool = False
+    cross_entropy: bool = False
+    compiled: bool = False
+    packed_projections: bool = True
+    bias_in_gemm: bool = False
+    logits_fp32: bool = True
+    vocab_parallel: bool = True
+    overlap_tensor: bool = False
+    gradients: Gradients = "grad"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,11 +208,11 @@ def from_columns(row: Mapping[str, Any]) -> Transformer:
     if family == "bert":
         traits["predictions"] = masked_predictions(int(row["seq"]))
     sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
+    traits |= {key: int(float(row[key])) for key in sizes}
     try:
         return Transformer(
             name=where,
             family=family,
-            **{key: int(float(row[key])) for key in sizes},
             gated_mlp=_true(row["gated_mlp"]),
             tied_embeddings=_true(row["tied_embeddings"]),
             attention="standard" if row.get("attention") == "standard" else "flash",

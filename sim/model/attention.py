@@ -1,0 +1,169 @@
+"""Attention on one rank: projections, rotary embedding, and the core softmax(Q K') V."""
+
+from sim.model.execution import Execution
+from sim.model.kernel import Attention, Gemm, Item, Overlap, Stream
+from sim.model.operator import MASK, Operator, column_linear, row_linear
+from sim.program import Collective, Kind
+
+
+def project_in(run: Execution) -> Operator:
+    """Q, K and V of the rank's heads, from the whole hidden width."""
+    widths = (run.query_width, run.kv_width, run.kv_width)
+    packed = (sum(widths),) if run.fusion.packed_projections else widths
+    return column_linear(run, "qkv", packed, bias=run.model.bias)
+
+
+def project_out(run: Execution) -> Operator:
+    return row_linear(run, "attention output", run.query_width, bias=run.model.bias)
+
+
+def rotate(run: Execution) -> Operator:
+    """Rotary embedding of Q and K (Su et al. 2021): forward and backward are the same rotation.
+
+    Fused: read and write each once. Otherwise x cos + rotate_half(x) sin: two products, a sum, a
+    negation and a concatenation, ten passes in five kernels for each of Q and K.
+    """
+    if run.model.positions != "rotary":
+        return Operator()
+    elements = run.rows * (run.query_width + run.kv_width)
+    passes, launches = (2, 2) if run.fused("rotary") else (11, 10)
+    if run.fusion.compiled:
+        launches = 1
+    kernel = Stream(name="rotary", bytes=float(passes * elements * run.width), launches=launches)
+    return Operator(forward=(kernel,), backward=(kernel,))
+
+
+def core(run: Execution) -> Operator:
+    """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and what its kernels need besides."""
+    return standard_core(run) if run.model.attention == "standard" else flash_core(run)
+
+
+def inputs_saved(run: Execution) -> float:
+    """Bytes of Q, K and V."""
+    return float(run.rows * (run.query_width + 2 * run.kv_width) * run.width)
+
+
+def standard_core(run: Execution) -> Operator:
+    """Scores kept in memory: two batched products around softmax and dropout.
+
+    Keeps the softmax output (2 a s^2 b bytes in half precision), the dropout mask (a s^2 b) and
+    its output (2 a s^2 b): the 5 a s^2 b of Korthikanti et al. 2022, section 4.1.
+    """
+    model, width = run.model, run.width
+    scores = run.microbatch * run.heads * run.seq * run.seq
+    dropped = scores * MASK + scores * width if model.dropout else 0
+    return Operator(
+        forward=(
+            _product(run, "scores", run.seq, model.head),
+            *_softmax(run, scores),
+            *_dropout(run, scores, "attention dropout"),
+            _product(run, "attention over values", model.head, run.seq),
+            Stream(name="merge heads", bytes=2.0 * run.rows * run.query_width * width),
+        ),
+        backward=_standard_backward(run, scores),
+        saved=inputs_saved(run) + scores * width + dropped,
+        transient=2.0 * scores * width,
+    )
+
+
+def _product(run: Execution, name: str, n: int, k: int) -> Gemm:
+    """One of the six batched products; its m is always the sequence."""
+    # fp8 recipes leave attention in bf16.
+    precision = "bf16" if run.precision == "fp8" else run.precision
+    batch = run.microbatch * run.heads
+    return Gemm(name=name, m=run.seq, n=n, k=k, batch=batch, precision=precision)
+
+
+def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
+    """Fused: read and write once. Otherwise scale, mask (in place), softmax: six passes.
+
+    Megatron-LM, megatron/model/fused_softmax.py: forward_fused_softmax, forward_torch_softmax.
+    """
+    passes, launches = (2, 1) if run.fused("masked_softmax") else (6, 3)
+    return (Stream(name="softmax", bytes=float(passes * scores * run.width), launches=launches),)
+
+
+def _dropout(run: Execution, elements: int, name: str) -> tuple[Item, ...]:
+    if not run.model.dropout:
+        return ()
+    return (Stream(name=name, bytes=float(elements * (2 * run.width + MASK))),)
+
+
+def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
+    seq, head, width = run.seq, run.model.head, run.width
+    mixed = run.rows * (run.query_width + 2 * run.kv_width)
+    fused = run.fused("masked_softmax")
+    return (
+        Stream(name="merge heads grad", bytes=2.0 * run.rows * run.query_width * width),
+        _product(run, "attention over values dgrad", seq, head),
+        _product(run, "values grad", head, seq),
+        *_dropout(run, scores, "attention dropout grad"),
+        Stream(
+            name="softmax grad",
+            bytes=float((3 if fused else 7) * scores * width),
+            launches=1 if fused else 3,
+        ),
+        _product(run, "queries grad", head, seq),
+        _product(run, "keys grad", head, seq),
+        # The scale of Q K' on dQ and dK, then one tensor of dQ, dK, dV again.
+        Stream(name="join qkv grad", bytes=float(4 * mixed * width), launches=3),
+    )
+
+
+def flash_core(run: Execution) -> Operator:
+    """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
+
+    The output is kept once, as the input of the projection behind (Dao et al. 2022). Under
+    context parallelism keys and values go round the ring of `cp` ranks beside the kernel
+    (Liu et al. 2023, ring attention), backward brings them again and their gradients home.
+    """
+    statistics = 4.0 * run.rows * run.heads
+    mixed = run.rows * (run.query_width + 2 * run.kv_width)
+    join = Stream(name="join qkv grad", bytes=2.0 * mixed * run.width)
+    return Operator(
+        forward=_ring(run, "all_gather", _flash(run, backward=False)),
+        backward=(
+            *_ring(run, "all_gather", _flash(run, backward=True)),
+            *_gradients_home(run),
+            *(() if run.fusion.compiled else (join,)),
+        ),
+        saved=inputs_saved(run) + statistics,
+        # dQ is summed in fp32; dK and dV in the kernel's own precision.
+        transient=float(run.rows * (4 * run.query_width + 2 * run.kv_width * run.width)),
+    )
+
+
+def _flash(run: Execution, *, backward: bool) -> Attention:
+    return Attention(
+        name="attention grad" if backward else "attention",
+        batch=run.microbatch,
+        heads=run.heads,
+        kv_heads=run.kv_heads,
+        q=run.seq,
+        kv=run.model.seq,
+        head=run.model.head,
+        causal=run.model.causal,
+        backward=backward,
+        precision="bf16" if run.precision == "fp8" else run.precision,
+    )
+
+
+def _context(run: Execution, kind: Kind) -> Collective:
+    tokens = run.microbatch * run.model.seq
+    return Collective(
+        kind=kind,
+        axes=("cp",),
+        bytes=float(tokens * 2 * run.kv_width * run.width),
+        name="keys and values" if kind == "all_gather" else "their gradients",
+        cause="context communication",
+    )
+
+
+def _ring(run: Execution, kind: Kind, kernel: Attention) -> tuple[Item, ...]:
+    if run.sharding.cp == 1:
+        return (kernel,)
+    return (Overlap(collective=_context(run, kind), kernels=(kernel,)),)
+
+
+def _gradients_home(run: Execution) -> tuple[Item, ...]:
+    return () if run.sharding.cp == 1 else (_context(run, "reduce_scatter"),)

@@ -1,0 +1,111 @@
+"""How one rank executes a layer: its share of the model and the sizes that follow."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.errors import InputError
+from sim.model.kernel import Fusion, Precision
+from sim.model.transformer import Transformer
+
+Recompute = Literal["none", "selective", "full"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How a layer is divided: tensor-parallel degree, sequence parallelism, context parallelism.
+
+    Sequence parallelism (Korthikanti et al. 2022, section 4.2.2) divides what tensor parallelism
+    leaves whole, norms, dropouts and residual sums, along the sequence over the same ranks.
+    Context parallelism divides every tensor along the sequence over `cp` further ranks.
+    """
+
+    tp: int = 1
+    sequence_parallel: bool = False
+    cp: int = 1
+
+    def check(self, model: Transformer) -> None:
+        """Raise `InputError` unless the model's sizes divide."""
+        sizes = {"heads": model.heads, "ffn": model.ffn}
+        for key, size in sizes.items():
+            if size % self.tp:
+                raise InputError(
+                    "plan", f"tp = {self.tp} does not divide {key} = {size}", "lower tp"
+                )
+        if self.sequence_parallel and self.tp == 1:
+            raise InputError("plan", "sequence_parallel needs tp > 1", "leave it out")
+        parts = self.cp * (self.tp if self.sequence_parallel else 1)
+        if model.seq % parts:
+            raise InputError(
+                "plan",
+                f"seq = {model.seq} does not divide into {parts} parts",
+                "lower cp, or tp, or leave out sequence_parallel",
+            )
+        if self.cp > 1 and model.attention == "standard":
+            raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One microbatch of a model on one rank: what every operator's sizes are computed from."""
+
+    model: Transformer
+    microbatch: int
+    sharding: Sharding
+    precision: Precision
+    fusion: Fusion
+
+    def __post_init__(self) -> None:
+        self.sharding.check(self.model)
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation; with fp8 GEMMs activations stay in bf16."""
+        return 4 if self.precision in ("fp32", "tf32") else 2
+
+    @property
+    def tp(self) -> int:
+        return self.sharding.tp
+
+    @property
+    def seq(self) -> int:
+        """Tokens of one sequence on this rank."""
+        return self.model.seq // self.sharding.cp
+
+    @property
+    def rows(self) -> int:
+        """Tokens inside the tensor-parallel blocks."""
+        return self.microbatch * self.seq
+
+    @property
+    def local(self) -> int:
+        """Tokens of norms, dropouts and residual sums."""
+        return self.rows // self.tp if self.sharding.sequence_parallel else self.rows
+
+    @property
+    def heads(self) -> int:
+        return self.model.heads // self.tp
+
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads of this rank; they are replicated where tp exceeds them."""
+        return max(1, self.model.kv_heads // self.tp)
+
+    @property
+    def query_width(self) -> int:
+        return self.heads * self.model.head
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.model.head
+
+    @property
+    def ffn(self) -> int:
+        return self.model.ffn // self.tp
+
+    @property
+    def vocab(self) -> int:
+        """Rows of the embedding on this rank; the vocabulary is padded until tp divides it."""
+        return -(-self.model.vocab // self.tp)
+
+    def fused(self, what: str) -> bool:
+        return self.fusion.compiled or bool(getattr(self.fusion, what))

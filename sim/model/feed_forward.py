@@ -1,0 +1,57 @@
+"""The feed-forward block on one rank: hidden -> ffn, an activation, ffn -> hidden."""
+
+from sim.model.execution import Execution
+from sim.model.kernel import Stream
+from sim.model.operator import Operator, column_linear, row_linear
+
+
+def widen(run: Execution) -> Operator:
+    """hidden -> ffn; with a gated activation twice, for the gate and what it gates."""
+    outputs: tuple[int, ...] = (run.ffn,)
+    if run.model.gated_mlp:
+        outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)
+    return column_linear(
+        run, "ffn in", outputs, bias=run.model.bias, bias_later=run.fused("bias_gelu")
+    )
+
+
+def narrow(run: Execution) -> Operator:
+    return row_linear(run, "ffn out", run.ffn, bias=run.model.bias)
+
+
+def activate(run: Execution) -> Operator:
+    return swiglu(run) if run.model.gated_mlp else gelu(run)
+
+
+def gelu(run: Execution) -> Operator:
+    """Keeps its input; forward reads and writes once, backward reads x and dy, writes dx."""
+    size = float(run.rows * run.ffn * run.width)
+    return Operator(
+        forward=(Stream(name="gelu", bytes=2 * size),),
+        backward=(Stream(name="gelu grad", bytes=3 * size),),
+        saved=size,
+        transient=2 * size,
+    )
+
+
+def swiglu(run: Execution) -> Operator:
+    """silu(gate) * up (Shazeer 2020). Keeps gate and up, unfused also silu(gate).
+
+    Fused: forward reads both and writes one, backward reads three and writes two. In separate
+    kernels: silu and product; backward two products, silu's, and joining both gradients.
+    """
+    size = float(run.rows * run.ffn * run.width)
+    fused = run.fused("swiglu")
+    joined = 4 if run.fusion.packed_projections else 0
+    forward = Stream(name="swiglu", bytes=(3 if fused else 5) * size, launches=1 if fused else 2)
+    backward = Stream(
+        name="swiglu grad",
+        bytes=(5 if fused else 9 + joined) * size,
+        launches=1 if fused else 3 + (joined > 0),
+    )
+    return Operator(
+        forward=(forward,),
+        backward=(backward,),
+        saved=(2 if fused else 3) * size,
+        transient=3 * size,
+    )

@@ -1,0 +1,251 @@
+"""Layer work against Korthikanti et al. 2022, closed forms and laws."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import InputError
+from sim.model.ends import embedding_work, head_work
+from sim.model.execution import Sharding
+from sim.model.kernel import Attention, Fusion, Gemm, LayerWork, Overlap, Stream
+from sim.model.layers import layer_work
+from sim.model.transformer import Transformer, load
+from sim.program import Collective
+
+MEGATRON = Fusion(
+    bias_gelu=True, masked_softmax=True, bias_dropout_add=True, norm=True, gradients="fused"
+)
+
+
+def work(
+    name: str = "gpt3-175b",
+    *,
+    tp: int = 1,
+    sp: bool = False,
+    b: int = 1,
+    recompute: str = "none",
+    fusion: Fusion = MEGATRON,
+) -> LayerWork:
+    return layer_work(
+        load(name),
+        microbatch=b,
+        sharding=Sharding(tp=tp, sequence_parallel=sp),
+        precision="fp16",
+        recompute=recompute,  # type: ignore[arg-type]
+        fusion=fusion,
+    )
+
+
+def kernels(items):
+    for item in items:
+        if isinstance(item, Overlap):
+            yield from item.kernels
+        elif not isinstance(item, Collective):
+            yield item
+
+
+def collectives(items):
+    found = [item.collective if isinstance(item, Overlap) else item for item in items]
+    return [item for item in found if isinstance(item, Collective)]
+
+
+def gemm_flops(items) -> float:
+    return sum(kernel.flops for kernel in kernels(items) if not isinstance(kernel, Stream))
+
+
+# Korthikanti et al. 2022, table 2: activation bytes of a layer, a = heads, t = tensor parallel.
+@pytest.mark.parametrize("name", ["megatron-22b", "gpt3-175b", "mtnlg-530b", "megatron-1t"])
+@pytest.mark.parametrize("b", [1, 4])
+@pytest.mark.parametrize(
+    ("t", "sp", "recompute", "formula"),
+    [
+        (1, False, "none", lambda r, t: 34 + 5 * r),
+        (8, False, "none", lambda r, t: 10 + 24 / t + 5 * r / t),
+        (8, True, "none", lambda r, t: 34 / t + 5 * r / t),
+        (8, False, "selective", lambda r, t: 10 + 24 / t),
+        (8, True, "selective", lambda r, t: 34 / t),
+        (8, False, "full", lambda r, t: 2),
+    ],
+)
+def test_activation_bytes_of_a_layer_follow_table_2(name, b, t, sp, recompute, formula) -> None:
+    model = load(name)
+    ratio = model.heads * model.seq / model.hidden
+    sbh = model.seq * b * model.hidden
+    kept = work(name, tp=t, sp=sp, b=b, recompute=recompute).saved
+    assert kept == pytest.approx(sbh * formula(ratio, t), rel=1e-12)
+
+
+def test_ends_keep_what_section_4_3_says() -> None:
+    model, t = load("gpt3-175b"), 8
+    options = {
+        "microbatch": 1,
+        "sharding": Sharding(tp=t, sequence_parallel=True),
+        "precision": "fp16",
+        "fusion": MEGATRON,
+    }
+    sbh = model.seq * model.hidden
+    assert embedding_work(model, **options).saved == pytest.approx(sbh / t)
+    ends = 4 * sbh / t * (1 + model.vocab / model.hidden)
+    assert head_work(model, **options).saved == pytest.approx(ends)
+
+
+def test_sequence_parallelism_and_selective_recompute_save_what_figure_7_shows() -> None:
+    # Figure 7: the two together need under 20 % of the tensor-parallel baseline for 175B and 530B
+    # and 1T; each alone about halves it.
+    for name in ("gpt3-175b", "mtnlg-530b", "megatron-1t"):
+        baseline = work(name, tp=8).saved
+        assert 0.5 < work(name, tp=8, sp=True).saved / baseline < 0.7
+        assert 0.4 < work(name, tp=8, recompute="selective").saved / baseline < 0.75
+        assert work(name, tp=8, sp=True, recompute="selective").saved / baseline < 0.22
+
+
+def test_forward_gemms_are_24_b_s_h_squared_and_scores() -> None:
+    gpt = load("gpt3-175b")
+    s, h = gpt.seq, gpt.hidden
+    assert gemm_flops(work(b=2).forward) == 2 * (24 * s * h * h + 4 * s * s * h)
+
+
+@given(
+    tp=st.sampled_from([1, 2, 4, 8]),
+    sp=st.booleans(),
+    fused=st.booleans(),
+    packed=st.booleans(),
+    name=st.sampled_from(["gpt3-175b", "llama2-7b", "megatron-22b"]),
+)
+def test_backward_does_twice_the_forward_products(tp, sp, fused, packed, name) -> None:
+    fusion = Fusion(norm=fused, swiglu=fused, packed_projections=packed)
+    layer = work(name, tp=tp, sp=sp and tp > 1, fusion=fusion)
+    flash = sum(
+        kernel.flops
+        for kernel in kernels((*layer.forward, *layer.backward))
+        if isinstance(kernel, Attention)
+    )
+    products = [
+        sum(kernel.flops for kernel in kernels(items) if isinstance(kernel, Gemm))
+        for items in (layer.forward, layer.backward)
+    ]
+    assert products[1] == 2 * products[0]
+    if flash:
+        assert flash == pytest.approx(3.5 * 2 * 4096 * 4096 * 4096 / tp)
+
+
+@given(tp=st.sampled_from([2, 4, 8]), sp=st.booleans(), name=st.sampled_from(["gpt3-175b"]))
+def test_tensor_parallelism_divides_the_products_evenly(tp, sp, name) -> None:
+    whole, part = work(name), work(name, tp=tp, sp=sp)
+    assert gemm_flops(part.forward) * tp == gemm_flops(whole.forward)
+    assert gemm_flops(part.backward) * tp == gemm_flops(whole.backward)
+
+
+def test_megatron_all_reduces_twice_forward_and_twice_backward() -> None:
+    gpt = load("gpt3-175b")
+    layer = work(tp=8, b=3)
+    for items in (layer.forward, layer.backward):
+        calls = collectives(items)
+        assert [call.kind for call in calls] == ["all_reduce", "all_reduce"]
+        assert {call.bytes for call in calls} == {3 * gpt.seq * gpt.hidden * 2}
+
+
+def test_sequence_parallelism_replaces_all_reduces_and_gathers_two_inputs_again() -> None:
+    layer = work(tp=8, sp=True)
+    ahead = [call.kind for call in collectives(layer.forward)]
+    back = [call.kind for call in collectives(layer.backward)]
+    assert ahead == ["all_gather", "reduce_scatter"] * 2
+    assert sorted(back) == ["all_gather"] * 4 + ["reduce_scatter"] * 2
+
+
+def test_one_rank_has_nobody_to_talk_to() -> None:
+    layer = work()
+    assert not collectives((*layer.forward, *layer.backward))
+
+
+def test_overlap_hides_backward_communication_behind_the_weight_gradient() -> None:
+    fusion = Fusion(overlap_tensor=True)
+    plain, hidden = work(tp=8, fusion=Fusion()), work(tp=8, fusion=fusion)
+    assert sum(isinstance(item, Overlap) for item in hidden.backward) == 2
+    assert list(kernels(hidden.backward)) == list(kernels(plain.backward))
+    assert collectives(hidden.backward) == collectives(plain.backward)
+
+
+def test_selective_recomputation_repeats_the_attention_core_only() -> None:
+    gpt = load("gpt3-175b")
+    again = work(recompute="selective").recompute
+    assert gemm_flops(again) == 4 * gpt.seq * gpt.seq * gpt.hidden
+    assert not collectives(again)
+
+
+def test_full_recomputation_repeats_the_forward_pass_with_its_communication() -> None:
+    layer = work(tp=8, recompute="full")
+    assert layer.recompute == layer.forward
+    assert work(tp=8).recompute == ()
+
+
+@given(st.sampled_from(["none", "selective", "full"]))
+def test_what_recomputation_frees_is_alive_again_while_the_layer_runs_backward(mode) -> None:
+    plain, layer = work(tp=8), work(tp=8, recompute=mode)
+    assert layer.saved + layer.transient == pytest.approx(plain.saved + plain.transient)
+
+
+def test_flash_attention_keeps_no_scores() -> None:
+    llama = load("llama2-7b")
+    options = {"microbatch": 1, "sharding": Sharding(), "precision": "bf16"}
+    fused = layer_work(llama, fusion=Fusion(norm=True, swiglu=True), **options).saved
+    s, h, f, a = llama.seq, llama.hidden, llama.ffn, llama.heads
+    # Two norms' inputs, two linears' inputs, Q K V, the output; gate, up, product; log-sum-exp.
+    assert fused == s * (2 * (2 + 2 + 3 + 1) * h + 2 * 3 * f + 4 * a)
+
+
+def test_grouped_queries_keep_fewer_keys_and_values() -> None:
+    many = Transformer(layers=1, hidden=64, heads=8, ffn=128, vocab=64, seq=32, attention="flash")
+    few = Transformer(
+        layers=1, hidden=64, heads=8, kv_heads=2, ffn=128, vocab=64, seq=32, attention="flash"
+    )
+    options = {"microbatch": 1, "sharding": Sharding(), "precision": "bf16", "fusion": Fusion()}
+    saved = [layer_work(model, **options).saved for model in (many, few)]
+    assert saved[0] - saved[1] == 2 * 2 * 32 * 6 * 8
+
+
+@pytest.mark.parametrize(("name", "tp"), [("gpt3-175b", 8), ("llama3-70b", 8), ("gpt2-124m", 1)])
+def test_parts_hold_all_parameters(name: str, tp: int) -> None:
+    model = load(name)
+    options = {
+        "microbatch": 1,
+        "sharding": Sharding(tp=tp),
+        "precision": "bf16",
+        "fusion": Fusion(),
+    }
+    parts = model.layers * layer_work(model, **options).parameters
+    parts += embedding_work(model, **options).parameters + head_work(model, **options).parameters
+    # What tensor parallelism replicates (norms, some biases, positions) is small.
+    assert model.parameters / tp <= parts <= model.parameters / tp * 1.01
+
+
+def test_fusing_never_moves_more_bytes_nor_launches_more() -> None:
+    def cost(fusion: Fusion) -> tuple[float, int]:
+        layer = work(fusion=fusion)
+        found = list(kernels((*layer.forward, *layer.backward)))
+        return sum(k.bytes for k in found), sum(k.launches for k in found)
+
+    none, some = cost(Fusion()), cost(Fusion(bias_gelu=True, masked_softmax=True))
+    every = cost(Fusion(compiled=True))
+    assert every[0] < some[0] < none[0]
+    assert every[1] < some[1] < none[1]
+
+
+@pytest.mark.parametrize(
+    ("sharding", "words"),
+    [
+        (Sharding(tp=5), "tp = 5 does not divide heads = 96"),
+        (Sharding(sequence_parallel=True), "sequence_parallel needs tp > 1"),
+        (Sharding(cp=2), "cp > 1 needs flash attention"),
+        (Sharding(cp=3), "seq = 2048 does not divide into 3 parts"),
+    ],
+)
+def test_a_sharding_that_does_not_divide_is_refused(sharding: Sharding, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        layer_work(
+            load("gpt3-175b"),
+            microbatch=1,
+            sharding=sharding,
+            precision="fp16",
+            fusion=MEGATRON,
+        )
