@@ -6,7 +6,7 @@ communication names a mesh axis or a peer stage instead of ranks. `sim.engine.fo
 which ranks cannot be told apart and simulates each such role once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,6 +61,7 @@ class Segment:
     `lead` the time from the host's first launch to the last kernel's end when the device is idle:
     max over i of (launches up to i) + (kernels from i on). With the device ready at r and the
     host free at h, the segment ends at max(r + device, h + lead) and frees the host at h + host.
+    The collectives in `beside` start with it, and what follows waits for them too.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Segment:
     device: float
     host: float = 0.0
     lead: float = 0.0
+    beside: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,14 @@ class Work:
 
     name: str
     items: tuple[Segment | Collective, ...]
+
+    def collectives(self) -> Iterator[Collective]:
+        """All of them, in order, those beside segments included."""
+        for item in self.items:
+            if isinstance(item, Collective):
+                yield item
+            else:
+                yield from item.beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

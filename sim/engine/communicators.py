@@ -45,7 +45,7 @@ def calls_of(operation: Operation) -> Iterator[Call]:
     if isinstance(operation, Communicate):
         yield from operation.calls
     else:
-        yield from (item for item in operation.work.items if isinstance(item, Collective))
+        yield from operation.work.collectives()
 
 
 def scopes_of(program: Program) -> list[Scope]:

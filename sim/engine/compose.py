@@ -5,7 +5,7 @@ A collective inside one role, on links that nothing else uses meanwhile, is part
 free at h, two steps (A, H, B) in a row end at max(r + A1 + A2, h + max(B1 + A2, H1 + B2)).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sim.engine.communicators import Scope, calls_of, scope_of
@@ -35,6 +35,15 @@ class Span:
             max(self.lead + other.device, self.host + other.lead),
             parts,
         )
+
+
+    def beside(self, cause: str, seconds: float) -> "Span":
+        """With a collective of so many seconds that starts together with this span."""
+        exposed = max(seconds - self.device, 0.0)
+        parts = dict(self.parts)
+        if exposed:
+            parts[cause] = parts.get(cause, 0.0) + exposed
+        return Span(self.device + exposed, self.host, max(self.lead, seconds), parts)
 
 
 def span_of(segment: Segment, slowdown: float) -> Span:
@@ -75,7 +84,7 @@ class _Composer:
             stream.append(Meet(self._next(), operation.name, met, after))
         elif position <= self._quiet(operation.work):
             whole = self._merged(operation.work)
-            stream.append(self._pass(operation, operation.name, whole, after, operation.sync))
+            stream.append(self._pass(operation, whole, after=after))
         else:
             stream.extend(self._expanded(operation, after))
         self._index[operation.name] = stream[-1].index
@@ -85,20 +94,27 @@ class _Composer:
         return self._count - 1
 
     def _pass(
-        self, operation: Compute, name: str, span: Span, after: tuple[int, ...], sync: bool
+        self,
+        operation: Compute,
+        span: Span,
+        *,
+        name: str = "",
+        after: tuple[int, ...] = (),
+        joins: tuple[int, ...] = (),
     ) -> Pass:
         return Pass(
             self._next(),
-            name,
+            name or operation.name,
             span.device,
             span.host,
             span.lead,
             tuple(span.parts.items()),
             after,
-            sync,
+            operation.sync and not name,
             operation.phase,
             operation.microbatch,
             operation.chunk,
+            joins,
         )
 
     def _merged(self, work: Work) -> Span:
@@ -111,15 +127,20 @@ class _Composer:
 
     def _span(self, item: Segment | Collective) -> Span:
         if isinstance(item, Segment):
-            return span_of(item, self.slowdown)
-        _, seconds = self.desk.alone(item, self.stage)
+            span = span_of(item, self.slowdown)
+            for call in item.beside:
+                span = span.beside(call.cause, self._seconds(call))
+            return span
+        seconds = self._seconds(item)
         return Span(seconds, 0.0, seconds, {item.cause: seconds})
+
+    def _seconds(self, call: Collective) -> float:
+        return self.desk.alone(call, self.stage)[1]
 
     def _quiet(self, work: Work) -> float:
         """The last position at which all collectives of this work have their links alone."""
         if id(work) not in self._quiet_until:
-            calls = [item for item in work.items if isinstance(item, Collective)]
-            scopes = {scope_of(call, self.stage): call for call in calls}
+            scopes = {scope_of(call, self.stage): call for call in work.collectives()}
             self._quiet_until[id(work)] = min(
                 (self._quiet_scope(scope, call) for scope, call in scopes.items()),
                 default=float("inf"),
@@ -136,23 +157,34 @@ class _Composer:
         )
 
     def _expanded(self, operation: Compute, after: tuple[int, ...]) -> list[Step]:
-        items = operation.work.items
+        """Every segment and every collective of an operation as a step of its own."""
         steps: list[Step] = []
+        items = operation.work.items
         for number, item in enumerate(items):
-            last = number == len(items) - 1
-            name = operation.name if last else f"{operation.name}.{number}"
-            first_after = after if number == 0 else ()
-            if isinstance(item, Segment):
-                span = span_of(item, self.slowdown)
-                steps.append(
-                    self._pass(operation, name, span, first_after, operation.sync and last)
-                )
+            name = "" if number == len(items) - 1 else f"{operation.name}.{number}"
+            if isinstance(item, Collective):
+                met = self._transfers((item,), f"{operation.name}.{number}")
+                steps.append(Meet(self._next(), name or operation.name, met, after))
             else:
-                call = replace(item, name=f"{operation.name}.{number} {item.name}")
-                number_or_none = self.desk.transfer(call, self.stage)
-                met = () if number_or_none is None else (number_or_none,)
-                steps.append(Meet(self._next(), name, met, first_after))
+                steps += self._segment(operation, item, number, name, after)
+            after = ()
         return steps
+
+    def _segment(
+        self, operation: Compute, segment: Segment, number: int, name: str, after: tuple[int, ...]
+    ) -> list[Step]:
+        span = span_of(segment, self.slowdown)
+        if not segment.beside:
+            return [self._pass(operation, span, name=name, after=after)]
+        met = self._transfers(segment.beside, f"{operation.name}.{number}")
+        inner = f"{operation.name}.{number} beside"
+        first = self._pass(operation, span, name=inner, after=after, joins=met)
+        return [first, Meet(self._next(), name or operation.name, met, (), True)]
+
+    def _transfers(self, calls: Iterable[Collective], prefix: str) -> tuple[int, ...]:
+        named = (replace(call, name=f"{prefix} {call.name}") for call in calls)
+        numbers = (self.desk.transfer(call, self.stage) for call in named)
+        return tuple(number for number in numbers if number is not None)
 
 
 def _earliest_overlap(operations: Sequence[Operation], stage: int) -> dict[Scope, float]:

@@ -14,7 +14,8 @@ from sim.engine.trace import Role
 class Pass:
     """Compute: ends at max(ready + device, host free + lead), then frees the host (see Segment).
 
-    `parts` are (cause, seconds) that add up to `device`.
+    `parts` are (cause, seconds) that add up to `device`. It joins the transfers of `joins` as it
+    starts and does not wait for them: a `Meet` behind it does.
     """
 
     index: int
@@ -28,16 +29,18 @@ class Pass:
     phase: str = ""
     microbatch: int = -1
     chunk: int = 0
+    joins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Meet:
-    """Take part in `transfers`; done when all of them are."""
+    """Take part in `transfers`, unless a `Pass` has `joined` them before; done when they are."""
 
     index: int
     name: str
     transfers: tuple[int, ...]
     after: tuple[int, ...] = ()
+    joined: bool = False
 
 
 Step = Pass | Meet

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import simpy
 from simpy.events import Event
 
-from sim.engine.score import Meet, Part, Pass, Step
+from sim.engine.score import Part, Pass, Step
 
 if TYPE_CHECKING:
     from sim.engine.clock import Transfers
@@ -38,11 +38,17 @@ class Worker:
                     yield self._end_of(cause)
             ready = env.now
             if type(step) is Pass:
-                end = self._issue(step, ready)
-                if end > ready:
-                    yield env.timeout(end - ready)
+                if step.joins:
+                    yield from self._join(step.joins)
+                end = self._issue(step, env.now)
+                if end > env.now:
+                    yield env.timeout(end - env.now)
             else:
-                yield from self._meet(step, stream)
+                if not step.joined:
+                    yield from self._join(step.transfers, of_host=stream == "compute")
+                for number in step.transfers:
+                    if not self.transfers.ended(number):
+                        yield self.transfers.done(number)
             self.log.append((step, ready, env.now, stream))
             self._finish(step.index)
 
@@ -53,15 +59,12 @@ class Worker:
         self.host_free = end if step.sync else launch + step.host
         return end
 
-    def _meet(self, step: Meet, stream: str) -> Process:
-        """Join all transfers at once, then wait for each; the host must have come this far."""
-        if stream == "compute" and self.host_free > self.env.now:
+    def _join(self, transfers: tuple[int, ...], of_host: bool = True) -> Process:
+        """Join all transfers at once; on the compute stream the host must have come this far."""
+        if of_host and self.host_free > self.env.now:
             yield self.env.timeout(self.host_free - self.env.now)
-        for number in step.transfers:
+        for number in transfers:
             self.transfers.join(number)
-        for number in step.transfers:
-            if not self.transfers.ended(number):
-                yield self.transfers.done(number)
 
     def _end_of(self, index: int) -> Event:
         return self._waiting.setdefault(index, Event(self.env))

@@ -1,8 +1,9 @@
 """Kernels in a row become segments: device time, host time, and how far the host must lead."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from sim.model.kernel import Item, Kernel, Stream
+from sim.model.kernel import Gemm, Item, Kernel, Overlap
 from sim.program import Collective, Segment
 
 KernelTime = Callable[[Kernel], float]
@@ -21,16 +22,28 @@ def segments(
     for item in items:
         if isinstance(item, Collective):
             run.add(0.0, launch, 1)
-            done += run.segment(name, cause)
-            done.append(item)
+            done += [*run.segment(name, cause), item]
+            run = _Run()
+        elif isinstance(item, Overlap):
+            run.add(0.0, launch, 1)
+            done += [*run.segment(name, cause), *_beside(item, name, cause, time, launch)]
             run = _Run()
         else:
             run.add(time(item), launch, _launches(item))
     return (*done, *run.segment(name, cause))
 
 
+def _beside(
+    item: Overlap, name: str, cause: str, time: KernelTime, launch: float
+) -> list[Segment | Collective]:
+    run = _Run()
+    for kernel in item.kernels:
+        run.add(time(kernel), launch, _launches(kernel))
+    return [replace(one, beside=(item.collective,)) for one in run.segment(name, cause)]
+
+
 def _launches(kernel: Kernel) -> int:
-    return kernel.launches if isinstance(kernel, Stream) else 1
+    return 1 if isinstance(kernel, Gemm) else kernel.launches
 
 
 class _Run:
