@@ -1,0 +1,85 @@
+"""A device: the rates and sizes that its data sheet states, read from `topologies/devices`."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from sim import library
+from sim.errors import InputError
+from sim.hardware.attention import AttentionRates
+from sim.hardware.gemm import GemmRates
+from sim.hardware.stream import StreamRates
+from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Dense matrix rate by the precision of the operands (FLOP/s), sparsity not counted.
+
+    A precision that the device does not have is left out.
+    """
+
+    fp32: FlopsPerSecond | None = None
+    tf32: FlopsPerSecond | None = None
+    fp16: FlopsPerSecond | None = None
+    bf16: FlopsPerSecond | None = None
+    fp8: FlopsPerSecond | None = None
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The precisions that the device has."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator, as its data sheet and its driver describe it.
+
+    `memory` is what a process sees (torch's `total_memory`), `reserve` what is taken of it before
+    the first tensor and outside torch's allocator: CUDA context and NCCL's buffers. `clock` is the
+    boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by generation of the
+    fused kernel) hold what kernels achieve of these figures.
+    """
+
+    name: str
+    peak: Peaks
+    memory: Bytes
+    reserve: Bytes
+    memory_bandwidth: BytesPerSecond
+    sms: int
+    l2: Bytes
+    clock: Hertz
+    power: Watts
+    gemm: GemmRates
+    stream: StreamRates
+    attention: Mapping[str, AttentionRates]
+
+    def __post_init__(self) -> None:
+        if self.sms < 1:
+            raise ValueError(f"sms = {self.sms} must be at least 1")
+        if not math.isfinite(self.memory) or not 0 <= self.reserve < self.memory:
+            raise ValueError("reserve must be smaller than memory")
+
+    @property
+    def usable_memory(self) -> float:
+        """Bytes that tensors can take: memory - reserve."""
+        return self.memory - self.reserve
+
+    def peak_rate(self, precision: str) -> float:
+        """Dense peak of matrix products with operands of `precision` (FLOP/s).
+
+        Raises `InputError` where the device has no such arithmetic.
+
+        >>> load("a100-80gb-sxm").peak_rate("bf16")
+        312000000000000.0
+        """
+        rate: float | None = getattr(self.peak, precision, None)
+        if rate is None:
+            known = ", ".join(self.peak.known)
+            raise InputError("precision", f"{self.name} has no {precision}", f"it has {known}")
+        return rate
+
+
+def load(name: str, *, where: str = "command line") -> Device:
+    """The device that a name in `topologies/devices` (or a path) stands for."""
+    return library.load("topologies/devices", name, Device, where=where)

@@ -1,0 +1,70 @@
+"""Links and their names: what `[[straggler]]`, traces and pictures call a direction of a cable."""
+
+import re
+from collections.abc import Iterator
+
+Link = tuple[str, int] | tuple[str, int, int]
+"""One direction of a connection.
+
+("port-up" | "port-down", gpu): the GPU's way into and out of its node's fabric.
+("nvlink", a, b): from GPU a to GPU b, where a node has no switch.
+("nic-up" | "nic-down", node, j): NIC j of the node, to and from the network.
+("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
+("edge", a, b): a cable of a torus, dragonfly, mesh or ring, from vertex a to vertex b.
+"""
+
+_PATTERNS = {
+    "port": re.compile(r"gpu(\d+)\.port(?:\.(up|down))?"),
+    "nic": re.compile(r"node(\d+)\.nic(\d+)(?:\.(up|down))?"),
+    "pod": re.compile(r"pod(\d+)(?:\.(up|down))?"),
+    "edge": re.compile(r"edge (\d+)(-|>)(\d+)"),
+    "nvlink": re.compile(r"nvlink (\d+)(-|>)(\d+)"),
+}
+FORMS = "'node3.nic0', 'gpu5.port', 'pod0', 'edge 0-1' or 'nvlink 0-1'"
+
+
+def link_name(link: Link) -> str:
+    """The name of one direction, as `links_named` reads it.
+
+    >>> link_name(("nic-up", 3, 0)), link_name(("edge", 0, 1))
+    ('node3.nic0.up', 'edge 0>1')
+    """
+    match link:
+        case ("edge" | "nvlink" as kind, a, b):
+            return f"{kind} {a}>{b}"
+        case ("nic-up" | "nic-down" as kind, node, j):
+            return f"node{node}.nic{j}.{kind[4:]}"
+        case ("port-up" | "port-down" as kind, gpu):
+            return f"gpu{gpu}.port.{kind[5:]}"
+        case (kind, pod):
+            return f"pod{pod}.{kind[4:]}"
+    raise ValueError(f"{link!r} is not a link")
+
+
+def links_named(text: str) -> tuple[Link, ...]:
+    """The directions that a text means, whether or not a topology has them; () if none.
+
+    >>> links_named("node3.nic0")
+    (('nic-up', 3, 0), ('nic-down', 3, 0))
+    >>> links_named("edge 1>0")
+    (('edge', 1, 0),)
+    """
+    for kind, pattern in _PATTERNS.items():
+        if found := pattern.fullmatch(text.strip()):
+            return tuple(_directions(kind, found.groups()))
+    return ()
+
+
+def _directions(kind: str, parts: tuple[str | None, ...]) -> Iterator[Link]:
+    if kind in ("edge", "nvlink"):
+        a, arrow, b = int(parts[0] or 0), parts[1], int(parts[2] or 0)
+        yield (kind, a, b)
+        if arrow == "-":
+            yield (kind, b, a)
+        return
+    numbers = [int(part) for part in parts[:-1] if part is not None]
+    for way in (parts[-1],) if parts[-1] else ("up", "down"):
+        if len(numbers) == 2:
+            yield (f"{kind}-{way}", numbers[0], numbers[1])
+        else:
+            yield (f"{kind}-{way}", numbers[0])
