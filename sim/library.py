@@ -6,11 +6,11 @@ A name is looked for in the user's own folder first, then among the packaged fil
 
 import difflib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from sim.errors import InputError
 
@@ -114,6 +114,10 @@ def _refuse_unknown_keys(data: Any, kind: Any, where: str) -> None:
     if isinstance(data, list):
         for item in data:
             _refuse_unknown_keys(item, kind, where)
+    if isinstance(data, dict) and get_origin(kind) in (dict, Mapping):
+        for key, value in data.items():
+            _refuse_unknown_keys(value, get_args(kind)[1], f"{where}, {key}")
+        return
     shape = _dataclass_in(kind)
     if shape is None or not isinstance(data, dict):
         return
