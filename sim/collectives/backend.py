@@ -1,0 +1,32 @@
+"""A backend: the library that turns a call into bytes on wires, such as NCCL.
+
+>>> from sim.collectives.shape import Fabric, Shape
+>>> dgx = Fabric(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
+...              nic_bandwidth=50e9, network="infiniband", nvls=True)
+>>> wire = load("nccl").wire("all_reduce", 64e6, Shape.of(32, 8), dgx)
+>>> wire.algorithm, wire.protocol
+('nvls_tree', 'simple')
+"""
+
+from functools import cache
+from typing import Protocol
+
+from sim.collectives.nccl import Constants, Nccl
+from sim.collectives.shape import Fabric, Shape, Wire
+from sim.library import load as load_file
+
+
+class Backend(Protocol):
+    """What the engine asks of a collective library."""
+
+    def wire(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
+        """The fluid reading of one call of `size` bytes (as nccl-tests counts them)."""
+
+
+@cache
+def load(name: str = "nccl") -> Backend:
+    """The backend with the constants of topologies/backends/<name>.toml.
+
+    Raises `InputError` where there is no such file or it does not describe a backend.
+    """
+    return Nccl(load_file("topologies/backends", name, Constants))

@@ -1,0 +1,236 @@
+"""NCCL's choice of algorithm and protocol for a call, and what the choice costs.
+
+For each algorithm (ring, tree, NVLS, NVLS tree) and protocol (LL, LL128, Simple) NCCL predicts
+latency + size / bandwidth and takes the least (NCCL 2.19, src/graph/tuning.cc). This module does
+the same with the bytes that `ring`, `tree`, `nvls` and `direct` state and with constants fitted
+on published nccl-tests (topologies/backends/nccl.toml). A constant belongs to a GPU generation or
+to a kind of network, never to a cluster, a group or a size.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeVar
+
+from sim.collectives import direct, nvls, ring, tree
+from sim.collectives.mesh import rings
+from sim.collectives.schedule import KINDS, Kind
+from sim.collectives.shape import Fabric, Loads, Shape, Steps, Wire
+from sim.errors import InputError
+from sim.units import Bytes, Seconds
+
+Protocol = Literal["ll", "ll128", "simple"]
+PROTOCOLS: tuple[Protocol, ...] = ("ll", "ll128", "simple")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Per:
+    """One number for each protocol, such as the fraction of the bandwidth that it keeps.
+
+    LL stores a flag beside every 4 bytes, LL128 one beside 120; Simple synchronises by chunk.
+    """
+
+    ll: float
+    ll128: float
+    simple: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """Seconds of one dependent step in each protocol, without the bytes."""
+
+    ll: Seconds
+    ll128: Seconds
+    simple: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """A pipeline fills in `time` at the largest chunks, in half of it at messages of `half`.
+
+    Chunks grow with the message until the buffers are full, and the fill with them.
+    """
+
+    time: Seconds = 0.0
+    half: Bytes = 1.0
+
+    def seconds(self, size: float) -> float:
+        return self.time * size / (size + self.half)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A GPU generation: what its SMs and NVLink make of the line rate of a port.
+
+    `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls` and `peer` are fractions of
+    the line rate in the Simple protocol, of which `keeps` remains in the others; `touch` what the
+    ring's members move besides the wire, in bytes for each byte of the buffer.
+    """
+
+    launch: Seconds
+    hop: Hop
+    keeps: Per
+    ring: float
+    tree: float
+    peer: float
+    touch: float = 0.0
+    fill: Fill = Fill()
+    nvls: float = 0.0
+    nvls_hop: Seconds = 0.0
+    nvls_fill: Fill = Fill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A kind of network: software and hardware between two nodes.
+
+    `launch` is what a kernel waits for its proxies once, `hop` a dependent step, `fraction` what
+    bulk traffic reaches of the NICs' line rate, `fill` the pipeline of one level of a tree.
+    """
+
+    launch: Seconds
+    hop: Hop
+    keeps: Per
+    fraction: float
+    fill: Fill = Fill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """The content of topologies/backends/nccl.toml."""
+
+    node: Mapping[str, Node]
+    network: Mapping[str, Network]
+
+
+LOCAL = Network(
+    launch=0.0, hop=Hop(ll=0.0, ll128=0.0, simple=0.0), keeps=Per(ll=1.0, ll128=1.0), fraction=1.0
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call with everything that its price depends on; a group in one node has no network."""
+
+    kind: Kind
+    size: float
+    shape: Shape
+    fabric: Fabric
+    node: Node
+    network: Network
+
+    def wire(
+        self, name: str, protocol: Protocol, loads: Loads, reach: float, latency: float
+    ) -> Wire:
+        """Bytes as at line rate: the less is reached of it, the more they are."""
+        port = reach * getattr(self.node.keeps, protocol)
+        nic = self.network.fraction * getattr(self.network.keeps, protocol)
+        return Wire(
+            latency=latency,
+            port=self.size * loads.port / port,
+            nic=self.size * loads.nic / nic,
+            algorithm=name,
+            protocol=protocol,
+        )
+
+    def latency(self, steps: Steps, protocol: Protocol) -> float:
+        """Launch and dependent steps (tuning.cc: base latency and hardware latencies)."""
+        inside = steps.intra * getattr(self.node.hop, protocol)
+        between = steps.inter * getattr(self.network.hop, protocol)
+        return self.node.launch + self.network.launch + float(inside + between)
+
+    @property
+    def cabled(self) -> float:
+        """The fraction of a port's cables that rings through this group use: 1 with a switch."""
+        fabric, members = self.fabric, self.shape.per_node
+        if not fabric.mesh or members == 1:
+            return 1.0
+        return rings(fabric.mesh, members) * fabric.cable_bandwidth / fabric.port_bandwidth
+
+
+class Nccl:
+    """The backend; calls are cached, because a training step repeats a few of them often."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
+        self.wire = lru_cache(maxsize=1 << 16)(self._fastest)
+
+    def _fastest(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
+        if shape.ranks == 1:
+            return Wire(latency=0.0, algorithm="none", protocol="none")
+        wires = self.candidates(kind, size, shape, fabric)
+        return min(wires, key=lambda wire: fabric.duration(wire, shape))
+
+    def candidates(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Iterator[Wire]:
+        """Every algorithm and protocol that NCCL would consider for the call.
+
+        Raises `InputError` for a generation, network or collective without constants.
+        """
+        node = _named(self.constants.node, fabric.generation, "GPU generation")
+        network = LOCAL
+        if shape.nodes > 1:
+            network = _named(self.constants.network, fabric.network, "network")
+        call = Call(
+            kind=_kind(kind), size=size, shape=shape, fabric=fabric, node=node, network=network
+        )
+        if call.kind in ("all_to_all", "point_to_point"):
+            yield _peer(call)
+            return
+        yield from (_ring(call, protocol) for protocol in PROTOCOLS)
+        if call.kind == "all_reduce":
+            yield from (_tree(call, protocol) for protocol in PROTOCOLS)
+        if fabric.nvls and (shape.nodes == 1 or call.kind == "all_reduce"):
+            yield _nvls(call)
+
+
+def _ring(call: Call, protocol: Protocol) -> Wire:
+    loads = ring.loads(call.kind, call.shape)
+    latency = call.latency(ring.steps(call.kind, call.shape), protocol)
+    if protocol == "simple":
+        latency += call.node.fill.seconds(call.size)
+    if loads.port:
+        loads = Loads(port=loads.port + call.node.touch, nic=loads.nic)
+    return call.wire("ring", protocol, loads, call.node.ring * call.cabled, latency)
+
+
+def _tree(call: Call, protocol: Protocol) -> Wire:
+    steps = tree.steps(call.kind, call.shape)
+    latency = call.latency(steps, protocol)
+    if protocol == "simple":
+        latency += call.node.fill.seconds(call.size)
+        latency += steps.inter * call.network.fill.seconds(call.size)
+    loads = tree.loads(call.kind, call.shape)
+    return call.wire("tree", protocol, loads, call.node.tree * call.cabled, latency)
+
+
+def _nvls(call: Call) -> Wire:
+    steps = nvls.steps(call.kind, call.shape)
+    latency = call.latency(Steps(intra=0, inter=steps.inter), "simple")
+    latency += steps.intra * call.node.nvls_hop + call.node.nvls_fill.seconds(call.size)
+    latency += steps.inter * call.network.fill.seconds(call.size)
+    name = "nvls" if call.shape.nodes == 1 else "nvls_tree"
+    return call.wire(name, "simple", nvls.loads(call.kind, call.shape), call.node.nvls, latency)
+
+
+def _peer(call: Call) -> Wire:
+    """Grouped sends and receives, also all-to-all, go straight to their peers."""
+    latency = call.latency(direct.steps(call.kind, call.shape), "simple")
+    loads = direct.loads(call.kind, call.shape)
+    return call.wire("direct", "simple", loads, call.node.peer, latency)
+
+
+def _kind(name: str) -> Kind:
+    name = "point_to_point" if name == "send" else name
+    for kind in KINDS:
+        if kind == name:
+            return kind
+    raise InputError("nccl backend", f"no collective named {name!r}", f"known: {', '.join(KINDS)}")
+
+
+C = TypeVar("C")
+
+
+def _named(known: Mapping[str, C], name: str, what: str) -> C:
+    if name not in known:
+        raise InputError("nccl backend", f"no {what} named {name!r}", f"known: {', '.join(known)}")
+    return known[name]

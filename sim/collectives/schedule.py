@@ -1,0 +1,102 @@
+"""The one way to write a collective: rounds of sends.
+
+A module of this folder offers an algorithm by offering functions named like the collectives
+(`all_reduce`, `all_gather`, ...), each from a number of ranks to a `Schedule`. Everything else
+reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
+rounds, `messages` makes a graph for the clock, `draw` a picture.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Literal, get_args
+
+Kind = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "point_to_point",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Chunk `chunk` goes from `src` to `dst`, which adds it to its own or keeps it instead."""
+
+    src: int
+    dst: int
+    chunk: int
+    reduce: bool = False
+
+
+Round = tuple[Send, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A collective among ranks 0..ranks-1: the sends of one round read what the last one left.
+
+    The buffer of S bytes is cut into `chunks` equal ones; a send moves S / chunks bytes. What the
+    S bytes are: the buffer that every rank reduces; the whole that is gathered (scattered), of
+    which rank r owns the r-th of `ranks` equal parts; the root's buffer, the root being rank 0;
+    for all_to_all one rank's buffer, where chunk (s * ranks + d) goes from s to d; for
+    point_to_point what rank 0 sends to rank 1.
+    """
+
+    kind: Kind
+    ranks: int
+    chunks: int
+    rounds: tuple[Round, ...]
+
+    def among(self, members: Sequence[int]) -> "Schedule":
+        """The same rounds among `members` of a larger world; rank i becomes members[i]."""
+        renamed = tuple(
+            tuple(replace(send, src=members[send.src], dst=members[send.dst]) for send in round_)
+            for round_ in self.rounds
+        )
+        return replace(self, rounds=renamed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """The closed form: T = rounds * alpha + (bytes + fill) * S / bandwidth on a uniform network.
+
+    `bytes` is what the busiest port sends (or receives) for each byte of S, `fill` what the
+    pipeline adds while it fills and drains: sum over rounds of the busiest port in that round,
+    less `bytes`.
+    """
+
+    rounds: int
+    bytes: float
+    fill: float = 0.0
+
+    def time(self, size: float, *, alpha: float, bandwidth: float) -> float:
+        """Seconds for `size` bytes; `alpha` seconds a round, `bandwidth` B/s each way."""
+        return self.rounds * alpha + (self.bytes + self.fill) * size / bandwidth
+
+
+def schedule(kind: Kind, ranks: int, chunks: int, rounds: Iterable[Iterable[Send]]) -> Schedule:
+    """Collect the rounds of a generator, leaving out the empty ones."""
+    kept = tuple(filter(None, (tuple(round_) for round_ in rounds)))
+    return Schedule(kind=kind, ranks=ranks, chunks=chunks, rounds=kept)
+
+
+def algorithms() -> dict[str, ModuleType]:
+    """Every module of this folder that offers collectives, by name."""
+    package = import_module("sim.collectives")
+    modules = {
+        info.name: import_module(f"sim.collectives.{info.name}")
+        for info in iter_modules(package.__path__)
+    }
+    return {name: module for name, module in sorted(modules.items()) if hasattr(module, "cost")}
+
+
+def offered(algorithm: ModuleType) -> list[Kind]:
+    """The collectives that an algorithm offers."""
+    return [kind for kind in KINDS if hasattr(algorithm, kind)]
