@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from sim import library
 from sim.errors import InputError
@@ -10,6 +11,8 @@ from sim.hardware.attention import AttentionRates
 from sim.hardware.gemm import GemmRates
 from sim.hardware.stream import StreamRates
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
+
+Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Device:
     """
 
     name: str
+    generation: Generation
     peak: Peaks
     memory: Bytes
     reserve: Bytes
@@ -59,6 +63,10 @@ class Device:
             raise ValueError(f"sms = {self.sms} must be at least 1")
         if not math.isfinite(self.memory) or not 0 <= self.reserve < self.memory:
             raise ValueError("reserve must be smaller than memory")
+
+    def __hash__(self) -> int:
+        """By name, for caches; equality still compares every rate."""
+        return hash(self.name)
 
     @property
     def usable_memory(self) -> float:

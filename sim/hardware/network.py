@@ -11,9 +11,7 @@ from sim.units import BytesPerSecond, Seconds
 Shape = Literal[
     "switch", "fat-tree", "rail-optimised", "torus", "ring", "full-mesh", "dragonfly", "graph"
 ]
-Kind = Literal[
-    "infiniband-edr", "infiniband-hdr", "infiniband-ndr", "roce", "efa", "ethernet", "ici"
-]
+Kind = Literal["infiniband", "roce", "efa", "ethernet", "ici"]
 
 # The keys that describe each shape: those it needs, and those it may have.
 _NEEDS: dict[str, tuple[str, ...]] = {
