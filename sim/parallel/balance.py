@@ -1,0 +1,213 @@
+"""Which layers a pipeline stage holds: the model cut into contiguous chunks.
+
+A split lists the chunks in the order of the model; chunk c of stage s of p stands at c p + s. The
+first chunk also holds the embedding, the last one the head (final norm and logits), so a fair
+split gives those two fewer layers. Costs are in layers: an embedding that takes no time costs 0,
+a head whose products are 2.2 times those of a layer costs 2.2.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from itertools import accumulate
+from typing import Literal, get_args
+
+from sim.errors import InputError
+
+Balance = Literal["even", "ends", "cost", "threshold"]
+
+WHERE = "plan, balance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A contiguous piece of the model."""
+
+    layers: int
+    embedding: bool = False
+    head: bool = False
+
+
+Split = tuple[Chunk, ...]
+
+
+def split(
+    layers: int,
+    stages: int,
+    chunks: int = 1,
+    *,
+    balance: Balance | Sequence[int] = "even",
+    head: float = 0.0,
+    embedding: float = 0.0,
+) -> Split:
+    """Cut `layers` into `chunks` pieces for each of `stages`, by name or by explicit counts.
+
+    `head` and `embedding` are their costs in layers, for "cost" and "threshold". Raises
+    `InputError` where the pieces do not come out, naming what would work.
+
+    >>> [chunk.layers for chunk in split(126, 16, balance="ends")]
+    [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
+    """
+    if not isinstance(balance, str):
+        return explicit(balance, layers, stages, chunks)
+    if balance not in get_args(Balance):
+        known = ", ".join(get_args(Balance))
+        raise InputError(WHERE, f"no balance named {balance!r}", f"known: {known}, or a list")
+    ways: dict[str, Callable[[], Split]] = {
+        "even": lambda: even(layers, stages, chunks),
+        "ends": lambda: short_ends(layers, stages, chunks),
+        "cost": lambda: by_cost(layers, stages, chunks, head=head, embedding=embedding),
+        "threshold": lambda: by_threshold(layers, stages, chunks, head=head, embedding=embedding),
+    }
+    return ways[balance]()
+
+
+def even(layers: int, stages: int, chunks: int = 1) -> Split:
+    """The same number of layers for every chunk, as Megatron-LM demands by default.
+
+    >>> even(4, 2)
+    (Chunk(layers=2, embedding=True, head=False), Chunk(layers=2, embedding=False, head=True))
+    """
+    pieces = _pieces(stages, chunks)
+    if layers % pieces or layers < 1:
+        raise InputError(WHERE, *_uneven(layers, stages, chunks))
+    return _split([layers // pieces] * pieces, layers)
+
+
+def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
+    """k layers for every chunk and k-1 for the first and the last: layers = k p v - 2.
+
+    Source: Llama 3 (arXiv 2407.21783, section 3.3.2: 126 layers on 16 stages); Zero Bubble (arXiv
+    2401.10241, section 5.1); Megatron-LM's --account-for-embedding-in-pipeline-split with
+    --account-for-loss-in-pipeline-split.
+
+    >>> [chunk.layers for chunk in short_ends(22, 8, chunks=3)][:2]
+    [0, 1]
+    """
+    pieces = _pieces(stages, chunks)
+    if (layers + 2) % pieces or layers < 1:
+        raise InputError(WHERE, *_uneven(layers, stages, chunks))
+    each = (layers + 2) // pieces
+    counts = [each] * pieces
+    counts[0] -= 1
+    counts[-1] -= 1
+    return _split(counts, layers)
+
+
+def explicit(counts: Sequence[int], layers: int, stages: int, chunks: int = 1) -> Split:
+    """The counts that the user wrote, one for each chunk in the order of the model.
+
+    >>> [chunk.layers for chunk in explicit([3, 5], layers=8, stages=2)]
+    [3, 5]
+    """
+    pieces = _pieces(stages, chunks)
+    if len(counts) != pieces:
+        what = f"{len(counts)} counts for {_product(stages, chunks)}"
+        raise InputError(WHERE, what, f"write {pieces} counts, or leave them out")
+    if min(counts) < 0:
+        raise InputError(WHERE, f"a chunk of {min(counts)} layers", "write counts >= 0")
+    if sum(counts) != layers:
+        what = f"the counts add up to {sum(counts)} but the model has {layers} layers"
+        raise InputError(WHERE, what, "mend the counts")
+    return _split(list(counts), layers)
+
+
+def by_cost(
+    layers: int, stages: int, chunks: int = 1, *, head: float = 0.0, embedding: float = 0.0
+) -> Split:
+    """The split whose costliest chunk is cheapest, embedding and head counted.
+
+    Each layer goes to the chunk that is cheapest so far, which is optimal for equal layers; among
+    ties to the last one, since early stages keep more activations.
+
+    >>> [chunk.layers for chunk in by_cost(32, 4, head=2.2)]
+    [8, 9, 9, 6]
+    """
+    pieces = _pieces(stages, chunks)
+    costs = [0.0] * pieces
+    costs[0] += embedding
+    costs[-1] += head
+    queue = [(cost, -piece) for piece, cost in enumerate(costs)]
+    heapify(queue)
+    counts = [0] * pieces
+    for _ in range(layers):
+        cost, piece = queue[0]
+        counts[-piece] += 1
+        heapreplace(queue, (cost + 1.0, piece))
+    return _split(counts, layers)
+
+
+def by_threshold(
+    layers: int, stages: int, chunks: int = 1, *, head: float = 0.0, embedding: float = 0.0
+) -> Split:
+    """nanotron's split: a chunk is closed by the first block that takes the running cost past it.
+
+    Blocks are embedding, layers, final norm and head; chunk i of n ends with the block after which
+    the summed cost exceeds (i+1)/n of the whole. Early chunks so get the odd layers. Source:
+    nanotron, models/base.py, `build_model`, where a layer costs 4 h^2 + 3 h f and the head V h
+    (`get_block_compute_costs` of models/llama.py), the embedding nothing. With a dear head the
+    last chunk can end up empty; nanotron refuses that with data parallelism, this always.
+
+    Llama 3 8B on 8 stages, as the nanotron course prints it (embedding and five layers first):
+
+    >>> head = 128256 * 4096 / (4 * 4096**2 + 3 * 14336 * 4096)
+    >>> [chunk.layers for chunk in by_threshold(32, 8, head=head)]
+    [5, 4, 4, 5, 4, 4, 4, 2]
+    """
+    pieces = _pieces(stages, chunks)
+    costs = [embedding, *[1.0] * layers, 0.0, head]
+    running = list(accumulate(costs))
+    place, places = 0, []
+    for cost in running:
+        places.append(place)
+        place += cost > running[-1] * ((place + 1) / pieces)
+    counts = [places[1:-2].count(piece) for piece in range(pieces)]
+    if places[-1] != pieces - 1:
+        what = f"the head fills chunk {places[-1]} of {pieces} alone, the last ones stay empty"
+        raise InputError(WHERE, what, 'use fewer stages, or balance = "cost"')
+    return _split(counts, layers)
+
+
+def of_stage(split: Split, stages: int, stage: int) -> Split:
+    """The chunks of one stage, in the order of the model.
+
+    >>> [chunk.layers for chunk in of_stage(explicit([1, 2, 3, 4], 10, 2, 2), stages=2, stage=1)]
+    [2, 4]
+    """
+    return split[stage::stages]
+
+
+def _pieces(stages: int, chunks: int) -> int:
+    if stages < 1 or chunks < 1:
+        what = f"pp = {stages}, interleave = {chunks}"
+        raise InputError("plan", what, "both must be at least 1")
+    return stages * chunks
+
+
+def _split(counts: list[int], layers: int) -> Split:
+    last = len(counts) - 1
+    if layers < 1 or 0 in counts[1:-1]:
+        raise InputError(WHERE, *_too_many(layers, len(counts)))
+    return tuple(
+        Chunk(layers=count, embedding=piece == 0, head=piece == last)
+        for piece, count in enumerate(counts)
+    )
+
+
+def _too_many(layers: int, pieces: int) -> tuple[str, str]:
+    return f"{pieces} stages or chunks but only {layers} layers", "use fewer (pp, interleave)"
+
+
+def _uneven(layers: int, stages: int, chunks: int) -> tuple[str, str]:
+    """What is wrong with a split that does not come out, and what would work."""
+    pieces = stages * chunks
+    ways = [way for way, short in (("even", 0), ("ends", 2)) if (layers + short) % pieces == 0]
+    if pieces > layers and not ways:
+        return _too_many(layers, pieces)
+    named = " or ".join(f'"{way}"' for way in [*ways, "cost"])
+    what = f"{layers} layers do not divide by {_product(stages, chunks)}"
+    return what, f"set balance = {named}, or list the layers of each"
+
+
+def _product(stages: int, chunks: int) -> str:
+    return f"{stages} stages" + (f" of {chunks} chunks" if chunks > 1 else "")
