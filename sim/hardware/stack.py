@@ -1,0 +1,78 @@
+"""A software stack: what it fuses, what it overlaps, what its host code costs."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim import library
+from sim.model.kernel import BYTES, Fusion
+from sim.units import Bytes, Seconds
+
+Exchange = Literal["batched", "async-send", "overlapped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
+
+    Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python
+    and dispatcher forward, autograd's C++ backward); `layer_forward` and `layer_backward` its
+    seconds per layer and pass that no launch accounts for (python of modules, checkpointing,
+    garbage collection); `step_host` per step, before the first launch.
+
+    Attention: `attention` names the fused kernels that the stack offers, best first; the first
+    that the device knows runs.
+
+    Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.parallel.exchange`),
+    `scatter_gather` whether tensor-parallel peers send a share each and gather it behind (Narayanan
+    et al. 2021, section 4.1), `balance` how layers that do not divide are spread over stages.
+
+    Data parallelism: `overlap_gradients` whether their reduction runs beside the last backward
+    pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one call
+    afterwards. `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how
+    ZeRO-1 sums gradients. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the
+    next forward pass.
+
+    Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation; `clip`
+    whether the gradient norm is taken; `optimizer_launch` the host's seconds per launch there.
+    `master_weights` whether half-precision weights have an fp32 copy.
+    """
+
+    name: str
+    fusion: Fusion
+    launch_forward: Seconds
+    launch_backward: Seconds
+    layer_forward: Seconds = 0.0
+    layer_backward: Seconds = 0.0
+    step_host: Seconds = 0.0
+    attention: tuple[str, ...] = ("flash2",)
+    pipeline_exchange: Exchange = "batched"
+    scatter_gather: bool = False
+    balance: Literal["even", "cost"] = "even"
+    overlap_gradients: bool = False
+    first_bucket: Bytes = 2.0**20
+    bucket: Bytes = 25 * 2.0**20
+    fp32_reduction: bool = False
+    zero_reduce: Literal["all_reduce", "reduce_scatter"] = "reduce_scatter"
+    overlap_gather: bool = False
+    fused_optimizer: bool = True
+    clip: bool = True
+    optimizer_launch: Seconds = 5e-6
+    master_weights: bool = True
+
+    def weight_bytes(self, precision: str) -> int:
+        """Bytes of a working weight; fp8 recipes keep bf16 weights."""
+        return max(2, BYTES[precision])
+
+    def gradient_bytes(self, precision: str) -> int:
+        """Bytes of an accumulated gradient."""
+        fp32 = self.fusion.gradients in ("fused", "fp32-buffer")
+        return 4 if fp32 else self.weight_bytes(precision)
+
+    def reduced_bytes(self, precision: str) -> int:
+        """Bytes of a gradient as it crosses the network."""
+        return 4 if self.fp32_reduction else self.weight_bytes(precision)
+
+
+def load(name: str, *, where: str = "command line") -> Stack:
+    """The stack that a name in `topologies/stacks` (or a path) stands for."""
+    return library.load("topologies/stacks", name, Stack, where=where)
