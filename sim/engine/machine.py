@@ -1,21 +1,61 @@
 """The machine that a program runs on: a topology, a backend, and what is wrong with some ranks."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from sim.collectives.shape import Shape, Wire
+from sim.collectives.backend import Backend
+from sim.collectives.shape import Fabric, Shape, Wire
 from sim.hardware.topology import Topology
 
-WireOf = Callable[[str, float, Shape], Wire]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Machine:
-    """`wire(kind, bytes, shape)` is the backend's fluid reading of a collective on this topology.
-
-    `slowdown` holds the ranks whose kernels take longer, with their factors; rank r is GPU r.
-    """
+    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r."""
 
     topology: Topology
-    wire: WireOf
+    backend: Backend
     slowdown: Mapping[int, float] = field(default_factory=dict)
+
+    def wire(self, kind: str, bytes: float, shape: Shape) -> Wire:
+        """The backend's fluid reading of a call, in bytes as the topology's links count them.
+
+        Backends are fitted to line rates, of which a link's own efficiency is a part; it must
+        not be taken off twice.
+        """
+        node, network = self.topology.node, self.topology.network
+        wire = self.backend.wire(kind, bytes, shape, self.fabric)
+        return replace(
+            wire,
+            port=wire.port * (node.efficiency if node else 1.0),
+            nic=wire.nic * (network.efficiency if network else 1.0),
+        )
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The hardware in short, as a collective library finds it."""
+        topology = self.topology
+        node, network = topology.node, topology.network
+        used = min(topology.gpus, topology.gpus_per_node)
+        port = node.port_bandwidth(topology.gpus_per_node, used) if node else 1.0
+        return Fabric(
+            generation=topology.device.generation,
+            gpus_per_node=topology.gpus_per_node,
+            port_bandwidth=port,
+            nics_per_node=network.nics if network else 0,
+            nic_bandwidth=network.bandwidth if network else 0.0,
+            network=network.kind if network else "none",
+            nvls=node.reduces if node else False,
+        )
+
+    @cached_property
+    def slow_nodes(self) -> frozenset[int]:
+        """Nodes of which a link is degraded."""
+        nodes = set()
+        for one in self.topology.degraded:
+            for kind, place, *_ in self.topology.parse_link(one.link):
+                if kind.startswith("nic"):
+                    nodes.add(place)
+                elif not kind.startswith("pod"):
+                    nodes.add(self.topology.node_of(place))
+        return frozenset(nodes)

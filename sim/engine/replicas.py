@@ -79,7 +79,7 @@ def _block_width(mesh: Mapping[str, int], topology: Topology) -> int | None:
 def _odd_blocks(mesh: Mapping[str, int], machine: Machine, width: int) -> set[int]:
     stride, size, node = _strides(mesh)[AXIS], mesh[AXIS], machine.topology.gpus_per_node
     ranks = set(machine.slowdown)
-    for number in machine.topology.slow_nodes:
+    for number in machine.slow_nodes:
         ranks.update(range(number * node, (number + 1) * node))
     return {rank // stride % size // width for rank in ranks}
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from sim.model.optimizer import optimizer_work
 from sim.parallel import gradients, pipeline
 from sim.parallel.exchange import exchanged, name_of
 from sim.parallel.pipeline import Pass
 from sim.parallel.plan import Plan
-from sim.parallel.work import Job, backward, backward_pieces, forward, optimizer_segments
+from sim.parallel.work import Job, backward, backward_pieces, forward, optimizer
 from sim.program import Collective, Communicate, Compute, Operation, Program, Segment, Work
 
 
@@ -125,15 +124,9 @@ def _closing(job: Job, stage: int, reductions: Sequence[str]) -> list[Operation]
     if not (job.stack.overlap_gradients and job.plan.replicas > 1):
         done += gradients.blocking(job, parameters)
     done += _tie_embeddings(job, stage)
-    kernels = optimizer_work(
-        parameters / (job.plan.replicas if job.plan.zero else 1),
-        optimizer=job.plan.optimizer,
-        precision=job.plan.precision,
-        stack=job.stack,
-    )
-    norm = _norm(job)
-    update = Work(name="optimizer", items=optimizer_segments(job, kernels))
-    done.append(Compute(name="norm", work=norm, after=tuple(reductions)))
+    layers = sum(chunk.layers for chunk in chunks)
+    update = Work(name="optimizer", items=optimizer(job, parameters, layers))
+    done.append(Communicate(name="norm", calls=(_norm(job),), after=tuple(reductions)))
     done.append(Compute(name="optimizer", work=update, phase="optimizer", sync=True))
     return done + gradients.gathered(job, parameters)
 
@@ -155,10 +148,9 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
     return [Communicate(name="tie embeddings", calls=(call,))]
 
 
-def _norm(job: Job) -> Work:
+def _norm(job: Job) -> Collective:
     """The gradient norm, one number over all ranks that hold a share of the model."""
     axes = ("tp", "pp", "cp", "dp") if job.plan.zero else ("tp", "pp")
-    call = Collective(
+    return Collective(
         kind="all_reduce", axes=axes, bytes=4.0, name="gradient norm", cause="data communication"
     )
-    return Work(name="norm", items=(call,))

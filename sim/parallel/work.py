@@ -8,8 +8,11 @@ from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.hardware.time import kernel_time
 from sim.model.kernel import Item, Kernel, LayerWork
-from sim.model.layers import Sharding, embedding_work, head_work, layer_work
+from sim.model.ends import embedding_work, head_work
+from sim.model.execution import Sharding
+from sim.model.layers import layer_work
 from sim.model.transformer import Transformer
+from sim.model.optimizer import optimizer_work
 from sim.parallel.balance import Chunk
 from sim.parallel.plan import Plan
 from sim.parallel.segments import segments
@@ -38,7 +41,8 @@ class Job:
 
     @cached_property
     def head(self) -> LayerWork:
-        return head_work(self.model, **self._options)
+        # A last stage that is not the first holds its own copy of a tied embedding.
+        return head_work(self.model, own_output=self.plan.pp > 1, **self._options)
 
     @property
     def _options(self) -> dict[str, object]:
@@ -51,7 +55,7 @@ class Job:
         }
 
     def time(self, kernel: Kernel) -> float:
-        return kernel_time(kernel, self.device)
+        return kernel_time(kernel, self.device, self.stack.attention)
 
     def parameters(self, chunk: Chunk) -> float:
         """Parameters that one rank holds of a chunk."""
@@ -125,8 +129,23 @@ def _with_host(items: Items, host: float) -> Items:
     return (Segment(name="host", cause="compute", device=0.0, host=host, lead=host), *items)
 
 
-def optimizer_segments(job: Job, kernels: Iterable[Item]) -> Items:
-    """The optimizer's kernels."""
-    return segments(
-        kernels, name="optimizer", cause="optimizer", time=job.time, launch=job.stack.launch_forward
+def optimizer(job: Job, parameters: float, layers: int) -> Items:
+    """The optimizer's step on a rank that holds so many parameters and layers."""
+    plan, stack = job.plan, job.stack
+    kernels = optimizer_work(
+        parameters=parameters,
+        updated=parameters / (plan.replicas * plan.cp) if plan.zero else None,
+        optimizer=plan.optimizer,
+        precision=plan.precision,
+        gradients=stack.fusion.gradients,
+        fused=stack.fused_optimizer,
+        clip=stack.clip,
+        tensors=layers * _tensors_of_a_layer(job.model) + 2,
     )
+    launch = stack.optimizer_launch
+    return segments(kernels, name="optimizer", cause="optimizer", time=job.time, launch=launch)
+
+
+def _tensors_of_a_layer(model: Transformer) -> int:
+    """Parameter tensors: four linear layers and two norms, each with its bias where there is one."""
+    return (6 + model.gated_mlp) * (2 if model.bias else 1)

@@ -1,0 +1,75 @@
+"""From a timeline to a result: rates, utilisation, accounts, memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sim.engine.account import Account, accounts, bubble_fraction, critical_role
+from sim.engine.score import Score
+from sim.engine.trace import Timeline
+from sim.model.kernel import Attention, Gemm
+from sim.parallel.work import Job
+from sim.result import Result
+from sim.setup import Setup
+
+
+def report(
+    setup: Setup, score: Score, timeline: Timeline, *, wall_seconds: float
+) -> Result:
+    """The result of a played score; formulas stand with `Result`."""
+    job, step = setup.job, timeline.end
+    plan, gpus = job.plan, setup.machine.topology.gpus
+    spent = accounts(timeline)
+    flops = job.model.model_flops(plan.global_batch)
+    peak = gpus * job.device.peak_rate(plan.precision)
+    tokens = plan.global_batch * job.model.seq / step
+    return Result(
+        scenario=setup.name,
+        step_time=step,
+        samples_per_second=plan.global_batch / step,
+        tokens_per_second=tokens,
+        tokens_per_second_per_gpu=tokens / gpus,
+        mfu=flops / (step * peak),
+        hfu=(flops + recomputed_flops(job)) / (step * peak),
+        model_tflops_per_gpu=flops / (step * gpus) / 1e12,
+        breakdown=spent[critical_role(timeline).index],
+        bubble_fraction=bubble_fraction(timeline, spent),
+        stages=tuple(_stages(setup, timeline, spent)),
+        ranks=gpus,
+        roles=len(timeline.roles),
+        operations=sum(part.steps for part in score.parts),
+        events=timeline.events,
+        wall_seconds=wall_seconds,
+        timeline=timeline,
+        **_memory(setup),
+    )
+
+
+def recomputed_flops(job: Job) -> float:
+    """FLOPs of forward products that run a second time, in one step of the whole job."""
+    plan = job.plan
+    once = sum(item.flops for item in job.layer.recompute if isinstance(item, Gemm | Attention))
+    return once * job.model.layers * plan.tp * plan.cp * plan.global_batch / plan.microbatch
+
+
+def _stages(
+    setup: Setup, timeline: Timeline, spent: Sequence[Account]
+) -> list[dict[str, Any]]:
+    """One row a pipeline stage: what it holds and where its seconds go (its lowest rank's)."""
+    rows: list[dict[str, Any]] = []
+    for stage, chunks in enumerate(setup.job.chunks):
+        role = next(role for role in timeline.roles if role.stage == stage)
+        account = spent[role.index]
+        rows.append(
+            {
+                "stage": stage,
+                "name": f"stage {stage}",
+                "layers": sum(chunk.layers for chunk in chunks),
+                "compute": account.get("compute", 0.0) + account.get("recompute", 0.0),
+                "bubble": account.get("bubble", 0.0),
+            }
+        )
+    return rows
+
+
+def _memory(setup: Setup) -> dict[str, Any]:
+    return {"memory_per_gpu": {"total": 0.0}, "capacity": 1.0, "fits": True}

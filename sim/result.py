@@ -1,0 +1,63 @@
+"""What a simulation answers: numbers with the field's names, ready for JSON, text and Jupyter."""
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from sim.engine.trace import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NOT_IN_JSON = ("timeline",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One predicted training step.
+
+    `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
+    it). `mfu` is model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the
+    same with recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and
+    their `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
+    `wall_seconds` is what the simulation itself took, and no part of the answer.
+    """
+
+    scenario: str
+    step_time: float
+    samples_per_second: float
+    tokens_per_second: float
+    tokens_per_second_per_gpu: float
+    mfu: float
+    hfu: float
+    model_tflops_per_gpu: float
+    breakdown: dict[str, float]
+    bubble_fraction: float
+    memory_per_gpu: dict[str, float]
+    capacity: float
+    fits: bool
+    stages: tuple[dict[str, Any], ...]
+    ranks: int
+    roles: int
+    operations: int
+    events: int
+    wall_seconds: float
+    warnings: tuple[str, ...] = ()
+    timeline: Timeline = field(repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; everything but the timeline."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_JSON}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The timeline as a table, one row a span."""
+        return self.timeline.to_frame()
+
+    def __str__(self) -> str:
+        from sim.study.summary import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from sim.study.summary import html
+
+        return html(self)

@@ -1,0 +1,157 @@
+"""From a scenario's names to things: the job to run and the machine to run it on."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sim import library
+from sim.collectives import backend as backends
+from sim.engine.machine import Machine
+from sim.errors import InputError
+from sim.hardware import stack as stacks
+from sim.hardware import topology as topologies
+from sim.hardware.topology import Topology
+from sim.model import transformer as models
+from sim.model.transformer import Transformer
+from sim.parallel.balance import Balance, Chunk, split
+from sim.parallel.mesh import Mesh
+from sim.parallel.plan import Plan
+from sim.parallel.work import Job
+from sim.scenario import Scenario, Straggler, changed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Everything that a simulation needs, checked."""
+
+    name: str
+    job: Job
+    machine: Machine
+
+
+def from_scenario(scenario: Scenario) -> Setup:
+    """Load what a scenario names and apply its changes. Raises `InputError`."""
+    model = _loaded(scenario, "model", "models", models.Transformer)
+    stack = _loaded(scenario, "stack", "topologies/stacks", stacks.Stack)
+    topology = _topology(scenario)
+    return assemble(
+        scenario.name,
+        model=model,
+        stack=stack,
+        topology=topology,
+        plan=scenario.plan,
+        stragglers=scenario.straggler,
+    )
+
+
+def assemble(
+    name: str,
+    *,
+    model: Transformer,
+    stack: stacks.Stack,
+    topology: Topology,
+    plan: Plan,
+    stragglers: Iterable[Straggler] = (),
+) -> Setup:
+    """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
+    where = f"{name}, plan"
+    plan = plan.resolved(topology.gpus, where=where)
+    if plan.pp > model.layers:
+        raise InputError(
+            where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"
+        )
+    job = Job(model=model, plan=plan, stack=stack, device=topology.device, chunks=())
+    chunks = _chunks(job)
+    job = Job(model=model, plan=plan, stack=stack, device=topology.device, chunks=chunks)
+    return Setup(name=name, job=job, machine=_machine(topology, plan, tuple(stragglers), name))
+
+
+def _loaded(scenario: Scenario, file: str, folder: str, kind: type[T]) -> T:
+    name = getattr(scenario, file)
+    path = library.find(folder, name, where=f"{scenario.name}, {file}")
+    document = changed(library.read(path), scenario.changes(file), str(path))
+    return library.validate(document, kind, str(path))
+
+
+def _topology(scenario: Scenario) -> Topology:
+    """The cluster of a scenario, with as many GPUs as it asks for (or as the plan spells out)."""
+    where = f"{scenario.name}, topology"
+    overrides = scenario.changes("topology")
+    overrides |= {f"device.{key}": value for key, value in scenario.changes("device").items()}
+    topology = topologies.load(scenario.topology, overrides, where=where)
+    plan = scenario.plan
+    gpus = scenario.gpus or (plan.tp * plan.cp * plan.pp * plan.dp if plan.dp else topology.gpus)
+    return topology.with_gpus(gpus)
+
+
+def _chunks(job: Job) -> tuple[tuple[Chunk, ...], ...]:
+    """Per stage its chunks of layers."""
+    plan, model = job.plan, job.model
+    stages, chunks = plan.pp, plan.interleave if plan.interleaved else 1
+    head, embedding = _costs_in_layers(job)
+    pieces = split(
+        model.layers,
+        stages,
+        chunks,
+        balance=_balance(job, stages * chunks),
+        head=head,
+        embedding=embedding,
+    )
+    return tuple(tuple(pieces[c * stages + s] for c in range(chunks)) for s in range(stages))
+
+
+def _balance(job: Job, pieces: int) -> Balance | tuple[int, ...]:
+    """The plan's own word, else the stack's way, else an even split where there is one."""
+    layers = job.model.layers
+    if job.plan.layers is not None:
+        return job.plan.layers
+    if job.stack.balance != "even" or layers % pieces == 0:
+        return job.stack.balance
+    return "ends" if (layers + 2) % pieces == 0 else "cost"
+
+
+def _costs_in_layers(job: Job) -> tuple[float, float]:
+    """Matrix multiplications of the head and of the embedding, in layers."""
+    model = job.model
+    layer = 2.0 * model.seq * model.layer_weights + 4.0 * model.seq**2 * model.query_width
+    return 2.0 * model.seq * model.hidden * model.vocab / layer, 0.0
+
+
+def _machine(
+    topology: Topology, plan: Plan, stragglers: tuple[Straggler, ...], name: str
+) -> Machine:
+    slowdown: dict[int, float] = {}
+    for number, one in enumerate(stragglers):
+        where = f"{name}, straggler {number + 1}"
+        if one.link is not None:
+            topology = topology.slowed(one.link, one.factor)
+        for rank in _slow_ranks(one, topology, plan, where):
+            slowdown[rank] = slowdown.get(rank, 1.0) * one.factor
+    return Machine(topology, backends.load("nccl"), slowdown)
+
+
+def _slow_ranks(one: Straggler, topology: Topology, plan: Plan, where: str) -> Iterable[int]:
+    if one.rank is not None:
+        _check(where, "rank", one.rank, topology.gpus)
+        return [one.rank]
+    if one.node is not None:
+        _check(where, "node", one.node, topology.nodes)
+        first = one.node * topology.gpus_per_node
+        return range(first, min(first + topology.gpus_per_node, topology.gpus))
+    if one.stage is not None:
+        _check(where, "stage", one.stage, plan.pp)
+        return _ranks_of_stage(plan, one.stage)
+    return []
+
+
+def _ranks_of_stage(plan: Plan, stage: int) -> list[int]:
+    mesh = Mesh(axes=plan.mesh)
+    return [rank for rank in range(mesh.size) if mesh.coordinates(rank)["pp"] == stage]
+
+
+def _check(where: str, key: str, value: int, size: int) -> None:
+    if not 0 <= value < size:
+        raise InputError(where, f"{key} = {value} but there are {size}", f"use 0 to {size - 1}")
+

@@ -1,0 +1,40 @@
+"""From a scenario to its result: the first file to read.
+
+The files that a scenario names become a job (model, plan, stack, device) and a machine (topology,
+collective library, sick parts). The job's plan becomes a program, what every rank does. The
+program is folded, so that ranks which behave alike are one role, and played on the clock. The
+timeline is read for its accounts.
+"""
+
+import time
+
+from sim.engine.clock import play
+from sim.engine.fold import fold
+from sim.parallel.step import training_step
+from sim.report import report
+from sim.result import Result
+from sim.scenario import Scenario, load
+from sim.setup import Setup, from_scenario
+
+
+def simulate(scenario: Scenario | str, *, unfold: bool = False) -> Result:
+    """Predict one training step.
+
+    `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
+    rank by itself, which gives the same answer more slowly. Raises `InputError`.
+
+    >>> result = simulate("gpt3-175b-megatron")
+    >>> result.ranks, result.roles, result.fits
+    (64, 8, True)
+    """
+    if isinstance(scenario, str):
+        scenario = load(scenario)
+    return run(from_scenario(scenario), unfold=unfold)
+
+
+def run(setup: Setup, *, unfold: bool = False) -> Result:
+    """Predict one step of a job on a machine that are put together already."""
+    began = time.perf_counter()
+    score = fold(training_step(setup.job), setup.machine, unfold=unfold)
+    timeline = play(score)
+    return report(setup, score, timeline, wall_seconds=time.perf_counter() - began)
