@@ -84,12 +84,22 @@ class Fabric:
             return self.bandwidth
         counts = _adjacency(self.nvlinks(slots))
         each = [sum(n for s, n in counts[slot].items() if s < used) for slot in range(used)]
-        return self.bandwidth * min(each) / self._links_of_a_device(slots)
+        return self.nvlink_bandwidth(slots) * min(each)
 
     def cable_bandwidth(self, a: int, b: int, slots: int) -> float:
-        """One direction of the cables between two slots."""
+        """One direction of the NVLinks between two slots."""
+        return self.nvlink_bandwidth(slots) * _adjacency(self.nvlinks(slots))[a][b]
+
+    def nvlink_bandwidth(self, slots: int) -> float:
+        """One direction of a single NVLink of a ring or mesh."""
+        return self.bandwidth / self._links_of_a_device(slots)
+
+    def mesh(self, slots: int) -> tuple[tuple[int, ...], ...]:
+        """NVLinks between every two slots of a ring or mesh, as a matrix; () with a switch."""
+        if self.switched:
+            return ()
         counts = _adjacency(self.nvlinks(slots))
-        return self.bandwidth * counts[a][b] / self._links_of_a_device(slots)
+        return tuple(tuple(counts[a].get(b, 0) for b in range(slots)) for a in range(slots))
 
     def _links_of_a_device(self, slots: int) -> int:
         return max(sum(to.values()) for to in _adjacency(self.nvlinks(slots)).values())
