@@ -1,0 +1,248 @@
+"""A timeline as a Chrome trace: opens in Perfetto, and in the tools made for PyTorch's traces.
+
+One process is a role, one thread a stream. PyTorch's conventions are kept, so that its tools find
+what they look for: `ProfilerStep#N` around the step, `PP:2F0` around a pass (piece 2 of the model,
+forward, microbatch 0), "nccl" in the names of communication kernels, `args` of collectives as
+Kineto writes them. Format: Trace Event Format (Google, 2016); Kineto's output of PyTorch 2.x.
+
+A pass is folded in time: how much of it is compute and how much is communication is known, their
+order inside it is not, so the kernels of a pass follow each other, by cause.
+"""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from sim.engine.trace import Role, Span, Timeline
+from sim.files import whole
+
+Event = dict[str, Any]
+Flight = tuple[str, str, float, float]  # cause, kind, begin, end
+
+_STEP, _PASSES = 0, 1
+_FIRST_STREAM = 7  # CUDA's default stream in Kineto's traces
+_COLLECTIVES = {  # NCCL's name in kernels, and what torch.distributed calls it
+    "all_reduce": ("AllReduce", "allreduce"),
+    "all_gather": ("AllGather", "_allgather_base"),
+    "reduce_scatter": ("ReduceScatter", "_reduce_scatter_base"),
+    "broadcast": ("Broadcast", "broadcast"),
+    "reduce": ("Reduce", "reduce"),
+    "all_to_all": ("SendRecv", "all_to_all"),
+    "send": ("SendRecv", "send"),
+}
+
+
+def write(timeline: Timeline, path: Path | str) -> None:
+    """Write all roles into one file for Perfetto (https://ui.perfetto.dev); `.gz` compresses.
+
+    Raises `InputError` where the file cannot be written; it is written whole or not at all.
+    """
+    _write(timeline, timeline.roles, path)
+
+
+def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
+    """Write one file a role, as profilers write one a rank: what HolisticTraceAnalysis reads.
+
+    A file is named after the lowest rank of its role, `rank-0.json`. Raises `InputError` as `write`.
+    """
+    with suppress(OSError):  # the file's own error says what is wrong
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    paths = [Path(folder) / f"rank-{role.first_rank}.json" for role in timeline.roles]
+    for role, path in zip(timeline.roles, paths, strict=True):
+        _write(timeline, (role,), path)
+    return paths
+
+
+def events(timeline: Timeline, roles: Iterable[Role] | None = None) -> Iterator[Event]:
+    """The trace's events, those of one thread in order and none overlapping another."""
+    stages = 1 + max((role.stage for role in timeline.roles), default=0)
+    by_role: list[list[Span]] = [[] for _ in timeline.roles]
+    for span in timeline.spans:
+        by_role[span.role].append(span)
+    for role in timeline.roles if roles is None else roles:
+        spans = sorted(by_role[role.index], key=lambda span: (span.start, span.end))
+        yield from _Process(role, stages).events(spans, timeline.end)
+
+
+def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> None:
+    head = {
+        "schemaVersion": 1,
+        "deviceProperties": [],
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": min((role.first_rank for role in roles), default=0),
+            "world_size": sum(role.ranks for role in timeline.roles),
+        },
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": 0,
+    }
+    lines = ",\n".join(map(json.dumps, events(timeline, roles)))
+    text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
+    data = text.encode()
+    with whole(path) as part:
+        part.write_bytes(gzip.compress(data, mtime=0) if part.suffix == ".gz" else data)
+
+
+def microseconds(seconds: float) -> float:
+    """Seconds to the trace's unit, in multiples of 1/8 us.
+
+    Doubles hold these exactly, so slices that touch still touch for a reader that adds start and
+    duration, or counts nanoseconds.
+
+    >>> microseconds(0.0123456789)
+    12345.625
+    """
+    return round(seconds * 8e6) / 8
+
+
+class _Process:
+    """The events of one role; threads are numbered as they appear."""
+
+    def __init__(self, role: Role, stages: int) -> None:
+        self.role, self.stages = role, stages
+        self.threads: dict[str, int] = {}
+        self.ends: dict[int, float] = {}
+        self.sequence = 0
+
+    def events(self, spans: list[Span], end: float) -> list[Event]:
+        kernels = [event for span in spans for event in self._kernels(span)]
+        notes = [self._note(_STEP, "ProfilerStep#0", 0.0, end), *self._passes(spans)]
+        return [*self._metadata(), *notes, *kernels]
+
+    def _metadata(self) -> Iterator[Event]:
+        role = self.role
+        ranks = f"{role.ranks} ranks" if role.ranks > 1 else f"rank {role.first_rank}"
+        yield self._meta("process_name", name=f"{role.name} ({ranks})")
+        yield self._meta("process_labels", labels=f"first rank {role.first_rank}")
+        yield self._meta("process_sort_index", sort_index=role.index)
+        threads = {"step": _STEP, "passes": _PASSES} | self.threads
+        for name, tid in threads.items():
+            label = f"stream {tid} {name}" if tid >= _FIRST_STREAM else name
+            yield self._meta("thread_name", tid, name=label)
+            yield self._meta("thread_sort_index", tid, sort_index=tid)
+
+    def _meta(self, what: str, tid: int = 0, **args: Any) -> Event:
+        return {"ph": "M", "name": what, "pid": self.role.index, "tid": tid, "ts": 0, "args": args}
+
+    def _note(self, tid: int, name: str, start: float, end: float, **args: Any) -> Event:
+        return self._slice(tid, "user_annotation", name, start, end, args)
+
+    def _slice(
+        self, tid: int, cat: str, name: str, start: float, end: float, args: dict[str, Any]
+    ) -> Event:
+        ts = microseconds(start)
+        return {
+            "ph": "X",
+            "cat": cat,
+            "name": name,
+            "pid": self.role.index,
+            "tid": tid,
+            "ts": ts,
+            "dur": microseconds(end) - ts,
+            "args": args,
+        }
+
+    def _passes(self, spans: list[Span]) -> Iterator[Event]:
+        """One note for each pass, around all its pieces; one for each other thing computed."""
+        computed = [span for span in spans if "phase" in span.args]
+        for name, pieces in groupby(computed, self._pass_name):
+            of_one = list(pieces)
+            args = {key: of_one[0].args.get(key) for key in ("microbatch", "chunk")}
+            yield self._note(_PASSES, name, of_one[0].start, of_one[-1].end, **args)
+
+    def _pass_name(self, span: Span) -> str:
+        """PyTorch's name of a pass; anything else is called what it is."""
+        phase, microbatch = span.args["phase"], span.args.get("microbatch", -1)
+        if phase not in ("F", "B"):
+            return span.name
+        piece = span.args.get("chunk", 0) * self.stages + self.role.stage
+        return f"PP:{piece}{phase}{microbatch}"
+
+    def _kernels(self, span: Span) -> Iterator[Event]:
+        if "phase" in span.args or "parts" in span.args:
+            yield from self._computed(span)
+        elif "transfers" in span.args or "bytes" in span.args:
+            yield from self._communicated(span)
+        else:
+            yield self._kernel(span.stream, span.name, span.start, span.end, {"cause": span.cause})
+
+    def _computed(self, span: Span) -> Iterator[Event]:
+        """The parts of a pass, one after the other; before them what the host lags behind."""
+        parts = span.args.get("parts") or ((span.cause, span.duration),)
+        known = ("microbatch", "chunk", "phase")
+        args: dict[str, Any] = {key: span.args[key] for key in known if key in span.args}
+        clock = max(span.end - sum(seconds for _, seconds in parts), span.start)
+        for cause, seconds in parts:
+            start, clock = clock, min(clock + seconds, span.end)
+            name = _compute_name(cause, span.args.get("phase", ""))
+            yield self._kernel(span.stream, name, start, clock, {"cause": cause, **args})
+
+    def _communicated(self, span: Span) -> Iterator[Event]:
+        """What is in flight of a meeting, without the waiting before it."""
+        whole_span = ((span.cause, span.args.get("kind", ""), span.start, span.end),)
+        for cause, kinds, start, end in _merged(span.args.get("transfers", whole_span)):
+            args = {"cause": cause, "operation": span.name} | self._facts(span, kinds)
+            lane = cause if span.stream == "compute" else span.stream
+            yield self._kernel(lane, _nccl_name(kinds, span.args), start, end, args)
+
+    def _facts(self, span: Span, kinds: tuple[str, ...]) -> dict[str, Any]:
+        """`args` of a collective as Kineto names them, then ours."""
+        given = span.args
+        facts = {key: given[key] for key in ("algorithm", "protocol") if given.get(key)}
+        facts |= {"kind": "+".join(kinds)}
+        if "bytes" not in given:
+            return facts
+        size, ranks = float(given["bytes"]), max(int(given.get("ranks", 1)), 1)
+        self.sequence += 1
+        return facts | {
+            "bytes": size,
+            "ranks": ranks,
+            "Collective name": _COLLECTIVES.get(kinds[-1], ("", kinds[-1]))[1],
+            "In msg nelems": round(size / ranks) if kinds[-1] == "all_gather" else round(size),
+            "Out msg nelems": round(size / ranks) if kinds[-1] == "reduce_scatter" else round(size),
+            "Group size": ranks,
+            "dtype": "Byte",
+            "Process Group Description": span.cause,
+            "Rank": self.role.first_rank,
+            "Seq": self.sequence,
+        }
+
+    def _kernel(
+        self, lane: str, name: str, start: float, end: float, args: dict[str, Any]
+    ) -> Event:
+        tid = self.threads.setdefault(lane, _FIRST_STREAM + len(self.threads))
+        start = max(start, self.ends.get(tid, 0.0))
+        self.ends[tid] = end = max(end, start)
+        return self._slice(tid, "kernel", name, start, end, {"device": 0, "stream": tid, **args})
+
+
+def _compute_name(cause: str, phase: str) -> str:
+    if "communication" in cause:
+        return f"ncclDevKernel ({cause})"
+    return {"F": "forward", "B": "backward"}.get(phase, cause) if cause == "compute" else cause
+
+
+def _nccl_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
+    """As NCCL names its kernels, `ncclDevKernel_AllReduce_RING_LL128`."""
+    names = dict.fromkeys(_COLLECTIVES.get(kind, (kind, ""))[0] for kind in kinds)
+    tail = [str(args[key]).upper() for key in ("algorithm", "protocol") if args.get(key)]
+    return "_".join(["ncclDevKernel", *filter(None, names), *tail])
+
+
+def _merged(flights: Iterable[Flight]) -> Iterator[tuple[str, tuple[str, ...], float, float]]:
+    """Transfers in flight at once become one slice of their cause, with all their kinds."""
+    order = sorted(flights, key=lambda flight: (flight[0], flight[2]))
+    while order:
+        cause, _, start, end = order[0]
+        together = 0
+        while together < len(order) and order[together][0] == cause:
+            if together and order[together][2] >= end:
+                break
+            end = max(end, order[together][3])
+            together += 1
+        yield cause, tuple(dict.fromkeys(flight[1] for flight in order[:together])), start, end
+        order = order[together:]
