@@ -7,8 +7,9 @@ rounds, `messages` makes a graph for the clock, `draw` a picture.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
+from itertools import zip_longest
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Literal, get_args
@@ -54,14 +55,6 @@ class Schedule:
     chunks: int
     rounds: tuple[Round, ...]
 
-    def among(self, members: Sequence[int]) -> "Schedule":
-        """The same rounds among `members` of a larger world; rank i becomes members[i]."""
-        renamed = tuple(
-            tuple(replace(send, src=members[send.src], dst=members[send.dst]) for send in round_)
-            for round_ in self.rounds
-        )
-        return replace(self, rounds=renamed)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
@@ -100,3 +93,25 @@ def algorithms() -> dict[str, ModuleType]:
 def offered(algorithm: ModuleType) -> list[Kind]:
     """The collectives that an algorithm offers."""
     return [kind for kind in KINDS if hasattr(algorithm, kind)]
+
+
+def placed(
+    part: Schedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
+) -> list[list[Send]]:
+    """The rounds of `part` inside a larger one: rank i is members[i], chunk c all of chunks[c]."""
+    return [
+        [
+            Send(members[send.src], members[send.dst], chunk, send.reduce)
+            for send in round_
+            for chunk in chunks[send.chunk]
+        ]
+        for round_ in part.rounds
+    ]
+
+
+def together(parts: Iterable[Sequence[Sequence[Send]]]) -> list[list[Send]]:
+    """Rounds of groups that run side by side."""
+    return [
+        [send for round_ in rounds for send in round_]
+        for rounds in zip_longest(*parts, fillvalue=())
+    ]

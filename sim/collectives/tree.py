@@ -1,12 +1,13 @@
-"""Double binary tree: two trees, each for half of the data, whose inner nodes are disjoint.
+"""Double binary tree: two trees, each for half of the data, whose inner ranks are disjoint.
 
 Sanders, Speck and Traeff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and
 scan"; in NCCL since 2.4 (Jeaugey 2019), there between nodes, with a chain inside each node.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from sim.collectives.schedule import Kind
+from sim.collectives.schedule import Cost, Kind, Schedule, Send, schedule
 from sim.collectives.shape import Loads, Shape, Steps
 
 Parents = tuple[int, ...]
@@ -14,11 +15,11 @@ Parents = tuple[int, ...]
 
 @cache
 def parents(ranks: int) -> tuple[Parents, Parents]:
-    """Each rank's parent in both trees; the root, rank 0 of the first, is its own.
+    """Each rank's parent in both trees; a root is its own parent.
 
-    In the first tree a rank stands as high as the number of zeros its index ends in, so odd ranks
-    are leaves. The second is the first shifted by one (mirrored when the ranks are even), which
-    makes odd ranks inner and even ranks leaves.
+    In the first tree a rank stands as high as the number of zeros that its index ends in, so odd
+    ranks are leaves. The second is the first mirrored (shifted by one where the ranks are odd in
+    number), so that odd ranks are inner ones.
 
     >>> parents(4)
     ((0, 2, 0, 2), (1, 3, 1, 3))
@@ -39,29 +40,148 @@ def _parent(rank: int, ranks: int) -> int:
     return above if above < ranks else rank ^ bit
 
 
+def rooted(ranks: int) -> tuple[Parents, Parents]:
+    """Two trees over ranks 1..n-1, both fed by rank 0 (Sanders et al., section 2).
+
+    >>> rooted(5)
+    ((0, 0, 3, 1, 3), (0, 2, 4, 2, 0))
+    """
+    first, second = (
+        (0, *(0 if tree[i] == i else tree[i] + 1 for i in range(ranks - 1)))
+        for tree in parents(ranks - 1)
+    )
+    return first, second
+
+
+def chained(nodes: int, per_node: int) -> tuple[Parents, Parents]:
+    """The trees between nodes, from whose first members chains go through the nodes, as in NCCL.
+
+    >>> chained(2, 3)
+    ((0, 0, 1, 0, 3, 4), (3, 0, 1, 3, 3, 4))
+    """
+    first, second = (
+        tuple(
+            rank - 1 if rank % per_node else tree[rank // per_node] * per_node
+            for rank in range(nodes * per_node)
+        )
+        for tree in parents(nodes)
+    )
+    return first, second
+
+
+@cache
 def depths(tree: Parents) -> tuple[int, ...]:
     """Each rank's distance from the root.
 
     >>> depths(parents(8)[0])
     (0, 3, 2, 3, 1, 3, 2, 3)
     """
-    known: dict[int, int] = {}
-
-    def depth(rank: int) -> int:
-        if rank not in known:
-            known[rank] = 0 if tree[rank] == rank else 1 + depth(tree[rank])
-        return known[rank]
-
-    return tuple(depth(rank) for rank in range(len(tree)))
+    found = [0] * len(tree)
+    for rank in range(len(tree)):
+        above = rank
+        while tree[above] != above:
+            above = tree[above]
+            found[rank] += 1
+    return tuple(found)
 
 
 def height(ranks: int) -> int:
-    """Levels below the root of the deeper tree: ceil(log2 n).
+    """Levels below the root of either tree: ceil(log2 n).
 
     >>> [height(n) for n in (1, 2, 3, 4, 5, 8)]
     [0, 1, 2, 2, 3, 3]
     """
     return max(ranks - 1, 0).bit_length()
+
+
+def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> Schedule:
+    """Sums go up both trees and results down, k pieces of each half following each other.
+
+    A rank k levels above the bottom passes a piece on k rounds after the leaves; the root's
+    result takes as many rounds down again. T = (k + 2h - 1) alpha + (bytes + fill) S/B, see
+    `cost`; h is the trees' height.
+    """
+    trees = chained(ranks // per_node, per_node)
+    rounds = _both(trees, pieces, lambda tree, half: _up_and_down(tree, half, pieces))
+    return schedule("all_reduce", ranks, 2 * pieces, rounds)
+
+
+def broadcast(ranks: int, pieces: int = 4) -> Schedule:
+    """Rank 0 feeds the roots of two trees over the others: T = (k + h) alpha + (1 + fill) S/B."""
+    rounds = _both(rooted(ranks), pieces, lambda tree, half: _down(tree, half, pieces))
+    return schedule("broadcast", ranks, 2 * pieces, rounds)
+
+
+def reduce(ranks: int, pieces: int = 4) -> Schedule:
+    """The broadcast backwards, summed on the way: the same time."""
+    rounds = _both(rooted(ranks), pieces, lambda tree, half: _up(tree, half, pieces))
+    return schedule("reduce", ranks, 2 * pieces, rounds)
+
+
+Timed = tuple[int, Send]
+
+
+def _both(
+    trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[Timed]]
+) -> list[list[Send]]:
+    """Rounds from the timed sends of the two trees; half 1 has the chunks from `pieces` on."""
+    rounds: dict[int, list[Send]] = {}
+    for half, tree in enumerate(trees):
+        for when, send in sends(tree, half * pieces):
+            rounds.setdefault(when, []).append(send)
+    return [rounds[when] for when in sorted(rounds)]
+
+
+def _down(tree: Parents, first: int, pieces: int, start: int = 0) -> Iterator[Timed]:
+    for rank, depth in enumerate(depths(tree)):
+        if depth:
+            for piece in range(pieces):
+                yield start + depth - 1 + piece, Send(tree[rank], rank, first + piece)
+
+
+def _up(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
+    lowest = max(depths(tree))
+    for rank, depth in enumerate(depths(tree)):
+        if depth:
+            for piece in range(pieces):
+                yield lowest - depth + piece, Send(rank, tree[rank], first + piece, True)
+
+
+def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
+    yield from _up(tree, first, pieces)
+    yield from _down(tree, first, pieces, start=max(depths(tree)))
+
+
+def cost(kind: Kind, ranks: int, pieces: int = 4) -> Cost:
+    """Rounds and bytes in closed form; the fill is summed over the trees' levels.
+
+    In steady state the busiest port has as many pieces of S/(2k) a round as in `between_nodes`
+    (broadcast and reduce: two). Perfect or not, a tree fills and drains level by level.
+    """
+    trees = parents(ranks) if kind == "all_reduce" else rooted(ranks)
+    low = max(depths(trees[0]) + depths(trees[1]))
+    ways = 2 if kind == "all_reduce" else 1
+    rounds = pieces + ways * low - 1
+    busiest = sum(_busiest(kind, trees, low, pieces, when) for when in range(rounds))
+    total = between_nodes("all_reduce", ranks) if ways == 2 else 1.0
+    return Cost(rounds=rounds, bytes=total, fill=busiest / (2 * pieces) - total)
+
+
+def _busiest(kind: Kind, trees: Sequence[Parents], low: int, pieces: int, when: int) -> int:
+    """Most pieces that any port sends, or receives, in a round: links that are active then."""
+    out, into = [0] * len(trees[0]), [0] * len(trees[0])
+    for tree in trees:
+        for rank, depth in enumerate(depths(tree)):
+            up = kind != "broadcast" and low - depth <= when < low - depth + pieces
+            start = depth - 1 + (low if kind == "all_reduce" else 0)
+            down = kind != "reduce" and start <= when < start + pieces
+            if depth and up:
+                out[rank] += 1
+                into[tree[rank]] += 1
+            if depth and down:
+                out[tree[rank]] += 1
+                into[rank] += 1
+    return max(out + into)
 
 
 def between_nodes(kind: Kind, nodes: int) -> float:
@@ -76,7 +196,7 @@ def between_nodes(kind: Kind, nodes: int) -> float:
     """
     if kind == "all_reduce":
         return min(nodes, 4) / 2 if nodes > 1 else 0.0
-    return min(nodes // 2, 2) / 2
+    return 1.0 if nodes > 1 else 0.0
 
 
 def loads(kind: Kind, shape: Shape) -> Loads:
@@ -86,9 +206,8 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     channels that start at different ones: S 2(g-1)/g each way.
     """
     hop = 2.0 if kind == "all_reduce" else 1.0
-    return Loads(
-        port=hop * (shape.per_node - 1) / shape.per_node, nic=between_nodes(kind, shape.nodes)
-    )
+    inside = hop * (shape.per_node - 1) / shape.per_node
+    return Loads(port=inside, nic=between_nodes(kind, shape.nodes))
 
 
 def steps(kind: Kind, shape: Shape) -> Steps:

@@ -1,0 +1,59 @@
+"""The third reading: messages with dependencies, for the clock to play one by one."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from sim.collectives.schedule import Round, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`bytes` from `src` to `dst`, once the messages with the ids `after` have arrived."""
+
+    id: int
+    src: int
+    dst: int
+    bytes: float
+    after: tuple[int, ...]
+
+
+def messages(schedule: Schedule, size: float, *, lockstep: bool = True) -> list[Message]:
+    """One message for each pair of ranks and round, with all chunks between them.
+
+    In lockstep a round starts when the one before it is over everywhere, as the closed forms
+    assume. Otherwise a message waits only for what its sender took part in until then, so it is
+    never later: that is how collectives absorb ranks and links of unequal speed.
+
+    >>> from sim.collectives import ring
+    >>> [(m.src, m.dst, m.after) for m in messages(ring.all_gather(3), 3.0, lockstep=False)][3:]
+    [(0, 1, (0, 2)), (1, 2, (0, 1)), (2, 0, (1, 2))]
+    """
+    part = size / schedule.chunks
+    sent: list[Message] = []
+    before: tuple[int, ...] = ()
+    seen: dict[int, list[int]] = defaultdict(list)  # by rank, since and with its last sends
+    for round_ in schedule.rounds:
+        current = [
+            Message(id_, src, dst, count * part, before if lockstep else tuple(seen[src]))
+            for id_, ((src, dst), count) in enumerate(_pairs(round_).items(), start=len(sent))
+        ]
+        sent += current
+        before = tuple(message.id for message in current)
+        _remember(current, seen)
+    return sent
+
+
+def _remember(current: list[Message], seen: dict[int, list[int]]) -> None:
+    """A send has waited for all that its rank saw before, so only what comes later counts."""
+    for src in {message.src for message in current}:
+        seen[src] = []
+    for message in current:
+        seen[message.src].append(message.id)
+        seen[message.dst].append(message.id)
+
+
+def _pairs(round_: Round) -> dict[tuple[int, int], int]:
+    counts: dict[tuple[int, int], int] = defaultdict(int)
+    for send in round_:
+        counts[send.src, send.dst] += 1
+    return counts

@@ -1,0 +1,122 @@
+"""The loads of ports and NICs in closed form equal what the rounds send over the routes."""
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.collectives import direct, hierarchical, nvls, ring, tree
+from sim.collectives.fluid import Edge, condense, levels, on_links
+from sim.collectives.schedule import Kind
+from sim.collectives.shape import Loads, Shape
+
+CLUSTERS = [(1, 2), (1, 8), (2, 2), (2, 4), (3, 3), (4, 2), (5, 1), (6, 4)]
+clusters = pytest.mark.parametrize(("nodes", "per_node"), CLUSTERS)
+SYMMETRIC: list[Kind] = ["all_reduce", "all_gather", "reduce_scatter"]
+
+
+def shape(nodes: int, per_node: int) -> Shape:
+    return Shape(ranks=nodes * per_node, nodes=nodes, per_node=per_node)
+
+
+def turned(edges: Sequence[Edge], per_node: int) -> list[Edge]:
+    """The same traffic as `per_node` channels that start at different members of each node."""
+    return [
+        (_turn(src, by, per_node), _turn(dst, by, per_node), load / per_node)
+        for by in range(per_node)
+        for src, dst, load in edges
+    ]
+
+
+def _turn(rank: int, by: int, per_node: int) -> int:
+    return rank - rank % per_node + (rank + by) % per_node
+
+
+def close(stated: Loads, counted: Loads) -> bool:
+    return stated.port == pytest.approx(counted.port) and stated.nic == pytest.approx(counted.nic)
+
+
+@clusters
+@pytest.mark.parametrize("kind", SYMMETRIC)
+def test_rings_load_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+    edges = turned(ring.edges(kind, nodes * per_node), per_node)
+    assert close(ring.loads(kind, shape(nodes, per_node)), levels(edges, per_node))
+
+
+@clusters
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_chains_load_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+    """A chain ends in the last node, so only chains through two or more nodes fill all hops."""
+    edges = turned(ring.edges(kind, nodes * per_node), per_node)
+    counted = levels(edges, per_node)
+    stated = ring.loads(kind, shape(nodes, per_node))
+    assert stated.nic == counted.nic
+    assert counted.port <= stated.port + 1e-12
+
+
+@clusters
+def test_trees_load_ports_and_nics_as_stated(nodes: int, per_node: int) -> None:
+    plan = tree.all_reduce(nodes * per_node, per_node=per_node)
+    edges = turned(condense(plan).edges, per_node)
+    assert close(tree.loads("all_reduce", shape(nodes, per_node)), levels(edges, per_node))
+
+
+@clusters
+@pytest.mark.parametrize("kind", [*SYMMETRIC, "all_to_all"])
+def test_hierarchies_load_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+    plan = getattr(hierarchical, kind)(nodes * per_node, per_node)
+    counted = levels(condense(plan).edges, per_node)
+    assert close(hierarchical.loads(kind, shape(nodes, per_node)), counted)
+
+
+@clusters
+@pytest.mark.parametrize("kind", [*SYMMETRIC, "all_to_all", "broadcast", "reduce"])
+def test_direct_loads_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+    counted = levels(direct.edges(kind, nodes * per_node), per_node)
+    assert close(direct.loads(kind, shape(nodes, per_node)), counted)
+
+
+@pytest.mark.parametrize(("nodes", "per_node", "loads"), [(1, 2, (1.0, 0.0)), (2, 1, (0.0, 1.0))])
+def test_one_message_takes_the_port_or_the_nic(
+    nodes: int, per_node: int, loads: tuple[float, float]
+) -> None:
+    stated = direct.loads("point_to_point", shape(nodes, per_node))
+    assert (stated.port, stated.nic) == loads
+
+
+def through_switch(kind: Kind, members: int) -> Iterable[tuple[int, str, float]]:
+    """What NVLS moves by the ports of one node: (member, way, bytes for each byte of S)."""
+    share = 1 / members
+    for one in range(members):
+        if kind != "all_gather":
+            yield one, "out", 1.0  # the switch fetches all of a member's buffer to add it up
+            yield one, "in", share  # and answers with the sums of one share
+        if kind != "reduce_scatter":
+            yield one, "out", share  # one share goes up once,
+            yield one, "in", 1.0  # and every share comes down to everyone
+
+
+@pytest.mark.parametrize("members", [2, 4, 8])
+@pytest.mark.parametrize("kind", SYMMETRIC)
+def test_nvls_loads_ports_as_stated(kind: Kind, members: int) -> None:
+    ports: dict[tuple[int, str], float] = {}
+    for member, way, load in through_switch(kind, members):
+        ports[member, way] = ports.get((member, way), 0.0) + load
+    assert nvls.loads(kind, shape(1, members)).port == pytest.approx(max(ports.values()))
+
+
+@given(nodes=st.integers(2, 64), per_node=st.integers(1, 8))
+def test_all_reduce_crosses_nodes_at_least_as_often_as_the_cut_demands(
+    nodes: int, per_node: int
+) -> None:
+    """A node must learn of the others' sums and tell them its own: at least S out of it."""
+    for algorithm in (ring, tree, hierarchical, nvls):
+        assert algorithm.loads("all_reduce", shape(nodes, per_node)).nic >= 1.0 - 1e-12
+
+
+def test_links_add_up_along_routes() -> None:
+    def route(src: int, dst: int) -> list[tuple[str, int]]:
+        return [("cable", hop) for hop in range(min(src, dst), max(src, dst))]
+
+    assert on_links([(0, 1, 0.5), (2, 0, 1.0)], [0, 10, 11], route)[("cable", 3)] == 1.5

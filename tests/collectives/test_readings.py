@@ -1,0 +1,200 @@
+"""A collective is written once: what it computes, its bytes, its time and its formula agree."""
+
+from itertools import pairwise
+from types import ModuleType
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.collectives import fluid, halving_doubling, ring, tree
+from sim.collectives.execute import execute
+from sim.collectives.messages import Message, messages
+from sim.collectives.schedule import (
+    KINDS,
+    Kind,
+    Schedule,
+    Send,
+    algorithms,
+    offered,
+    placed,
+    schedule,
+    together,
+)
+from sim.engine.network import Network
+
+RANKS = [2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16]
+OFFERED = [(a, k) for a, module in algorithms().items() for k in offered(module)]
+SIZE, ALPHA, BANDWIDTH = 5040.0 * 1024, 3e-6, 25e9
+
+every = pytest.mark.parametrize(("algorithm", "kind"), OFFERED)
+
+
+def made(algorithm: str, kind: Kind, ranks: int) -> tuple[ModuleType, Schedule]:
+    module = algorithms()[algorithm]
+    return module, getattr(module, kind)(ranks)
+
+
+def ranks_for(kind: Kind) -> list[int]:
+    return [2] if kind == "point_to_point" else RANKS
+
+
+def test_the_five_algorithms_are_found() -> None:
+    assert set(algorithms()) >= {"ring", "tree", "halving_doubling", "direct", "hierarchical"}
+
+
+def test_every_collective_is_offered_by_some_algorithm() -> None:
+    assert {kind for _, kind in OFFERED} == set(KINDS)
+
+
+def inputs_and_result(plan: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """Random integers (so that sums are exact in any order), and what NumPy says they become."""
+    n, size = plan.ranks, plan.chunks * plan.ranks
+    random = np.random.default_rng(n)
+    whole = random.integers(-99, 99, (n, size)).astype(float)
+    match plan.kind:
+        case "all_reduce":
+            return whole, np.tile(whole.sum(axis=0), (n, 1))
+        case "reduce_scatter":
+            return whole, whole.sum(axis=0).reshape(n, -1)
+        case "reduce":
+            return whole, whole.sum(axis=0)
+        case "all_gather":
+            parts = whole[:, : size // n]
+            return parts, np.tile(parts.ravel(), (n, 1))
+        case "all_to_all":
+            blocks = random.integers(-99, 99, (n, n, 3)).astype(float)
+            return blocks, blocks.transpose(1, 0, 2)
+        case "broadcast":
+            return whole[0], np.tile(whole[0], (n, 1))
+    return whole[0], whole[0]
+
+
+@every
+def test_every_rank_ends_with_what_the_collective_promises(algorithm: str, kind: Kind) -> None:
+    for ranks in ranks_for(kind):
+        _, plan = made(algorithm, kind, ranks)
+        inputs, result = inputs_and_result(plan)
+        np.testing.assert_array_equal(execute(plan, inputs), result)
+
+
+def test_sending_what_one_has_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="round 0: rank 1 has no chunk 0"):
+        execute(schedule("broadcast", 2, 1, [[Send(1, 0, 0)]]), np.ones(1))
+
+
+@every
+def test_closed_form_equals_what_the_rounds_send(algorithm: str, kind: Kind) -> None:
+    for ranks in ranks_for(kind):
+        module, plan = made(algorithm, kind, ranks)
+        stated, counted = module.cost(kind, ranks), fluid.condense(plan)
+        assert stated.rounds == counted.rounds
+        assert stated.bytes == pytest.approx(counted.bytes, rel=1e-12)
+        assert stated.fill == pytest.approx(counted.fill, rel=1e-12, abs=1e-12)
+
+
+@every
+def test_stated_edges_equal_counted_ones(algorithm: str, kind: Kind) -> None:
+    for ranks in ranks_for(kind):
+        module, plan = made(algorithm, kind, ranks)
+        stated = {(s, d): load for s, d, load in fluid.edges(module, kind, ranks)}
+        counted = {(s, d): load for s, d, load in fluid.condense(plan).edges}
+        assert stated == pytest.approx(counted, rel=1e-12)
+
+
+def played(sent: list[Message], ranks: int) -> float:
+    """End of the last message on a network of ports that are all alike."""
+    env = simpy.Environment()
+    network = Network(env, [BANDWIDTH] * (2 * ranks))
+    done = [env.event() for _ in sent]
+
+    def carry(message: Message):  # type: ignore[no-untyped-def]
+        yield env.all_of([done[before] for before in message.after])
+        yield env.timeout(ALPHA)
+        ports = ((message.src, 1.0), (ranks + message.dst, 1.0))
+        network.start(message.bytes, ports, done[message.id])
+
+    for message in sent:
+        env.process(carry(message))
+    env.run()
+    assert all(event.processed for event in done)
+    return float(env.now)
+
+
+@every
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_clock_and_closed_form_agree(algorithm: str, kind: Kind, ranks: int) -> None:
+    ranks = 2 if kind == "point_to_point" else ranks
+    module, plan = made(algorithm, kind, ranks)
+    formula = module.cost(kind, ranks).time(SIZE, alpha=ALPHA, bandwidth=BANDWIDTH)
+    condensed = fluid.condense(plan).time(SIZE, alpha=ALPHA, bandwidth=BANDWIDTH)
+    assert condensed == pytest.approx(formula, rel=1e-9)
+    assert played(messages(plan, SIZE), ranks) == pytest.approx(formula, rel=1e-9)
+
+
+@every
+def test_waiting_only_for_what_is_needed_is_never_later(algorithm: str, kind: Kind) -> None:
+    ranks = 2 if kind == "point_to_point" else 6
+    _, plan = made(algorithm, kind, ranks)
+    loose = played(messages(plan, SIZE, lockstep=False), ranks)
+    assert loose <= played(messages(plan, SIZE), ranks) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_rings_gain_nothing_from_loose_rounds(kind: Kind) -> None:
+    _, plan = made("ring", kind, 5)
+    formula = ring.cost(kind, 5).time(SIZE, alpha=ALPHA, bandwidth=BANDWIDTH)
+    loose = played(messages(plan, SIZE, lockstep=False), 5)
+    assert loose == pytest.approx(formula, rel=1e-9)
+
+
+@every
+def test_no_algorithm_beats_the_lower_bounds(algorithm: str, kind: Kind) -> None:
+    """Chan et al. 2007, table 1: ceil(log2 n) rounds (with one port), and these bytes."""
+    bounds = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+    for ranks in ranks_for(kind):
+        least = bounds.get(kind, 1.0) * ((ranks - 1) / ranks if kind in bounds else 1.0)
+        assert algorithms()[algorithm].cost(kind, ranks).bytes >= least - 1e-12
+
+
+@given(ranks=st.integers(2, 300))
+def test_trees_are_balanced_and_their_inner_ranks_differ(ranks: int) -> None:
+    first, second = tree.parents(ranks)
+    assert max(tree.depths(first)) == max(tree.depths(second)) == tree.height(ranks)
+    inner = [
+        {parent for rank, parent in enumerate(one) if parent != rank} for one in (first, second)
+    ]
+    # Only the first root may be inner in both, where the ranks are odd in number.
+    assert inner[0] & inner[1] <= ({0} if ranks % 2 else set())
+
+
+@given(ranks=st.integers(4, 300))
+def test_busiest_rank_of_the_double_tree_moves_the_data_twice(ranks: int) -> None:
+    out = [0.0] * ranks
+    for one in tree.parents(ranks):
+        for rank, parent in enumerate(one):
+            if rank != parent:
+                out[rank] += 0.5
+                out[parent] += 0.5
+    assert max(out) == tree.between_nodes("all_reduce", ranks) == 2.0
+
+
+def test_more_pieces_make_a_long_broadcast_faster() -> None:
+    times = [
+        ring.cost("broadcast", 8, pieces).time(1e9, alpha=1e-6, bandwidth=1e9)
+        for pieces in (1, 2, 4, 8, 64)
+    ]
+    assert all(after < before for before, after in pairwise(times))
+
+
+def test_doubling_needs_fewer_rounds_than_the_ring_for_the_same_bytes() -> None:
+    few, many = halving_doubling.cost("all_reduce", 64), ring.cost("all_reduce", 64)
+    assert few.bytes == many.bytes
+    assert (few.rounds, many.rounds) == (12, 126)
+
+
+def test_groups_side_by_side_finish_together() -> None:
+    pairs = [placed(ring.all_gather(2), [a, a + 1], [[a], [a + 1]]) for a in (0, 2)]
+    assert [len(round_) for round_ in together(pairs)] == [4]
