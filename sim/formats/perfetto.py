@@ -47,7 +47,7 @@ def write(timeline: Timeline, path: Path | str) -> None:
 def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
     """Write one file a role, as profilers write one a rank: what HolisticTraceAnalysis reads.
 
-    A file is named after the lowest rank of its role, `rank-0.json`. Raises `InputError` as `write`.
+    A file is named after its lowest rank, `rank-0.json`. Raises `InputError` as `write` does.
     """
     with suppress(OSError):  # the file's own error says what is wrong
         Path(folder).mkdir(parents=True, exist_ok=True)
