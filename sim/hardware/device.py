@@ -81,11 +81,11 @@ class Device:
         >>> load("a100-80gb-sxm").peak_rate("bf16")
         312000000000000.0
         """
-        rate: float | None = getattr(self.peak, precision, None)
-        if rate is None:
-            known = ", ".join(self.peak.known)
-            raise InputError("precision", f"{self.name} has no {precision}", f"it has {known}")
-        return rate
+        known = self.peak.known
+        if precision not in known:
+            has = ", ".join(known)
+            raise InputError("precision", f"{self.name} has no {precision}", f"it has {has}")
+        return float(getattr(self.peak, precision))
 
 
 def load(name: str, *, where: str = "command line") -> Device:

@@ -38,10 +38,12 @@ class Fabric:
 
     def __post_init__(self) -> None:
         if not 0 < self.efficiency <= 1:
-            raise ValueError(f"efficiency = {self.efficiency} must be above 0 and at most 1")
+            raise ValueError(
+                f"efficiency = {self.efficiency} must be above 0 and at most 1; e.g. 0.98"
+            )
         if bool(self.cables) != (self.fabric == "mesh"):
             raise ValueError(
-                f"a {self.fabric} fabric {'needs' if not self.cables else 'has no'} cables; "
+                f"fabric = {self.fabric!r} {'needs' if not self.cables else 'has no'} cables; "
                 "`cables = [[0, 1, 2], ...]` belongs to fabric = 'mesh'"
             )
         if any(a == b or min(a, b) < 0 or count < 1 for a, b, count in self.cables):

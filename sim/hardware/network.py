@@ -74,7 +74,9 @@ class Network:
     def __post_init__(self) -> None:
         self._refuse_keys_of_other_shapes()
         if not 0 < self.efficiency <= 1:
-            raise ValueError(f"efficiency = {self.efficiency} must be above 0 and at most 1")
+            raise ValueError(
+                f"efficiency = {self.efficiency} must be above 0 and at most 1; e.g. 0.98"
+            )
         if not 1 <= self.oversubscription < float("inf"):
             raise ValueError(f"oversubscription = {self.oversubscription} must be at least 1")
         if self.oversubscription > 1 and not self.nodes_per_pod:

@@ -1,0 +1,99 @@
+"""Devices: data sheets agree with what the silicon can do, and bad ones are refused."""
+
+from pathlib import Path
+
+import pytest
+
+from sim import library
+from sim.errors import InputError
+from sim.hardware import device
+
+NAMES = library.names("topologies/devices")
+
+# Matrix FLOPs of one SM in a clock, 16-bit operands, from the architecture white papers.
+PER_CLOCK = {"volta": 1024, "ampere": 2048, "hopper": 4096, "blackwell": 8192}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_peak_is_sms_times_clock_times_flops_per_clock(name: str) -> None:
+    d = device.load(name)
+    assert d.peak_rate("fp16") == pytest.approx(d.sms * d.clock * PER_CLOCK[d.generation], rel=0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_usable_memory_is_close_below_the_size_on_the_box(name: str) -> None:
+    d = device.load(name)
+    on_the_box = {"16GB": 16, "32GB": 32, "40GB": 40, "80GB": 80, "96GB": 96, "H200": 141}
+    size = next((gb for text, gb in on_the_box.items() if text in d.name), 180)
+    assert size * 1e9 * 0.97 < d.memory < size * 2**30
+    assert 0.5 * 2**30 <= d.memory - d.usable_memory <= 2 * 2**30
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_halving_the_operands_doubles_the_rate(name: str) -> None:
+    d = device.load(name)
+    if d.generation != "volta":
+        assert d.peak_rate("bf16") == d.peak_rate("fp16")
+        assert d.peak_rate("fp16") == pytest.approx(2 * d.peak_rate("tf32"), rel=1e-3)
+    if d.generation in ("hopper", "blackwell"):
+        assert d.peak_rate("fp8") == pytest.approx(2 * d.peak_rate("fp16"), rel=1e-3)
+
+
+# Published figures: NVIDIA's data sheets (TFLOP/s dense 16-bit, GB/s of memory).
+@pytest.mark.parametrize(
+    ("name", "tflops", "bandwidth"),
+    [
+        ("a100-80gb-sxm", 312, 2.0e12),
+        ("a100-80gb-pcie", 312, 1.94e12),
+        ("a100-40gb-sxm", 312, 1.555e12),
+        ("h100-80gb-sxm", 989, 3.35e12),
+        ("h200-sxm", 989, 4.8e12),
+        ("b200-sxm", 2250, 8.0e12),
+        ("v100-32gb-sxm", 125, 0.9e12),
+    ],
+)
+def test_rates_equal_the_data_sheets(name: str, tflops: float, bandwidth: float) -> None:
+    d = device.load(name)
+    assert d.peak_rate("fp16") == pytest.approx(tflops * 1e12, rel=0.001)
+    assert d.memory_bandwidth == pytest.approx(bandwidth, rel=0.05)
+
+
+def test_volta_has_no_bf16() -> None:
+    with pytest.raises(InputError, match=r"V100 16GB SXM2 has no bf16; it has fp32, fp16"):
+        device.load("v100-16gb-sxm").peak_rate("bf16")
+
+
+def test_a_precision_that_is_no_field_of_the_device_is_refused() -> None:
+    with pytest.raises(InputError, match="has no known"):
+        device.load("v100-16gb-sxm").peak_rate("known")
+
+
+@pytest.fixture
+def text() -> str:
+    return library.find("topologies/devices", "a100-80gb-sxm").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('memory = "79.15 GiB"', "memory = 80", "memory: 80 has no unit"),
+        ('memory = "79.15 GiB"', 'memory = "79.15 GHz"', "is in 'Hz', not in B"),
+        ('memory = "79.15 GiB"', 'memory = "1 GiB"', "reserve must be smaller than memory"),
+        ("sms = 108", "sms = 0", "sms = 0 must be at least 1"),
+        ("sms = 108", "sm = 108", "unknown key 'sm'; did you mean 'sms'"),
+        ("sms = 108", "", "sms is missing"),
+        ('fp16 = "312 TFLOP/s"', 'fp16 = "-312 TFLOP/s"', "must be a finite positive number"),
+        ('fp16 = "312 TFLOP/s"', "fp16 = nan", "must be a finite positive number"),
+        ('generation = "ampere"', 'generation = "turing"', "generation"),
+    ],
+)
+def test_a_bad_file_names_its_fault(
+    text: str, old: str, new: str, message: str, tmp_path: Path
+) -> None:
+    assert old in text
+    path = tmp_path / "bad.toml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        device.load(str(path))
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
