@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sim.collectives.shape import Shape
 from sim.hardware.topology import Link, Topology
@@ -35,9 +36,18 @@ class Scope:
 def scope_of(call: Call, stage: int) -> Scope:
     """The scope of a call that ranks of `stage` make."""
     if isinstance(call, Collective):
-        return Scope(axes=call.axes, stages=call.stages)
-    pair = (stage, call.to) if isinstance(call, Send) else (call.source, stage)
-    return Scope(pair=pair)
+        return _among(call.axes, call.stages)
+    return _between(stage, call.to) if isinstance(call, Send) else _between(call.source, stage)
+
+
+@cache
+def _among(axes: tuple[str, ...], stages: tuple[int, ...] | None) -> Scope:
+    return Scope(axes=axes, stages=stages)
+
+
+@cache
+def _between(source: int, target: int) -> Scope:
+    return Scope(pair=(source, target))
 
 
 def calls_of(operation: Operation) -> Iterator[Call]:

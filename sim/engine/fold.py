@@ -113,6 +113,8 @@ class TransferDesk:
         self.machine, self.groups, self.classes = machine, groups, classes
         self.transfers: list[Transfer] = []
         self._numbers: dict[tuple[int, str], int] = {}
+        self._traffic: dict[tuple[int, str, float], Traffic] = {}
+        self._arities: dict[int, int] = {}
         self._of_place: dict[tuple[int, Scope], int] = {}
         self._touching: dict[Link, list[int]] = defaultdict(list)
         for g, group in enumerate(groups):
@@ -155,6 +157,13 @@ class TransferDesk:
     def group_at(self, index: int, scope: Scope) -> int | None:
         return self._of_place.get((index, scope))
 
+    def _arity(self, g: int) -> int:
+        """Roles among a communicator's members."""
+        if g not in self._arities:
+            members = self.groups[g].members
+            self._arities[g] = len({self.classes.places[index] for index, _ in members})
+        return self._arities[g]
+
     def rivals(self, g: int) -> tuple[set[Scope], bool]:
         """Scopes that share a link with communicator g, and whether strangers are among them."""
         mine = {index for index, _ in self.groups[g].members}
@@ -179,21 +188,28 @@ class TransferDesk:
     def _build(self, g: int, call: Call, name: str) -> Transfer:
         group = self.groups[g]
         kind = call.kind if isinstance(call, Collective) else "send"
-        wire = self.machine.wire(kind, call.bytes, group.shape)
-        size, loads = self._loads(g, wire)
+        traffic = self.traffic(g, kind, call.bytes)
         return Transfer(
             name=name,
             cause=call.cause,
             kind=kind,
-            arity=len({self.classes.places[index] for index, _ in group.members}),
-            latency=wire.latency,
-            size=size,
-            loads=loads,
+            arity=self._arity(g),
+            latency=traffic.wire.latency,
+            size=traffic.size,
+            loads=traffic.loads,
             bytes=call.bytes,
             ranks=group.shape.ranks,
-            algorithm=wire.algorithm,
-            protocol=wire.protocol,
+            algorithm=traffic.wire.algorithm,
+            protocol=traffic.wire.protocol,
         )
+
+    def traffic(self, g: int, kind: str, bytes: float) -> "Traffic":
+        """What a call of communicator g puts on the links."""
+        key = (g, kind, bytes)
+        if key not in self._traffic:
+            wire = self.machine.wire(kind, bytes, self.groups[g].shape)
+            self._traffic[key] = Traffic(wire, *self._loads(g, wire))
+        return self._traffic[key]
 
     def _loads(self, g: int, wire: Wire) -> tuple[float, tuple[tuple[int, float], ...]]:
         """Bytes on this communicator's busiest link, and per link class the load per such byte."""
@@ -207,6 +223,15 @@ class TransferDesk:
             port, nic = self.on_link[index][number]
             loads[index] = (port * wire.port + nic * wire.nic) / size
         return size, tuple(sorted((i, load) for i, load in loads.items() if load > 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A call as the network sees it: its wire, and size and loads as a `Transfer` has them."""
+
+    wire: Wire
+    size: float
+    loads: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,19 +251,16 @@ class Desk:
         g = self.desk.group_at(self.index, scope_of(call, stage))
         if g is None:
             return True, 0.0
-        desk, group = self.desk, self.desk.groups[g]
-        equals = len({desk.classes.places[index] for index, _ in group.members}) == 1
-        wire = desk.machine.wire(call.kind, call.bytes, group.shape)
-        size, loads = desk._loads(g, wire)
-        rates = (desk.links[link].capacity / load for link, load in loads)
-        return equals, wire.latency + (size / min(rates) if loads else 0.0)
+        desk = self.desk
+        equals = desk._arity(g) == 1
+        traffic = desk.traffic(g, call.kind, call.bytes)
+        rates = [desk.links[link].capacity / load for link, load in traffic.loads]
+        return equals, traffic.wire.latency + (traffic.size / min(rates) if rates else 0.0)
 
     def rivals(self, scope: Scope) -> tuple[set[Scope], bool]:
-        """Scopes whose traffic shares a link with this scope's, and whether other ranks cause it."""
+        """Scopes whose traffic shares a link with this one's, and whether strangers cause it."""
         g = self.desk.group_at(self.index, scope)
-        if g is None:
-            return set(), False
-        return self.desk.rivals(g)
+        return (set(), False) if g is None else self.desk.rivals(g)
 
 
 def _name(link: Link) -> str:
