@@ -1,0 +1,62 @@
+# Two commands do all the set-up: `make demo` and `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The first of these that runs and is new enough; or `make demo PYTHON=/path/to/python`.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' \
+	2> /dev/null && { echo "$$python"; break; }; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+BASE := .venv/.installed-base
+DEV := .venv/.installed-dev
+SCENARIO ?= gpt3-175b-megatron
+PYTEST ?= -n auto
+
+.PHONY: help demo test lint types format bench notebook clean
+
+help: ## What can be made.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+
+demo: $(BASE) ## Install, predict a step of GPT-3 175B on 64 A100s, leave a trace and a picture in out/.
+	@mkdir -p out
+	@$(BIN)/sim run $(SCENARIO) --trace out/$(SCENARIO).json --picture out/$(SCENARIO).png
+	@echo "Open out/$(SCENARIO).json in Perfetto (ui.perfetto.dev); the picture is beside it."
+
+test: $(DEV) ## Install what the tests need and run them all.
+	$(BIN)/python -m pytest $(PYTEST)
+
+lint: $(DEV) ## ruff.
+	$(BIN)/ruff check .
+
+types: $(DEV) ## mypy, strict.
+	$(BIN)/mypy
+
+format: $(DEV) ## Lay the code out as ruff does.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(DEV) ## Speed: events, operations, the largest scenarios.
+	$(BIN)/python -m benchmarks.run
+
+notebook: $(DEV) ## Open the notebooks.
+	$(PIP) install --constraint constraints.txt --editable '.[notebook]'
+	$(BIN)/jupyter lab notebooks
+
+clean: ## Remove what was made here, .venv included.
+	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: a second call installs nothing unless the requirements have changed.
+$(BASE): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; make PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	@echo "installing into .venv (a minute or two)" >&2
+	$(PIP) install --editable .
+	@touch $@
+
+$(DEV): $(BASE) constraints.txt
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
