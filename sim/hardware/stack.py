@@ -15,7 +15,7 @@ class Stack:
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
     Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python
-    and dispatcher forward, autograd's C++ backward); `layer_forward` and `layer_backward` its
+    and dispatcher forward, autograd's C++ backward), `launch_collective` per collective; `layer_forward` and `layer_backward` its
     seconds per layer and pass that no launch accounts for (python of modules, checkpointing,
     garbage collection); `step_host` per step, before the first launch.
 
@@ -41,6 +41,7 @@ class Stack:
     fusion: Fusion
     launch_forward: Seconds
     launch_backward: Seconds
+    launch_collective: Seconds = 30e-6
     layer_forward: Seconds = 0.0
     layer_backward: Seconds = 0.0
     step_host: Seconds = 0.0

@@ -79,8 +79,19 @@ def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
 
     Megatron-LM, megatron/model/fused_softmax.py: forward_fused_softmax, forward_torch_softmax.
     """
-    passes, launches = (2, 1) if run.fused("masked_softmax") else (6, 3)
+    passes, launches = (2, 1) if _fused_softmax(run) else (6, 3)
     return (Stream(name="softmax", bytes=float(passes * scores * run.width), launches=launches),)
+
+
+def _fused_softmax(run: Execution) -> bool:
+    """Whether the fused kernel takes these scores: 4 | b a and s <= 2048.
+
+    Megatron-LM, megatron/model/fused_softmax.py, is_kernel_available.
+    """
+    if run.fusion.compiled:
+        return True
+    fits = run.microbatch * run.heads % 4 == 0 and run.seq <= 2048
+    return run.fusion.masked_softmax and fits
 
 
 def _dropout(run: Execution, elements: int, name: str) -> tuple[Item, ...]:
@@ -92,7 +103,7 @@ def _dropout(run: Execution, elements: int, name: str) -> tuple[Item, ...]:
 def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
     seq, head, width = run.seq, run.model.head, run.width
     mixed = run.rows * (run.query_width + 2 * run.kv_width)
-    fused = run.fused("masked_softmax")
+    fused = _fused_softmax(run)
     return (
         Stream(name="merge heads grad", bytes=2.0 * run.rows * run.query_width * width),
         _product(run, "attention over values dgrad", seq, head),

@@ -10,22 +10,28 @@ KernelTime = Callable[[Kernel], float]
 
 
 def segments(
-    items: Iterable[Item], *, name: str, cause: str, time: KernelTime, launch: float
+    items: Iterable[Item],
+    *,
+    name: str,
+    cause: str,
+    time: KernelTime,
+    launch: float,
+    call: float = 0.0,
 ) -> tuple[Segment | Collective, ...]:
     """Join the kernels between two collectives into one `Segment` each.
 
-    `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch; a
-    collective is launched like a kernel, at the end of the segment before it.
+    `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch, `call` of
+    one collective, which is issued at the end of the segment before it.
     """
     done: list[Segment | Collective] = []
     run = _Run()
     for item in items:
         if isinstance(item, Collective):
-            run.add(0.0, launch, 1)
+            run.add(0.0, call, 1)
             done += [*run.segment(name, cause), item]
             run = _Run()
         elif isinstance(item, Overlap):
-            run.add(0.0, launch, 1)
+            run.add(0.0, call, 1)
             done += [*run.segment(name, cause), *_beside(item, name, cause, time, launch)]
             run = _Run()
         else:
@@ -63,6 +69,4 @@ class _Run:
     def segment(self, name: str, cause: str) -> list[Segment]:
         if self.lead == 0.0:
             return []
-        return [
-            Segment(name=name, cause=cause, device=self.device, host=self.host, lead=self.lead)
-        ]
+        return [Segment(name=name, cause=cause, device=self.device, host=self.host, lead=self.lead)]

@@ -3,16 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.hardware.time import kernel_time
-from sim.model.kernel import Item, Kernel, LayerWork
 from sim.model.ends import embedding_work, head_work
 from sim.model.execution import Sharding
+from sim.model.kernel import Kernel, LayerWork
 from sim.model.layers import layer_work
-from sim.model.transformer import Transformer
 from sim.model.optimizer import optimizer_work
+from sim.model.transformer import Transformer
 from sim.parallel.balance import Chunk
 from sim.parallel.plan import Plan
 from sim.parallel.segments import segments
@@ -45,7 +46,7 @@ class Job:
         return head_work(self.model, own_output=self.plan.pp > 1, **self._options)
 
     @property
-    def _options(self) -> dict[str, object]:
+    def _options(self) -> dict[str, Any]:
         plan = self.plan
         return {
             "microbatch": plan.microbatch,
@@ -80,7 +81,12 @@ def _layers(job: Job) -> Items:
 def _forward(job: Job, work: LayerWork, layers: int) -> Items:
     stack = job.stack
     items = segments(
-        work.forward, name="forward", cause="compute", time=job.time, launch=stack.launch_forward
+        work.forward,
+        name="forward",
+        cause="compute",
+        time=job.time,
+        launch=stack.launch_forward,
+        call=stack.launch_collective,
     )
     return _with_host(items, stack.layer_forward * layers)
 
@@ -112,11 +118,20 @@ def join(works: Iterable[Work]) -> Work:
 def _backward(job: Job, work: LayerWork, layers: int) -> Items:
     stack = job.stack
     again = segments(
-        work.recompute, name="recompute", cause="recompute", time=job.time,
+        work.recompute,
+        name="recompute",
+        cause="recompute",
+        time=job.time,
         launch=stack.launch_forward,
+        call=stack.launch_collective,
     )
     items = segments(
-        work.backward, name="backward", cause="compute", time=job.time, launch=stack.launch_backward
+        work.backward,
+        name="backward",
+        cause="compute",
+        time=job.time,
+        launch=stack.launch_backward,
+        call=stack.launch_collective,
     )
     host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
     return _with_host(again + items, host)
@@ -147,5 +162,5 @@ def optimizer(job: Job, parameters: float, layers: int) -> Items:
 
 
 def _tensors_of_a_layer(model: Transformer) -> int:
-    """Parameter tensors: four linear layers and two norms, each with its bias where there is one."""
+    """Parameter tensors: linear layers and two norms, each with its bias where there is one."""
     return (6 + model.gated_mlp) * (2 if model.bias else 1)
