@@ -3,8 +3,8 @@
 import simpy
 from simpy.events import Event
 
-from sim.engine.network import Network
-from sim.engine.score import Meet, Part, Pass, Score, Step, Transfer
+from sim.engine.network import Network, then
+from sim.engine.score import Meet, Part, Pass, Score, Transfer
 from sim.engine.trace import Span, Timeline
 from sim.engine.worker import Worker
 from sim.errors import InputError
@@ -29,19 +29,16 @@ class Transfers:
         transfer = self.all[number]
         self.start[number] = self.env.now
         after_latency = self.env.timeout(transfer.latency, number)
-        after_latency.callbacks.append(self._flow if transfer.size > 0 else self._arrived)
+        then(after_latency, self._flow if transfer.size > 0 else self._finish)
 
     def _flow(self, after_latency: Event) -> None:
-        number = after_latency.value
-        transfer = self.all[number]
+        transfer = self.all[after_latency.value]
         arrival = Event(self.env)
-        arrival.callbacks.append(lambda _: self._finish(number))
-        self.network.start(transfer.size, transfer.loads, arrival)
+        then(arrival, self._finish)
+        self.network.start(transfer.size, transfer.loads, arrival, after_latency.value)
 
-    def _arrived(self, after_latency: Event) -> None:
-        self._finish(after_latency.value)
-
-    def _finish(self, number: int) -> None:
+    def _finish(self, arrival: Event) -> None:
+        number = arrival.value
         self.end[number] = self.env.now
         waiting = self._done[number]
         if waiting is not None:
@@ -105,11 +102,12 @@ def _pass_span(part: Part, step: Pass, start: float, end: float, stream: str) ->
 
 
 def _meet_span(
-    part: Part, step: Step, start: float, end: float, stream: str, transfers: Transfers
+    part: Part, step: Meet, start: float, end: float, stream: str, transfers: Transfers
 ) -> Span:
-    assert isinstance(step, Meet)
     met = [(transfers.all[n], transfers.start[n], transfers.end[n]) for n in step.transfers]
-    args = {"transfers": tuple((t.cause, t.kind, begin, end) for t, begin, end in met)}
+    args: dict[str, object] = {
+        "transfers": tuple((t.cause, t.kind, begin, end) for t, begin, end in met)
+    }
     args |= _facts(met[-1][0]) if met else {}
     cause = met[-1][0].cause if met else "none"
     return Span(part.role.index, stream, step.name, cause, start, end, args)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from sim.collectives.shape import Shape
-from sim.hardware.topology import Link, Topology
-
 from sim.engine.replicas import AXIS, Place
+from sim.hardware.topology import Link, Topology
 from sim.program import Call, Collective, Communicate, Compute, Operation, Program, Send
 
 

@@ -36,7 +36,6 @@ class Span:
             parts,
         )
 
-
     def beside(self, cause: str, seconds: float) -> "Span":
         """With a collective of so many seconds that starts together with this span."""
         exposed = max(seconds - self.device, 0.0)

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sim.collectives.shape import Wire
-from sim.hardware.topology import Link
-
 from sim.engine.communicators import Communicator, Scope, communicators, scope_of, scopes_of
 from sim.engine.machine import Machine
 from sim.engine.replicas import Place, places
 from sim.engine.score import LinkClass, Part, Score, Transfer
 from sim.engine.symmetry import Neighbour, equitable_partition
 from sim.engine.trace import Role
+from sim.hardware.topology import Link
 from sim.program import Call, Collective, Program
 
 

@@ -10,25 +10,34 @@ Rates change when a flow starts or ends, and only in the connected part that it 
 changes of one instant are settled together, in the order in which the flows started.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import simpy
 from simpy.core import SimTime
-from simpy.events import Event
+from simpy.events import Event, EventPriority
 
 Loads = tuple[tuple[int, float], ...]
 
-_AFTER_ALL_OF_THIS_INSTANT = 2  # simpy's own events have priority 0 or 1
+_AFTER_ALL_OF_THIS_INSTANT = EventPriority(2)  # simpy's own events have priority 0 or 1
 _EPSILON = 1e-12
 
 
 class Flow:
     """Bytes on their way; `done` fires when the last of them has arrived."""
 
-    __slots__ = ("alarm", "done", "loads", "rate", "remaining", "serial", "since")
+    __slots__ = ("alarm", "done", "loads", "rate", "remaining", "serial", "since", "value")
 
-    def __init__(self, done: Event, size: float, loads: Loads, serial: int, now: SimTime) -> None:
+    def __init__(
+        self,
+        done: Event,
+        size: float,
+        loads: Loads,
+        serial: int,
+        now: SimTime,
+        value: object = None,
+    ) -> None:
         self.done, self.remaining, self.loads, self.serial = done, size, loads, serial
+        self.value = value
         self.rate, self.since, self.alarm = 0.0, now, 0
 
 
@@ -42,10 +51,10 @@ class Network:
         self._unsettled: dict[int, Flow] = {}
         self._started = 0
 
-    def start(self, size: float, loads: Loads, done: Event) -> None:
-        """Put `size` bytes on the links of `loads` now; `done` succeeds at their arrival."""
+    def start(self, size: float, loads: Loads, done: Event, value: object = None) -> None:
+        """Put `size` bytes on the links of `loads` now; at their arrival `done` gets `value`."""
         self._started += 1
-        flow = Flow(done, size, loads, self._started, self.env.now)
+        flow = Flow(done, size, loads, self._started, self.env.now, value)
         alone = True
         for link, _ in loads:
             alone = alone and not self._on_link[link]
@@ -61,7 +70,7 @@ class Network:
         flow.since, flow.rate = now, rate
         flow.alarm += 1
         wake = self.env.timeout(max(flow.remaining, 0.0) / rate, (flow, flow.alarm))
-        wake.callbacks.append(self._arrive)
+        then(wake, self._arrive)
 
     def _arrive(self, wake: Event) -> None:
         flow, alarm = wake.value
@@ -75,13 +84,13 @@ class Network:
         self._unsettled.pop(flow.serial, None)
         if neighbours:
             self._settle_later(neighbours.values())
-        flow.done.succeed()
+        flow.done.succeed(flow.value)
 
     def _settle_later(self, flows: Iterable[Flow]) -> None:
         if not self._unsettled:
             end_of_instant = Event(self.env)
             end_of_instant._ok, end_of_instant._value = True, None
-            end_of_instant.callbacks.append(self._settle)
+            then(end_of_instant, self._settle)
             self.env.schedule(end_of_instant, priority=_AFTER_ALL_OF_THIS_INSTANT)
         self._unsettled.update((flow.serial, flow) for flow in flows)
 
@@ -106,6 +115,12 @@ class Network:
                     part.update(new)
                     frontier.extend(new.values())
         return dict(sorted(part.items()))
+
+
+def then(event: Event, act: Callable[[Event], None]) -> None:
+    """Call `act` when the event fires."""
+    assert event.callbacks is not None, "the event has fired already"
+    event.callbacks.append(act)
 
 
 def fair_rates(flows: dict[int, Flow], capacities: Sequence[float]) -> dict[int, float]:

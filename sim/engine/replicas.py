@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
-from sim.hardware.topology import Topology
-
 from sim.engine.machine import Machine
+from sim.hardware.topology import Topology
 
 AXIS = "dp"
 

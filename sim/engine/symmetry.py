@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 
 class Neighbour(NamedTuple):
-    """An edge to `vertex`, `count` times over; `label` says in which capacity."""
+    """An edge to `vertex`, `copies` times over; `label` says in which capacity."""
 
     vertex: int
     label: Hashable
-    count: int = 1
+    copies: int = 1
 
 
 def equitable_partition(
@@ -39,7 +39,7 @@ def _view(vertex: int, classes: list[int], edges: Sequence[Neighbour]) -> Hashab
     seen: dict[Hashable, int] = {}
     for edge in edges:
         key = (edge.label, classes[edge.vertex])
-        seen[key] = seen.get(key, 0) + edge.count
+        seen[key] = seen.get(key, 0) + edge.copies
     return classes[vertex], frozenset(seen.items())
 
 

@@ -37,7 +37,7 @@ class Worker:
                 if not ended[cause]:
                     yield self._end_of(cause)
             ready = env.now
-            if type(step) is Pass:
+            if isinstance(step, Pass):
                 if step.joins:
                     yield from self._join(step.joins)
                 end = self._issue(step, env.now)

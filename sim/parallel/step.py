@@ -41,7 +41,7 @@ def _stage(job: Job, stage: int, order: Sequence[Pass]) -> tuple[Operation, ...]
         bytes=boundary_bytes(job),
         style=job.stack.pipeline_exchange,
     )
-    return tuple([*_opening(job), *done, *_closing(job, stage, emit.reductions)])
+    return (*_opening(job), *done, *_closing(job, stage, emit.reductions))
 
 
 def boundary_bytes(job: Job) -> float:

@@ -75,7 +75,7 @@ def _plan(row: Mapping[str, Any], model: models.Transformer) -> Plan:
         precision=row["precision"],
         optimizer="lamb" if model.family == "bert" else "adam",
     )
-    # The tables say true for runs whose stack splits sequences whatever tp is; at tp = 1 it is moot.
+    # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
 
 

@@ -1,0 +1,54 @@
+"""Composition in time is exact: one step for many kernels ends when they would."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.engine.compose import Span, span_of
+from sim.program import Segment
+
+times = st.floats(0, 10)
+kernels = st.lists(st.tuples(times, times), min_size=1, max_size=8)
+
+
+def one_by_one(kernels, ready, free):
+    """Launch after launch: a kernel starts at the later of stream free and launched."""
+    for device, host in kernels:
+        free += host
+        ready = max(ready, free) + device
+    return ready, free
+
+
+@given(kernels, times, times)
+def test_spans_compose_like_kernels_launched_one_by_one(kernels, ready, free):
+    whole = Span()
+    for device, host in kernels:
+        whole = whole.then(Span(device, host, host + device, {"compute": device}))
+    end, host_end = one_by_one(kernels, ready, free)
+    assert max(ready + whole.device, free + whole.lead) == pytest.approx(end)
+    assert free + whole.host == pytest.approx(host_end)
+
+
+@given(kernels)
+def test_parts_add_up_to_the_device_time(kernels):
+    whole = Span()
+    for device, host in kernels:
+        whole = whole.then(Span(device, host, host + device, {"compute": device}))
+    assert sum(whole.parts.values()) == pytest.approx(whole.device)
+
+
+def test_a_collective_beside_a_longer_kernel_costs_nothing():
+    span = Span(3.0, 0.0, 3.0, {"compute": 3.0}).beside("tensor communication", 2.0)
+    assert (span.device, span.parts) == (3.0, {"compute": 3.0})
+
+
+def test_a_collective_beside_a_shorter_kernel_is_exposed_for_the_rest():
+    span = Span(3.0, 0.0, 3.0, {"compute": 3.0}).beside("tensor communication", 5.0)
+    assert span.device == 5.0
+    assert span.parts == {"compute": 3.0, "tensor communication": 2.0}
+
+
+def test_a_slow_device_stretches_kernels_but_not_launches():
+    segment = Segment(name="a", cause="compute", device=2.0, host=1.0, lead=2.5)
+    slow = span_of(segment, 1.5)
+    assert (slow.device, slow.host, slow.lead) == (3.0, 1.0, 3.5)

@@ -1,0 +1,98 @@
+"""Folding is exact: simulating every role once gives what simulating every rank gives."""
+
+import pytest
+
+from sim.engine.account import accounts
+from sim.engine.clock import play
+from sim.engine.fold import fold
+from tests.engine.programs import machine, training
+
+ORDERS = [("tp", "dp", "pp"), ("tp", "pp", "dp")]
+
+# (name, layout, machine): 3-D layouts of up to 64 ranks.
+LAYOUTS = [
+    ("tensor in a node", dict(tp=8, pp=2, dp=4), dict(gpus=64)),
+    ("half a node each", dict(tp=4, pp=2, dp=8, style="overlapped"), dict(gpus=64)),
+    ("deep pipeline", dict(tp=2, pp=8, dp=4, style="async-send"), dict(gpus=64)),
+    ("interleaved", dict(tp=8, pp=4, dp=2, chunks=2, style="overlapped"), dict(gpus=64)),
+    ("tensor over nodes", dict(tp=16, pp=2, dp=2), dict(gpus=64)),
+    ("data and tensor in a node", dict(tp=2, pp=2, dp=4, style="overlapped"), dict(gpus=16)),
+    ("no overlap of gradients", dict(tp=4, pp=4, dp=4, overlap=False), dict(gpus=64)),
+    ("bound by the host", dict(tp=4, pp=2, dp=2, host=3e-3), dict(gpus=16)),
+    ("a slow rank", dict(tp=8, pp=2, dp=4), dict(gpus=64, slowdown={13: 1.5})),
+    (
+        "a slow rank in a deep pipeline",
+        dict(tp=2, pp=4, dp=8, style="async-send"),
+        dict(gpus=64, slowdown={5: 1.3}),
+    ),
+    ("a slow link", dict(tp=4, pp=4, dp=4, chunks=2), dict(gpus=64, slow_link="node2.nic0")),
+    ("a slow port", dict(tp=4, pp=4, dp=4), dict(gpus=64, slow_link="gpu9.port")),
+    (
+        "ranks sharing a NIC",
+        dict(tp=1, pp=4, dp=16, style="overlapped"),
+        {"gpus": 64, "network.nics": 2},
+    ),
+    (
+        "ranks sharing a NIC, one of them slow",
+        dict(tp=2, pp=2, dp=16, style="overlapped"),
+        {"gpus": 64, "network.nics": 4, "slowdown": {33: 2.0}},
+    ),
+]
+
+
+def both(layout: dict, where: dict, order: tuple[str, ...]):
+    program = training(order=order, **layout)
+    on = machine("dgx-a100-hdr", **where)
+    return program, fold(program, on), fold(program, on, unfold=True)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize(("layout", "where"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
+def test_folded_equals_unfolded(layout, where, order):
+    _, folded, unfolded = both(layout, where, order)
+    short, long = play(folded), play(unfolded)
+    assert len(folded.parts) < len(unfolded.parts) == where["gpus"]
+    assert short.end == pytest.approx(long.end, rel=1e-9)
+    assert sum(role.ranks for role in short.roles) == where["gpus"]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize(("layout", "where"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
+def test_every_rank_ends_when_its_role_does(layout, where, order):
+    _, folded, unfolded = both(layout, where, order)
+    short, long = play(folded), play(unfolded)
+    busy = [sum(a.get("compute", 0.0) for a in [x]) for x in accounts(short)]
+    alone = {role.first_rank: x for role, x in zip(long.roles, accounts(long), strict=True)}
+    for role, seconds in zip(short.roles, busy, strict=True):
+        assert seconds == pytest.approx(alone[role.first_rank].get("compute", 0.0), rel=1e-9)
+
+
+def test_equal_replicas_are_one_role_a_stage():
+    folded = fold(training(tp=8, pp=4, dp=2), machine("dgx-a100-hdr", 64))
+    assert [part.role.ranks for part in folded.parts] == [16] * 4
+
+
+def test_a_slow_rank_splits_its_stage_and_its_replicas_only():
+    folded = fold(training(tp=8, pp=2, dp=4), machine("dgx-a100-hdr", 64, slowdown={0: 2.0}))
+    # Slow rank, its tensor peers; in healthy replicas, the slow rank's data peers and the others.
+    assert sorted(part.role.ranks for part in folded.parts if part.role.stage == 0) == [1, 3, 7, 21]
+
+
+def test_roles_do_not_grow_with_replicas():
+    small = fold(training(tp=8, pp=4, dp=2), machine("dgx-h100-ndr", 64))
+    large = fold(training(tp=8, pp=4, dp=256), machine("dgx-h100-ndr", 8192))
+    assert len(large.parts) == len(small.parts)
+    assert len(large.transfers) == len(small.transfers)
+
+
+def test_oversubscribed_pods_slow_what_crosses_them():
+    crossing = training(tp=8, pp=2, dp=4, boundary=5e8, style="overlapped")
+    pods = {
+        "network.nodes_per_pod": 4,
+        "network.oversubscription": 8.0,
+        "network.shape": "fat-tree",
+    }
+    open_, narrow = (machine("dgx-a100-hdr", 64, **extra) for extra in ({}, pods))
+    folded = play(fold(crossing, narrow)).end
+    assert folded > 1.5 * play(fold(crossing, open_)).end
+    assert folded == pytest.approx(play(fold(crossing, narrow, unfold=True)).end, rel=1e-9)

@@ -1,0 +1,87 @@
+"""Flows share links by weighted max-min fairness."""
+
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.engine.network import Flow, Network, fair_rates
+
+
+def arrivals(capacities, flows):
+    """The end of each flow (start, size, loads) on links of these capacities."""
+    env = simpy.Environment()
+    network = Network(env, capacities)
+    ends = {}
+
+    def send(number, start, size, loads):
+        yield env.timeout(start)
+        done = env.event()
+        network.start(size, loads, done)
+        yield done
+        ends[number] = env.now
+
+    for number, flow in enumerate(flows):
+        env.process(send(number, *flow))
+    env.run()
+    return [ends[number] for number in range(len(flows))]
+
+
+def test_a_flow_alone_has_the_narrowest_link_to_itself():
+    assert arrivals([10.0, 2.0], [(0.0, 6.0, ((0, 1.0), (1, 1.0)))]) == [3.0]
+
+
+def test_two_flows_halve_a_link_until_the_first_is_done():
+    assert arrivals([1.0], [(0.0, 1.0, ((0, 1.0),)), (0.0, 2.0, ((0, 1.0),))]) == [2.0, 3.0]
+
+
+def test_a_late_flow_slows_the_early_one_from_then_on():
+    early, late = arrivals([1.0], [(0.0, 1.0, ((0, 1.0),)), (0.5, 1.0, ((0, 1.0),))])
+    assert (early, late) == (1.5, 2.0)
+
+
+def test_weights_count_how_often_a_link_is_crossed():
+    # The first flow crosses the link three times, so equal progress means a quarter each.
+    assert arrivals([1.0], [(0.0, 1.0, ((0, 3.0),)), (0.0, 1.0, ((0, 1.0),))]) == [4.0, 4.0]
+
+
+def test_what_one_link_leaves_over_goes_to_the_others():
+    shared, own = ((0, 1.0), (1, 1.0)), ((1, 1.0),)
+    rates = fair_rates(
+        {1: Flow(None, 1.0, shared, 1, 0.0), 2: Flow(None, 1.0, own, 2, 0.0)}, [1.0, 10.0]
+    )
+    assert rates == {1: 1.0, 2: 9.0}
+
+
+links = st.integers(0, 4)
+loads = st.dictionaries(links, st.floats(0.1, 4.0), min_size=1).map(lambda d: tuple(d.items()))
+
+
+@given(st.lists(loads, min_size=1, max_size=12))
+def test_every_flow_is_held_back_by_a_full_link_on_which_none_is_faster(all_loads):
+    capacities = [1.0, 2.0, 3.0, 5.0, 8.0]
+    flows = {i: Flow(None, 1.0, one, i, 0.0) for i, one in enumerate(all_loads)}
+    rates = fair_rates(flows, capacities)
+    loads = {i: dict(flow.loads) for i, flow in flows.items()}
+    used = [sum(rates[i] * on.get(link, 0.0) for i, on in loads.items()) for link in range(5)]
+    assert all(u <= c * (1 + 1e-9) for u, c in zip(used, capacities, strict=True))
+    for i, flow in flows.items():
+        full = [link for link, _ in flow.loads if used[link] >= capacities[link] * (1 - 1e-9)]
+        others = [max(rates[j] for j, f in flows.items() if link in dict(f.loads)) for link in full]
+        assert any(rates[i] >= other * (1 - 1e-9) for other in others)
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0.1, 5), loads), min_size=1, max_size=10))
+def test_a_faster_network_is_never_slower_in_the_end(flows):
+    slow = max(arrivals([1.0] * 5, flows))
+    fast = max(arrivals([2.0] * 5, flows))
+    assert fast <= slow * (1 + 1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(0.1, 5)), min_size=1, max_size=10))
+def test_a_link_never_idles_while_bytes_wait(flows):
+    ends = arrivals([2.0], [(start, size, ((0, 1.0),)) for start, size in flows])
+    clock = 0.0
+    for start, size in sorted(flows):
+        clock = max(clock, start) + size / 2.0
+    assert max(ends) == pytest.approx(clock)
