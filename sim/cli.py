@@ -75,16 +75,18 @@ def validate(
     tables: tuple[Path, ...], plot: Path | None, rows: Path | None, as_json: bool, quiet: bool
 ) -> None:
     """Hold predictions against the measured runs of TABLES (CSV)."""
+    from sim.study import scoring, verdict
     from sim.study import validate as study
 
     outcome = study.validate(tables)
     if plot is not None:
-        study.plot(outcome, plot)
+        verdict.plot(outcome, plot)
         click.echo(f"wrote {plot}", err=True)
     if rows is not None:
-        study.write_rows(outcome, rows)
+        verdict.write_rows(outcome, rows)
         click.echo(f"wrote {rows}", err=True)
-    click.echo(json.dumps(study.to_dict(outcome)) if as_json else study.text(outcome, quiet=quiet))
+    found = scoring.to_dict(outcome)
+    click.echo(json.dumps(found) if as_json else verdict.text(outcome, quiet=quiet))
 
 
 @main.command()

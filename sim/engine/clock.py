@@ -3,7 +3,7 @@
 import simpy
 from simpy.events import Event
 
-from sim.engine.network import Network, then
+from sim.engine.network import Network, carried, then
 from sim.engine.score import Meet, Part, Pass, Score, Transfer
 from sim.engine.trace import Span, Timeline
 from sim.engine.worker import Worker
@@ -32,13 +32,13 @@ class Transfers:
         then(after_latency, self._flow if transfer.size > 0 else self._finish)
 
     def _flow(self, after_latency: Event) -> None:
-        transfer = self.all[after_latency.value]
+        transfer = self.all[carried(after_latency)]
         arrival = Event(self.env)
         then(arrival, self._finish)
-        self.network.start(transfer.size, transfer.loads, arrival, after_latency.value)
+        self.network.start(transfer.size, transfer.loads, arrival, carried(after_latency))
 
     def _finish(self, arrival: Event) -> None:
-        number = arrival.value
+        number = carried(arrival)
         self.end[number] = self.env.now
         waiting = self._done[number]
         if waiting is not None:

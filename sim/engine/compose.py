@@ -80,7 +80,7 @@ class _Composer:
         if isinstance(operation, Communicate):
             numbers = (self.desk.transfer(call, self.stage) for call in operation.calls)
             met = tuple(number for number in numbers if number is not None)
-            stream.append(Meet(self._next(), operation.name, met, after))
+            stream.append(Meet(self._next(), operation.name, met, after, sync=operation.sync))
         elif position <= self._quiet(operation.work):
             whole = self._merged(operation.work)
             stream.append(self._pass(operation, whole, after=after))

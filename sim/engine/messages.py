@@ -7,7 +7,7 @@ import simpy
 from simpy.events import Event
 
 from sim.collectives.messages import Message
-from sim.engine.network import Loads, Network, then
+from sim.engine.network import Loads, Network, carried, then
 from sim.hardware.topology import Link, Topology
 
 
@@ -74,7 +74,7 @@ class _Post:
         then(self.env.timeout(self.delay[number], number), self._flow)
 
     def _flow(self, delay: Event) -> None:
-        number = delay.value
+        number = carried(delay)
         arrival = Event(self.env)
         then(arrival, self._arrived)
         if self.by_id[number].bytes > 0:
@@ -83,7 +83,7 @@ class _Post:
             arrival.succeed(number)
 
     def _arrived(self, arrival: Event) -> None:
-        for number in self.followers[arrival.value]:
+        for number in self.followers[carried(arrival)]:
             self.missing[number] -= 1
             if self.missing[number] == 0:
                 self._send(number)

@@ -11,6 +11,7 @@ changes of one instant are settled together, in the order in which the flows sta
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import simpy
 from simpy.core import SimTime
@@ -73,7 +74,7 @@ class Network:
         then(wake, self._arrive)
 
     def _arrive(self, wake: Event) -> None:
-        flow, alarm = wake.value
+        flow, alarm = carried(wake)
         if alarm != flow.alarm:
             return  # the rate has changed since this alarm was set
         neighbours: dict[int, Flow] = {}
@@ -121,6 +122,11 @@ def then(event: Event, act: Callable[[Event], None]) -> None:
     """Call `act` when the event fires."""
     assert event.callbacks is not None, "the event has fired already"
     event.callbacks.append(act)
+
+
+def carried(event: Event) -> Any:
+    """The value that a fired event brings."""
+    return event.value
 
 
 def fair_rates(flows: dict[int, Flow], capacities: Sequence[float]) -> dict[int, float]:

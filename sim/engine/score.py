@@ -34,13 +34,17 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Meet:
-    """Take part in `transfers`, unless a `Pass` has `joined` them before; done when they are."""
+    """Take part in `transfers`, unless a `Pass` has `joined` them before; done when they are.
+
+    With `sync` the host has waited for it and launches nothing before its end.
+    """
 
     index: int
     name: str
     transfers: tuple[int, ...]
     after: tuple[int, ...] = ()
     joined: bool = False
+    sync: bool = False
 
 
 Step = Pass | Meet

@@ -49,6 +49,8 @@ class Worker:
                 for number in step.transfers:
                     if not self.transfers.ended(number):
                         yield self.transfers.done(number)
+                if step.sync:
+                    self.host_free = max(self.host_free, env.now)
             self.log.append((step, ready, env.now, stream))
             self._finish(step.index)
 

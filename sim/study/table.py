@@ -45,6 +45,13 @@ def read(path: Path) -> "pd.DataFrame":
     return frame
 
 
+def records(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries."""
+    return [
+        {str(key): value for key, value in row.items()} for row in read(path).to_dict("records")
+    ]
+
+
 def setup_of(row: Mapping[str, Any]) -> Setup:
     """The job and machine of a row. Raises `InputError` with the reason where it has none."""
     where = str(row["id"])
