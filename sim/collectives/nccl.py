@@ -62,20 +62,23 @@ class Fill:
 class Node:
     """A GPU generation: what its SMs and NVLink make of the line rate of a port.
 
-    `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls` and `peer` are fractions of
-    the line rate in the Simple protocol, of which `keeps` remains in the others; `touch` what the
-    ring's members move besides the wire, in bytes for each byte of the buffer.
+    `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
+    fractions of the line rate in the Simple protocol, of which `keeps` (`tree_keeps`) remains in
+    the others; `touch` is what the ring's members move besides the wire in one turn around it, in
+    bytes for each byte of the buffer.
     """
 
     launch: Seconds
     hop: Hop
     keeps: Per
+    tree_keeps: Per
     ring: float
     tree: float
     peer: float
     touch: float = 0.0
     fill: Fill = Fill()
     nvls: float = 0.0
+    nvls_tree: float = 0.0
     nvls_hop: Seconds = 0.0
     nvls_fill: Fill = Fill()
 
@@ -123,7 +126,8 @@ class Call:
         self, name: str, protocol: Protocol, loads: Loads, reach: float, latency: float
     ) -> Wire:
         """Bytes as at line rate: the less is reached of it, the more they are."""
-        port = reach * getattr(self.node.keeps, protocol)
+        keeps = self.node.tree_keeps if name == "tree" else self.node.keeps
+        port = reach * getattr(keeps, protocol)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
         return Wire(
             latency=latency,
@@ -189,7 +193,8 @@ def _ring(call: Call, protocol: Protocol) -> Wire:
     if protocol == "simple":
         latency += call.node.fill.seconds(call.size)
     if loads.port:
-        loads = Loads(port=loads.port + call.node.touch, nic=loads.nic)
+        turns = 2 if call.kind == "all_reduce" else 1
+        loads = Loads(port=loads.port + turns * call.node.touch, nic=loads.nic)
     return call.wire("ring", protocol, loads, call.node.ring * call.cabled, latency)
 
 
@@ -208,8 +213,10 @@ def _nvls(call: Call) -> Wire:
     latency = call.latency(Steps(intra=0, inter=steps.inter), "simple")
     latency += steps.intra * call.node.nvls_hop + call.node.nvls_fill.seconds(call.size)
     latency += steps.inter * call.network.fill.seconds(call.size)
-    name = "nvls" if call.shape.nodes == 1 else "nvls_tree"
-    return call.wire(name, "simple", nvls.loads(call.kind, call.shape), call.node.nvls, latency)
+    loads = nvls.loads(call.kind, call.shape)
+    if call.shape.nodes == 1:
+        return call.wire("nvls", "simple", loads, call.node.nvls, latency)
+    return call.wire("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
 
 
 def _peer(call: Call) -> Wire:

@@ -1,0 +1,1 @@
+"""Fitting the constants of devices and libraries to measurements."""
