@@ -2,7 +2,8 @@
 
 from sim.model.execution import Execution
 from sim.model.kernel import Attention, Gemm, Item, Overlap, Stream
-from sim.model.operator import MASK, Operator, column_linear, row_linear
+from sim.model.linear import column_linear, row_linear
+from sim.model.operator import MASK, Operator
 from sim.program import Collective, Kind
 
 
@@ -31,6 +32,23 @@ def rotate(run: Execution) -> Operator:
         launches = 1
     kernel = Stream(name="rotary", bytes=float(passes * elements * run.width), launches=launches)
     return Operator(forward=(kernel,), backward=(kernel,))
+
+
+# Kernels that derive sequence lengths from a mask: two fills, two sums, two cumulative sums of two
+# kernels each (nanotron, models/llama.py, CoreAttention.forward).
+_MASK_LAUNCHES = 8
+
+
+def arrange(run: Execution) -> Operator:
+    """Copies of Q, K, V into their own tensors and of K, V into one (nanotron, models/llama.py)."""
+    if not run.fusion.layout_copies:
+        return Operator()
+    copied = run.rows * (run.query_width + 2 * run.kv_width) + run.rows * 4 * run.kv_width
+    size = 2.0 * copied * run.width
+    return Operator(
+        forward=(Stream(name="arrange heads", bytes=size, launches=3 + _MASK_LAUNCHES),),
+        backward=(Stream(name="arrange heads grad", bytes=size, launches=3),),
+    )
 
 
 def core(run: Execution) -> Operator:
@@ -75,12 +93,22 @@ def _product(run: Execution, name: str, n: int, k: int) -> Gemm:
 
 
 def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
-    """Fused: read and write once. Otherwise scale, mask (in place), softmax: six passes.
-
-    Megatron-LM, megatron/model/fused_softmax.py: forward_fused_softmax, forward_torch_softmax.
-    """
-    passes, launches = (2, 1) if _fused_softmax(run) else (6, 3)
+    """Megatron-LM, megatron/model/fused_softmax.py."""
+    passes, launches = _softmax_passes(run, backward=False)
     return (Stream(name="softmax", bytes=float(passes * scores * run.width), launches=launches),)
+
+
+def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
+    """Passes over half-precision scores, and kernels, of scale, mask and softmax.
+
+    Fused, unfused, and Megatron's fall-back for shapes that its kernel does not take, which works
+    on an fp32 copy: cast, scale, mask, softmax, cast.
+    """
+    if _fused_softmax(run):
+        return (3, 1) if backward else (2, 1)
+    if run.fusion.masked_softmax and run.width == 2:
+        return (20, 5) if backward else (18, 5)
+    return (7, 3) if backward else (6, 3)
 
 
 def _fused_softmax(run: Execution) -> bool:
@@ -103,7 +131,7 @@ def _dropout(run: Execution, elements: int, name: str) -> tuple[Item, ...]:
 def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
     seq, head, width = run.seq, run.model.head, run.width
     mixed = run.rows * (run.query_width + 2 * run.kv_width)
-    fused = _fused_softmax(run)
+    passes, launches = _softmax_passes(run, backward=True)
     return (
         Stream(name="merge heads grad", bytes=2.0 * run.rows * run.query_width * width),
         _product(run, "attention over values dgrad", seq, head),
@@ -111,8 +139,8 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
         *_dropout(run, scores, "attention dropout grad"),
         Stream(
             name="softmax grad",
-            bytes=float((3 if fused else 7) * scores * width),
-            launches=1 if fused else 3,
+            bytes=float(passes * scores * width),
+            launches=launches,
         ),
         _product(run, "queries grad", head, seq),
         _product(run, "keys grad", head, seq),

@@ -2,13 +2,11 @@
 
 from sim.model.execution import Execution, Sharding
 from sim.model.kernel import Fusion, Item, LayerWork, Precision, Stream
+from sim.model.linear import Linear, accumulate, beside
 from sim.model.operator import (
     MASK,
-    Linear,
     Operator,
-    accumulate,
     backward,
-    beside,
     forward,
     normalise,
     tensor_collective,

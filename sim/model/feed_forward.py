@@ -2,7 +2,8 @@
 
 from sim.model.execution import Execution
 from sim.model.kernel import Stream
-from sim.model.operator import Operator, column_linear, row_linear
+from sim.model.linear import column_linear, row_linear
+from sim.model.operator import Operator
 
 
 def widen(run: Execution) -> Operator:

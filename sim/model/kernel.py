@@ -132,6 +132,9 @@ class Fusion:
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
+    `split_gather`: the product behind an all-gather is issued in two, the rank's own rows beside
+    the gather, the others' behind it. `layout_copies`: Q, K and V are copied into the order that
+    the fused attention kernel wants, and sequence lengths counted from a mask.
     `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, in a
     `buffer` of the weights' precision, in an `fp32-buffer` (both by a kernel per parameter), or
     `fused` into the GEMM, which adds into an fp32 buffer.
@@ -150,7 +153,34 @@ class Fusion:
     logits_fp32: bool = True
     vocab_parallel: bool = True
     overlap_tensor: bool = False
+    split_gather: bool = False
+    layout_copies: bool = False
     gradients: Gradients = "grad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """What a software stack allocates beside the tensors that autograd keeps.
+
+    `half_gradients`: under data parallelism gradients of the weights' precision stay beside their
+    fp32 buffer (torch DDP's buckets). `gather_buffers`: persistent buffers of one layer input
+    each, into which tensor-parallel ranks gather. `gather_copies`: ZeRO-1 gathers the updated
+    weights through flat copies. `keeps_outputs`: a stage's output lives until its backward pass.
+    `run_ahead`: kernel launches that the host can be ahead of the device (CUDA's queue holds
+    1024); tensors that a communication stream reads are freed when the device is there (torch
+    `record_stream`), so those of all collectives in the queue are alive at once; 0 where
+    communication does not record streams. `lazy_state`: the optimizer's moments are created in
+    its first step, in blocks that activations left, which must be reserved anew in the second.
+    `workspace`: bytes of cuBLAS, for the thread of each direction (torch: 32 MiB on Hopper).
+    """
+
+    half_gradients: bool = False
+    gather_buffers: int = 0
+    gather_copies: bool = False
+    keeps_outputs: bool = False
+    run_ahead: int = 0
+    lazy_state: bool = True
+    workspace: float = 2 * 32 * 2.0**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ def _post_norm(run: Execution) -> tuple[Operator, ...]:
 def _attention(run: Execution) -> tuple[Operator, ...]:
     return (
         attention.project_in(run),
+        attention.arrange(run),
         attention.rotate(run),
         attention.core(run),
         attention.project_out(run),

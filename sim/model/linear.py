@@ -1,0 +1,228 @@
+"""Linear layers on one rank: three products, and the collectives of tensor parallelism."""
+
+from dataclasses import dataclass, replace
+
+from sim.model.execution import Execution
+from sim.model.kernel import Gemm, Item, Kernel, Overlap, Stream
+from sim.model.operator import Operator, tensor_collective
+from sim.program import Collective
+
+
+def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
+    """Add a fresh gradient to what earlier micro-steps left: read both, write one.
+
+    torch's AccumulateGrad and a buffer of the weights' precision move three times the width; an
+    fp32 buffer (Megatron-LM accumulate_allreduce_grads_in_fp32, nanotron) the width and 8 bytes.
+    """
+    if run.fusion.gradients == "fused":
+        return ()
+    buffer = 8 if run.fusion.gradients == "fp32-buffer" else 2 * run.width
+    return (Stream(name=f"{name} accumulate", bytes=float(weights * (run.width + buffer))),)
+
+
+def products(
+    run: Execution, name: str, rows: int, inputs: int, outputs: int
+) -> tuple[Gemm, Gemm, Gemm]:
+    """y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs, outputs)."""
+    fused = run.fusion.gradients == "fused"
+    precision = run.precision
+    return (
+        Gemm(name=name, m=rows, n=outputs, k=inputs, precision=precision),
+        Gemm(name=f"{name} dgrad", m=rows, n=inputs, k=outputs, precision=precision),
+        Gemm(
+            name=f"{name} wgrad",
+            m=inputs,
+            n=outputs,
+            k=rows,
+            precision=precision,
+            accumulate=fused,
+        ),
+    )
+
+
+def quantise(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """The casts in front of fp8 GEMMs: the maximum, then the cast, plain and transposed."""
+    if run.precision != "fp8":
+        return ()
+    amax, cast = elements * run.width, elements * (run.width + 2)
+    launches = 2 if run.fusion.compiled else 3
+    return (Stream(name=f"{name} to fp8", bytes=float(amax + cast), launches=launches),)
+
+
+def bias_add(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    if run.fusion.bias_in_gemm or run.fusion.compiled:
+        return ()
+    return (Stream(name=f"{name} bias", bytes=float(2 * elements * run.width)),)
+
+
+def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """A sum over the rows, and its accumulation."""
+    return (Stream(name=f"{name} bias grad", bytes=float(elements * run.width), launches=2),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """One linear layer on one rank: `rows` x `inputs` -> the widths of `outputs`, in one or several
+    GEMMs that share the input. `bias_later` leaves adding it to the kernel behind.
+    """
+
+    run: Execution
+    name: str
+    rows: int
+    inputs: int
+    outputs: tuple[int, ...]
+    bias: bool = False
+    bias_later: bool = False
+
+    @property
+    def weights(self) -> int:
+        return self.inputs * sum(self.outputs)
+
+    @property
+    def forward(self) -> tuple[Kernel, ...]:
+        run, elements = self.run, self.rows * sum(self.outputs)
+        gemms = [products(run, self.name, self.rows, self.inputs, n)[0] for n in self.outputs]
+        casts = quantise(run, f"{self.name} input", self.rows * self.inputs)
+        casts += quantise(run, f"{self.name} weight", self.weights)
+        added = self.bias and not self.bias_later
+        return (*casts, *gemms, *(bias_add(run, self.name, elements) if added else ()))
+
+    @property
+    def input_gradient(self) -> tuple[Kernel, ...]:
+        """dx, summed over the GEMMs that share x."""
+        run = self.run
+        gemms = [products(run, self.name, self.rows, self.inputs, n)[1] for n in self.outputs]
+        casts = quantise(run, f"{self.name} grad", self.rows * sum(self.outputs))
+        sums = [
+            Stream(
+                name=f"{self.name} dgrad sum", bytes=float(3 * self.rows * self.inputs * run.width)
+            )
+        ] * (len(gemms) - 1)
+        return (*casts, *gemms, *sums)
+
+    @property
+    def weight_gradient(self) -> tuple[Kernel, ...]:
+        run, kernels = self.run, []
+        for n in self.outputs:
+            kernels += [
+                products(run, self.name, self.rows, self.inputs, n)[2],
+                *accumulate(run, self.name, self.inputs * n),
+            ]
+        if self.bias:
+            kernels += bias_gradient(run, self.name, self.rows * sum(self.outputs))
+        return tuple(kernels)
+
+    @property
+    def transient(self) -> float:
+        """Backward: dy and dx at once, and dW until it is accumulated."""
+        fresh = 0 if self.run.fusion.gradients == "fused" else self.inputs * max(self.outputs)
+        return float((self.rows * (self.inputs + sum(self.outputs)) + fresh) * self.run.width)
+
+
+def column_linear(
+    run: Execution,
+    name: str,
+    outputs: tuple[int, ...],
+    *,
+    bias: bool = False,
+    bias_later: bool = False,
+) -> Operator:
+    """Megatron's column-parallel linear: whole input of `hidden`, outputs divided (this rank's).
+
+    Without sequence parallelism backward all-reduces dx (operator f, Shoeybi et al. 2019,
+    section 3); with it forward all-gathers x, backward gathers x again, of which only a share is
+    kept, and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
+    """
+    hidden = run.model.hidden
+    linear = Linear(
+        run=run,
+        name=name,
+        rows=run.rows,
+        inputs=hidden,
+        outputs=outputs,
+        bias=bias,
+        bias_later=bias_later,
+    )
+    whole = run.rows * hidden
+    gathered = whole * run.width if run.local < run.rows else 0
+    return Operator(
+        forward=_behind_gather(linear, name, linear.forward, "forward"),
+        backward=_column_backward(run, linear, whole),
+        saved=float(run.local * hidden * run.width),
+        transient=linear.transient + gathered,
+        parameters=float(linear.weights + (sum(outputs) if bias else 0)),
+    )
+
+
+def _behind_gather(
+    linear: Linear, name: str, kernels: tuple[Kernel, ...], product: str
+) -> tuple[Item, ...]:
+    """Kernels behind the all-gather that sequence parallelism puts in front of them.
+
+    Where the stack splits it, `product` ("forward", "input_gradient") of the rank's own rows runs
+    beside the gather and that of the others' behind it.
+    """
+    run = linear.run
+    if not run.sharding.sequence_parallel:
+        return kernels
+    elements = run.rows * run.model.hidden
+    gather = tensor_collective(run, "all_gather", f"{name} all-gather", elements)
+    if not run.fusion.split_gather:
+        return (gather, *kernels)
+    own = replace(linear, rows=run.local)
+    others = replace(linear, rows=run.rows - run.local)
+    beside_it = Overlap(collective=gather, kernels=getattr(own, product))
+    return (beside_it, *getattr(others, product))
+
+
+def _column_backward(run: Execution, linear: Linear, elements: int) -> tuple[Item, ...]:
+    dgrad, wgrad = linear.input_gradient, linear.weight_gradient
+    if run.tp == 1:
+        return (*dgrad, *wgrad)
+    if not run.sharding.sequence_parallel:
+        reduce = tensor_collective(run, "all_reduce", f"{linear.name} grad all-reduce", elements)
+        return (*dgrad, *beside(run, reduce, wgrad))
+    gather = tensor_collective(run, "all_gather", f"{linear.name} input all-gather", elements)
+    scatter = tensor_collective(run, "reduce_scatter", f"{linear.name} grad scatter", elements)
+    return (*beside(run, gather, dgrad), *beside(run, scatter, wgrad))
+
+
+def beside(run: Execution, collective: Collective, kernels: tuple[Kernel, ...]) -> tuple[Item, ...]:
+    """The collective hidden behind the kernels where the stack does so, else before them."""
+    if run.fusion.overlap_tensor:
+        return (Overlap(collective=collective, kernels=kernels),)
+    return (collective, *kernels)
+
+
+def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) -> Operator:
+    """Megatron's row-parallel linear: divided input, whole output of `hidden` summed over ranks.
+
+    Forward all-reduces (operator g), or reduce-scatters under sequence parallelism, whose
+    backward gathers dy. The bias is added by the dropout and residual sum behind.
+    """
+    hidden = run.model.hidden
+    linear = Linear(
+        run=run,
+        name=name,
+        rows=run.rows,
+        inputs=inputs,
+        outputs=(hidden,),
+        bias=bias,
+        bias_later=True,
+    )
+    dgrad = _behind_gather(linear, f"{name} grad", linear.input_gradient, "input_gradient")
+    return Operator(
+        forward=(*linear.forward, *_leave(run, name, run.rows * hidden)),
+        backward=(*dgrad, *linear.weight_gradient),
+        saved=float(run.rows * inputs * run.width),
+        transient=linear.transient,
+        parameters=float(linear.weights + (hidden if bias else 0)),
+    )
+
+
+def _leave(run: Execution, name: str, elements: int) -> tuple[Item, ...]:
+    if run.tp == 1:
+        return ()
+    if run.sharding.sequence_parallel:
+        return (tensor_collective(run, "reduce_scatter", f"{name} reduce-scatter", elements),)
+    return (tensor_collective(run, "all_reduce", f"{name} all-reduce", elements),)
