@@ -111,13 +111,15 @@ class Communicate:
     """Take part in all of `calls` at once; done when the last of them is.
 
     A transfer starts when every participant has reached it. On the compute stream it blocks the
-    passes behind it; on a stream of its own it overlaps them.
+    passes behind it; on a stream of its own it overlaps them. `sync` makes the host wait for its
+    end too (`torch.cuda.synchronize`), so that nothing behind it is launched ahead.
     """
 
     name: str
     calls: tuple[Call, ...]
     after: tuple[str, ...] = ()
     stream: str = "compute"
+    sync: bool = False
 
 
 Operation = Compute | Communicate

@@ -23,6 +23,7 @@ class Stack:
     that the device knows runs.
 
     Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.parallel.exchange`),
+    `exchange_sync` whether the host waits for the end of what blocks (`torch.cuda.synchronize`),
     `scatter_gather` whether tensor-parallel peers send a share each and gather it behind (Narayanan
     et al. 2021, section 4.1), `balance` how layers that do not divide are spread over stages.
 
@@ -47,6 +48,7 @@ class Stack:
     step_host: Seconds = 0.0
     attention: tuple[str, ...] = ("flash2",)
     pipeline_exchange: Exchange = "batched"
+    exchange_sync: bool = False
     scatter_gather: bool = False
     balance: Literal["even", "cost"] = "even"
     overlap_gradients: bool = False

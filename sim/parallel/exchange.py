@@ -17,17 +17,25 @@ Emit = Callable[[Pass, tuple[str, ...]], list[Operation]]
 
 
 def exchanged(
-    passes: Sequence[Pass], emit: Emit, *, stage: int, stages: int, chunks: int, bytes: float,
+    passes: Sequence[Pass],
+    emit: Emit,
+    *,
+    stage: int,
+    stages: int,
+    chunks: int,
+    bytes: float,
     style: Style,
+    sync: bool = False,
 ) -> list[Operation]:
     """The passes of a stage in order, with their sends and receives.
 
     `emit(pass, after)` gives the operations of a pass; the one called `name_of(pass)` ends it.
+    `sync` makes the host wait for what blocks the compute stream.
     """
     route = _Route(stage, stages, chunks, bytes)
     if style == "batched" and chunks == 1:
-        return _batched(passes, emit, route)
-    return _streamed(passes, emit, route, own_receive_stream=style == "overlapped")
+        return _batched(passes, emit, route, sync)
+    return _streamed(passes, emit, route, own_receive_stream=style == "overlapped", sync=sync)
 
 
 def name_of(one: Pass) -> str:
@@ -61,29 +69,36 @@ class _Route:
         return (Send(to=to % self.stages, bytes=self.bytes, key=key),)
 
 
-def _batched(passes: Sequence[Pass], emit: Emit, route: _Route) -> list[Operation]:
+def _batched(passes: Sequence[Pass], emit: Emit, route: _Route, sync: bool) -> list[Operation]:
     done: list[Operation] = []
     calls: tuple[Call, ...] = route.receives(passes[0])
     for number, one in enumerate(passes):
         if calls:
-            done.append(Communicate(name=f"exchange {number}", calls=calls))
+            done.append(Communicate(name=f"exchange {number}", calls=calls, sync=sync))
         done += emit(one, ())
         following = passes[number + 1 : number + 2]
         calls = (*route.sends(one), *(r for f in following for r in route.receives(f)))
     if calls:
-        done.append(Communicate(name=f"exchange {len(passes)}", calls=calls))
+        done.append(Communicate(name=f"exchange {len(passes)}", calls=calls, sync=sync))
     return done
 
 
 def _streamed(
-    passes: Sequence[Pass], emit: Emit, route: _Route, *, own_receive_stream: bool
+    passes: Sequence[Pass], emit: Emit, route: _Route, *, own_receive_stream: bool, sync: bool
 ) -> list[Operation]:
     done: list[Operation] = []
     for one in passes:
         after: tuple[str, ...] = ()
         for call in route.receives(one):
             stream = f"receive {one.phase}" if own_receive_stream else "compute"
-            done.append(Communicate(name=f"receive {call.key}", calls=(call,), stream=stream))
+            done.append(
+                Communicate(
+                    name=f"receive {call.key}",
+                    calls=(call,),
+                    stream=stream,
+                    sync=sync and not own_receive_stream,
+                )
+            )
             after = (done[-1].name,) if own_receive_stream else ()
         done += emit(one, after)
         for send in route.sends(one):

@@ -40,6 +40,7 @@ def _stage(job: Job, stage: int, order: Sequence[Pass]) -> tuple[Operation, ...]
         chunks=plan.interleave if plan.interleaved else 1,
         bytes=boundary_bytes(job),
         style=job.stack.pipeline_exchange,
+        sync=job.stack.exchange_sync,
     )
     return (*_opening(job), *done, *_closing(job, stage, emit.reductions))
 
