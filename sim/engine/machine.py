@@ -37,12 +37,18 @@ class Machine:
         topology = self.topology
         node, network = topology.node, topology.network
         used = min(topology.gpus, topology.gpus_per_node)
-        port = node.port_bandwidth(topology.gpus_per_node, used) if node else 1.0
+        slots = topology.gpus_per_node
+        port = node.port_bandwidth(slots, used) if node else 1.0
+        # Where nodes are cabled to each other, a ring leaves each of them over one cable.
+        nics = (network.nics or 1) if network else 0
+        spread = node is not None and node.spread
         return Fabric(
             generation=topology.device.generation,
-            gpus_per_node=topology.gpus_per_node,
+            gpus_per_node=slots,
             port_bandwidth=port,
-            nics_per_node=network.nics if network else 0,
+            mesh=node.mesh(slots) if node and spread else (),
+            cable_bandwidth=node.nvlink_bandwidth(slots) if node and spread else 0.0,
+            nics_per_node=nics,
             nic_bandwidth=network.bandwidth if network else 0.0,
             network=network.kind if network else "none",
             nvls=node.reduces if node else False,

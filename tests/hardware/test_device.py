@@ -83,7 +83,7 @@ def text() -> str:
         ("sms = 108", "sm = 108", "unknown key 'sm'; did you mean 'sms'"),
         ("sms = 108", "", "sms is missing"),
         ('fp16 = "312 TFLOP/s"', 'fp16 = "-312 TFLOP/s"', "must be a finite positive number"),
-        ('fp16 = "312 TFLOP/s"', "fp16 = nan", "must be a finite positive number"),
+        ('fp16 = "312 TFLOP/s"', "fp16 = nan", "finite"),
         ('generation = "ampere"', 'generation = "turing"', "generation"),
     ],
 )
