@@ -1,26 +1,61 @@
 """The command `sim`. Answers go to standard output, progress and complaints to standard error."""
 
 import json
-import sys
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from sim.errors import InputError
 
-FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = click.Path(path_type=Path)
+
+
+class _Mistake(click.ClickException):
+    """What the user has to mend: one line on standard error, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        line = " ".join(self.format_message().split())
+        click.echo(f"error: {line}", file=file, err=True)
+
+
+@contextmanager
+def _mistakes() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise _Mistake(str(error)) from None
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise _Mistake(_usage(error)) from None
+
+
+def _usage(error: click.UsageError) -> str:
+    """Where, what and what to do, of a command line that click cannot read."""
+    command = error.ctx.command_path if error.ctx else "sim"
+    message = error.format_message()
+    what = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")
+    near = re.search(r"'[^']+'|--[\w-]+", message[len(what) :])
+    remedy = f"did you mean {near[0]}?" if near else f"see `{command} --help`"
+    return f"{command}: {what[0].lower()}{what[1:]}; {remedy}"
 
 
 class _Group(click.Group):
-    """Turns a user's mistake into one line and exit code 2."""
+    """A group whose commands report mistakes in one line."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().main(*args, **kwargs)
-        except InputError as error:
-            click.echo(f"error: {error}", err=True)
-            sys.exit(2)
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _mistakes():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _mistakes():
+            return super().invoke(ctx)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,7 +72,7 @@ def main() -> None:
 @click.option("--trace", type=FILE, help="Write a trace for Perfetto (Chrome trace JSON).")
 @click.option("--picture", type=FILE, help="Draw the pipeline: .png or .svg.")
 @click.option("--report", type=FILE, help="Write the summary: .html, .txt or .md.")
-@click.option("--timeline", type=FILE, help="Write every span as a table: .csv or .parquet.")
+@click.option("--timeline", type=FILE, help="Write every span as a table: .csv.")
 @click.option("--unfold", is_flag=True, help="Simulate every rank by itself (slow, same answer).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
@@ -55,13 +90,11 @@ def run(
     from sim.simulate import simulate
     from sim.study import outputs
 
-    wanted = {"trace": trace, "picture": picture, "report": report, "timeline": timeline}
-    files = {kind: path for kind, path in wanted.items() if path is not None}
-    outputs.check(files)
+    files = _files(trace=trace, picture=picture, report=report, timeline=timeline)
     result = simulate(scenarios.load(scenario, settings), unfold=unfold)
     for kind, path in files.items():
         outputs.write(kind, result, path)
-        click.echo(f"wrote {path}", err=True)
+        _wrote(path)
     click.echo(json.dumps(result.to_dict()) if as_json else str(result))
 
 
@@ -78,31 +111,33 @@ def validate(
     from sim.study import scoring, verdict
     from sim.study import validate as study
 
+    _files(plot=plot, rows=rows)
     outcome = study.validate(tables)
     if plot is not None:
         verdict.plot(outcome, plot)
-        click.echo(f"wrote {plot}", err=True)
+        _wrote(plot)
     if rows is not None:
         verdict.write_rows(outcome, rows)
-        click.echo(f"wrote {rows}", err=True)
+        _wrote(rows)
     found = scoring.to_dict(outcome)
     click.echo(json.dumps(found) if as_json else verdict.text(outcome, quiet=quiet))
 
 
 @main.command()
-@click.argument("name")
+@click.argument("name", metavar="TOPOLOGY")
 @click.option("--picture", type=FILE, help="Where to draw it: .png or .svg.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
     """Describe and draw a TOPOLOGY."""
-    from sim.hardware import draw, topology
+    from sim.hardware import describe, draw, topology
 
+    _files(picture=picture)
     shown = topology.load(name)
     shown = shown.with_gpus(gpus) if gpus else shown
-    click.echo(draw.describe(shown))
+    click.echo(describe.describe(shown))
     path = picture or Path(f"{shown.name}.png")
     draw.draw(shown, path)
-    click.echo(f"wrote {path}", err=True)
+    _wrote(path)
 
 
 @main.command("list")
@@ -125,6 +160,19 @@ def list_(what: str | None) -> None:
             click.echo(f"{title}:")
             for name in library.names(folder):
                 click.echo(f"  {name}")
+
+
+def _files(**wanted: Path | None) -> dict[str, Path]:
+    """The files asked for, by kind; refused before any work if they cannot be written."""
+    from sim.study import outputs
+
+    files = {kind: path for kind, path in wanted.items() if path is not None}
+    outputs.check(files)
+    return files
+
+
+def _wrote(path: Path) -> None:
+    click.echo(f"wrote {path}", err=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A scenario: which model, on which machine, by which plan; from TOML to one frozen object."""
 
-import difflib
+import copy
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from annotated_types import Gt
 
 from sim import library
+from sim.door import nearest
 from sim.errors import InputError
 from sim.parallel.plan import Plan
 
@@ -74,15 +75,19 @@ class Scenario:
         return found
 
 
-def load(name: str, settings: Iterable[str] = ()) -> Scenario:
-    """The scenario of a name or path, with `key=value` settings applied.
+def load(name: str, settings: Iterable[str] | Mapping[str, Any] = ()) -> Scenario:
+    """The scenario of a name or path, with settings applied: `key=value` texts, or a mapping.
 
     Raises `InputError` for an unknown name, an unknown key or a value out of range.
+
+    >>> load("gpt3-175b-megatron", {"plan.tp": 4, "network.bandwidth": "100 Gb/s"}).change
+    {'network.bandwidth': '100 Gb/s'}
     """
     path = library.find("scenarios", name)
     document = {"name": path.stem, **library.read(path)}
-    for setting in settings:
-        _apply(document, setting)
+    pairs = settings.items() if isinstance(settings, Mapping) else map(_pair, settings)
+    for key, value in pairs:
+        _apply(document, key, value)
     scenario = library.validate(document, Scenario, str(path))
     for key, _ in _flat(scenario.change):
         _split(key)
@@ -91,26 +96,28 @@ def load(name: str, settings: Iterable[str] = ()) -> Scenario:
 
 def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
     """A TOML document with dotted keys set; the keys must exist or be known to validation."""
-    result = _copy(document)
+    result = copy.deepcopy(document)
     for key, value in changes.items():
         _put(result, key, value, where)
     return result
 
 
-def _apply(document: dict[str, Any], setting: str) -> None:
+def _pair(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
-    key = key.strip()
-    if not equals or not key:
+    if not equals or not key.strip():
         raise InputError(f"--set {setting}", "is not of the form key=value", "e.g. plan.tp=4")
-    head = key.split(".")[0]
+    return key.strip(), _value(text.strip())
+
+
+def _apply(document: dict[str, Any], key: str, value: Any) -> None:
+    where, head = f"setting {key}", key.split(".")[0]
     own = [f.name for f in fields(Scenario)]
     if head not in own and head not in _FILES:
-        raise InputError(f"--set {setting}", f"unknown key {key!r}", _near(head, [*own, *_FILES]))
-    value = _value(text.strip())
+        raise InputError(where, f"unknown key {key!r}", nearest(head, [*own, *_FILES]))
     if "." in key and head != "plan":
         document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
     else:
-        _put(document, key, value, f"--set {setting}")
+        _put(document, key, value, where)
 
 
 def _value(text: str) -> Any:
@@ -125,7 +132,9 @@ def _put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
     for step in path:
         document = document.setdefault(step, {})
         if not isinstance(document, dict):
-            raise InputError(where, f"{step!r} in {key!r} is a value, not a table", "shorten the key")
+            raise InputError(
+                where, f"{step!r} in {key!r} is a value, not a table", "shorten the key"
+            )
     document[last] = value
 
 
@@ -140,17 +149,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any
 def _split(key: str) -> tuple[str, str, str]:
     head, _, rest = key.partition(".")
     if head not in _FILES or not rest:
-        raise InputError("change", f"unknown key {key!r}", _near(head, list(_FILES)))
+        raise InputError("change", f"unknown key {key!r}", nearest(head, list(_FILES)))
     owner, prefix = _FILES[head]
     return owner, prefix, rest
-
-
-def _near(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    return [_copy(item) for item in value] if isinstance(value, list) else value

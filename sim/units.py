@@ -6,6 +6,7 @@ when pydantic validates it, and refuses a number without its unit.
 """
 
 import difflib
+from math import isfinite
 from typing import Annotated, Any
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -50,6 +51,8 @@ def quantity(text: str, unit: str) -> float:
         read = Quantity(text, binary=True)
     except InvalidNumber:
         raise ValueError(f"{text!r} is not a quantity; write it like {_EXAMPLE[unit]!r}") from None
+    if not isfinite(read.real):
+        raise ValueError(f"{text!r} must be a finite number; write it like {_EXAMPLE[unit]!r}")
     if read.units not in accepted:
         raise ValueError(_wrong_unit(text, read.units, accepted, unit))
     return float(read.real * accepted[read.units])
@@ -70,14 +73,15 @@ class Unit:
         self.symbol, self.positive = symbol, positive
 
     def read(self, value: Any) -> float:
-        if isinstance(value, str):
-            value = quantity(value, self.symbol)
-        elif not isinstance(value, float) or isinstance(value, bool):
-            # Defaults are SI floats already; a bare integer in a file has lost its unit.
-            raise ValueError(f"{value!r} has no unit; write it like {_EXAMPLE[self.symbol]!r}")
-        if not (0 <= value < float("inf")) or (self.positive and value == 0):
-            raise ValueError(f"{value!r} must be a finite {'positive ' * self.positive}number")
-        return value
+        """The SI value of a text; a bare number has lost its unit and is a `ValueError`."""
+        example = _EXAMPLE[self.symbol]
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} has no unit; write it like {example!r}")
+        read = quantity(value, self.symbol)
+        if not (0 <= read < float("inf")) or (self.positive and read == 0):
+            kind = "positive" if self.positive else "non-negative"
+            raise ValueError(f"{value!r} must be a finite {kind} number; write it like {example!r}")
+        return read
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema

@@ -1,6 +1,7 @@
-"""The files that a run can leave, by kind; refused before the simulation if they cannot be."""
+"""The files that a command can leave, by kind; refused before the work starts if they cannot be."""
 
 from collections.abc import Callable, Mapping
+from html import escape
 from pathlib import Path
 
 from sim.errors import InputError
@@ -10,25 +11,28 @@ from sim.result import Result
 _SUFFIXES = {
     "trace": (".json", ".gz"),
     "picture": (".png", ".svg"),
+    "plot": (".png", ".svg"),
     "report": (".html", ".txt", ".md"),
-    "timeline": (".csv", ".parquet"),
+    "timeline": (".csv",),
+    "rows": (".csv",),
 }
 
 
 def check(files: Mapping[str, Path]) -> None:
-    """Raise `InputError` for a suffix that means nothing or a folder that is not there."""
+    """Raise `InputError` for an ending that means nothing or a place that cannot hold a file."""
     for kind, path in files.items():
+        where = f"--{kind} {path}"
         if path.suffix not in _SUFFIXES[kind]:
             known = " or ".join(_SUFFIXES[kind])
-            raise InputError(f"--{kind} {path}", "has an unknown ending", f"end it in {known}")
+            raise InputError(where, "has an unknown ending", f"end it in {known}")
+        if path.is_dir():
+            raise InputError(where, "is a folder", "name a file in it")
         if not path.parent.is_dir():
-            raise InputError(
-                f"--{kind} {path}", f"no folder {str(path.parent)!r}", "make it or name another"
-            )
+            raise InputError(where, f"no folder {str(path.parent)!r}", "make it or name another")
 
 
 def write(kind: str, result: Result, path: Path) -> None:
-    """Write one kind of file, whole or not at all."""
+    """Write one kind of file of a run, whole or not at all."""
     _WRITERS[kind](result, path)
 
 
@@ -45,20 +49,24 @@ def _picture(result: Result, path: Path) -> None:
 
 
 def _report(result: Result, path: Path) -> None:
-    from sim.study import summary
-
-    page = summary.html(result) if path.suffix == ".html" else summary.text(result)
+    page = _page(result) if path.suffix == ".html" else f"{result}\n"
     with whole(path) as part:
         part.write_text(page, encoding="utf-8")
+
+
+def _page(result: Result) -> str:
+    from sim.study import gantt, summary
+
+    picture = gantt.render(result.timeline, title=result.scenario)
+    body = summary.html(result, picture=picture)
+    head = f'<meta charset="utf-8"><title>{escape(result.scenario)}</title>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
 
 
 def _timeline(result: Result, path: Path) -> None:
     frame = result.to_frame()
     with whole(path) as part:
-        if path.suffix == ".csv":
-            frame.to_csv(part, index=False)
-        else:
-            frame.to_parquet(part, index=False)
+        frame.to_csv(part, index=False)
 
 
 _WRITERS: dict[str, Callable[[Result, Path], None]] = {
