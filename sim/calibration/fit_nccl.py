@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from sim import library
 from sim.calibration.nccl_tables import Run, read
-from sim.collectives.nccl import Constants, Nccl
+from sim.collectives.nccl import Constants, Fill, Hop, Nccl, Network, Node, Per
 
 Tree = dict[str, Any]  # constants as nested tables
 LARGE = 64 * 1024  # bytes; what training sends is above
@@ -66,12 +66,12 @@ STAGES = (
         node="hopper",
         of_node=("nvls_tree", "tree_keeps.ll", "tree_keeps.ll128"),
         networks=("infiniband", "efa"),
-        of_network=(*HOPS, "fill.time", "fill.half"),
+        of_network=("launch", "hop.ll", "hop.simple", "fill.time", "fill.half"),
     ),
     Stage(
         tables=("h100_32gpu_issue309_dell", "h100_32gpu_issue309_gjaion"),
         networks=("infiniband",),
-        of_network=("fraction",),
+        of_network=("hop.ll128", "fraction"),
     ),
     Stage(
         tables=("a100_16gpu_aws_p4de_efa",),
@@ -97,8 +97,22 @@ def predicted(backend: Nccl, run: Run) -> float:
 
 
 def backend_of(constants: Tree) -> Nccl:
-    """A backend with these constants."""
-    return Nccl(library.validate(constants, Constants, "fit"))
+    """A backend with these constants, in SI units."""
+    return Nccl(
+        Constants(
+            node={name: _made(Node, table) for name, table in constants["node"].items()},
+            network={name: _made(Network, table) for name, table in constants["network"].items()},
+        )
+    )
+
+
+C = TypeVar("C")
+_INNER = {"hop": Hop, "keeps": Per, "tree_keeps": Per, "fill": Fill, "nvls_fill": Fill}
+
+
+def _made(kind: Callable[..., C], table: Tree) -> C:
+    inner = {key: _INNER[key](**table[key]) for key in table.keys() & _INNER.keys()}
+    return kind(**{**table, **inner})
 
 
 def fitted(constants: Tree, runs: Sequence[Run], stages: Iterable[Stage] = STAGES) -> Tree:
