@@ -1,10 +1,12 @@
 """Play a score on a SimPy clock: the reference that everything faster must agree with."""
 
+from collections.abc import Iterator
+
 import simpy
 from simpy.events import Event
 
 from sim.engine.network import Network, carried, then
-from sim.engine.score import Meet, Part, Pass, Score, Transfer
+from sim.engine.score import Meet, Pass, Score
 from sim.engine.trace import Span, Timeline
 from sim.engine.worker import Worker
 from sim.errors import InputError
@@ -29,16 +31,17 @@ class Transfers:
         transfer = self.all[number]
         self.start[number] = self.env.now
         after_latency = self.env.timeout(transfer.latency, number)
-        then(after_latency, self._flow if transfer.size > 0 else self._finish)
+        then(after_latency, self._flow if transfer.size > 0 else self._arrived)
 
     def _flow(self, after_latency: Event) -> None:
-        transfer = self.all[carried(after_latency)]
-        arrival = Event(self.env)
-        then(arrival, self._finish)
-        self.network.start(transfer.size, transfer.loads, arrival, carried(after_latency))
+        number = carried(after_latency)
+        transfer = self.all[number]
+        self.network.start(transfer.size, transfer.loads, self._finish, number)
 
-    def _finish(self, arrival: Event) -> None:
-        number = carried(arrival)
+    def _arrived(self, after_latency: Event) -> None:
+        self._finish(carried(after_latency))
+
+    def _finish(self, number: int) -> None:
         self.end[number] = self.env.now
         waiting = self._done[number]
         if waiting is not None:
@@ -66,8 +69,12 @@ def play(score: Score) -> Timeline:
     workers = [Worker(env, part, transfers) for part in score.parts]
     env.run()
     _refuse_deadlock(workers)
-    spans = [span for worker in workers for span in _spans(worker, transfers)]
-    return Timeline(roles=tuple(part.role for part in score.parts), spans=spans, end=float(env.now))
+    writer = _Writer(transfers)
+    return Timeline(
+        roles=tuple(part.role for part in score.parts),
+        spans=[span for worker in workers for span in writer.spans(worker)],
+        end=float(env.now),
+    )
 
 
 def _refuse_deadlock(workers: list[Worker]) -> None:
@@ -81,43 +88,49 @@ def _refuse_deadlock(workers: list[Worker]) -> None:
             )
 
 
-def _spans(worker: Worker, transfers: Transfers) -> list[Span]:
-    return [
-        _pass_span(worker.part, step, start, end, stream)
-        if isinstance(step, Pass)
-        else _meet_span(worker.part, step, start, end, stream, transfers)
-        for step, start, end, stream in worker.log
-    ]
+class _Writer:
+    """Turns what workers logged into spans; facts that many spans share are built once."""
+
+    def __init__(self, transfers: Transfers) -> None:
+        self.transfers = transfers
+        self._facts: dict[int, dict[str, object]] = {}
+
+    def spans(self, worker: Worker) -> Iterator[Span]:
+        role = worker.part.role.index
+        for step, start, end, stream in worker.log:
+            if isinstance(step, Pass):
+                cause = step.parts[0][0] if step.parts else "compute"
+                yield Span(role, stream, step.name, cause, start, end, _pass_args(step))
+            else:
+                cause, args = self._met(step)
+                yield Span(role, stream, step.name, cause, start, end, args)
+
+    def _met(self, step: Meet) -> tuple[str, dict[str, object]]:
+        if not step.transfers:
+            return "none", {"transfers": ()}
+        at = self.transfers
+        flights = tuple(
+            (at.all[n].cause, at.all[n].kind, at.start[n], at.end[n]) for n in step.transfers
+        )
+        return flights[-1][0], {"transfers": flights, **self._fact(step.transfers[-1])}
+
+    def _fact(self, number: int) -> dict[str, object]:
+        if number not in self._facts:
+            transfer = self.transfers.all[number]
+            self._facts[number] = {
+                "kind": transfer.kind,
+                "bytes": transfer.bytes,
+                "ranks": transfer.ranks,
+                "algorithm": transfer.algorithm,
+                "protocol": transfer.protocol,
+            }
+        return self._facts[number]
 
 
-def _pass_span(part: Part, step: Pass, start: float, end: float, stream: str) -> Span:
-    args = {
+def _pass_args(step: Pass) -> dict[str, object]:
+    return {
         "phase": step.phase,
         "microbatch": step.microbatch,
         "chunk": step.chunk,
         "parts": step.parts,
-    }
-    cause = step.parts[0][0] if step.parts else "compute"
-    return Span(part.role.index, stream, step.name, cause, start, end, args)
-
-
-def _meet_span(
-    part: Part, step: Meet, start: float, end: float, stream: str, transfers: Transfers
-) -> Span:
-    met = [(transfers.all[n], transfers.start[n], transfers.end[n]) for n in step.transfers]
-    args: dict[str, object] = {
-        "transfers": tuple((t.cause, t.kind, begin, end) for t, begin, end in met)
-    }
-    args |= _facts(met[-1][0]) if met else {}
-    cause = met[-1][0].cause if met else "none"
-    return Span(part.role.index, stream, step.name, cause, start, end, args)
-
-
-def _facts(transfer: Transfer) -> dict[str, object]:
-    return {
-        "kind": transfer.kind,
-        "bytes": transfer.bytes,
-        "ranks": transfer.ranks,
-        "algorithm": transfer.algorithm,
-        "protocol": transfer.protocol,
     }

@@ -64,7 +64,7 @@ def _classes(
     edges: list[list[Neighbour]] = [[] for _ in colours]
     for g, group in enumerate(groups, first_group):
         for index, position in group.members:
-            edges[g].append(Neighbour(index, position, found[index].count))
+            edges[g].append(Neighbour(index, position, found[index].count // group.count))
             edges[index].append(Neighbour(g, position))
         for link, load in group.loads.items():
             vertex = first_link + links[link]
@@ -114,11 +114,14 @@ class TransferDesk:
         self._numbers: dict[tuple[int, str], int] = {}
         self._traffic: dict[tuple[int, str, float], Traffic] = {}
         self._arities: dict[int, int] = {}
+        self._rivals: dict[int, tuple[set[Scope], bool]] = {}
+        self._of_rank: dict[int, set[int]] = defaultdict(set)
         self._of_place: dict[tuple[int, Scope], int] = {}
         self._touching: dict[Link, list[int]] = defaultdict(list)
         for g, group in enumerate(groups):
             for index, _ in group.members:
                 self._of_place[index, group.scope] = g
+                self._of_rank[index].add(g)
             for link in group.loads:
                 self._touching[link].append(g)
         self._representative: dict[int, int] = {}
@@ -165,14 +168,20 @@ class TransferDesk:
 
     def rivals(self, g: int) -> tuple[set[Scope], bool]:
         """Scopes that share a link with communicator g, and whether strangers are among them."""
-        mine = {index for index, _ in self.groups[g].members}
-        scopes, strangers = set(), False
-        for link in self.groups[g].loads:
-            for h in self._touching[link]:
-                if self.classes.groups[h] != self.classes.groups[g]:
-                    scopes.add(self.groups[h].scope)
-                    strangers |= mine.isdisjoint(index for index, _ in self.groups[h].members)
-        return scopes, strangers
+        number = self.classes.groups[g]
+        if number not in self._rivals:
+            self._rivals[number] = self._found_rivals(self._representative[number], number)
+        return self._rivals[number]
+
+    def _found_rivals(self, g: int, number: int) -> tuple[set[Scope], bool]:
+        others = {
+            h
+            for link in self.groups[g].loads
+            for h in self._touching[link]
+            if self.classes.groups[h] != number
+        }
+        known = {h for index, _ in self.groups[g].members for h in self._of_rank[index]}
+        return {self.groups[h].scope for h in others}, not others <= known
 
     def transfer(self, g: int, call: Call) -> int:
         """The number of the transfer that this call of a communicator's member takes part in."""

@@ -75,18 +75,17 @@ class _Post:
 
     def _flow(self, delay: Event) -> None:
         number = carried(delay)
-        arrival = Event(self.env)
-        then(arrival, self._arrived)
         if self.by_id[number].bytes > 0:
-            self.network.start(self.by_id[number].bytes, self.loads[number], arrival, number)
+            size, loads = self.by_id[number].bytes, self.loads[number]
+            self.network.start(size, loads, self._arrived, number)
         else:
-            arrival.succeed(number)
+            self._arrived(number)
 
-    def _arrived(self, arrival: Event) -> None:
-        for number in self.followers[carried(arrival)]:
-            self.missing[number] -= 1
-            if self.missing[number] == 0:
-                self._send(number)
+    def _arrived(self, number: int) -> None:
+        for follower in self.followers[number]:
+            self.missing[follower] -= 1
+            if self.missing[follower] == 0:
+                self._send(follower)
 
 
 def _latency(topology: Topology, route: Sequence[Link]) -> float:

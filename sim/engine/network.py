@@ -18,27 +18,28 @@ from simpy.core import SimTime
 from simpy.events import Event, EventPriority
 
 Loads = tuple[tuple[int, float], ...]
+Arrived = Callable[[Any], None]
 
 _AFTER_ALL_OF_THIS_INSTANT = EventPriority(2)  # simpy's own events have priority 0 or 1
 _EPSILON = 1e-12
 
 
 class Flow:
-    """Bytes on their way; `done` fires when the last of them has arrived."""
+    """Bytes on their way; `arrived(value)` is called when the last of them is there."""
 
-    __slots__ = ("alarm", "done", "loads", "rate", "remaining", "serial", "since", "value")
+    __slots__ = ("alarm", "arrived", "loads", "rate", "remaining", "serial", "since", "value")
 
     def __init__(
         self,
-        done: Event,
+        arrived: Arrived,
+        value: Any,
         size: float,
         loads: Loads,
         serial: int,
         now: SimTime,
-        value: object = None,
     ) -> None:
-        self.done, self.remaining, self.loads, self.serial = done, size, loads, serial
-        self.value = value
+        self.arrived, self.value = arrived, value
+        self.remaining, self.loads, self.serial = size, loads, serial
         self.rate, self.since, self.alarm = 0.0, now, 0
 
 
@@ -52,10 +53,10 @@ class Network:
         self._unsettled: dict[int, Flow] = {}
         self._started = 0
 
-    def start(self, size: float, loads: Loads, done: Event, value: object = None) -> None:
-        """Put `size` bytes on the links of `loads` now; at their arrival `done` gets `value`."""
+    def start(self, size: float, loads: Loads, arrived: Arrived, value: Any = None) -> None:
+        """Put `size` bytes on the links of `loads` now and call `arrived(value)` at the end."""
         self._started += 1
-        flow = Flow(done, size, loads, self._started, self.env.now, value)
+        flow = Flow(arrived, value, size, loads, self._started, self.env.now)
         alone = True
         for link, _ in loads:
             alone = alone and not self._on_link[link]
@@ -85,7 +86,7 @@ class Network:
         self._unsettled.pop(flow.serial, None)
         if neighbours:
             self._settle_later(neighbours.values())
-        flow.done.succeed(flow.value)
+        flow.arrived(flow.value)
 
     def _settle_later(self, flows: Iterable[Flow]) -> None:
         if not self._unsettled:

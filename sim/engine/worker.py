@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import simpy
 from simpy.events import Event
 
-from sim.engine.score import Part, Pass, Step
+from sim.engine.score import Meet, Part, Pass, Step
 
 if TYPE_CHECKING:
     from sim.engine.clock import Transfers
@@ -37,20 +37,12 @@ class Worker:
                 if not ended[cause]:
                     yield self._end_of(cause)
             ready = env.now
-            if isinstance(step, Pass):
-                if step.joins:
-                    yield from self._join(step.joins)
-                end = self._issue(step, env.now)
-                if end > env.now:
-                    yield env.timeout(end - env.now)
-            else:
-                if not step.joined:
-                    yield from self._join(step.transfers, of_host=stream == "compute")
-                for number in step.transfers:
-                    if not self.transfers.ended(number):
-                        yield self.transfers.done(number)
-                if step.sync:
-                    self.host_free = max(self.host_free, env.now)
+            if isinstance(step, Meet):
+                yield from self._meet(step, of_host=stream == "compute")
+            elif step.joins:
+                yield from self._compute_beside(step)
+            elif (end := self._issue(step, ready)) > ready:
+                yield env.timeout(end - ready)
             self.log.append((step, ready, env.now, stream))
             self._finish(step.index)
 
@@ -61,8 +53,25 @@ class Worker:
         self.host_free = end if step.sync else launch + step.host
         return end
 
-    def _join(self, transfers: tuple[int, ...], of_host: bool = True) -> Process:
-        """Join all transfers at once; on the compute stream the host must have come this far."""
+    def _meet(self, step: Meet, of_host: bool) -> Process:
+        """Join all transfers at once, unless a pass did; wait for every one of them."""
+        if not step.joined:
+            yield from self._join(step.transfers, of_host)
+        for number in step.transfers:
+            if not self.transfers.ended(number):
+                yield self.transfers.done(number)
+        if step.sync:
+            self.host_free = max(self.host_free, self.env.now)
+
+    def _compute_beside(self, step: Pass) -> Process:
+        """Join transfers and compute while they run; a later step waits for them."""
+        yield from self._join(step.joins, of_host=True)
+        end = self._issue(step, self.env.now)
+        if end > self.env.now:
+            yield self.env.timeout(end - self.env.now)
+
+    def _join(self, transfers: tuple[int, ...], of_host: bool) -> Process:
+        """Take part; on the compute stream the host must have come this far."""
         if of_host and self.host_free > self.env.now:
             yield self.env.timeout(self.host_free - self.env.now)
         for number in transfers:
