@@ -7,14 +7,13 @@ from sim.engine.account import Account, accounts, bubble_fraction, critical_role
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
 from sim.model.kernel import Attention, Gemm
+from sim.parallel.footprint import footprints
 from sim.parallel.work import Job
 from sim.result import Result
 from sim.setup import Setup
 
 
-def report(
-    setup: Setup, score: Score, timeline: Timeline, *, wall_seconds: float
-) -> Result:
+def report(setup: Setup, score: Score, timeline: Timeline, *, wall_seconds: float) -> Result:
     """The result of a played score; formulas stand with `Result`."""
     job, step = setup.job, timeline.end
     plan, gpus = job.plan, setup.machine.topology.gpus
@@ -22,6 +21,7 @@ def report(
     flops = job.model.model_flops(plan.global_batch)
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
+    worst = max(footprints(job), key=lambda memory: memory.reserved)
     return Result(
         scenario=setup.name,
         step_time=step,
@@ -40,7 +40,9 @@ def report(
         events=timeline.events,
         wall_seconds=wall_seconds,
         timeline=timeline,
-        **_memory(setup),
+        memory_per_gpu={**worst.parts, "total": worst.total},
+        capacity=job.device.usable_memory,
+        fits=worst.fits(job.device.usable_memory),
     )
 
 
@@ -51,10 +53,9 @@ def recomputed_flops(job: Job) -> float:
     return once * job.model.layers * plan.tp * plan.cp * plan.global_batch / plan.microbatch
 
 
-def _stages(
-    setup: Setup, timeline: Timeline, spent: Sequence[Account]
-) -> list[dict[str, Any]]:
+def _stages(setup: Setup, timeline: Timeline, spent: Sequence[Account]) -> list[dict[str, Any]]:
     """One row a pipeline stage: what it holds and where its seconds go (its lowest rank's)."""
+    taken = footprints(setup.job)
     rows: list[dict[str, Any]] = []
     for stage, chunks in enumerate(setup.job.chunks):
         role = next(role for role in timeline.roles if role.stage == stage)
@@ -66,10 +67,7 @@ def _stages(
                 "layers": sum(chunk.layers for chunk in chunks),
                 "compute": account.get("compute", 0.0) + account.get("recompute", 0.0),
                 "bubble": account.get("bubble", 0.0),
+                "memory": taken[stage].total,
             }
         )
     return rows
-
-
-def _memory(setup: Setup) -> dict[str, Any]:
-    return {"memory_per_gpu": {"total": 0.0}, "capacity": 1.0, "fits": True}

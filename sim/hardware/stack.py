@@ -1,10 +1,10 @@
 """A software stack: what it fuses, what it overlaps, what its host code costs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sim import library
-from sim.model.kernel import BYTES, Fusion
+from sim.model.kernel import BYTES, Allocator, Fusion
 from sim.units import Bytes, Seconds
 
 Exchange = Literal["batched", "async-send", "overlapped"]
@@ -20,7 +20,7 @@ class Stack:
     garbage collection); `step_host` per step, before the first launch.
 
     Attention: `attention` names the fused kernels that the stack offers, best first; the first
-    that the device knows runs.
+    that the device knows runs. A stack that offers none keeps the scores of every model.
 
     Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.parallel.exchange`),
     `exchange_sync` whether the host waits for the end of what blocks (`torch.cuda.synchronize`),
@@ -35,7 +35,8 @@ class Stack:
 
     Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation; `clip`
     whether the gradient norm is taken; `optimizer_launch` the host's seconds per launch there.
-    `master_weights` whether half-precision weights have an fp32 copy.
+    `master_weights` whether half-precision weights have an fp32 copy. `allocator` says what is
+    allocated beside the tensors that autograd keeps.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Stack:
     clip: bool = True
     optimizer_launch: Seconds = 5e-6
     master_weights: bool = True
+    allocator: Allocator = field(default_factory=Allocator)
 
     def weight_bytes(self, precision: str) -> int:
         """Bytes of a working weight; fp8 recipes keep bf16 weights."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import InputError
+from sim.parallel.footprint import footprints
 from sim.study.table import records, setup_of
 
 
@@ -85,14 +86,14 @@ def predict(record: Mapping[str, Any]) -> Row:
         result = run(setup)
     except InputError as error:
         return Row(**known, reason=str(error))
-    state = result.memory_per_gpu
-    kind = known["memory_kind"]
+    taken = footprints(setup.job)
+    at_rest = known["memory_kind"] == "allocated"
     return Row(
         **known,
         predicted=result.step_time,
         naive_work=setup.job.model.model_flops(setup.job.plan.global_batch)
         / (result.ranks * setup.job.device.peak_rate(setup.job.plan.precision)),
-        memory_predicted=state.get("allocated" if kind == "allocated" else "total"),
+        memory_predicted=max(one.rest if at_rest else one.total for one in taken),
         fits_predicted=result.fits,
     )
 

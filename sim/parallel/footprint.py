@@ -1,0 +1,50 @@
+"""What a job takes of each device's memory, stage by stage."""
+
+from sim import memory
+from sim.memory import Memory
+from sim.model.kernel import LayerWork
+from sim.parallel.balance import Chunk
+from sim.parallel.work import Job
+
+
+def footprints(job: Job) -> list[Memory]:
+    """The memory of a rank of every stage."""
+    return [_stage(job, stage) for stage in range(job.plan.pp)]
+
+
+def _stage(job: Job, stage: int) -> Memory:
+    plan, stack, model = job.plan, job.stack, job.model
+    width = stack.weight_bytes(plan.precision)
+    rows = plan.microbatch * model.seq // plan.cp
+    whole = float(rows * model.hidden * width)
+    sharded = plan.sequence_parallel
+    kept = memory.state(
+        precision=plan.precision,
+        optimizer=plan.optimizer,
+        gradients=stack.fusion.gradients,
+        zero=plan.zero,
+        dp=plan.replicas * plan.cp,
+        fused=stack.fused_optimizer,
+        master=stack.master_weights,
+        allocator=stack.allocator,
+    )
+    return memory.rank_memory(
+        [_works(job, chunk) for chunk in job.chunks[stage]],
+        kept=kept,
+        allocator=stack.allocator,
+        schedule="interleaved" if plan.interleaved else plan.schedule,
+        stage=stage,
+        stages=plan.pp,
+        microbatches=plan.microbatches,
+        gathered=whole if sharded else 0.0,
+        output=whole / (plan.tp if sharded else 1),
+    )
+
+
+def _works(job: Job, chunk: Chunk) -> list[LayerWork]:
+    """A chunk as a row of layers, embedding and head among them."""
+    return [
+        *([job.embedding] if chunk.embedding else []),
+        *([job.layer] * chunk.layers),
+        *([job.head] if chunk.head else []),
+    ]
