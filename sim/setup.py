@@ -1,7 +1,7 @@
 """From a scenario's names to things: the job to run and the machine to run it on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sim import library
@@ -62,6 +62,8 @@ def assemble(
         raise InputError(
             where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"
         )
+    if not stack.attention:
+        model = replace(model, attention="standard")
     job = Job(model=model, plan=plan, stack=stack, device=topology.device, chunks=())
     chunks = _chunks(job)
     job = Job(model=model, plan=plan, stack=stack, device=topology.device, chunks=chunks)
