@@ -19,14 +19,16 @@ class State:
     """Bytes a parameter of what outlives a step, before ZeRO (Rajbhandari et al. 2020) divides it.
 
     ZeRO-1 divides `master` and `moments` by `dp`, ZeRO-2 also `gradients`, ZeRO-3 also `weights`.
-    `update` lives only while the optimizer steps, on the share that the rank updates; `gather` is
-    the share of copies through which ZeRO-1 gathers weights.
+    `fresh` gradients live from a backward pass to their accumulation behind it; `update` lives
+    only while the optimizer steps, on the share that the rank updates; `gather` are the copies
+    through which ZeRO-1 gathers weights.
     """
 
     weights: float
     gradients: float
     master: float
     moments: float
+    fresh: float = 0.0
     update: float = 0.0
     gather: float = 0.0
     zero: int = 0
@@ -72,13 +74,14 @@ def state(
     weight = float(weight_width(precision))
     mixed = weight < 4
     gradient = gradient_width(precision, gradients)
-    bucket = weight if allocator.half_gradients and dp > 1 and gradient > weight else 0.0
+    half = weight if allocator.half_gradients and gradient > weight else 0.0
     cast = 4.0 if mixed and gradient < 4 else 0.0
     return State(
         weights=weight,
-        gradients=gradient + bucket,
+        gradients=gradient + (half if dp > 1 else 0.0),
         master=4.0 if mixed and master else 0.0,
         moments=float(MOMENTS[optimizer]),
+        fresh=half if dp == 1 else 0.0,
         update=cast + (0.0 if fused else 4.0),
         gather=weight * (1 + 1 / dp) if allocator.gather_copies and zero and dp > 1 else 0.0,
         zero=zero,
@@ -140,7 +143,7 @@ def rank_memory(
     parameters = sum(work.parameters for chunk in chunks for work in chunk)
     held = kept.parts(parameters)
     held["buffers"] = allocator.workspace + allocator.gather_buffers * gathered
-    transient = max(work.transient for chunk in chunks for work in chunk)
+    transient = max((work.transient for chunk in chunks for work in chunk), default=0.0)
     running = {
         "activations": _in_flight(
             chunks,
@@ -150,7 +153,7 @@ def rank_memory(
             microbatches,
             output if allocator.keeps_outputs and stage < stages - 1 else 0.0,
         ),
-        "transient": transient + _unsharded(chunks, kept),
+        "transient": transient + parameters * kept.fresh + _unsharded(chunks, kept),
         "communication": max(_queued(chunk, allocator.run_ahead) for chunk in chunks),
     }
     share = parameters * kept.share(1)

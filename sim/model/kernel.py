@@ -162,8 +162,8 @@ class Fusion:
 class Allocator:
     """What a software stack allocates beside the tensors that autograd keeps.
 
-    `half_gradients`: under data parallelism gradients of the weights' precision stay beside their
-    fp32 buffer (torch DDP's buckets). `gather_buffers`: persistent buffers of one layer input
+    `half_gradients`: gradients of the weights' precision stay beside their fp32 buffer, for good
+    under data parallelism (torch DDP's buckets), else until the backward pass has ended. `gather_buffers`: persistent buffers of one layer input
     each, into which tensor-parallel ranks gather. `gather_copies`: ZeRO-1 gathers the updated
     weights through flat copies. `keeps_outputs`: a stage's output lives until its backward pass.
     `run_ahead`: kernel launches that the host can be ahead of the device (CUDA's queue holds

@@ -249,3 +249,25 @@ def test_a_sharding_that_does_not_divide_is_refused(sharding: Sharding, words: s
             precision="fp16",
             fusion=MEGATRON,
         )
+
+
+def test_a_split_gather_hides_behind_the_rank_s_own_rows_and_loses_no_work() -> None:
+    plain, split = (work(tp=8, sp=True, fusion=Fusion(split_gather=on)) for on in (False, True))
+    for one, other in ((plain.forward, split.forward), (plain.backward, split.backward)):
+        assert gemm_flops(one) == gemm_flops(other)
+        assert sorted(c.name for c in collectives(one)) == sorted(
+            c.name for c in collectives(other)
+        )
+    assert sum(isinstance(item, Overlap) for item in split.forward) == 2
+    assert sum(isinstance(item, Overlap) for item in split.backward) == 2
+    assert split.saved == plain.saved
+
+
+def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
+    llama = load("llama3-8b")
+    options = {"microbatch": 1, "precision": "bf16", "fusion": Fusion()}
+    whole = layer_work(llama, sharding=Sharding(), **options)
+    part = layer_work(llama, sharding=Sharding(cp=4), **options)
+    assert gemm_flops(part.forward) * 4 == gemm_flops(whole.forward)
+    assert part.saved * 4 == whole.saved
+    assert {call.axes for call in collectives(part.forward)} == {("cp",)}
