@@ -61,7 +61,7 @@ def quantity(text: str, unit: str) -> float:
 def _wrong_unit(text: str, given: str, accepted: dict[str, float], unit: str) -> str:
     if not given:
         return f"{text!r} has no unit; write it like {_EXAMPLE[unit]!r}"
-    near = difflib.get_close_matches(given, accepted, n=1)
+    near = difflib.get_close_matches(given, accepted, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"write it like {_EXAMPLE[unit]!r}"
     return f"{text!r} is in {given!r}, not in {' or '.join(accepted)}; {hint}"
 

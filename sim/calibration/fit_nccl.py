@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from sim import library
 from sim.calibration.nccl_tables import Run, read
-from sim.collectives.nccl import Constants, Fill, Hop, Nccl, Network, Node, Per
+from sim.collectives.nccl import Nccl
+from sim.collectives.nccl_constants import Constants, Fill, Hop, Network, Node, Per
 
 Tree = dict[str, Any]  # constants as nested tables
 LARGE = 64 * 1024  # bytes; what training sends is above

@@ -11,7 +11,8 @@
 from functools import cache
 from typing import Protocol
 
-from sim.collectives.nccl import Constants, Nccl
+from sim.collectives.nccl import Nccl
+from sim.collectives.nccl_constants import Constants
 from sim.collectives.shape import Fabric, Shape, Wire
 from sim.library import load as load_file
 

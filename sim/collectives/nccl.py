@@ -3,111 +3,35 @@
 For each algorithm (ring, tree, NVLS, NVLS tree) and protocol (LL, LL128, Simple) NCCL predicts
 latency + size / bandwidth and takes the least (NCCL 2.19, src/graph/tuning.cc). This module does
 the same with the bytes that `ring`, `tree`, `nvls` and `direct` state and with constants fitted
-on published nccl-tests (topologies/backends/nccl.toml). A constant belongs to a GPU generation or
-to a kind of network, never to a cluster, a group or a size.
+on published nccl-tests (`nccl_constants`).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from sim.collectives import direct, nvls, ring, tree
 from sim.collectives.mesh import rings
+from sim.collectives.nccl_constants import (
+    PROTOCOLS,
+    Constants,
+    Hop,
+    Network,
+    Node,
+    Per,
+    Protocol,
+)
 from sim.collectives.schedule import KINDS, Kind
 from sim.collectives.shape import Fabric, Loads, Shape, Steps, Wire
 from sim.errors import InputError
-from sim.units import Bytes, Seconds
-
-Protocol = Literal["ll", "ll128", "simple"]
-PROTOCOLS: tuple[Protocol, ...] = ("ll", "ll128", "simple")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Per:
-    """One number for each protocol, such as the fraction of the bandwidth that it keeps.
-
-    LL stores a flag beside every 4 bytes, LL128 one beside 120; Simple synchronises by chunk.
-    """
-
-    ll: float
-    ll128: float
-    simple: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
-    """Seconds of one dependent step in each protocol, without the bytes."""
-
-    ll: Seconds
-    ll128: Seconds
-    simple: Seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fill:
-    """A pipeline fills in `time` at the largest chunks, in half of it at messages of `half`.
-
-    Chunks grow with the message until the buffers are full, and the fill with them.
-    """
-
-    time: Seconds = 0.0
-    half: Bytes = 1.0
-
-    def seconds(self, size: float) -> float:
-        return self.time * size / (size + self.half)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A GPU generation: what its SMs and NVLink make of the line rate of a port.
-
-    `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
-    fractions of the line rate in the Simple protocol, of which `keeps` (`tree_keeps`) remains in
-    the others; `touch` is what the ring's members move besides the wire in one turn around it, in
-    bytes for each byte of the buffer.
-    """
-
-    launch: Seconds
-    hop: Hop
-    keeps: Per
-    tree_keeps: Per
-    ring: float
-    tree: float
-    peer: float
-    touch: float = 0.0
-    fill: Fill = Fill()
-    nvls: float = 0.0
-    nvls_tree: float = 0.0
-    nvls_hop: Seconds = 0.0
-    nvls_fill: Fill = Fill()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """A kind of network: software and hardware between two nodes.
-
-    `launch` is what a kernel waits for its proxies once, `hop` a dependent step, `fraction` what
-    bulk traffic reaches of the NICs' line rate, `fill` the pipeline of one level of a tree.
-    """
-
-    launch: Seconds
-    hop: Hop
-    keeps: Per
-    fraction: float
-    fill: Fill = Fill()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
-    """The content of topologies/backends/nccl.toml."""
-
-    node: Mapping[str, Node]
-    network: Mapping[str, Network]
-
 
 LOCAL = Network(
-    launch=0.0, hop=Hop(ll=0.0, ll128=0.0, simple=0.0), keeps=Per(ll=1.0, ll128=1.0), fraction=1.0
+    launch=0.0,
+    latency=0.0,
+    hop=Hop(ll=0.0, ll128=0.0, simple=0.0),
+    keeps=Per(ll=1.0, ll128=1.0),
+    fraction=1.0,
 )
 
 
@@ -140,8 +64,15 @@ class Call:
     def latency(self, steps: Steps, protocol: Protocol) -> float:
         """Launch and dependent steps (tuning.cc: base latency and hardware latencies)."""
         inside = steps.intra * getattr(self.node.hop, protocol)
-        between = steps.inter * getattr(self.network.hop, protocol)
+        between = steps.inter * (getattr(self.network.hop, protocol) + self.farther)
         return self.node.launch + self.network.launch + float(inside + between)
+
+    @property
+    def farther(self) -> float:
+        """Seconds that this fabric's way is longer than those that the steps were measured on."""
+        if self.fabric.latency is None:
+            return 0.0
+        return max(self.fabric.latency - self.network.latency, -self.network.hop.ll)
 
     @property
     def cabled(self) -> float:

@@ -79,8 +79,8 @@ class Fabric:
     Bandwidths are line rates each way: `port_bandwidth` of one GPU's NVLink (or PCIe) port,
     `nic_bandwidth` of one NIC; the library's achievable fractions are its own constants.
     `mesh[i][j]` counts the NVLink cables between GPUs i and j of a node without switch, each of
-    `cable_bandwidth`; empty when a switch joins the ports. `latency` is that of one way through
-    the network (s), in excess of what the backend counts for its kind.
+    `cable_bandwidth`; empty when a switch joins the ports. `latency` (s) is that of one way
+    through the network; None stands for what is usual for its kind.
     """
 
     generation: Generation
@@ -92,7 +92,7 @@ class Fabric:
     nvls: bool = False
     mesh: tuple[tuple[int, ...], ...] = ()
     cable_bandwidth: float = 0.0
-    latency: float = 0.0
+    latency: float | None = None
 
     def nic_share(self, per_node: int) -> float:
         """Network bandwidth (B/s) of a node for a group with `per_node` members in it.

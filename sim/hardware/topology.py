@@ -12,8 +12,8 @@ from typing import Any
 
 from sim import library
 from sim.errors import InputError
-from sim.hardware import device as devices
 from sim.hardware import inventory
+from sim.hardware.device import Device
 from sim.hardware.fabric import Fabric
 from sim.hardware.layout import Layout
 from sim.hardware.link import FORMS, Link, link_name, links_named
@@ -169,11 +169,21 @@ def load(
     """
     path = library.find("topologies", name, where=where)
     data = {"name": path.stem, **library.read(path)}
-    for key, value in (overrides or {}).items():
-        _set(data, key, value, str(path))
+    overrides = dict(overrides or {})
+    for key in [key for key in overrides if not key.startswith("device.")]:
+        _set(data, key, overrides.pop(key), str(path))
     if isinstance(data.get("device"), str):
-        data["device"] = devices.load(data["device"], where=str(path))
+        data["device"] = _device(data["device"], overrides, str(path))
     return library.validate(data, Topology, str(path))
+
+
+def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
+    """The device of a cluster with `device.` overrides applied to its own file."""
+    path = library.find("topologies/devices", name, where=where)
+    data = library.read(path)
+    for key, value in overrides.items():
+        _set(data, key.removeprefix("device."), value, str(path))
+    return library.validate(data, Device, str(path))
 
 
 def _set(data: dict[str, Any], key: str, value: Any, where: str) -> None:

@@ -22,9 +22,7 @@ class Bucket:
     parameters: float
 
 
-def buckets(
-    pieces: Iterable[tuple[Work, float]], *, first: float, size: float
-) -> Iterator[Bucket]:
+def buckets(pieces: Iterable[tuple[Work, float]], *, first: float, size: float) -> Iterator[Bucket]:
     """Cut the pieces of a backward pass into buckets of at least `size` parameters.
 
     The first bucket of the pass may be smaller, so that communication starts early.
@@ -52,9 +50,7 @@ def reduction(job: Job, parameters: float, name: str) -> tuple[Collective, ...]:
     return (Collective(kind=kind, axes=("cp", "dp"), bytes=bytes, name=name, cause=CAUSE),)
 
 
-def overlapped(
-    job: Job, pieces: Iterable[tuple[Work, float]], compute: Compute
-) -> list[Operation]:
+def overlapped(job: Job, pieces: Iterable[tuple[Work, float]], compute: Compute) -> list[Operation]:
     """The last backward pass of a chunk in pieces, each followed by its bucket's reduction."""
     stack = job.stack
     width = stack.reduced_bytes(job.plan.precision)

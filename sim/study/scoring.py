@@ -1,8 +1,8 @@
 """How good predictions are: the errors of one table in a few numbers.
 
 Error is predicted / measured - 1, MAPE the mean of its absolute value, bias its mean (all
-fractions). The naive predictor assumes one constant model-FLOP utilisation, fitted on the very
-table it is judged on (least absolute relative error), which no layout can change.
+fractions). The naive predictor assumes one constant hardware-FLOP utilisation (recomputation
+counted), fitted on the very table it is judged on (least absolute relative error).
 """
 
 from collections.abc import Sequence
@@ -68,8 +68,8 @@ def _word(fits: bool) -> str:
 
 
 def naive_mape(rows: Sequence[Row]) -> float:
-    """MAPE of time = work / utilisation with the utilisation that suits the table best."""
-    ratios = np.array([(row.naive_work or 0.0) / (row.measured or 1.0) for row in rows])
+    """MAPE of time = (time at peak) / utilisation with the utilisation that suits best."""
+    ratios = np.array([(row.at_peak or 0.0) / (row.measured or 1.0) for row in rows])
     # The best constant for a mean absolute relative error is a weighted median of 1/ratio.
     order = np.argsort(1.0 / ratios)
     weights = np.cumsum(ratios[order])

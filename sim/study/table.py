@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sim import library
 from sim.errors import InputError
 from sim.hardware import stack as stacks
 from sim.hardware import topology as topologies
@@ -24,6 +25,10 @@ REQUIRED = (
     "interleave", "schedule", "recompute", "sequence_parallel", "precision", "attention",
     "software", "step_time_s",
 )  # fmt: skip
+_PLAN_COUNTS = ("tp", "cp", "pp", "dp", "zero", "microbatch", "global_batch", "interleave")
+_MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
+_COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
+_ONE_IF_EMPTY = ("cp", "interleave")
 _SPLIT_BACKWARD = ("zb-1p", "zb-2p", "zb-v", "dualpipe")
 
 
@@ -46,20 +51,46 @@ def read(path: Path) -> "pd.DataFrame":
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table as dictionaries."""
-    return [
-        {str(key): value for key, value in row.items()} for row in read(path).to_dict("records")
-    ]
+    """The rows of a table as dictionaries. Raises `InputError` where there are none."""
+    rows = read(path).to_dict("records")
+    if not rows:
+        raise InputError(str(path), "has no rows", "name a CSV of measured runs")
+    return [{str(key): value for key, value in row.items()} for row in rows]
+
+
+def number(row: Mapping[str, Any], column: str) -> float | None:
+    """A measured figure; None where the cell is empty. Raises `InputError` for anything else."""
+    value = row.get(column)
+    if value is None or value != value:
+        return None
+    figure = _float(value)
+    if not 0 < figure < float("inf"):
+        what = f"{column} = {value} is not a positive number"
+        raise InputError(str(row["id"]), what, "correct the cell or leave it empty")
+    return figure
+
+
+def count(row: Mapping[str, Any], column: str) -> int:
+    """A cell that counts something. Raises `InputError` for anything but a whole number."""
+    value = row.get(column)
+    if column in _ONE_IF_EMPTY and (value is None or value != value):
+        return 1
+    figure = _float(value)
+    if not figure.is_integer():
+        what = f"{column} = {value} is not a whole number"
+        raise InputError(str(row["id"]), what, "correct the cell")
+    return int(figure)
 
 
 def setup_of(row: Mapping[str, Any]) -> Setup:
     """The job and machine of a row. Raises `InputError` with the reason where it has none."""
     where = str(row["id"])
+    row = {**row, **{column: count(row, column) for column in _COUNTS}}
     if row["schedule"] in _SPLIT_BACKWARD:
         what = f"schedule {row['schedule']} splits the backward pass"
         raise InputError(where, what, "only gpipe, 1f1b and interleaved are simulated")
     model = models.from_columns(row)
-    topology = topologies.load(str(row["cluster"]), where=where).with_gpus(int(row["gpus"]))
+    topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"])
     stack = stacks.load(str(row["software"]), where=where)
     return assemble(where, model=model, stack=stack, topology=topology, plan=_plan(row, model))
 
@@ -67,27 +98,20 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
 def _plan(row: Mapping[str, Any], model: models.Transformer) -> Plan:
     if row["recompute"] not in ("none", "selective", "full"):
         raise InputError(str(row["id"]), f"recompute is {row['recompute']}", "it must be known")
-    plan = Plan(
-        global_batch=int(row["global_batch"]),
-        microbatch=int(row["microbatch"]),
-        tp=int(row["tp"]),
-        cp=int(_or(row.get("cp"), 1)),
-        pp=int(row["pp"]),
-        dp=int(row["dp"]),
-        schedule="1f1b" if row["schedule"] == "none" else row["schedule"],
-        interleave=int(row["interleave"]),
-        zero=int(row["zero"]),
-        recompute=row["recompute"],
-        sequence_parallel=_true(row["sequence_parallel"]),
-        precision=row["precision"],
-        optimizer="lamb" if model.family == "bert" else "adam",
-    )
+    data = {column: row[column] for column in ("recompute", "precision", *_PLAN_COUNTS)}
+    data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
+    data["sequence_parallel"] = _true(row["sequence_parallel"])
+    data["optimizer"] = "lamb" if model.family == "bert" else "adam"
+    plan = library.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
 
 
-def _or(value: Any, default: int) -> Any:
-    return default if value is None or value != value else value
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 def _true(value: Any) -> bool:

@@ -11,20 +11,21 @@ from typing import Any
 
 from sim.errors import InputError
 from sim.parallel.footprint import footprints
-from sim.study.table import records, setup_of
+from sim.study.table import count, number, records, setup_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One measured run and its prediction; `reason` says why there is none.
 
-    Times in s, memory in bytes; None where not measured or not predicted.
+    Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
+    of all its matrix products, repeated ones too, at the device's peak rate.
     """
 
     id: str
     measured: float | None = None
     predicted: float | None = None
-    naive_work: float | None = None
+    at_peak: float | None = None
     memory_measured: float | None = None
     memory_predicted: float | None = None
     memory_kind: str = ""
@@ -80,8 +81,9 @@ def predict(record: Mapping[str, Any]) -> Row:
     """Simulate one row."""
     from sim.simulate import run
 
-    known = _measured(record)
+    known: dict[str, Any] = {"id": str(record["id"])}
     try:
+        known |= _measured(record)
         setup = setup_of(record)
         result = run(setup)
     except InputError as error:
@@ -91,25 +93,18 @@ def predict(record: Mapping[str, Any]) -> Row:
     return Row(
         **known,
         predicted=result.step_time,
-        naive_work=setup.job.model.model_flops(setup.job.plan.global_batch)
-        / (result.ranks * setup.job.device.peak_rate(setup.job.plan.precision)),
+        at_peak=result.hfu * result.step_time,
         memory_predicted=max(one.rest if at_rest else one.total for one in taken),
         fits_predicted=result.fits,
     )
 
 
 def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
-    memory = record.get("memory_gb")
-    kind = record.get("memory_kind")
+    memory, kind = number(record, "memory_gb"), record.get("memory_kind")
     return {
-        "id": str(record["id"]),
-        "measured": _number(record["step_time_s"]),
-        "memory_measured": None if _number(memory) is None else float(memory or 0) * 2.0**30,
+        "measured": number(record, "step_time_s"),
+        "memory_measured": None if memory is None else memory * 2.0**30,
         "memory_kind": kind if isinstance(kind, str) else "",
-        "zero": int(record["zero"]),
+        "zero": count(record, "zero"),
         "fits_measured": bool(record.get("fits", True)),
     }
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or value != value else float(value)

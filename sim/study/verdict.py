@@ -42,11 +42,15 @@ def _row_memory(row: Row) -> str:
 
 
 def _left_out(tables: Sequence[Table]) -> list[str]:
-    reasons = [(table.name, row.reason) for table in tables for row in table.rows if row.reason]
+    reasons = [(table, row) for table in tables for row in table.rows if row.reason]
     if not reasons:
         return []
-    lines = [f"  {name}: {reason}" for name, reason in reasons]
+    lines = [f"  {table.name}, {row.id}: {_without_id(row)}" for table, row in reasons]
     return ["\n".join([f"not simulated ({len(reasons)} rows):", *lines])]
+
+
+def _without_id(row: Row) -> str:
+    return row.reason.removeprefix(row.id).lstrip(":, ")
 
 
 def _summaries(tables: Sequence[Table]) -> str:

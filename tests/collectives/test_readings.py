@@ -5,13 +5,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.collectives import fluid, halving_doubling, ring, tree
 from sim.collectives.execute import execute
-from sim.collectives.messages import Message, messages
+from sim.collectives.messages import messages
 from sim.collectives.schedule import (
     KINDS,
     Kind,
@@ -23,11 +22,12 @@ from sim.collectives.schedule import (
     schedule,
     together,
 )
-from sim.engine.network import Network
+from sim.engine.messages import play_messages
+from sim.hardware import topology
 
 RANKS = [2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16]
 OFFERED = [(a, k) for a, module in algorithms().items() for k in offered(module)]
-SIZE, ALPHA, BANDWIDTH = 5040.0 * 1024, 3e-6, 25e9
+SIZE, ALPHA = 5040.0 * 1024, 3e-6
 
 every = pytest.mark.parametrize(("algorithm", "kind"), OFFERED)
 
@@ -104,23 +104,15 @@ def test_stated_edges_equal_counted_ones(algorithm: str, kind: Kind) -> None:
         assert stated == pytest.approx(counted, rel=1e-12)
 
 
-def played(sent: list[Message], ranks: int) -> float:
-    """End of the last message on a network of ports that are all alike."""
-    env = simpy.Environment()
-    network = Network(env, [BANDWIDTH] * (2 * ranks))
-    done = [env.event() for _ in sent]
+NODE = topology.load("dgx-a100-hdr").with_gpus(8)
+PORT = NODE.capacity(("port-up", 0))
+STEP = ALPHA + sum(NODE.latency(link) for link in NODE.route(0, 1))
 
-    def carry(message: Message):  # type: ignore[no-untyped-def]
-        yield env.all_of([done[before] for before in message.after])
-        yield env.timeout(ALPHA)
-        ports = ((message.src, 1.0), (ranks + message.dst, 1.0))
-        network.start(message.bytes, ports, done[message.id])
 
-    for message in sent:
-        env.process(carry(message))
-    env.run()
-    assert all(event.processed for event in done)
-    return float(env.now)
+def played(plan: Schedule, *, lockstep: bool = True) -> float:
+    """End of the last message on the clock, in a node where all ports are alike."""
+    sent = messages(plan, SIZE, lockstep=lockstep)
+    return play_messages(sent, NODE, overhead=ALPHA)
 
 
 @every
@@ -128,26 +120,24 @@ def played(sent: list[Message], ranks: int) -> float:
 def test_clock_and_closed_form_agree(algorithm: str, kind: Kind, ranks: int) -> None:
     ranks = 2 if kind == "point_to_point" else ranks
     module, plan = made(algorithm, kind, ranks)
-    formula = module.cost(kind, ranks).time(SIZE, alpha=ALPHA, bandwidth=BANDWIDTH)
-    condensed = fluid.condense(plan).time(SIZE, alpha=ALPHA, bandwidth=BANDWIDTH)
+    formula = module.cost(kind, ranks).time(SIZE, alpha=STEP, bandwidth=PORT)
+    condensed = fluid.condense(plan).time(SIZE, alpha=STEP, bandwidth=PORT)
     assert condensed == pytest.approx(formula, rel=1e-9)
-    assert played(messages(plan, SIZE), ranks) == pytest.approx(formula, rel=1e-9)
+    assert played(plan) == pytest.approx(formula, rel=1e-9)
 
 
 @every
 def test_waiting_only_for_what_is_needed_is_never_later(algorithm: str, kind: Kind) -> None:
     ranks = 2 if kind == "point_to_point" else 6
     _, plan = made(algorithm, kind, ranks)
-    loose = played(messages(plan, SIZE, lockstep=False), ranks)
-    assert loose <= played(messages(plan, SIZE), ranks) * (1 + 1e-9)
+    assert played(plan, lockstep=False) <= played(plan) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_rings_gain_nothing_from_loose_rounds(kind: Kind) -> None:
     _, plan = made("ring", kind, 5)
-    formula = ring.cost(kind, 5).time(SIZE, alpha=ALPHA, bandwidth=BANDWIDTH)
-    loose = played(messages(plan, SIZE, lockstep=False), 5)
-    assert loose == pytest.approx(formula, rel=1e-9)
+    formula = ring.cost(kind, 5).time(SIZE, alpha=STEP, bandwidth=PORT)
+    assert played(plan, lockstep=False) == pytest.approx(formula, rel=1e-9)
 
 
 @every
