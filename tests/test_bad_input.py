@@ -1,0 +1,378 @@
+"""Whatever a user gets wrong: one line that says where, what and what to do, and exit code 2."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sim.cli import main
+
+JOB = """
+model = "gpt2-124m"
+topology = "dgx-a100-hdr"
+stack = "megatron-lm-2022"
+gpus = 16
+
+[plan]
+tp = 2
+pp = 2
+microbatch = 2
+global_batch = 32
+precision = "fp16"
+"""
+ROW = {
+    "id": "run-1", "cluster": "dgx-a100-hdr", "family": "gpt", "layers": 12, "hidden": 768,
+    "heads": 12, "kv_heads": 12, "ffn": 3072, "vocab": 50304, "seq": 1024, "gated_mlp": "false",
+    "tied_embeddings": "true", "gpus": 8, "tp": 1, "pp": 1, "dp": 8, "zero": 0, "microbatch": 8,
+    "global_batch": 64, "interleave": 1, "schedule": "none", "recompute": "none",
+    "sequence_parallel": "false", "precision": "fp16", "attention": "standard",
+    "software": "megatron-lm-2021", "step_time_s": 0.1,
+}  # fmt: skip
+LINE = re.compile(r"error: (?P<where>.+?): (?P<what>.+); (?P<remedy>.+)\n")
+
+Sim = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with one job in it, where the commands run."""
+    (tmp_path / "job.toml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(one) for one in arguments], prog_name="sim")
+
+
+def refuse(*arguments: str | Path) -> str:
+    """Run a command that must be refused; its one line."""
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output or result.exception
+    assert isinstance(result.exception, SystemExit), "an exception would reach the user"
+    assert result.stdout == ""
+    assert LINE.fullmatch(result.stderr), f"not one line of the promised form: {result.stderr!r}"
+    return result.stderr
+
+
+def refuse_job(text: str) -> str:
+    Path("bad.toml").write_text(text)
+    return refuse("run", "bad.toml")
+
+
+def test_the_job_itself_is_good(folder: Path) -> None:
+    assert invoke("run", "job.toml", "--json").exit_code == 0
+
+
+# Texts of scenarios.
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"),
+    [
+        ("microbatch", "microbach", "unknown key 'microbach'; did you mean 'microbatch'?"),
+        ("topology", "topologie", "unknown key 'topologie'; did you mean 'topology'?"),
+        ("gpt2-124m", "gpt2-142m", "no model named 'gpt2-142m'; did you mean 'gpt2-124m'?"),
+        ("dgx-a100-hdr", "dgx-a100", "no topology named 'dgx-a100'; did you mean"),
+        ("megatron-lm-2022", "megatron-2022", "no stack named 'megatron-2022'; did you mean"),
+        ('"fp16"', '"fp61"', "did you mean 'fp16'?"),
+        ("global_batch = 32\n", "", "global_batch is missing; add global_batch = ..."),
+        ("tp = 2", "tp = 'two'", 'tp = "two" is not a whole number; write tp = 4'),
+        ("tp = 2", "tp = true", "tp = true is not a whole number"),
+        ("tp = 2", "tp = 2.0", "tp = 2.0 is not a whole number"),
+        ("tp = 2", "tp = [2]", "tp = [2]"),
+        ("tp = 2", "tp = 2\nsequence_parallel = 1", "is not true or false"),
+        ("tp = 2", "tp = 2\nschedule = 'interleavd'", "did you mean 'interleaved'?"),
+        ("tp = 2", "tp = 2\norder = 'tp-pp'", "name tp, cp, dp and pp once each"),
+        ("tp = 2", "tp = 2\nlayers = [6, 7]", "13 but the model has 12 layers"),
+        ("tp = 2", "tp = 2\nlayers = [6, 6, 0]", "layers"),
+        ("tp = 2", "tp = 5", "GPUs"),
+        ("tp = 2", "tp = 8", "tp = 8 does not divide heads = 12; lower tp"),
+        ("gpus = 16", "gpus = 12", "12 GPUs do not fill nodes of 8; use 8 or 16"),
+        ("gpus = 16", "gpus = 16\ngpus = 32", "is not valid TOML"),
+        ("[plan]", "[plan", "is not valid TOML: Expected ']'"),
+        ("[plan]", "plan = 3\n[other]", "plan"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_scenario_is_named(folder: Path, good: str, bad: str, said: str) -> None:
+    assert good in JOB
+    assert said in refuse_job(JOB.replace(good, bad))
+
+
+def test_a_layout_that_does_not_match_the_cluster_names_the_missing_factor(folder: Path) -> None:
+    line = refuse_job(JOB.replace("pp = 2", "pp = 2\ndp = 3"))
+    assert "tp*pp*dp = 12 but the cluster has 16 GPUs; set dp = 4 or leave it out" in line
+
+
+def test_more_stages_than_layers_are_refused(folder: Path) -> None:
+    line = refuse_job(JOB.replace("tp = 2", "tp = 1").replace("pp = 2", "pp = 16"))
+    assert "pp = 16 stages for 12 layers; set pp <= 12" in line
+
+
+def test_a_batch_that_does_not_divide_is_refused_with_one_that_does(folder: Path) -> None:
+    line = refuse_job(JOB.replace("global_batch = 32", "global_batch = 33"))
+    assert "is not a multiple of microbatch*dp = 8; set global_batch = 32" in line
+
+
+@pytest.mark.parametrize(
+    ("straggler", "said"),
+    [
+        ("rank = 16\nfactor = 2.0", "rank = 16 but there are 16; use 0 to 15"),
+        ("rank = -1\nfactor = 2.0", "use 0 to 15"),
+        ("stage = 2\nfactor = 2.0", "use 0 to 1"),
+        ("node = 2\nfactor = 2.0", "use 0 to 1"),
+        ("link = 'node0.nic9'\nfactor = 2.0", "no such link"),
+        ("link = 'warp drive'\nfactor = 2.0", "is not the name of a link"),
+        ("rank = 1\nfactor = 0.0", "factor"),
+        ("rank = 1\nfactor = -2.0", "factor"),
+        ("rank = 1\nfactor = nan", "factor = nan is not a finite number"),
+        ("rank = 1\nfactor = inf", "factor = inf is not a finite number"),
+        ("rank = 1\nnode = 1\nfactor = 2.0", "name one of rank, stage, node or link"),
+        ("factor = 2.0", "name one of rank, stage, node or link"),
+        ("rank = 1", "factor is missing"),
+        ("rank = 1\nfactr = 2.0", "unknown key 'factr'; did you mean 'factor'?"),
+    ],
+)
+def test_a_straggler_that_cannot_be_is_refused(folder: Path, straggler: str, said: str) -> None:
+    assert said in refuse_job(f"{JOB}\n[[straggler]]\n{straggler}\n")
+
+
+# Numbers that mean nothing, in every kind of file.
+
+
+@pytest.mark.parametrize("number", ["-1", "0", "nan", "inf", "-inf", "1e999", "'12'", "true"])
+@pytest.mark.parametrize(
+    "key",
+    ["gpus", "plan.tp", "plan.pp", "plan.dp", "plan.microbatch", "plan.global_batch",
+     "plan.interleave", "model.layers", "model.hidden", "model.heads", "model.vocab", "model.seq",
+     "device.sms", "network.efficiency", "network.oversubscription", "node.efficiency"],
+)  # fmt: skip
+def test_numbers_below_one_or_not_finite_are_refused(folder: Path, key: str, number: str) -> None:
+    assert key.split(".")[-1] in refuse("run", "job.toml", "--set", f"{key}={number}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-1 GB/s", "0 GB/s", "nan GB/s", "inf GB/s", "25", "25.0", "GB/s", "''", "25 GB", "25 m/s"],
+)
+@pytest.mark.parametrize("key", ["network.bandwidth", "node.bandwidth", "device.memory_bandwidth"])
+def test_a_bandwidth_needs_a_positive_number_and_its_unit(
+    folder: Path, key: str, text: str
+) -> None:
+    line = refuse("run", "job.toml", "--set", f"{key}={text}")
+    assert "bandwidth" in line
+    assert "write it like '400 Gb/s'" in line or "did you mean" in line
+
+
+@pytest.mark.parametrize("text", ["-1 us", "nan s", "inf s", "2 GB", "2", "2 light years"])
+@pytest.mark.parametrize("key", ["network.latency", "node.latency", "stack.launch_forward"])
+def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) -> None:
+    assert key.split(".")[1] in refuse("run", "job.toml", "--set", f"{key}={text}")
+    assert invoke("run", "job.toml", "--set", f"{key}=0 s").exit_code == 0
+
+
+# Settings on the command line.
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("plan.tp", "is not of the form key=value; e.g. plan.tp=4"),
+        ("=4", "is not of the form key=value"),
+        ("plan.tpp=4", "unknown key 'tpp'; did you mean 'tp'?"),
+        ("plann.tp=4", "unknown key 'plann.tp'; did you mean 'plan'?"),
+        ("plan.tp.x=4", "is a value, not a table"),
+        ("plan.=4", "unknown key ''"),
+        ("plan=4", "plan"),
+        ("model.hiden=4", "unknown key 'hiden'; did you mean 'hidden'?"),
+        ("model.layers.x=4", "layers"),
+        ("network.bandwith=4", "unknown key 'bandwith'; did you mean 'bandwidth'?"),
+        ("device.memmory=80 GiB", "unknown key 'memmory'; did you mean 'memory'?"),
+        ("stack.fusion.normm=true", "unknown key 'normm'; did you mean 'norm'?"),
+        ("model=", "no model named ''"),
+        ("straggler=3", "straggler"),
+        ("straggler=[{rank=99, factor=2}]", "use 0 to 15"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(folder: Path, setting: str, said: str) -> None:
+    assert said in refuse("run", "job.toml", "--set", setting)
+
+
+# Files that are not there, or are not what they should be.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "gpt3-175b-megatrom"], "did you mean 'gpt3-175b-megatron'?"),
+        (["run", "missing.toml"], "no file 'missing.toml'"),
+        (["run", "a/b/c.toml"], "no file 'a/b/c.toml'"),
+        (["run", "folder.toml"], "'folder.toml' is a folder"),
+        (["run", "."], "no scenario named '.'"),
+        (["run", "x" * 5000], "no scenario named"),
+        (["run", "nul\0.toml"], "no file"),
+        (["show", "atlantis"], "no topology named 'atlantis'"),
+        (["show", "dgx-a100-hdr", "--gpus", "0"], "--gpus"),
+        (["show", "dgx-a100-hdr", "--gpus", "12"], "use 8 or 16"),
+        (["show", "b200-node", "--gpus", "16"], "[network]"),
+        (["list", "scenari"], "known: scenarios"),
+        (["validate", "missing.csv"], "no such file"),
+        (["validate", "."], "no such file"),
+        (["rum"], "did you mean 'run'?"),
+        (["run"], "see `sim run --help`"),
+        (["run", "job.toml", "--jsn"], "did you mean '--json'?"),
+        (["validate"], "see `sim validate --help`"),
+    ],
+)
+def test_what_is_not_there_is_named(folder: Path, arguments: list[str], said: str) -> None:
+    (folder / "folder.toml").mkdir()
+    assert said in refuse(*arguments)
+
+
+def test_a_scenario_of_bytes_is_refused(folder: Path) -> None:
+    (folder / "bytes.toml").write_bytes(b"\xff\xfe\x00 = 1")
+    assert "is not UTF-8 text; save it as UTF-8" in refuse("run", "bytes.toml")
+
+
+def test_a_scenario_without_a_word_says_what_it_needs(folder: Path) -> None:
+    assert "model is missing; add model = ..." in refuse_job("")
+
+
+# Topologies of the user's own.
+
+CLUSTER = """
+name = "mine"
+device = "a100-80gb-sxm"
+gpus = 16
+gpus_per_node = 4
+[node]
+fabric = "mesh"
+bandwidth = "100 GB/s"
+latency = "1 us"
+cables = [[0, 1, 1], [1, 2, 1], [2, 3, 1]]
+[network]
+shape = "graph"
+kind = "roce"
+bandwidth = "100 Gb/s"
+latency = "2 us"
+size = 4
+cables = [[0, 1], [1, 2], [2, 3]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"),
+    [
+        ("[1, 2, 1], [2, 3, 1]", "[1, 2, 1]", "no path leads from gpu 0 to gpu 3"),
+        ("[1, 2], [2, 3]", "[1, 2]", "no path leads from node 0 to node 3 (gpu 12)"),
+        ("[2, 3]]", "[2, 7]]", "below size = 4"),
+        ("[2, 3, 1]", "[2, 3, 0]", "[slot, slot, number]"),
+        ("gpus = 16", "gpus = 64", "use at most 16 GPUs"),
+        ("size = 4\n", "", "needs size"),
+        ('shape = "graph"', 'shape = "grph"', "did you mean 'graph'?"),
+        ('"100 Gb/s"', '"100 Gb"', "did you mean 'b/s'?"),
+        ('"a100-80gb-sxm"', '"a100-80gb"', "no device named 'a100-80gb'; did you mean"),
+        ("[network]", "[netwrk]", "unknown key 'netwrk'; did you mean 'network'?"),
+    ],
+)
+def test_a_fault_in_a_topology_is_named(folder: Path, good: str, bad: str, said: str) -> None:
+    assert good in CLUSTER
+    (folder / "mine.toml").write_text(CLUSTER.replace(good, bad))
+    assert said in refuse("show", "mine.toml")
+    assert said in refuse_job(JOB.replace('"dgx-a100-hdr"', '"mine.toml"'))
+
+
+def test_the_topology_itself_is_good(folder: Path) -> None:
+    (folder / "mine.toml").write_text(CLUSTER)
+    assert invoke("show", "mine.toml").exit_code == 0
+
+
+# Files that cannot be written.
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--trace=out.txt", "has an unknown ending; end it in .json or .gz"),
+        ("--picture=out.jpeg", "end it in .png or .svg"),
+        ("--report=out.pdf", "end it in .html or .txt or .md"),
+        ("--timeline=out.json", "end it in .csv"),
+        ("--trace=nowhere/out.json", "no folder 'nowhere'; make it or name another"),
+        ("--picture=full.png", "is a folder; name a file in it"),
+        ("--trace=job.toml/out.json", "no folder 'job.toml'"),
+        ("--trace=", "has an unknown ending"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_simulation(
+    folder: Path, option: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "full.png").mkdir()
+    monkeypatch.setattr("sim.simulate.simulate", lambda *_, **__: pytest.fail("simulated"))
+    assert said in refuse("run", "job.toml", option)
+
+
+def test_a_command_that_is_refused_leaves_nothing_behind(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    refuse("run", "job.toml", "--trace=a.json", "--picture=b.png", "--set", "plan.tp=3")
+    refuse("show", "nowhere", "--picture=c.png")
+    refuse("validate", "missing.csv", "--plot=d.png", "--rows=e.csv")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_disk_that_fills_up_leaves_the_older_file_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(self: Path, *_: object, **__: object) -> None:
+        with open(self, "w") as half:
+            half.write("half a pa")
+        raise OSError(28, "No space left on device")
+
+    (folder / "page.txt").write_text("older")
+    monkeypatch.setattr(Path, "write_text", fill)
+    assert "No space left on device" in refuse("run", "job.toml", "--report=page.txt")
+    assert (folder / "page.txt").read_text() == "older"
+    assert sorted(path.name for path in folder.iterdir()) == ["job.toml", "page.txt"]
+
+
+# Tables of measurements.
+
+
+def write_table(row: dict[str, object]) -> None:
+    lines = (",".join(row), ",".join(str(value) for value in row.values()))
+    Path("table.csv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\0\1\2", '"never closed'])
+def test_a_table_that_is_none_is_refused(folder: Path, text: str) -> None:
+    (folder / "table.csv").write_text(text)
+    assert "table.csv" in refuse("validate", "table.csv")
+
+
+def test_a_missing_column_is_named(folder: Path) -> None:
+    write_table({key: value for key, value in ROW.items() if key != "heads"})
+    assert "column 'heads' is missing" in refuse("validate", "table.csv")
+
+
+def test_a_table_without_rows_is_refused(folder: Path) -> None:
+    (folder / "table.csv").write_text(",".join(ROW) + "\n")
+    assert "table.csv: has no rows" in refuse("validate", "table.csv")
+
+
+@pytest.mark.parametrize("column", ["layers", "gpus", "tp", "zero", "microbatch", "global_batch"])
+@pytest.mark.parametrize("value", ["", "-1", "many", "1.5", "inf"])
+def test_a_row_that_cannot_be_is_listed_with_its_reason(
+    folder: Path, column: str, value: str
+) -> None:
+    write_table(ROW | {column: value})
+    result = invoke("validate", "table.csv")
+    assert result.exit_code == 0, result.output
+    assert "run-1" in result.stdout
+    assert column in result.stdout
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "nan?"])
+def test_a_measured_time_that_is_none_is_listed_with_its_reason(folder: Path, value: str) -> None:
+    write_table(ROW | {"step_time_s": value})
+    assert "step_time_s" in invoke("validate", "table.csv").stdout
