@@ -11,7 +11,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from math import exp, log
+from math import exp, log, nan
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -183,7 +183,10 @@ def alternate(runs: Sequence[Run], first: int) -> list[Run]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableError:
-    """Absolute errors predicted/measured - 1 of one table, and of its runs above 64 KiB."""
+    """Absolute errors predicted/measured - 1 of one table, and of its runs above 64 KiB.
+
+    The latter are NaN where it has none.
+    """
 
     table: str
     runs: int
@@ -209,8 +212,8 @@ def _table_error(table: str, backend: Nccl, runs: list[Run]) -> TableError:
         runs=len(runs),
         median=median(every),
         worst=max(every),
-        median_large=median(large),
-        worst_large=max(large),
+        median_large=median(large) if large else nan,
+        worst_large=max(large, default=nan),
     )
 
 

@@ -188,3 +188,16 @@ def test_doubling_needs_fewer_rounds_than_the_ring_for_the_same_bytes() -> None:
 def test_groups_side_by_side_finish_together() -> None:
     pairs = [placed(ring.all_gather(2), [a, a + 1], [[a], [a + 1]]) for a in (0, 2)]
     assert [len(round_) for round_ in together(pairs)] == [4]
+
+
+def test_two_levels_take_the_sum_of_their_times() -> None:
+    """2(g-1) rounds of S/g through ports, then 2(N-1) of S/(g N) through NICs, on the clock."""
+    nodes, g = 2, 8
+    cluster = topology.load("dgx-a100-hdr").with_gpus(nodes * g)
+    port, nic = cluster.capacity(("port-up", 0)), cluster.capacity(("nic-up", 0, 0))
+    inside = sum(cluster.latency(link) for link in cluster.route(0, 1))
+    across = sum(cluster.latency(link) for link in cluster.route(0, g))
+    formula = 2 * (g - 1) * (inside + SIZE / (g * port))
+    formula += 2 * (nodes - 1) * (across + SIZE / (g * nodes * nic))
+    plan = messages(algorithms()["hierarchical"].all_reduce(nodes * g, g), SIZE)
+    assert play_messages(plan, cluster) == pytest.approx(formula, rel=1e-9)
