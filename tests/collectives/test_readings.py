@@ -1,6 +1,7 @@
 """A collective is written once: what it computes, its bytes, its time and its formula agree."""
 
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -201,3 +202,20 @@ def test_two_levels_take_the_sum_of_their_times() -> None:
     formula += 2 * (nodes - 1) * (across + SIZE / (g * nodes * nic))
     plan = messages(algorithms()["hierarchical"].all_reduce(nodes * g, g), SIZE)
     assert play_messages(plan, cluster) == pytest.approx(formula, rel=1e-9)
+
+
+def test_a_new_collective_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sim.collectives
+
+    (tmp_path / "star.py").write_text(
+        "from sim.collectives.schedule import Cost, Send, schedule\n"
+        "def broadcast(ranks):\n"
+        "    sends = [[Send(0, r, 0)] for r in range(1, ranks)]\n"
+        "    return schedule('broadcast', ranks, 1, sends)\n"
+        "def cost(kind, ranks):\n"
+        "    return Cost(rounds=ranks - 1, bytes=ranks - 1.0)\n"
+    )
+    monkeypatch.setattr(sim.collectives, "__path__", [*sim.collectives.__path__, str(tmp_path)])
+    star = algorithms()["star"]
+    assert offered(star) == ["broadcast"]
+    assert fluid.condense(star.broadcast(5)).bytes == star.cost("broadcast", 5).bytes
