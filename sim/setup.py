@@ -115,8 +115,13 @@ def _balance(job: Job, pieces: int) -> Balance | tuple[int, ...]:
 
 
 def _costs_in_layers(job: Job) -> tuple[float, float]:
-    """Matrix multiplications of the head and of the embedding, in layers."""
+    """Matrix multiplications of the head and of the embedding, in layers.
+
+    A "quota" counts weights only, as nanotron does.
+    """
     model = job.model
+    if job.stack.balance == "quota":
+        return model.hidden * model.vocab / model.layer_weights, 0.0
     layer = 2.0 * model.seq * model.layer_weights + 4.0 * model.seq**2 * model.query_width
     return 2.0 * model.seq * model.hidden * model.vocab / layer, 0.0
 
@@ -156,4 +161,3 @@ def _ranks_of_stage(plan: Plan, stage: int) -> list[int]:
 def _check(where: str, key: str, value: int, size: int) -> None:
     if not 0 <= value < size:
         raise InputError(where, f"{key} = {value} but there are {size}", f"use 0 to {size - 1}")
-

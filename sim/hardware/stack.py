@@ -51,7 +51,7 @@ class Stack:
     pipeline_exchange: Exchange = "batched"
     exchange_sync: bool = False
     scatter_gather: bool = False
-    balance: Literal["even", "cost"] = "even"
+    balance: Literal["even", "cost", "quota"] = "even"
     overlap_gradients: bool = False
     first_bucket: Bytes = 2.0**20
     bucket: Bytes = 25 * 2.0**20

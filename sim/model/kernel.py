@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sim.program import Collective
+from sim.units import Bytes
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 
@@ -163,9 +164,10 @@ class Allocator:
     """What a software stack allocates beside the tensors that autograd keeps.
 
     `half_gradients`: gradients of the weights' precision stay beside their fp32 buffer, for good
-    under data parallelism (torch DDP's buckets), else until the backward pass has ended. `gather_buffers`: persistent buffers of one layer input
-    each, into which tensor-parallel ranks gather. `gather_copies`: ZeRO-1 gathers the updated
-    weights through flat copies. `keeps_outputs`: a stage's output lives until its backward pass.
+    under data parallelism (torch DDP's buckets), else until the backward pass has ended.
+    `gather_buffers`: persistent buffers of one layer input each, into which tensor-parallel ranks
+    gather. `gather_copies`: ZeRO-1 gathers the updated weights through flat copies.
+    `keeps_outputs`: a stage's output lives until its backward pass.
     `run_ahead`: kernel launches that the host can be ahead of the device (CUDA's queue holds
     1024); tensors that a communication stream reads are freed when the device is there (torch
     `record_stream`), so those of all collectives in the queue are alive at once; 0 where
@@ -180,7 +182,7 @@ class Allocator:
     keeps_outputs: bool = False
     run_ahead: int = 0
     lazy_state: bool = True
-    workspace: float = 2 * 32 * 2.0**20
+    workspace: Bytes = 2 * 32 * 2.0**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ split gives those two fewer layers. Costs are in layers: an embedding that takes
 a head whose products are 2.2 times those of a layer costs 2.2.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
@@ -14,7 +15,7 @@ from typing import Literal, get_args
 
 from sim.errors import InputError
 
-Balance = Literal["even", "ends", "cost", "threshold"]
+Balance = Literal["even", "ends", "cost", "threshold", "quota"]
 
 WHERE = "plan, balance"
 
@@ -42,7 +43,7 @@ def split(
 ) -> Split:
     """Cut `layers` into `chunks` pieces for each of `stages`, by name or by explicit counts.
 
-    `head` and `embedding` are their costs in layers, for "cost" and "threshold". Raises
+    `head` and `embedding` are their costs in layers, for "cost", "threshold" and "quota". Raises
     `InputError` where the pieces do not come out, naming what would work.
 
     >>> [chunk.layers for chunk in split(126, 16, balance="ends")]
@@ -58,6 +59,7 @@ def split(
         "ends": lambda: short_ends(layers, stages, chunks),
         "cost": lambda: by_cost(layers, stages, chunks, head=head, embedding=embedding),
         "threshold": lambda: by_threshold(layers, stages, chunks, head=head, embedding=embedding),
+        "quota": lambda: by_quota(layers, stages, chunks, head=head, embedding=embedding),
     }
     return ways[balance]()
 
@@ -165,6 +167,32 @@ def by_threshold(
     if places[-1] != pieces - 1:
         what = f"the head fills chunk {places[-1]} of {pieces} alone, the last ones stay empty"
         raise InputError(WHERE, what, 'use fewer stages, or balance = "cost"')
+    return _split(counts, layers)
+
+
+def by_quota(
+    layers: int, stages: int, chunks: int = 1, *, head: float = 0.0, embedding: float = 0.0
+) -> Split:
+    """`by_threshold` with no chunk empty: one is closed once it has its quota, the head is last.
+
+    Chunk i of n ends where the running cost reaches (i+1)/n of the whole, or earlier where each
+    chunk behind it but the last would not get a layer. So the first stages of nanotron's sweep
+    on H100 were filled: with 16 layers and a head of 4, 10 of them on 2 stages, 5 on 4, 3 on 8, 2
+    on 16; with 32 and a head of 2.2, 18, 9, 5, 3, and 2 on 32 (from memory_gb, nanotron_h100.csv).
+
+    >>> [chunk.layers for chunk in by_quota(16, 8, head=4.0)]
+    [3, 2, 3, 2, 3, 2, 1, 0]
+    """
+    pieces = _pieces(stages, chunks)
+    whole, counts = embedding + layers + head, [0] * pieces
+    placed = 0
+    for piece in range(pieces - 1):
+        quota = math.ceil(whole * (piece + 1) / pieces - embedding - 1e-9)
+        end = min(max(quota, placed), layers - (pieces - 2 - piece))
+        counts[piece], placed = end - placed, end
+    counts[-1] = layers - placed
+    if min(counts) < 0:
+        raise InputError(WHERE, *_too_many(layers, pieces))
     return _split(counts, layers)
 
 

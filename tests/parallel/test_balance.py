@@ -65,6 +65,20 @@ def test_threshold_is_nanotrons_rule(layers, pp, hidden, vocab):
             balance.by_threshold(layers, pp, head=head)
 
 
+@pytest.mark.parametrize(
+    ("layers", "head", "first"),
+    [
+        # First stages of nanotron's sweep by pp, from its memory at rest (nanotron_h100.csv).
+        (16, 4.0, {2: 10, 4: 5, 8: 3, 16: 2}),
+        (32, 2.207, {2: 18, 4: 9, 8: 5, 16: 3, 32: 2}),
+    ],
+)
+def test_quota_fills_the_first_stage_as_nanotron_measured(layers, head, first):
+    found = {pp: counts(balance.by_quota(layers, pp, head=head)) for pp in first}
+    assert {pp: held[0] for pp, held in found.items()} == first
+    assert all(0 not in held[:-1] for held in found.values())
+
+
 # --- Laws ----------------------------------------------------------------------------------------
 
 heads = st.floats(0, 8).map(lambda cost: round(cost, 3))
@@ -72,7 +86,7 @@ heads = st.floats(0, 8).map(lambda cost: round(cost, 3))
 
 @given(st.integers(1, 60), st.integers(1, 8), st.integers(1, 3), heads)
 def test_every_layer_is_held_once(layers, stages, chunks, head):
-    for name in ("even", "ends", "cost", "threshold"):
+    for name in ("even", "ends", "cost", "threshold", "quota"):
         try:
             split = balance.split(layers, stages, chunks, balance=name, head=head)
         except InputError:
