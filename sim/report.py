@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sim.engine.account import Account, accounts, bubble_fraction, critical_role
+from sim.engine.account import Account, bubble_fraction, critical_role
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
 from sim.model.kernel import Attention, Gemm
@@ -13,11 +13,21 @@ from sim.result import Result
 from sim.setup import Setup
 
 
-def report(setup: Setup, score: Score, timeline: Timeline, *, wall_seconds: float) -> Result:
-    """The result of a played score; formulas stand with `Result`."""
+def report(
+    setup: Setup,
+    score: Score,
+    timeline: Timeline,
+    spent: Sequence[Account],
+    *,
+    wall_seconds: float,
+    healthy: Timeline | None = None,
+) -> Result:
+    """The result of a played score; formulas stand with `Result`.
+
+    `spent` are the accounts of its roles, `healthy` the timeline without stragglers if it has any.
+    """
     job, step = setup.job, timeline.end
     plan, gpus = job.plan, setup.machine.topology.gpus
-    spent = accounts(timeline)
     flops = job.model.model_flops(plan.global_batch)
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
@@ -39,6 +49,8 @@ def report(setup: Setup, score: Score, timeline: Timeline, *, wall_seconds: floa
         operations=sum(part.steps for part in score.parts),
         events=timeline.events,
         wall_seconds=wall_seconds,
+        straggler_seconds=step - healthy.end if healthy else 0.0,
+        plan=plan,
         timeline=timeline,
         memory_per_gpu={**worst.parts, "total": worst.total},
         capacity=job.device.usable_memory,

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from sim.engine.trace import Timeline
+from sim.parallel.plan import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NOT_IN_JSON = ("timeline",)
+_NOT_IN_JSON = ("timeline", "plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Result:
     it). `mfu` is model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the
     same with recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and
     their `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
+    `straggler_seconds` is what the step takes longer than with no rank or link slow.
     `wall_seconds` is what the simulation itself took, and no part of the answer.
     """
 
@@ -42,6 +44,8 @@ class Result:
     events: int
     wall_seconds: float
     warnings: tuple[str, ...] = ()
+    straggler_seconds: float = 0.0
+    plan: Plan = field(repr=False)
     timeline: Timeline = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sim.engine.account import Account, accounts, blame_stragglers
 from sim.engine.clock import play
 from sim.engine.fold import fold
+from sim.engine.trace import Timeline
 from sim.parallel.step import training_step
 from sim.report import report
 from sim.result import Result
@@ -39,9 +41,22 @@ def run(setup: Setup, *, unfold: bool = False) -> Result:
     """Predict one step of a job on a machine that are put together already."""
     began = time.perf_counter()
     with _garbage_left():
-        score = fold(training_step(setup.job), setup.machine, unfold=unfold)
+        program = training_step(setup.job)
+        score = fold(program, setup.machine, unfold=unfold)
         timeline = play(score)
-    return report(setup, score, timeline, wall_seconds=time.perf_counter() - began)
+        spent = accounts(timeline)
+        healthy = None
+        if not setup.machine.is_healthy:
+            healthy = play(fold(program, setup.machine.healthy))
+            blame_stragglers(spent, _of_same_stage(timeline, healthy))
+    wall = time.perf_counter() - began
+    return report(setup, score, timeline, spent, wall_seconds=wall, healthy=healthy)
+
+
+def _of_same_stage(timeline: Timeline, healthy: Timeline) -> list[Account]:
+    """Per role of a timeline, the account of its stage in a healthy one."""
+    by_stage = dict(zip((role.stage for role in healthy.roles), accounts(healthy), strict=True))
+    return [by_stage[role.stage] for role in timeline.roles]
 
 
 @contextmanager

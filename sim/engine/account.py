@@ -39,6 +39,18 @@ def accounts(timeline: Timeline) -> list[Account]:
     return [_account(spans, context) for spans in by_role]
 
 
+def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) -> None:
+    """Move to the stragglers what a role waits for other stages beyond what it does without them.
+
+    `healthy` are the same roles' accounts on a machine where nothing is slow.
+    """
+    for account, before in zip(accounts, healthy, strict=True):
+        excess = account.get(BUBBLE, 0.0) - before.get(BUBBLE, 0.0)
+        if excess > 0.0:
+            account[BUBBLE] -= excess
+            _add(account, STRAGGLERS, excess)
+
+
 def critical_role(timeline: Timeline) -> Role:
     """The role whose last operation ends last; among ties the one with the lowest rank."""
     ends = [0.0] * len(timeline.roles)

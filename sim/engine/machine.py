@@ -54,6 +54,15 @@ class Machine:
             nvls=node.reduces if node else False,
         )
 
+    @property
+    def healthy(self) -> "Machine":
+        """The same machine with nothing wrong."""
+        return Machine(replace(self.topology, degraded=()), self.backend)
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.slowdown and not self.topology.degraded
+
     @cached_property
     def slow_nodes(self) -> frozenset[int]:
         """Nodes of which a link is degraded."""
