@@ -114,7 +114,8 @@ class Nccl:
         yield from (_ring(call, protocol) for protocol in PROTOCOLS)
         if call.kind == "all_reduce":
             yield from (_tree(call, protocol) for protocol in PROTOCOLS)
-        if fabric.nvls and (shape.nodes == 1 or call.kind == "all_reduce"):
+        together = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
+        if fabric.nvls and together:
             yield _nvls(call)
 
 

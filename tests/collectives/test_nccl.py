@@ -104,6 +104,14 @@ def test_without_nvls_the_switch_adds_nothing() -> None:
         assert "nvls" not in wire("all_reduce", 1e9, Shape.of(ranks, 8), plain).algorithm
 
 
+def test_one_gpu_a_node_has_no_use_for_the_switch() -> None:
+    shape = Shape(ranks=16, nodes=16)
+    assert all(
+        "nvls" not in one.algorithm
+        for one in NCCL.candidates("all_reduce", 1e9, shape, H100)  # type: ignore[attr-defined]
+    )
+
+
 def test_one_rank_has_nothing_to_say() -> None:
     assert wire("all_reduce", 1e9, Shape(ranks=1)).latency == 0.0
 
