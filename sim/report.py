@@ -79,6 +79,7 @@ def _stages(setup: Setup, timeline: Timeline, spent: Sequence[Account]) -> list[
                 "layers": sum(chunk.layers for chunk in chunks),
                 "compute": account.get("compute", 0.0) + account.get("recompute", 0.0),
                 "bubble": account.get("bubble", 0.0),
+                "stragglers": account.get("stragglers", 0.0),
                 "memory": taken[stage].total,
             }
         )
