@@ -11,11 +11,16 @@ from sim.hardware.topology import Topology
 
 @dataclass(frozen=True)
 class Machine:
-    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r."""
+    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r.
+
+    `skew` is how much later (s) each further member of a group comes to a call than the one before:
+    a collective of n ranks waits (n - 1) x skew for the last of them.
+    """
 
     topology: Topology
     backend: Backend
     slowdown: Mapping[int, float] = field(default_factory=dict)
+    skew: float = 0.0
 
     def wire(self, kind: str, bytes: float, shape: Shape) -> Wire:
         """The backend's fluid reading of a call, in bytes as the topology's links count them.
@@ -27,6 +32,7 @@ class Machine:
         wire = self.backend.wire(kind, bytes, shape, self.fabric)
         return replace(
             wire,
+            latency=wire.latency + (shape.ranks - 1) * self.skew,
             port=wire.port * (node.efficiency if node else 1.0),
             nic=wire.nic * (network.efficiency if network else 1.0),
         )
@@ -57,7 +63,7 @@ class Machine:
     @property
     def healthy(self) -> "Machine":
         """The same machine with nothing wrong."""
-        return Machine(replace(self.topology, degraded=()), self.backend)
+        return replace(self, topology=replace(self.topology, degraded=()), slowdown={})
 
     @property
     def is_healthy(self) -> bool:

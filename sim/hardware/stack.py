@@ -25,7 +25,8 @@ class Stack:
     Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.parallel.exchange`),
     `exchange_sync` whether the host waits for the end of what blocks (`torch.cuda.synchronize`),
     `scatter_gather` whether tensor-parallel peers send a share each and gather it behind (Narayanan
-    et al. 2021, section 4.1), `balance` how layers that do not divide are spread over stages.
+    et al. 2021, section 4.1), `pipeline_skew` by how much each further member of a group comes late
+    to a collective while the job's pipeline spans several nodes, `balance` how layers that do not divide are spread over stages.
 
     Data parallelism: `overlap_gradients` whether their reduction runs beside the last backward
     pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one call
@@ -51,6 +52,7 @@ class Stack:
     pipeline_exchange: Exchange = "batched"
     exchange_sync: bool = False
     scatter_gather: bool = False
+    pipeline_skew: Seconds = 0.0
     balance: Literal["even", "cost", "quota"] = "even"
     overlap_gradients: bool = False
     first_bucket: Bytes = 2.0**20
