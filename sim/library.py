@@ -39,7 +39,7 @@ def packaged_root() -> Path:
 
 def roots() -> list[Path]:
     """Where files are looked for, first wins."""
-    return [Path.cwd(), packaged_root()]
+    return [Path(), packaged_root()]
 
 
 def names(folder: str) -> list[str]:

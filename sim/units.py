@@ -6,6 +6,7 @@ when pydantic validates it, and refuses a number without its unit.
 """
 
 import difflib
+from functools import cache
 from math import isfinite
 from typing import Annotated, Any
 
@@ -44,11 +45,11 @@ def quantity(text: str, unit: str) -> float:
     >>> quantity("2 us", "s")
     2e-06
     """
-    from quantiphy import InvalidNumber, Quantity
+    from quantiphy import InvalidNumber
 
     accepted = _ACCEPTED[unit]
     try:
-        read = Quantity(text, binary=True)
+        read = _reader()(text, binary=True)
     except InvalidNumber:
         raise ValueError(f"{text!r} is not a quantity; write it like {_EXAMPLE[unit]!r}") from None
     if not isfinite(read.real):
@@ -58,10 +59,20 @@ def quantity(text: str, unit: str) -> float:
     return float(read.real * accepted[read.units])
 
 
+@cache
+def _reader() -> Any:
+    """quantiphy's parser, told that a minute is not a milli-inch."""
+    from quantiphy import Quantity
+
+    reader: Any = type("Reader", (Quantity,), {})
+    reader.set_prefs(known_units="min")
+    return reader
+
+
 def _wrong_unit(text: str, given: str, accepted: dict[str, float], unit: str) -> str:
     if not given:
         return f"{text!r} has no unit; write it like {_EXAMPLE[unit]!r}"
-    near = difflib.get_close_matches(given, accepted, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(given, accepted, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"write it like {_EXAMPLE[unit]!r}"
     return f"{text!r} is in {given!r}, not in {' or '.join(accepted)}; {hint}"
 

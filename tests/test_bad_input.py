@@ -155,7 +155,7 @@ def test_numbers_below_one_or_not_finite_are_refused(folder: Path, key: str, num
 
 @pytest.mark.parametrize(
     "text",
-    ["-1 GB/s", "0 GB/s", "nan GB/s", "inf GB/s", "25", "25.0", "GB/s", "''", "25 GB", "25 m/s"],
+    ["-1 GB/s", "0 GB/s", "nan GB/s", "inf GB/s", "25", "25.0", "GB/s", "''", "25 GB", "25 W"],
 )
 @pytest.mark.parametrize("key", ["network.bandwidth", "node.bandwidth", "device.memory_bandwidth"])
 def test_a_bandwidth_needs_a_positive_number_and_its_unit(
@@ -163,7 +163,7 @@ def test_a_bandwidth_needs_a_positive_number_and_its_unit(
 ) -> None:
     line = refuse("run", "job.toml", "--set", f"{key}={text}")
     assert "bandwidth" in line
-    assert "write it like '400 Gb/s'" in line or "did you mean" in line
+    assert "write it like '400 Gb/s'" in line
 
 
 @pytest.mark.parametrize("text", ["-1 us", "nan s", "inf s", "2 GB", "2", "2 light years"])
@@ -272,7 +272,7 @@ cables = [[0, 1], [1, 2], [2, 3]]
         ("gpus = 16", "gpus = 64", "use at most 16 GPUs"),
         ("size = 4\n", "", "needs size"),
         ('shape = "graph"', 'shape = "grph"', "did you mean 'graph'?"),
-        ('"100 Gb/s"', '"100 Gb"', "did you mean 'b/s'?"),
+        ('"100 Gb/s"', '"100 Gb"', "write it like '400 Gb/s'"),
         ('"a100-80gb-sxm"', '"a100-80gb"', "no device named 'a100-80gb'; did you mean"),
         ("[network]", "[netwrk]", "unknown key 'netwrk'; did you mean 'network'?"),
     ],

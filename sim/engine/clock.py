@@ -74,6 +74,7 @@ def play(score: Score) -> Timeline:
         roles=tuple(part.role for part in score.parts),
         spans=[span for worker in workers for span in writer.spans(worker)],
         end=float(env.now),
+        events=next(env._eid),  # simpy counts them; it has no public name for the count
     )
 
 

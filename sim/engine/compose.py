@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sim.engine.communicators import Scope, calls_of, scope_of
-from sim.engine.fold import Desk
+from sim.engine.desk import Desk
 from sim.engine.score import Meet, Pass, Step
 from sim.program import Collective, Communicate, Compute, Operation, Segment, Work
 

@@ -12,6 +12,7 @@ from math import gcd, prod
 
 from sim.engine.machine import Machine
 from sim.hardware.topology import Topology
+from sim.parallel.mesh import Mesh
 
 AXIS = "dp"
 
@@ -27,23 +28,14 @@ class Place:
 
 def places(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) -> list[Place]:
     """The ranks to consider, lowest first: all of them when `unfold`, else one of each block."""
-    strides = _strides(mesh)
     copies = _replicas(mesh, machine, unfold)
     choices = [copies if axis == AXIS else [(i, 1) for i in range(mesh[axis])] for axis in mesh]
-    found = []
+    grid, found = Mesh(axes=mesh), []
     for choice in product(*choices):
         coordinates = {axis: index for axis, (index, _) in zip(mesh, choice, strict=True)}
-        rank = sum(strides[axis] * index for axis, index in coordinates.items())
-        found.append(Place(rank, coordinates, prod(count for _, count in choice)))
+        count = prod(count for _, count in choice)
+        found.append(Place(grid.rank(coordinates), coordinates, count))
     return sorted(found, key=lambda place: place.rank)
-
-
-def _strides(mesh: Mapping[str, int]) -> dict[str, int]:
-    strides, stride = {}, 1
-    for axis, size in mesh.items():
-        strides[axis] = stride
-        stride *= size
-    return strides
 
 
 def _replicas(mesh: Mapping[str, int], machine: Machine, unfold: bool) -> list[tuple[int, int]]:
@@ -68,27 +60,27 @@ def _block_width(mesh: Mapping[str, int], topology: Topology) -> int | None:
     """The fewest neighbouring replicas that share no node with any other replica."""
     if AXIS not in mesh or not topology.hierarchical:
         return None
-    node, stride, size = topology.gpus_per_node, _strides(mesh)[AXIS], mesh[AXIS]
+    grid, node, size = Mesh(axes=mesh), topology.gpus_per_node, mesh[AXIS]
+    stride = grid.stride(AXIS)
     width = node // gcd(node, stride)
-    slower = prod(mesh.values()) // (stride * size)
-    aligned = (stride * size) % node == 0 or slower == 1
+    aligned = (stride * size) % node == 0 or stride * size == grid.size
     return width if size % width == 0 and aligned else None
 
 
 def _odd_blocks(mesh: Mapping[str, int], machine: Machine, width: int) -> set[int]:
-    stride, size, node = _strides(mesh)[AXIS], mesh[AXIS], machine.topology.gpus_per_node
+    grid, node = Mesh(axes=mesh), machine.topology.gpus_per_node
     ranks = set(machine.slowdown)
     for number in machine.slow_nodes:
-        ranks.update(range(number * node, (number + 1) * node))
-    return {rank // stride % size // width for rank in ranks}
+        ranks.update(range(number * node, min((number + 1) * node, grid.size)))
+    return {grid.coordinate(rank, AXIS) // width for rank in ranks}
 
 
 def _pods(mesh: Mapping[str, int], topology: Topology, width: int, block: int) -> tuple[int, ...]:
     """The pods of the block's nodes, in order; the same for all blocks where there is one pod."""
     if topology.pods == 1:
         return ()
-    stride, size = _strides(mesh)[AXIS], mesh[AXIS]
-    total, node = prod(mesh.values()), topology.gpus_per_node
-    starts = range(block * width * stride, total, stride * size)
+    grid, node = Mesh(axes=mesh), topology.gpus_per_node
+    stride = grid.stride(AXIS)
+    starts = range(block * width * stride, grid.size, stride * mesh[AXIS])
     gpus = (gpu for start in starts for gpu in range(start, start + width * stride, node))
     return tuple(topology.pod_of(topology.node_of(gpu)) for gpu in gpus)
