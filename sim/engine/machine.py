@@ -11,16 +11,11 @@ from sim.hardware.topology import Topology
 
 @dataclass(frozen=True)
 class Machine:
-    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r.
-
-    `skew` is how much later (s) each further member of a group comes to a call than the one before:
-    a collective of n ranks waits (n - 1) x skew for the last of them.
-    """
+    """`slowdown` holds the ranks whose kernels take longer, with factors; rank r is GPU r."""
 
     topology: Topology
     backend: Backend
     slowdown: Mapping[int, float] = field(default_factory=dict)
-    skew: float = 0.0
 
     def wire(self, kind: str, bytes: float, shape: Shape) -> Wire:
         """The backend's fluid reading of a call, in bytes as the topology's links count them.
@@ -32,7 +27,6 @@ class Machine:
         wire = self.backend.wire(kind, bytes, shape, self.fabric)
         return replace(
             wire,
-            latency=wire.latency + (shape.ranks - 1) * self.skew,
             port=wire.port * (node.efficiency if node else 1.0),
             nic=wire.nic * (network.efficiency if network else 1.0),
         )
@@ -58,6 +52,7 @@ class Machine:
             nic_bandwidth=network.bandwidth if network else 0.0,
             network=network.kind if network else "none",
             nvls=node.reduces if node else False,
+            latency=network.latency if network else None,
         )
 
     @property
