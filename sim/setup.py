@@ -64,11 +64,16 @@ def assemble(
         )
     if not stack.attention:
         model = replace(model, attention="standard")
-    job = Job(model=model, plan=plan, stack=stack, device=topology.device, chunks=())
-    chunks = _chunks(job)
-    job = Job(model=model, plan=plan, stack=stack, device=topology.device, chunks=chunks)
-    machine = _machine(topology, plan, tuple(stragglers), name)
-    return Setup(name=name, job=job, machine=replace(machine, skew=_skew(stack, plan, topology)))
+    job = Job(
+        model=model,
+        plan=plan,
+        stack=stack,
+        device=topology.device,
+        chunks=(),
+        crosses_nodes=plan.pp > 1 and topology.nodes > 1,
+    )
+    job = replace(job, chunks=_chunks(job))
+    return Setup(name=name, job=job, machine=_machine(topology, plan, tuple(stragglers), name))
 
 
 def _loaded(scenario: Scenario, file: str, folder: str, kind: type[T]) -> T:
@@ -125,11 +130,6 @@ def _costs_in_layers(job: Job) -> tuple[float, float]:
         return model.hidden * model.vocab / model.layer_weights, 0.0
     layer = 2.0 * model.seq * model.layer_weights + 4.0 * model.seq**2 * model.query_width
     return 2.0 * model.seq * model.hidden * model.vocab / layer, 0.0
-
-
-def _skew(stack: stacks.Stack, plan: Plan, topology: Topology) -> float:
-    """How far the members of a group come apart: only in pipelines over several nodes."""
-    return stack.pipeline_skew if plan.pp > 1 and topology.nodes > 1 else 0.0
 
 
 def _machine(

@@ -15,9 +15,11 @@ class Stack:
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
     Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python
-    and dispatcher forward, autograd's C++ backward), `launch_collective` per collective; `layer_forward` and `layer_backward` its
-    seconds per layer and pass that no launch accounts for (python of modules, checkpointing,
-    garbage collection); `step_host` per step, before the first launch.
+    and dispatcher forward, autograd's C++ backward), `launch_collective` per collective
+    (`launch_member` more for each further member of its group, in pipelines over several nodes);
+    `layer_forward` and `layer_backward` its seconds per layer and pass that no launch accounts for
+    (python of modules, checkpointing, garbage collection); `step_host` per step, before the first
+    launch.
 
     Attention: `attention` names the fused kernels that the stack offers, best first; the first
     that the device knows runs. A stack that offers none keeps the scores of every model.
@@ -25,8 +27,7 @@ class Stack:
     Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.parallel.exchange`),
     `exchange_sync` whether the host waits for the end of what blocks (`torch.cuda.synchronize`),
     `scatter_gather` whether tensor-parallel peers send a share each and gather it behind (Narayanan
-    et al. 2021, section 4.1), `pipeline_skew` by how much each further member of a group comes late
-    to a collective while the job's pipeline spans several nodes, `balance` how layers that do not divide are spread over stages.
+    et al. 2021, section 4.1), `balance` how layers that do not divide are spread over stages.
 
     Data parallelism: `overlap_gradients` whether their reduction runs beside the last backward
     pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one call
@@ -45,6 +46,7 @@ class Stack:
     launch_forward: Seconds
     launch_backward: Seconds
     launch_collective: Seconds = 30e-6
+    launch_member: Seconds = 0.0
     layer_forward: Seconds = 0.0
     layer_backward: Seconds = 0.0
     step_host: Seconds = 0.0
@@ -52,7 +54,6 @@ class Stack:
     pipeline_exchange: Exchange = "batched"
     exchange_sync: bool = False
     scatter_gather: bool = False
-    pipeline_skew: Seconds = 0.0
     balance: Literal["even", "cost", "quota"] = "even"
     overlap_gradients: bool = False
     first_bucket: Bytes = 2.0**20

@@ -24,13 +24,17 @@ Items = tuple[Segment | Collective, ...]
 
 @dataclass(frozen=True)
 class Job:
-    """A model, a resolved plan, the stack that runs it and the device that executes it."""
+    """A model, a resolved plan, the stack that runs it and the device that executes it.
+
+    `crosses_nodes` says whether it is a pipeline over several nodes.
+    """
 
     model: Transformer
     plan: Plan
     stack: Stack
     device: Device
     chunks: tuple[tuple[Chunk, ...], ...]
+    crosses_nodes: bool = False
 
     @cached_property
     def layer(self) -> LayerWork:
@@ -57,6 +61,12 @@ class Job:
 
     def time(self, kernel: Kernel) -> float:
         return kernel_time(kernel, self.device, self.stack.attention)
+
+    @property
+    def call(self) -> float:
+        """The host's seconds per tensor-parallel collective."""
+        stack, further = self.stack, self.plan.tp - 1
+        return stack.launch_collective + further * stack.launch_member * self.crosses_nodes
 
     def parameters(self, chunk: Chunk) -> float:
         """Parameters that one rank holds of a chunk."""
@@ -86,7 +96,7 @@ def _forward(job: Job, work: LayerWork, layers: int) -> Items:
         cause="compute",
         time=job.time,
         launch=stack.launch_forward,
-        call=stack.launch_collective,
+        call=job.call,
     )
     return _with_host(items, stack.layer_forward * layers)
 
@@ -123,7 +133,7 @@ def _backward(job: Job, work: LayerWork, layers: int) -> Items:
         cause="recompute",
         time=job.time,
         launch=stack.launch_forward,
-        call=stack.launch_collective,
+        call=job.call,
     )
     items = segments(
         work.backward,
@@ -131,7 +141,7 @@ def _backward(job: Job, work: LayerWork, layers: int) -> Items:
         cause="compute",
         time=job.time,
         launch=stack.launch_backward,
-        call=stack.launch_collective,
+        call=job.call,
     )
     host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
     return _with_host(again + items, host)
