@@ -161,7 +161,7 @@ def rank_memory(
     moment = max(running, stepping, key=lambda parts: sum(parts.values()))
     lazy = share * kept.moments if allocator.lazy_state else 0.0
     return Memory(
-        parts=held | moment,
+        parts={part: size for part, size in (held | moment).items() if size},
         rest=sum(held.values()) + parameters * kept.gather,
         fragmented=min(lazy, transient),
     )

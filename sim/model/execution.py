@@ -31,6 +31,12 @@ class Sharding:
                 raise InputError(
                     "plan", f"tp = {self.tp} does not divide {key} = {size}", "lower tp"
                 )
+        if model.kv_heads % self.tp and self.tp % model.kv_heads:
+            raise InputError(
+                "plan",
+                f"tp = {self.tp} neither divides kv_heads = {model.kv_heads} nor is a multiple",
+                "change tp",
+            )
         if self.sequence_parallel and self.tp == 1:
             raise InputError("plan", "sequence_parallel needs tp > 1", "leave it out")
         parts = self.cp * (self.tp if self.sequence_parallel else 1)

@@ -208,8 +208,8 @@ def from_columns(row: Mapping[str, Any]) -> Transformer:
     if family == "bert":
         traits["predictions"] = masked_predictions(int(row["seq"]))
     sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
-    traits |= {key: int(float(row[key])) for key in sizes}
     try:
+        traits |= {key: int(float(row[key])) for key in sizes}
         return Transformer(
             name=where,
             family=family,

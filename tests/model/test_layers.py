@@ -251,6 +251,16 @@ def test_a_sharding_that_does_not_divide_is_refused(sharding: Sharding, words: s
         )
 
 
+def test_keys_and_values_are_replicated_where_ranks_outnumber_their_heads() -> None:
+    llama = load("llama3-70b")
+    options = {"microbatch": 1, "precision": "bf16", "fusion": Fusion()}
+    eight, sixteen = (
+        layer_work(llama, sharding=Sharding(tp=tp), **options).parameters for tp in (8, 16)
+    )
+    # Sixteen ranks hold eight key and eight value heads twice over, and the norms as ever.
+    assert 2 * sixteen - eight == 2 * 8192 * 128 + 2 * 8192
+
+
 def test_a_split_gather_hides_behind_the_rank_s_own_rows_and_loses_no_work() -> None:
     plain, split = (work(tp=8, sp=True, fusion=Fusion(split_gather=on)) for on in (False, True))
     for one, other in ((plain.forward, split.forward), (plain.backward, split.backward)):

@@ -124,6 +124,7 @@ def test_numbers_as_pandas_reads_them_are_accepted() -> None:
         ({"family": "resnet"}, "unknown family 'resnet'"),
         ({"heads": "33", "kv_heads": "33"}, "does not divide hidden"),
         ({"kv_heads": "5"}, "does not divide heads"),
+        ({"layers": "two"}, "could not convert"),
     ],
 )
 def test_a_row_that_cannot_be_modelled_is_named(change: dict[str, str], words: str) -> None:
