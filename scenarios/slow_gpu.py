@@ -29,7 +29,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Verbatim)
-    parser.add_argument("scenario", nargs="?", default="gpt3-175b-megatron")
+    parser.add_argument("scenario", nargs="?", default="megatron-39b")
     parser.add_argument("--factor", type=float, default=1.5)
     parser.add_argument("--picture", type=Path, default=Path("slow_gpu.png"))
     return parser.parse_args()
