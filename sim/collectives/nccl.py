@@ -61,9 +61,12 @@ class Call:
             protocol=protocol,
         )
 
-    def latency(self, steps: Steps, protocol: Protocol) -> float:
-        """Launch and dependent steps (tuning.cc: base latency and hardware latencies)."""
-        inside = steps.intra * getattr(self.node.hop, protocol)
+    def latency(self, steps: Steps, protocol: Protocol, overhead: float = 0.0) -> float:
+        """Launch and dependent steps (tuning.cc: base latency and hardware latencies).
+
+        Steps of a ring through the network take at least the proxies' `overhead` each.
+        """
+        inside = steps.intra * max(getattr(self.node.hop, protocol), overhead)
         between = steps.inter * (getattr(self.network.hop, protocol) + self.farther)
         return self.node.launch + self.network.launch + float(inside + between)
 
@@ -121,7 +124,7 @@ class Nccl:
 
 def _ring(call: Call, protocol: Protocol) -> Wire:
     loads = ring.loads(call.kind, call.shape)
-    latency = call.latency(ring.steps(call.kind, call.shape), protocol)
+    latency = call.latency(ring.steps(call.kind, call.shape), protocol, call.network.overhead)
     if protocol == "simple":
         latency += call.node.fill.seconds(call.size)
     if loads.port:

@@ -78,10 +78,11 @@ class Node:
 class Network:
     """A kind of network: software and hardware between two nodes.
 
-    `launch` is what a kernel waits for its proxies once, `hop` a dependent step, `fraction` what
-    bulk traffic reaches of the NICs' line rate, `fill` the pipeline of one level of a tree. The
-    steps were measured on networks of about `latency` one way; a fabric's own makes them longer
-    or shorter.
+    `launch` is what a kernel waits for its proxies once, `hop` a dependent step, `overhead` what a
+    proxy spends on each step of a ring through the network, also on those inside a node that wait
+    for it (tuning.cc, netOverhead), `fraction` what bulk traffic reaches of the NICs' line rate,
+    `fill` the pipeline of one level of a tree. The steps were measured on networks of about
+    `latency` one way; a fabric's own makes them longer or shorter.
     """
 
     launch: Seconds
@@ -89,6 +90,7 @@ class Network:
     hop: Hop
     keeps: Per
     fraction: float
+    overhead: Seconds = 0.0
     fill: Fill = Fill()
 
 
