@@ -1,0 +1,48 @@
+"""Notebooks run from top to bottom, define nothing, and are stored with what they show."""
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+per_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def shown(notebook: nbformat.NotebookNode) -> list[set[str]]:
+    """Per cell, the kinds of output."""
+    return [
+        {kind for output in cell.outputs for kind in output.get("data", {"error": ""})}
+        for cell in code_cells(notebook)
+    ]
+
+
+@per_notebook
+def test_a_notebook_runs_and_shows_what_is_stored(path: Path, tmp_path: Path) -> None:
+    stored = nbformat.read(path, as_version=4)
+    fresh = nbformat.read(path, as_version=4)
+    NotebookClient(
+        fresh, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    assert shown(fresh) == shown(stored)
+    assert {"text/html", "image/png"} <= set().union(*shown(stored))
+
+
+@per_notebook
+def test_a_notebook_defines_nothing_of_its_own(path: Path) -> None:
+    for cell in code_cells(nbformat.read(path, as_version=4)):
+        kinds = {type(node) for node in ast.walk(ast.parse(cell.source))}
+        assert kinds.isdisjoint({ast.FunctionDef, ast.ClassDef, ast.Lambda})
+
+
+@per_notebook
+def test_a_notebook_stays_small(path: Path) -> None:
+    assert path.stat().st_size < 500_000
