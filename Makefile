@@ -15,7 +15,7 @@ DEV := .venv/.installed-dev
 SCENARIO ?= gpt3-175b-megatron
 PYTEST ?= -n auto
 
-.PHONY: help demo test lint types format bench notebook clean
+.PHONY: help demo test lint types format bench docs notebook clean
 
 help: ## What can be made.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
@@ -40,6 +40,9 @@ format: $(DEV) ## Lay the code out as ruff does.
 
 bench: $(DEV) ## Speed: events, operations, the largest scenarios.
 	$(BIN)/python -m benchmarks.run
+
+docs: $(DEV) ## Run what README.md shows and write down what it prints; TABLES=... fills its table.
+	$(BIN)/python -m docs.refresh $(TABLES)
 
 notebook: $(DEV) ## Open the notebooks.
 	$(PIP) install --constraint constraints.txt --editable '.[notebook]'

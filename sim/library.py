@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sim.door import validate
 from sim.errors import InputError
 
-__all__ = ["find", "load", "names", "packaged_root", "read", "roots", "validate"]
+__all__ = ["find", "load", "names", "packaged_root", "place", "read", "roots", "validate"]
 
 T = TypeVar("T")
 
@@ -75,22 +75,33 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
         yield from (root / folder / f"{name}.toml" for root in roots())
 
 
+def place(path: Path, *, changed: bool = False) -> str:
+    """How an error names a file: a packaged one within its package, `changed` ones as such.
+
+    >>> place(packaged_root() / "models" / "gpt3-175b.toml", changed=True)
+    'models/gpt3-175b.toml (changed)'
+    """
+    inside = path.is_relative_to(packaged_root())
+    shown = path.relative_to(packaged_root()) if inside else path
+    return f"{shown} (changed)" if changed else str(shown)
+
+
 def read(path: Path) -> dict[str, Any]:
     """Parse a TOML file, or raise one precise `InputError`."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
-            str(path), f"cannot be read ({error.strerror})", "check the path"
+            place(path), f"cannot be read ({error.strerror})", "check the path"
         ) from None
     except UnicodeDecodeError:
-        raise InputError(str(path), "is not UTF-8 text", "save it as UTF-8") from None
+        raise InputError(place(path), "is not UTF-8 text", "save it as UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = f"is not valid TOML: {error}"
-        raise InputError(str(path), reason, "correct that line") from None
+        raise InputError(place(path), reason, "correct that line") from None
 
 
 def load(folder: str, name: str, kind: type[T], *, where: str = "command line") -> T:
     """Find, parse and validate in one go."""
     path = find(folder, name, where=where)
-    return validate(read(path), kind, str(path))
+    return validate(read(path), kind, place(path))

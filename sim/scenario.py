@@ -88,7 +88,7 @@ def load(name: str, settings: Iterable[str] | Mapping[str, Any] = ()) -> Scenari
     pairs = settings.items() if isinstance(settings, Mapping) else map(_pair, settings)
     for key, value in pairs:
         _apply(document, key, value)
-    scenario = library.validate(document, Scenario, str(path))
+    scenario = library.validate(document, Scenario, library.place(path))
     for key, _ in _flat(scenario.change):
         _split(key)
     return scenario
@@ -106,7 +106,7 @@ def _pair(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {setting}", "is not of the form key=value", "e.g. plan.tp=4")
-    return key.strip(), _value(text.strip())
+    return key.strip(), value_of(text.strip())
 
 
 def _apply(document: dict[str, Any], key: str, value: Any) -> None:
@@ -120,7 +120,8 @@ def _apply(document: dict[str, Any], key: str, value: Any) -> None:
         _put(document, key, value, where)
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
+    """A value as written behind `key=`: TOML, or a bare text such as 400 Gb/s."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

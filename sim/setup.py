@@ -79,8 +79,9 @@ def assemble(
 def _loaded(scenario: Scenario, file: str, folder: str, kind: type[T]) -> T:
     name = getattr(scenario, file)
     path = library.find(folder, name, where=f"{scenario.name}, {file}")
-    document = changed(library.read(path), scenario.changes(file), str(path))
-    return library.validate(document, kind, str(path))
+    changes = scenario.changes(file)
+    place = library.place(path, changed=bool(changes))
+    return library.validate(changed(library.read(path), changes, place), kind, place)
 
 
 def _topology(scenario: Scenario) -> Topology:

@@ -169,21 +169,23 @@ def load(
     """
     path = library.find("topologies", name, where=where)
     data = {"name": path.stem, **library.read(path)}
-    overrides = dict(overrides or {})
-    for key in [key for key in overrides if not key.startswith("device.")]:
-        _set(data, key, overrides.pop(key), str(path))
+    of_device = {k: v for k, v in (overrides or {}).items() if k.startswith("device.")}
+    of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
+    place = library.place(path, changed=bool(of_cluster))
+    for key, value in of_cluster.items():
+        _set(data, key, value, place)
     if isinstance(data.get("device"), str):
-        data["device"] = _device(data["device"], overrides, str(path))
-    return library.validate(data, Topology, str(path))
+        data["device"] = _device(data["device"], of_device, place)
+    return library.validate(data, Topology, place)
 
 
 def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     """The device of a cluster with `device.` overrides applied to its own file."""
     path = library.find("topologies/devices", name, where=where)
-    data = library.read(path)
+    data, place = library.read(path), library.place(path, changed=bool(overrides))
     for key, value in overrides.items():
-        _set(data, key.removeprefix("device."), value, str(path))
-    return library.validate(data, Device, str(path))
+        _set(data, key.removeprefix("device."), value, place)
+    return library.validate(data, Device, place)
 
 
 def _set(data: dict[str, Any], key: str, value: Any, where: str) -> None:
