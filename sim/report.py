@@ -1,16 +1,18 @@
 """From a timeline to a result: rates, utilisation, accounts, memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sim.engine.account import Account, bubble_fraction, critical_role
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
+from sim.memory import Memory
 from sim.model.kernel import Attention, Gemm
 from sim.parallel.footprint import footprints
 from sim.parallel.work import Job
 from sim.result import Result
 from sim.setup import Setup
+from sim.units import human_bytes
 
 
 def report(
@@ -49,6 +51,7 @@ def report(
         operations=sum(part.steps for part in score.parts),
         events=timeline.events,
         wall_seconds=wall_seconds,
+        warnings=tuple(_warnings(setup, worst)),
         straggler_seconds=step - healthy.end if healthy else 0.0,
         plan=plan,
         timeline=timeline,
@@ -84,3 +87,20 @@ def _stages(setup: Setup, timeline: Timeline, spent: Sequence[Account]) -> list[
             }
         )
     return rows
+
+
+def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
+    """What a reader should know before believing the number."""
+    plan, topology = setup.job.plan, setup.machine.topology
+    if not worst.fits(topology.device.usable_memory):
+        held, room = human_bytes(worst.reserved), human_bytes(topology.device.usable_memory)
+        yield f"the job needs {held} on a GPU that offers {room}: it would not run"
+    if plan.tp > topology.gpus_per_node:
+        yield (
+            f"tp = {plan.tp} spans nodes of {topology.gpus_per_node} GPUs: "
+            "tensor parallelism over the network is slow"
+        )
+    if plan.interleave > 1 and plan.schedule == "1f1b" and plan.pp > 1:
+        yield "interleave > 1: the interleaved schedule was taken"
+    if plan.zero and plan.replicas * plan.cp == 1:
+        yield "zero has no effect without data parallelism"

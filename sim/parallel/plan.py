@@ -20,8 +20,8 @@ class Plan:
 
     `microbatch` is in sequences per micro-step and data-parallel rank, `global_batch` in sequences
     per optimizer step. `dp` may be left out: it is then what the GPUs leave. `layers` gives the
-    transformer layers of each pipeline stage (of each chunk, stage by stage, when interleaved);
-    without it they are split evenly, or by cost where the stack does so. `zero` is the ZeRO stage
+    transformer layers of each pipeline stage (when interleaved, of each chunk in the order of the
+    model); without it they are split evenly, or as the stack does. `zero` is the ZeRO stage
     (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
     """
 

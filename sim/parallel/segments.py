@@ -20,8 +20,8 @@ def segments(
 ) -> tuple[Segment | Collective, ...]:
     """Join the kernels between two collectives into one `Segment` each.
 
-    `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch, `call` of
-    one collective, which is issued at the end of the segment before it.
+    `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch,
+    `call` of one collective, which is issued at the end of the segment before it.
     """
     done: list[Segment | Collective] = []
     run = _Run()
