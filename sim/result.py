@@ -45,7 +45,7 @@ class Result:
     wall_seconds: float
     warnings: tuple[str, ...] = ()
     straggler_seconds: float = 0.0
-    plan: Plan = field(repr=False)
+    plan: Plan | None = field(default=None, repr=False)
     timeline: Timeline = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
