@@ -10,6 +10,7 @@ from typing import IO, Any
 import click
 
 from sim.errors import InputError
+from sim.study import commands
 
 FILE = click.Path(path_type=Path)
 
@@ -138,6 +139,10 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
     path = picture or Path(f"{shown.name}.png")
     draw.draw(shown, path)
     _wrote(path)
+
+
+for command in (commands.sweep,):
+    main.add_command(command)
 
 
 @main.command("list")

@@ -15,6 +15,7 @@ _SUFFIXES = {
     "report": (".html", ".txt", ".md"),
     "timeline": (".csv",),
     "rows": (".csv",),
+    "out": (".csv", ".parquet"),
 }
 
 
