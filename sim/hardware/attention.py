@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from sim.model.kernel import Attention
 
-QUERIES = 128  # of one CTA (flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h)
+# Keys of one CTA of the backward pass, and queries of one of the forward pass where nothing else is
+# known (flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h and flash_bwd_...).
+ROWS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,11 +15,15 @@ class AttentionRates:
     """Share of the 16-bit peak that a kernel generation sustains, by head size.
 
     A head between two sizes takes the rate of the larger: kernels are compiled for few sizes and
-    pad. Counted over the multiplications performed (half of them when causal).
+    pad. Counted over the multiplications performed (half of them when causal). `rows` are the
+    queries of one CTA of the forward pass; SMs finish unevenly, `tail` CTAs of the longest kind
+    after the work would be done if it were spread evenly.
     """
 
     forward: Mapping[int, float]
     backward: Mapping[int, float]
+    rows: int = ROWS
+    tail: float = 0.5
 
     def __post_init__(self) -> None:
         for shares in (self.forward, self.backward):
@@ -40,13 +46,14 @@ def attention_time(
 ) -> float:
     """Seconds of a fused attention kernel on an otherwise idle device.
 
-    FLOPs at the sustained rate, plus half of the longest CTA's time: the SMs finish unevenly, by
-    half a CTA on average. CTAs take `QUERIES` queries (keys when backward) of one head.
+    FLOPs spread over the SMs at the sustained rate, at least the longest CTA, plus the tail. A CTA
+    takes some queries (keys when backward) of one head.
     """
-    rate = peak * rates.share(kernel.head, backward=kernel.backward)
-    longest = min(QUERIES, kernel.q) * kernel.kv * kernel.head * (10.0 if kernel.backward else 4.0)
-    ctas = kernel.batch * kernel.heads * -(-kernel.q // QUERIES)
-    busy = min(sms, ctas)
-    computed = max(kernel.flops / (rate / sms * busy), longest / (rate / sms))
-    tail = 0.5 * longest / (rate / sms) if ctas > sms else 0.0
-    return float(max(computed + tail, kernel.bytes / bandwidth))
+    rate = peak * rates.share(kernel.head, backward=kernel.backward) / sms
+    rows, tail = (ROWS, 0.5) if kernel.backward else (rates.rows, rates.tail)
+    longest = min(rows, kernel.q) * kernel.kv * kernel.head * (10.0 if kernel.backward else 4.0)
+    ctas = kernel.batch * kernel.heads * -(-kernel.q // rows)
+    work = max(kernel.flops / min(sms, ctas), longest)
+    if ctas > 1:
+        work += tail * longest
+    return float(max(work / rate, kernel.bytes / bandwidth))
