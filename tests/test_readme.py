@@ -1,0 +1,62 @@
+"""What the documentation shows is what happens: every command, file and piece of code is run."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docs.refresh import BLOCK, README, ROOT, walk
+from sim.collectives.execute import execute
+from sim.study.table import REQUIRED
+
+WORD = re.compile(r"[A-Za-z][A-Za-z'-]+")
+
+
+def words(text: str) -> set[str]:
+    """Of a page of output; figures change with every refinement of the model, words do not."""
+    return set(WORD.findall(text)) - {"ms", "us", "GiB", "MiB", "KiB"}
+
+
+def test_every_command_of_the_readme_prints_what_stands_there(tmp_path: Path) -> None:
+    shown = list(walk(README.read_text(), tmp_path))
+    assert len(shown) > 5
+    for one in shown:
+        assert words(one.stands) == words(one.prints), one.command
+
+
+def test_the_readme_names_every_column_that_a_table_needs() -> None:
+    text = README.read_text().partition("### Your own measurements")[2]
+    assert [column for column in REQUIRED if f"`{column}`" not in text] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"])
+def test_files_and_targets_that_the_pages_name_are_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.findall(r"`((?:sim|tests|topologies|scenarios|notebooks)/[\w./-]+\.\w+)`", text)
+    there = [name for name in named if "NAME" not in name and name not in NEW_FILES]
+    assert [name for name in there if not (ROOT / name).exists()] == []
+    targets = re.findall(r"`?make ([a-z]+)`?", "\n".join(re.findall(r"`make [a-z]+", text)))
+    rules = (ROOT / "Makefile").read_text()
+    assert [target for target in targets if f"\n{target}:" not in rules] == []
+
+
+NEW_FILES = {"sim/collectives/bruck.py"}  # the worked example of CONTRIBUTING.md
+
+
+def test_the_collective_of_the_guide_gathers_what_it_should() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (block,) = [found["body"] for found in BLOCK.finditer(text) if found["kind"] == "python"]
+    example: dict = {}  # type: ignore[type-arg]
+    exec(block, example)
+    for ranks in range(2, 18):
+        plan = example["all_gather"](ranks)
+        parts = np.arange(3.0 * ranks * ranks).reshape(ranks, -1)
+        assert np.array_equal(execute(plan, parts), np.tile(parts.ravel(), (ranks, 1)))
+        assert len(plan.rounds) == example["cost"]("all_gather", ranks).rounds
