@@ -23,7 +23,7 @@ from sim.hardware.time import kernel_time
 from sim.model.kernel import Attention, Gemm
 
 # What is fitted of `GemmRates`; `floor` is known from empty kernels.
-FITTED = ("mainloop", "half_tile", "quarter_tile", "prologue", "epilogue")
+FITTED = ("burst", "half_tile", "quarter_tile", "prologue", "epilogue")
 PULL = 0.1  # error (of the logarithm) that a factor of e away from the present constant costs
 
 

@@ -55,16 +55,16 @@ class Shares:
 class GemmRates:
     """What matrix products achieve on a device, the `[gemm]` table of its file.
 
-    `sustained` is the share of the peak that the power limit leaves a large product, `mainloop`
-    the share (of the same peak) of one SM in the inner loop of the largest tile while power allows
-    the full clock. Tiles of half and a quarter of its area reach `half_tile` and `quarter_tile`
-    of that: they load more operand bytes per multiplication. `prologue` is a CTA's time outside the
-    inner loop, `epilogue` the share of the result's memory traffic that no other CTA hides, `floor`
-    the time of an empty kernel.
+    `sustained` is the share of the peak that the power limit leaves a large product. In the inner
+    loop, while power allows the full clock, SMs run `burst` times as fast. Tensor-core tiles of
+    half and a quarter of the largest's area reach `half_tile` and `quarter_tile` of that: they load
+    more operand bytes per multiplication. `prologue` is a CTA's time outside the inner loop,
+    `epilogue` the share of the result's memory traffic that no other CTA hides, `floor` the time of
+    an empty kernel.
     """
 
     sustained: Shares
-    mainloop: float
+    burst: float
     half_tile: float
     quarter_tile: float
     prologue: Seconds
@@ -72,7 +72,7 @@ class GemmRates:
     floor: Seconds
 
     def tile_share(self, area: int) -> float:
-        """Mainloop rate of a tile against the largest's."""
+        """Inner-loop rate of a tensor-core tile against the largest's."""
         if area >= 256 * 128:
             return 1.0
         if area >= 128 * 128:
@@ -86,8 +86,8 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     floor + epilogue + max(tiles in waves, FLOPs at the power limit, bytes / bandwidth), where
     `peak` is the data-sheet FLOP/s of its precision and `bandwidth` what memory achieves (B/s).
     """
-    limited = gemm.flops / (peak * rates.sustained.of(gemm.precision))
-    joined = _joined(limited, _waves(gemm, rates, peak / sms, sms, bandwidth))
+    rate = peak * rates.sustained.of(gemm.precision)
+    joined = _joined(gemm.flops / rate, _waves(gemm, rates, rate / sms, sms, bandwidth))
     return float(
         rates.floor
         + rates.epilogue * _result_bytes(gemm) / bandwidth
@@ -111,7 +111,9 @@ def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) 
     best = math.inf
     for rows, columns in TILES:
         tiles = gemm.batch * math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
-        rate = sm * rates.mainloop * rates.tile_share(rows * columns)
+        # Products of fp32 run on CUDA cores, whose operands are reused from registers.
+        share = 1.0 if gemm.precision == "fp32" else rates.tile_share(rows * columns)
+        rate = sm * rates.burst * share
         for splits in _splits(gemm.k):
             loop = 2.0 * rows * columns * (gemm.k / splits) / rate
             waves = math.ceil(tiles * splits / sms)
