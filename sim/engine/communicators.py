@@ -132,6 +132,13 @@ def _loads(
     gpus = [places[index].rank for index, _ in members]
     if scope.pair is not None:
         return _route_loads(topology, {(gpus[0], gpus[1]): 1.0})
+    return group_loads(gpus, topology, shape)
+
+
+def group_loads(
+    gpus: list[int], topology: Topology, shape: Shape
+) -> dict[Link, tuple[float, float]]:
+    """Per link of a group, bytes per byte of its wire's `port` and of its `nic`."""
     if topology.hierarchical:
         return _level_loads(gpus, topology, shape)
     ring = dict.fromkeys(zip(gpus, gpus[1:] + gpus[:1], strict=True), 1.0)

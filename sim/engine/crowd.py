@@ -247,43 +247,59 @@ def _fair(
     A class's own links are one more link that only its members use, each up to `limit`. Levels
     only rise while classes freeze, so a heap of old levels finds the lowest.
     """
-    left: dict[int, float] = {}
-    demand: dict[int, float] = {}
-    on: dict[int, list[_Kind]] = {}
-    levels: list[tuple[float, int, _Kind | None]] = []
-    for kind in kinds:
-        if kind.limit < float("inf"):
-            levels.append((kind.limit, -1 - kind.order, kind))
-        for link, load in kind.loads:
-            if link in left:
-                demand[link] += load * sizes[kind]
-                on[link].append(kind)
-            else:
-                left[link], demand[link] = capacities[link], load * sizes[kind]
-                on[link] = [kind]
-    levels += [(left[link] / demand[link], link, None) for link in left]
-    heapify(levels)
-    rates: dict[_Kind, float] = {}
-
-    def freeze(kind: _Kind, level: float) -> None:
-        rates[kind] = level
-        for link, load in kind.loads:
-            left[link] = max(left[link] - load * sizes[kind] * level, 0.0)
-            demand[link] -= load * sizes[kind]
-
+    filling = _Filling(kinds, sizes, capacities)
+    levels = filling.levels()
     while levels:
-        level, link, single = heappop(levels)
-        if single is not None:
-            if single not in rates:
-                freeze(single, level)
-            continue
-        waiting = [kind for kind in on[link] if kind not in rates]
-        if not waiting:
-            continue
-        now = left[link] / demand[link]
-        if now > level * (1.0 + _EPSILON):
-            heappush(levels, (now, link, None))
-            continue
-        for kind in waiting:
-            freeze(kind, level)
-    return rates
+        level, link, alone = heappop(levels)
+        if alone is not None:
+            filling.freeze(alone, level)
+        elif waiting := filling.waiting(link):
+            now = filling.level(link)
+            if now > level * (1.0 + _EPSILON):
+                heappush(levels, (now, link, None))
+                continue
+            for kind in waiting:
+                filling.freeze(kind, level)
+    return filling.rates
+
+
+class _Filling:
+    """What is left of every link while classes get their rates."""
+
+    def __init__(
+        self, kinds: Iterable[_Kind], sizes: dict[_Kind, int], capacities: Sequence[float]
+    ) -> None:
+        self.sizes = sizes
+        self.rates: dict[_Kind, float] = {}
+        self._left: dict[int, float] = {}
+        self._demand: dict[int, float] = {}
+        self._on: dict[int, list[_Kind]] = {}
+        self._limited: list[tuple[float, int, _Kind | None]] = []
+        for kind in kinds:
+            if kind.limit < float("inf"):
+                self._limited.append((kind.limit, -1 - kind.order, kind))
+            for link, load in kind.loads:
+                self._left[link] = capacities[link]
+                self._demand[link] = self._demand.get(link, 0.0) + load * sizes[kind]
+                self._on.setdefault(link, []).append(kind)
+
+    def levels(self) -> list[tuple[float, int, _Kind | None]]:
+        found = [*self._limited, *((self.level(link), link, None) for link in self._left)]
+        heapify(found)
+        return found
+
+    def level(self, link: int) -> float:
+        """The rate of each byte of progress if the link were the limit of all that wait on it."""
+        return self._left[link] / self._demand[link]
+
+    def waiting(self, link: int) -> list[_Kind]:
+        return [kind for kind in self._on[link] if kind not in self.rates]
+
+    def freeze(self, kind: _Kind, rate: float) -> None:
+        if kind in self.rates:
+            return
+        self.rates[kind] = rate
+        for link, load in kind.loads:
+            taken = load * self.sizes[kind]
+            self._left[link] = max(self._left[link] - taken * rate, 0.0)
+            self._demand[link] -= taken

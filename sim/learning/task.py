@@ -1,0 +1,47 @@
+"""A task: weights to start from, gradients of a worker's own batches, and the loss.
+
+A gradient's noise or batch depends on the seed, the worker and its step only, never on the order
+in which a simulation asks for it.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+class Task(Protocol):
+    """What a simulation asks of something that learns."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def start(self) -> Vector:
+        """The weights that every worker begins with."""
+
+    def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
+        """The gradient of one worker's batch of its step."""
+
+    def loss(self, weights: Vector) -> float:
+        """The loss on all data."""
+
+
+class Nothing:
+    """No weights at all: what a simulation of times alone computes with."""
+
+    name = "nothing"
+    start: Vector = np.zeros(0)
+
+    def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
+        return weights
+
+    def loss(self, weights: Vector) -> float:
+        return 0.0
+
+
+def batch_generator(seed: int, rank: int, step: int) -> np.random.Generator:
+    """The generator of one worker's batch of one step (cause: data)."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, rank, step))))
