@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from sim.errors import InputError
+from sim.hardware import profile as profiles
 from sim.hardware.attention import AttentionRates, attention_time
 from sim.hardware.device import Device
 from sim.hardware.gemm import gemm_time
@@ -38,6 +39,7 @@ class _Timer:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
+        self.profile = profiles.load(device.profile, where=device.name) if device.profile else None
         self._times: dict[tuple[Kernel, tuple[str, ...]], float] = {}
 
     def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
@@ -47,6 +49,10 @@ class _Timer:
         return self._times[key]
 
     def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
+        measured = self.profile.time(kernel) if self.profile else None
+        return self._modelled(kernel, attention) if measured is None else measured
+
+    def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
         device, bandwidth = self.device, self.bandwidth
         if isinstance(kernel, Gemm):
             peak = device.peak_rate(kernel.precision)

@@ -1,0 +1,81 @@
+"""Software stacks: every one loads, and says what its documentation says."""
+
+import pytest
+
+from sim import library
+from sim.hardware import stack as stacks
+
+NAMED = (
+    "megatron-lm-2021",
+    "megatron-lm-2022",
+    "megatron-deepspeed",
+    "nanotron",
+    "megatron-lm-zero-bubble",
+    "megatron-core-0.14",
+    "torchtitan-eager",
+    "torchtitan-compile",
+    "torchtitan-compile-async-tp",
+    "llm-foundry-fsdp",
+    "bert-pytorch",
+    "bert-tensorflow",
+    "bert-paddle",
+    "megatron-core",
+    "pytorch-ddp",
+)
+
+
+@pytest.mark.parametrize("name", library.names("topologies/stacks"))
+def test_every_stack_loads(name: str) -> None:
+    assert stacks.load(name).name
+
+
+def test_each_software_of_the_tables_has_a_stack() -> None:
+    assert set(NAMED) <= set(library.names("topologies/stacks"))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_stack_says_where_it_comes_from(name: str) -> None:
+    assert library.find("topologies/stacks", name).read_text().startswith("# ")
+
+
+@pytest.mark.parametrize(
+    ("name", "gradients", "reduced"),
+    [
+        ("megatron-lm-2021", 2, 2),  # fp16 gradients, reduced as they are
+        ("nanotron", 4, 4),  # accumulated and reduced in fp32
+        ("megatron-core", 4, 4),  # accumulate_allreduce_grads_in_fp32
+        ("pytorch-ddp", 2, 2),
+    ],
+)
+def test_bytes_of_a_gradient(name: str, gradients: int, reduced: int) -> None:
+    stack = stacks.load(name)
+    assert stack.gradient_bytes("bf16") == gradients
+    assert stack.reduced_bytes("bf16") == reduced
+
+
+def test_weights_are_half_precision_also_under_fp8() -> None:
+    stack = stacks.load("torchtitan-compile")
+    assert [stack.weight_bytes(p) for p in ("fp32", "tf32", "bf16", "fp8")] == [4, 4, 2, 2]
+
+
+def test_ddp_cuts_gradients_into_torch_s_default_buckets() -> None:
+    stack = stacks.load("pytorch-ddp")
+    assert (stack.first_bucket, stack.bucket) == (2**20, 25 * 2**20)
+    assert stack.overlap_gradients
+
+
+def test_megatron_of_2021_overlaps_no_gradients_and_scatters_its_sends() -> None:
+    stack = stacks.load("megatron-lm-2021")
+    assert not stack.overlap_gradients
+    assert stack.scatter_gather
+    assert stack.exchange_sync
+
+
+def test_the_asynchronous_stack_differs_by_its_tensor_parallelism_alone() -> None:
+    plain, overlapped = (
+        stacks.load("torchtitan-compile"),
+        stacks.load("torchtitan-compile-async-tp"),
+    )
+    assert overlapped.fusion.overlap_tensor
+    assert not plain.fusion.overlap_tensor
+    assert plain.launch_forward == overlapped.launch_forward
