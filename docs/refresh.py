@@ -127,7 +127,7 @@ def _shrink(picture: Path) -> None:
 
     with Image.open(picture) as image:
         small = image.convert("RGB").resize((image.width * 2 // 3, image.height * 2 // 3))
-        small.quantize(64).save(picture, optimize=True)
+        small.quantize(160, method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def modules() -> list[Path]:
 
 
 def layer(module: str) -> str:
-    return module.split(".")[1]
+    found = module.split(".")[1]
+    assert found in LEVEL, f"say in LAYERS where sim.{found} stands"
+    return found
 
 
 def imports(path: Path) -> Iterator[str]:
