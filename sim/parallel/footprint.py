@@ -9,10 +9,11 @@ from sim.parallel.work import Job
 
 def footprints(job: Job) -> list[Memory]:
     """The memory of a rank of every stage."""
-    return [_stage(job, stage) for stage in range(job.plan.pp)]
+    return [footprint(job, stage) for stage in range(job.plan.pp)]
 
 
-def _stage(job: Job, stage: int) -> Memory:
+def footprint(job: Job, stage: int) -> Memory:
+    """The memory of a rank of one stage."""
     plan, stack, model = job.plan, job.stack, job.model
     width = stack.weight_bytes(plan.precision)
     rows = plan.microbatch * model.seq // plan.cp
