@@ -1,12 +1,12 @@
 """Play a score on a SimPy clock: the reference that everything faster must agree with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import simpy
 from simpy.events import Event
 
 from sim.engine.network import Network, carried, then
-from sim.engine.score import Meet, Pass, Score
+from sim.engine.score import Meet, Pass, Score, Step, Transfer
 from sim.engine.trace import Span, Timeline
 from sim.engine.worker import Worker
 from sim.errors import InputError
@@ -63,19 +63,26 @@ def play(score: Score) -> Timeline:
 
     Raises `InputError` where roles wait for each other in a circle, naming what they wait for.
     """
+    env, transfers, workers = perform(score)
+    writer = Writer(score.transfers, transfers.start, transfers.end)
+    logs = ((worker.part.role.index, worker.log) for worker in workers)
+    return Timeline(
+        roles=tuple(part.role for part in score.parts),
+        spans=[span for role, log in logs for span in writer.spans(role, log)],
+        end=float(env.now),
+        events=next(env._eid),  # simpy counts them; it has no public name for the count
+    )
+
+
+def perform(score: Score) -> tuple[simpy.Environment, Transfers, list[Worker]]:
+    """The clock, transfers and workers after the last event; raises as `play` does."""
     env = simpy.Environment()
     network = Network(env, [link.capacity for link in score.links])
     transfers = Transfers(env, score, network)
     workers = [Worker(env, part, transfers) for part in score.parts]
     env.run()
     _refuse_deadlock(workers)
-    writer = _Writer(transfers)
-    return Timeline(
-        roles=tuple(part.role for part in score.parts),
-        spans=[span for worker in workers for span in writer.spans(worker)],
-        end=float(env.now),
-        events=next(env._eid),  # simpy counts them; it has no public name for the count
-    )
+    return env, transfers, workers
 
 
 def _refuse_deadlock(workers: list[Worker]) -> None:
@@ -89,16 +96,17 @@ def _refuse_deadlock(workers: list[Worker]) -> None:
             )
 
 
-class _Writer:
-    """Turns what workers logged into spans; facts that many spans share are built once."""
+class Writer:
+    """Turns logged steps into spans; facts that many spans share are built once."""
 
-    def __init__(self, transfers: Transfers) -> None:
-        self.transfers = transfers
+    def __init__(
+        self, transfers: Sequence[Transfer], start: Sequence[float], end: Sequence[float]
+    ) -> None:
+        self.transfers, self.start, self.end = transfers, start, end
         self._facts: dict[int, dict[str, object]] = {}
 
-    def spans(self, worker: Worker) -> Iterator[Span]:
-        role = worker.part.role.index
-        for step, start, end, stream in worker.log:
+    def spans(self, role: int, log: Iterable[tuple[Step, float, float, str]]) -> Iterator[Span]:
+        for step, start, end, stream in log:
             if isinstance(step, Pass):
                 cause = step.parts[0][0] if step.parts else "compute"
                 yield Span(role, stream, step.name, cause, start, end, _pass_args(step))
@@ -109,15 +117,15 @@ class _Writer:
     def _met(self, step: Meet) -> tuple[str, dict[str, object]]:
         if not step.transfers:
             return "none", {"transfers": ()}
-        at = self.transfers
+        of = self.transfers
         flights = tuple(
-            (at.all[n].cause, at.all[n].kind, at.start[n], at.end[n]) for n in step.transfers
+            (of[n].cause, of[n].kind, self.start[n], self.end[n]) for n in step.transfers
         )
         return flights[-1][0], {"transfers": flights, **self._fact(step.transfers[-1])}
 
     def _fact(self, number: int) -> dict[str, object]:
         if number not in self._facts:
-            transfer = self.transfers.all[number]
+            transfer = self.transfers[number]
             self._facts[number] = {
                 "kind": transfer.kind,
                 "bytes": transfer.bytes,

@@ -1,0 +1,226 @@
+"""Replay: a score without a clock, as a graph of (max, +), for thousands of columns at once.
+
+A static program in which no two transfers share a link at the same time is a graph of maxima and
+sums; its step time equals the clock's to 1e-9. The graph is compiled once a shape (what waits for
+what) and kept; durations are columns. Where transfers do share links, the clock says by how much
+each is slowed (`clocked`), and replay is then an approximation that `check` holds to the clock.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sim.engine.replay_graph import Graph, Level, graph_of
+from sim.engine.replay_shape import Shape, shape_of
+from sim.engine.replay_weights import Floats
+from sim.engine.score import Pass, Score, Step
+
+_MARGIN = 2.0  # a graph holds for durations between a half and the double of those it was made for
+_KEPT = 64  # graphs
+_CHUNK = 256  # columns at a time: their values stay in the processor's cache
+
+_graphs: OrderedDict[tuple[bytes, frozenset[int]], "Compiled"] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A graph and the bounds of the durations that it holds for."""
+
+    graph: Graph
+    low: Floats
+    high: Floats
+
+    def holds(self, parameters: Floats) -> bool:
+        low, high = (self.low, self.high) if parameters.ndim == 1 else (
+            self.low[:, None], self.high[:, None])  # fmt: skip
+        return bool(np.all(parameters >= low) and np.all(parameters <= high))
+
+
+class Replay:
+    """A score compiled. `factors` are how many times as long contended transfers take.
+
+    `joint` are transfers at which the columns of one group meet, see `times`.
+    """
+
+    def __init__(
+        self,
+        score: Score,
+        *,
+        factors: dict[int, float] | None = None,
+        joint: frozenset[int] = frozenset(),
+    ) -> None:
+        self.shape: Shape = shape_of(score, factors)
+        self.parameters = self.shape.parameters
+        self.joint = joint
+        self._single: tuple[Compiled, Callable[[Floats], Floats]] | None = None
+
+    @property
+    def compiled(self) -> Compiled:
+        return _compiled(self.shape, self.joint, self.parameters)
+
+    def time(self, parameters: Floats | None = None) -> float:
+        """The step time (s) of one column of durations, the score's own by default."""
+        own = self.parameters if parameters is None else parameters
+        compiled = _compiled(self.shape, self.joint, own)
+        if self._single is None or self._single[0] is not compiled:
+            self._single = compiled, _single(compiled.graph)
+        rows = compiled.graph.table.values(own)
+        return float(compiled.graph.end.at(self._single[1](rows), rows)[0])
+
+    def times(self, parameters: Floats, *, group: int = 1) -> Floats:
+        """The step times (s) of many columns [parameters, columns].
+
+        With `group` > 1, each so many neighbouring columns are replicas of one job that meet at the
+        transfers in `joint`; the result has one step time a column all the same.
+        """
+        compiled = _compiled(self.shape, self.joint, parameters)
+        wide = max(group, _CHUNK // group * group)
+        space, found = _Space(), np.empty(parameters.shape[1])
+        for first in range(0, parameters.shape[1], wide):
+            columns = slice(first, first + wide)
+            rows = compiled.graph.table.values(parameters[:, columns])
+            values = _propagated(compiled.graph, rows, group, space)
+            found[columns] = compiled.graph.end.at(values, rows)[0]
+        return found
+
+    def intervals(self, parameters: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+        """Per transfer, when all have met, when its bytes start to flow and when they are there."""
+        own = self.parameters if parameters is None else parameters
+        first = [self.shape.transfer_parameter(k) for k in self.shape.class_of_transfer]
+        if not first:
+            nothing = np.empty((0, *own.shape[1:]))
+            return nothing, nothing, nothing
+        graph = _compiled(self.shape, self.joint, own).graph
+        start = graph.starts.at(self._values(graph, own), own)
+        begin = start + own[first]
+        return start, begin, begin + own[np.array(first) + 1]
+
+    def spans(self, parameters: Floats | None = None) -> dict[tuple[int, int], tuple[float, float]]:
+        """When each step (part, index) is ready and when it ends (s)."""
+        own = self.parameters if parameters is None else parameters
+        graph = _compiled(self.shape, self.joint, own).graph
+        found = graph.steps.at(self._values(graph, own), own).tolist()
+        half = len(graph.keys)
+        return dict(zip(graph.keys, zip(found[:half], found[half:], strict=True), strict=True))
+
+    def _values(self, graph: Graph, parameters: Floats) -> Floats:
+        rows = graph.table.values(parameters)
+        return (
+            _single(graph)(rows) if parameters.ndim == 1 else _propagated(graph, rows, 1, _Space())
+        )
+
+
+def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compiled:
+    """The graph that holds for these durations, from the cache where one does."""
+    key = (shape.key, joint)
+    known = _graphs.get(key)
+    if known is not None and known.holds(parameters):
+        _graphs.move_to_end(key)
+        return known
+    columns = parameters if parameters.ndim == 2 else parameters[:, None]
+    lowest, highest = columns.min(axis=1), columns.max(axis=1)
+    low = np.minimum(lowest / _MARGIN, lowest * _MARGIN)  # a duration may be below nothing: lead
+    high = np.maximum(highest * _MARGIN, highest / _MARGIN)
+    if known is not None:
+        low, high = np.minimum(low, known.low), np.maximum(high, known.high)
+    made = _graphs[key] = Compiled(graph_of(shape, low, high, joint), low, high)
+    while len(_graphs) > _KEPT:
+        _graphs.popitem(last=False)
+    return made
+
+
+def _single(graph: Graph) -> Callable[[Floats], Floats]:
+    """A function from rows to the values of nodes, for one column; all its arrays are made here."""
+    values = np.zeros(graph.nodes)
+    sizes = [level.nodes.size for level in graph.levels]
+    bounds = np.cumsum([0, *sizes])
+    nothing = np.empty(0, dtype=np.intp)
+    spread = np.concatenate([nothing, *(level.weights.ravel() for level in graph.levels)])
+    weights, take, add = np.empty(len(spread)), values.take, np.add
+    steps: list[tuple[Any, ...]] = []
+    for level, start, stop in zip(graph.levels, bounds, bounds[1:], strict=False):
+        buffer = np.empty(level.nodes.shape)
+        steps.append((level.nodes, buffer, weights[start:stop].reshape(buffer.shape),
+                      buffer[0], buffer[1:], values[level.first : level.last]))  # fmt: skip
+
+    def run(rows: Floats) -> Floats:
+        rows.take(spread, None, weights, "clip")
+        maximum = np.maximum
+        for nodes, buffer, weight, first, others, out in steps:
+            take(nodes, None, buffer, "clip")
+            add(buffer, weight, buffer)
+            if len(others) == 1:
+                maximum(first, others[0], out=out)
+            else:
+                maximum.reduce(buffer, 0, None, out)
+        return values
+
+    return run
+
+
+class _Space:
+    """Arrays for one chunk of columns, made once for all chunks of one width."""
+
+    def __init__(self) -> None:
+        self.columns = -1
+        self.values = self.terms = self.weights = np.empty((0, 0))
+
+    def fit(self, graph: Graph, columns: int) -> None:
+        if self.columns != columns:
+            most = max((level.nodes.size for level in graph.levels), default=0)
+            self.columns = columns
+            self.values = np.zeros((graph.nodes, columns))
+            self.terms, self.weights = np.empty((2, most, columns))
+
+
+def _propagated(graph: Graph, rows: Floats, group: int, space: _Space) -> Floats:
+    """The values of all nodes for many columns."""
+    space.fit(graph, rows.shape[1])
+    meeting = set(graph.meeting.tolist())
+    for level in graph.levels:
+        _advance(level, space, rows)
+        for node in meeting.intersection(range(level.first, level.last)) if group > 1 else ():
+            met = space.values[node].reshape(-1, group)
+            met[:] = met.max(axis=1, keepdims=True)
+    return space.values
+
+
+def _advance(level: Level, space: _Space, rows: Floats) -> None:
+    values, size, wide = space.values, level.nodes.size, level.last - level.first
+    terms, weights = space.terms[:size], space.weights[:size]
+    values.take(level.nodes.ravel(), 0, terms, "clip")
+    rows.take(level.weights.ravel(), 0, weights, "clip")
+    np.add(terms, weights, out=terms)
+    out = values[level.first : level.last]
+    np.maximum(terms[:wide], terms[-wide:], out=out)
+    for k in range(1, len(level.nodes) - 1):
+        np.maximum(out, terms[k * wide : (k + 1) * wide], out=out)
+
+
+def with_parameters(score: Score, shape: Shape, parameters: Floats) -> Score:
+    """The score with other durations: what the clock plays where replay evaluates a column."""
+    new, old = parameters.tolist(), shape.parameters.tolist()
+    parts = []
+    for number, part in enumerate(score.parts):
+        streams = {
+            stream: [_with(step, number, shape, new) for step in steps]
+            for stream, steps in part.streams.items()
+        }
+        parts.append(replace(part, streams=streams))
+    transfers = []
+    for one, mine in zip(score.transfers, shape.class_of_transfer, strict=True):
+        first = shape.transfer_parameter(mine)
+        ratio = new[first + 1] / old[first + 1] if old[first + 1] > 0.0 else 1.0
+        transfers.append(replace(one, latency=new[first], size=one.size * ratio))
+    return replace(score, parts=tuple(parts), transfers=tuple(transfers))
+
+
+def _with(step: Step, part: int, shape: Shape, durations: list[float]) -> Step:
+    if not isinstance(step, Pass):
+        return step
+    first = shape.pass_parameter(shape.class_of_pass[part, step.index])
+    device, host, gap = durations[first : first + 3]
+    return replace(step, device=device, host=host, lead=device + gap)

@@ -1,0 +1,116 @@
+"""Where transfers share links: found from their intervals, taken over from one clocked run.
+
+A transfer alone moves at the rate of its narrowest link and uses a share of every other one. As
+long as the shares on no link add up to more than one at any time, all of them move as if alone,
+and replay is exact. Otherwise weighted max-min fairness slows some of them; by how much depends
+on when they meet, which only the clock knows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.clock import perform
+from sim.engine.replay import Replay, with_parameters
+from sim.engine.replay_shape import alone
+from sim.engine.replay_weights import Floats
+from sim.engine.score import Score
+from sim.errors import InputError
+
+_ROUNDING = 1e-9
+_MOST_CHECKED = 32  # columns looked at for contention
+SAMPLES, TOLERANCE = 20, 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """Which transfer uses which share of which link when it is alone."""
+
+    links: NDArray[np.intp]
+    transfers: NDArray[np.intp]
+    shares: Floats
+
+    @classmethod
+    def of(cls, score: Score) -> "Loads":
+        found = []
+        for number, one in enumerate(score.transfers):
+            seconds = alone(one, score)
+            if seconds > 0.0:
+                rate = one.size / seconds
+                found += [
+                    (link, number, rate * load / score.links[link].capacity)
+                    for link, load in one.loads
+                ]
+        links, transfers, shares = zip(*found, strict=True) if found else ((), (), ())
+        return cls(
+            np.array(links, dtype=np.intp), np.array(transfers, dtype=np.intp), np.array(shares)
+        )
+
+    def overfull(self, begin: Floats, end: Floats) -> bool:
+        """Whether some link is asked for more than it has, with transfers in these intervals."""
+        if not len(self.links):
+            return False
+        last = float(end.max())
+        # A transfer that ends as another one begins leaves the link to it.
+        times = np.concatenate((begin[self.transfers], end[self.transfers] - _ROUNDING * last))
+        changes = np.concatenate((self.shares, -self.shares))
+        order = np.lexsort((changes, times, np.concatenate((self.links, self.links))))
+        return bool(np.cumsum(changes[order]).max() > 1.0 + 1e-6)
+
+
+def contended(replay: Replay, parameters: Floats | None = None) -> bool:
+    """Whether transfers slow each other in a column, or in any of some columns spread evenly."""
+    loads = Loads.of(replay.shape.score)
+    own = replay.parameters if parameters is None else parameters
+    if own.ndim == 1:
+        return loads.overfull(*replay.intervals(own)[1:])
+    count = own.shape[1]
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_CHECKED)).astype(int))
+    return any(loads.overfull(*replay.intervals(own[:, i].copy())[1:]) for i in chosen)
+
+
+def clocked_factors(score: Score) -> dict[int, float]:
+    """How many times as long as alone each slowed transfer takes, from one run of the clock."""
+    _, played, _ = perform(score)
+    found = {}
+    for number, one in enumerate(score.transfers):
+        seconds = alone(one, score)
+        if seconds > 0.0:
+            factor = (played.end[number] - played.start[number] - one.latency) / seconds
+            if factor > 1.0 + _ROUNDING:
+                found[number] = factor
+    return found
+
+
+def prepared(score: Score, *, joint: frozenset[int] = frozenset()) -> tuple[Replay, bool]:
+    """A score ready for replay, and whether that is an approximation because transfers contend."""
+    replay = Replay(score, joint=joint)
+    if not contended(replay):
+        return replay, False
+    return Replay(score, factors=clocked_factors(score), joint=joint), True
+
+
+def check(replay: Replay, columns: Floats, *, tolerance: float = TOLERANCE) -> float:
+    """The worst relative error of replay against the clock on up to 20 of the columns.
+
+    Raises `InputError` where it is above `tolerance`: an approximation that is no good is refused.
+    """
+    count = columns.shape[1]
+    chosen = np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).astype(int))
+    worst = max(_errors(replay, columns[:, chosen]), default=0.0)
+    if worst > tolerance:
+        what = f"transfers contend, and replay is off by {worst:.1%} on {len(chosen)} samples"
+        raise InputError("--engine replay", what, "use --engine clock")
+    return worst
+
+
+def _errors(replay: Replay, columns: Floats) -> Sequence[float]:
+    replayed = replay.times(columns)
+    score, shape = replay.shape.score, replay.shape
+    played = [
+        float(perform(with_parameters(score, shape, columns[:, i]))[0].now)
+        for i in range(columns.shape[1])
+    ]
+    return [abs(a / b - 1.0) for a, b in zip(replayed.tolist(), played, strict=True) if b > 0.0]

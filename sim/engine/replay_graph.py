@@ -1,0 +1,312 @@
+"""A score as a graph of (max, +), contracted, in wavefronts.
+
+Every moment of a step is a maximum of terms (node, weight): the value of a node and a sum of
+durations. A moment of one term is no node but a name for another one, so chains vanish; a term
+that can never be the largest is dropped. What is left is about one node a pass. Nodes are
+numbered by level (longest chain of nodes before them), so that one level is a few operations on
+contiguous arrays: gather, add, maximum (Baccelli et al. 1992, Synchronization and Linearity, 2.5).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.replay_shape import COMPUTE, Shape
+from sim.engine.replay_weights import NOTHING, Floats, Table, Weights
+from sim.engine.score import Meet, Pass, Step
+from sim.errors import InputError
+
+Term = tuple[int, int]  # node, row of its weight
+Moment = tuple[Term, ...]  # the largest of its terms
+
+ZERO: Moment = ((0, NOTHING),)
+_DEPTH = 4  # nodes to look back for a longer way round
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Moments in three arrays; moment i has the terms from starts[i] on."""
+
+    nodes: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    starts: NDArray[np.intp]
+
+    def at(self, times: Floats, rows: Floats) -> Floats:
+        """The moments for the values of nodes and rows, one column or many."""
+        return np.maximum.reduceat(times[self.nodes] + rows[self.rows], self.starts, axis=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Many moments with a table of their own."""
+
+    terms: Terms
+    table: Table
+
+    def at(self, times: Floats, parameters: Floats) -> Floats:
+        """Their values, given those of nodes and of parameters."""
+        return self.terms.at(times, self.table.values(parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Nodes first to last - 1, each the maximum over k of times[nodes[k]] + rows[weights[k]]."""
+
+    first: int
+    last: int
+    nodes: NDArray[np.intp]
+    weights: NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What is left of a score.
+
+    `end` is the moment when all is done; `starts` are those of transfers, `steps` first the ready
+    moments of all steps in `keys` (part, index) and then their ends; `meeting` are the nodes at
+    which replicas meet.
+    """
+
+    levels: tuple[Level, ...]
+    nodes: int
+    table: Table
+    end: Terms
+    starts: "Moments"
+    steps: "Moments"
+    keys: tuple[tuple[int, int], ...]
+    meeting: NDArray[np.intp]
+
+
+def graph_of(shape: Shape, low: Floats, high: Floats, joint: frozenset[int] = frozenset()) -> Graph:
+    """The graph of a shape, valid while its parameters stay within `low` and `high`.
+
+    The starts of the transfers in `joint` stay nodes of their own, for replicas to meet at. Raises
+    `InputError` where roles wait for each other in a circle.
+    """
+    builder = _Builder(shape, low, high, joint)
+    builder.run()
+    return builder.graph()
+
+
+class _Builder:
+    def __init__(self, shape: Shape, low: Floats, high: Floats, joint: frozenset[int]) -> None:
+        self.shape, self.joint = shape, joint
+        self.weights = Weights(low, high)
+        self.before: list[Moment] = [()]
+        self.floor = [0.0]
+        self.joint_nodes: dict[int, int] = {}
+        score = shape.score
+        self.host: list[Moment] = [ZERO for _ in score.parts]
+        self.ended: list[dict[int, Moment]] = [{} for _ in score.parts]
+        self.steps: dict[tuple[int, int], tuple[Moment, Moment]] = {}
+        self.missing = [one.arity for one in score.transfers]
+        self.joins: list[list[Term]] = [[] for _ in score.transfers]
+        self.start: list[Moment] = [() for _ in score.transfers]
+        self.done: list[Moment] = [() for _ in score.transfers]
+        self._last: list[Moment] = []
+        self._waiting: dict[object, list[Iterator[object]]] = {}
+        self._ready: deque[Iterator[object]] = deque()
+
+    # --- Playing without a clock -----------------------------------------------------------------
+
+    def run(self) -> None:
+        """Play every stream until it waits for something, as long as any of them can go on."""
+        for number, part in enumerate(self.shape.score.parts):
+            for stream, steps in part.streams.items():
+                self._ready.append(self._stream(number, stream, steps))
+        left = len(self._ready)
+        while self._ready:
+            playing = self._ready.popleft()
+            cause = next(playing, None)
+            if cause is None:
+                left -= 1
+            else:
+                self._waiting.setdefault(cause, []).append(playing)
+        if left:
+            raise InputError("plan", "ranks wait for each other for ever", "check the schedule")
+
+    def _stream(self, part: int, stream: str, steps: list[Step]) -> Iterator[object]:
+        """One stream; yields what it waits for. The mirror of `sim.engine.worker.Worker`."""
+        ended, clock = self.ended[part], ZERO
+        for step in steps:
+            for cause in step.after:
+                if cause not in ended:
+                    yield part, cause
+            ready = self.latest(clock, *(ended[cause] for cause in step.after))
+            if isinstance(step, Pass):
+                clock = self._pass(part, step, ready)
+            else:
+                yield from self._meet(part, step, ready, stream)
+                clock = self._met(part, step, ready)
+            self.steps[part, step.index] = ready, clock
+            ended[step.index] = clock
+            self._wake((part, step.index))
+        self._last.append(clock)
+
+    def _pass(self, part: int, step: Pass, ready: Moment) -> Moment:
+        first = self.shape.pass_parameter(self.shape.class_of_pass[part, step.index])
+        host = self.host[part]
+        if step.joins:
+            ready = self.latest(ready, host)
+            self._join(step.joins, ready)
+        device = self.later(ready, first)
+        launched = self.later(self.later(host, first), first + 2)
+        end = self.named(self.latest(device, launched))
+        self.host[part] = end if step.sync else self.later(host, first + 1)
+        return end
+
+    def _meet(self, part: int, step: Meet, ready: Moment, stream: str) -> Iterator[object]:
+        if not step.joined:
+            at = self.latest(ready, self.host[part]) if stream == COMPUTE else ready
+            self._join(step.transfers, at)
+            if not step.transfers:
+                self.ended[part][-1 - step.index] = at
+        for number in step.transfers:
+            if not self.done[number]:
+                yield number
+
+    def _met(self, part: int, step: Meet, ready: Moment) -> Moment:
+        ends = [self.done[number] for number in step.transfers]
+        if step.joined:
+            ends.append(ready)
+        elif not ends:
+            ends.append(self.ended[part].pop(-1 - step.index))
+        end = self.named(self.latest(*ends), most=2)
+        if step.sync:
+            self.host[part] = self.latest(self.host[part], end)
+        return end
+
+    def _join(self, transfers: Iterable[int], at: Moment) -> None:
+        for number in transfers:
+            self.joins[number].extend(at)
+            self.missing[number] -= 1
+            if self.missing[number] == 0:
+                self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        start = self.latest(tuple(self.joins[number]))
+        if number in self.joint:
+            start = self.named(start, most=0)
+            self.joint_nodes[number] = start[0][0]
+        first = self.shape.transfer_parameter(self.shape.class_of_transfer[number])
+        self.start[number] = start
+        self.done[number] = self.named(self.later(self.later(start, first), first + 1))
+        self._wake(number)
+
+    def _wake(self, cause: object) -> None:
+        self._ready.extend(self._waiting.pop(cause, ()))
+
+    # --- Moments ---------------------------------------------------------------------------------
+
+    def later(self, moment: Moment, parameter: int) -> Moment:
+        plus = self.weights.plus
+        return tuple((node, plus(row, parameter)) for node, row in moment)
+
+    def latest(self, *moments: Moment) -> Moment:
+        """The maximum of moments, without terms that can never be it."""
+        kept: list[Term] = []
+        for moment in moments:
+            for term in moment:
+                if not any(self.covers(other, term) for other in kept):
+                    kept = [other for other in kept if not self.covers(term, other)]
+                    kept.append(term)
+        return tuple(kept)
+
+    def covers(self, larger: Term, smaller: Term, depth: int = _DEPTH) -> bool:
+        """Whether the one term is surely at least the other: there is a longer way round."""
+        (node, row), (other, least) = larger, smaller
+        if node == other:
+            return self.weights.surely(row, least)
+        if other > node:
+            return False
+        if other == 0:
+            return self.floor[node] + self.weights.low[row] >= self.weights.high[least]
+        return depth > 0 and any(
+            before >= other
+            and before > 0
+            and self.covers((before, self.weights.both(weight, row)), smaller, depth - 1)
+            for before, weight in self.before[node]
+        )
+
+    def named(self, moment: Moment, most: int = 1) -> Moment:
+        """A moment of more than `most` terms as a node of its own."""
+        if len(moment) <= most:
+            return moment
+        self.before.append(moment)
+        self.floor.append(max(self.floor[n] + self.weights.low[row] for n, row in moment))
+        return ((len(self.before) - 1, NOTHING),)
+
+    # --- The finished graph ----------------------------------------------------------------------
+
+    def graph(self) -> Graph:
+        end = self.latest(*self._last)
+        order, bounds = self._levels()
+        place = np.empty(len(self.before), dtype=np.intp)
+        place[order] = np.arange(len(order))
+        used = {row for terms in (*self.before, end) for _, row in terms}
+        table, rows = self._table(used)
+        keys = tuple(self.steps)
+        both = [self.steps[key][i] for i in (0, 1) for key in keys]
+        return Graph(
+            levels=tuple(self._level(first, last, order, place, rows) for first, last in bounds),
+            nodes=len(self.before),
+            table=table,
+            end=_flat([end], place, rows),
+            starts=self._moments(self.start, place),
+            steps=self._moments(both, place),
+            keys=keys,
+            meeting=np.sort(place[list(self.joint_nodes.values())]),
+        )
+
+    def _table(self, used: Iterable[int]) -> tuple[Table, NDArray[np.intp]]:
+        """A table of some rows, and where each of them lies in it."""
+        listed = sorted(used)
+        table = self.weights.table(listed)
+        rows = np.full(len(self.weights.sums), -1, dtype=np.intp)
+        rows[listed] = table.place
+        return table, rows
+
+    def _moments(self, moments: list[Moment], place: NDArray[np.intp]) -> Moments:
+        table, rows = self._table({row for moment in moments for _, row in moment})
+        return Moments(_flat(moments, place, rows), table)
+
+    def _levels(self) -> tuple[NDArray[np.intp], list[tuple[int, int]]]:
+        """Nodes by level, those with as many terms side by side, and where each level lies."""
+        level = [0] * len(self.before)
+        for node, terms in enumerate(self.before):
+            if node:
+                level[node] = 1 + max(level[before] for before, _ in terms)
+        sizes = [len(terms) for terms in self.before]
+        order = np.lexsort(np.array((range(len(level)), sizes, level)))
+        heights = np.array(level)[order]
+        bounds = np.flatnonzero(np.diff(heights)) + 1
+        edges = [*bounds.tolist(), len(order)]
+        return order, list(pairwise(edges))
+
+    def _level(
+        self,
+        first: int,
+        last: int,
+        order: NDArray[np.intp],
+        place: NDArray[np.intp],
+        rows: NDArray[np.intp],
+    ) -> Level:
+        terms = [self.before[node] for node in order[first:last].tolist()]
+        most = max(map(len, terms))
+        padded = [one + (one[0],) * (most - len(one)) for one in terms]
+        table = np.array(padded, dtype=np.intp).reshape(len(terms), most, 2)
+        nodes = np.ascontiguousarray(place[table[:, :, 0]].T)
+        return Level(first, last, nodes, np.ascontiguousarray(rows[table[:, :, 1]].T))
+
+
+def _flat(moments: list[Moment], place: NDArray[np.intp], rows: NDArray[np.intp]) -> Terms:
+    """Moments as arrays, with the final places of their nodes and rows."""
+    terms = [term for moment in moments for term in moment]
+    table = np.array(terms, dtype=np.intp).reshape(len(terms), 2)
+    lengths = np.array([len(moment) for moment in moments], dtype=np.intp)
+    starts = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.intp)
+    return Terms(place[table[:, 0]], rows[table[:, 1]], starts[: len(moments)])

@@ -1,0 +1,110 @@
+"""Sums of durations, interned: the weights of a (max, +) graph before their values are known.
+
+A weight is a sum of parameters such as "device time of stage 3's forward pass + its launch gap".
+Equal sums share one row, so a graph of ten thousand edges has some hundred rows, and their values
+for many columns are one small table. Bounds on the parameters say which of two rows is surely
+the larger one, which lets the graph drop what can never matter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Sum = tuple[tuple[int, int], ...]  # (parameter, how often), by parameter
+
+NOTHING = 0  # the row of the empty sum
+
+
+class Weights:
+    """Rows of sums over parameters that stay within `low` and `high`."""
+
+    def __init__(self, low: Floats, high: Floats) -> None:
+        self._low: list[float] = low.tolist()
+        self._high: list[float] = high.tolist()
+        self.sums: list[Sum] = [()]
+        self.low, self.high = [0.0], [0.0]
+        self._number: dict[Sum, int] = {(): NOTHING}
+        self._more: dict[tuple[int, int], int] = {}
+        self._joined: dict[tuple[int, int], int] = {}
+        self._larger: dict[tuple[int, int], bool] = {}
+
+    def plus(self, row: int, parameter: int) -> int:
+        """The row of this sum and one parameter more."""
+        key = (row, parameter)
+        if key not in self._more:
+            self._more[key] = self._row({**dict(self.sums[row])}, ((parameter, 1),))
+        return self._more[key]
+
+    def both(self, one: int, other: int) -> int:
+        """The row of two sums together."""
+        if one == NOTHING or other == NOTHING:
+            return one or other
+        key = (one, other)
+        if key not in self._joined:
+            self._joined[key] = self._row(dict(self.sums[one]), self.sums[other])
+        return self._joined[key]
+
+    def surely(self, larger: int, smaller: int) -> bool:
+        """Whether one row is at least the other whatever the parameters within their bounds."""
+        if larger == smaller or self.low[larger] >= self.high[smaller]:
+            return True
+        key = (larger, smaller)
+        if key not in self._larger:
+            difference = dict(self.sums[larger])
+            for parameter, count in self.sums[smaller]:
+                difference[parameter] = difference.get(parameter, 0) - count
+            self._larger[key] = self._least(difference) >= 0.0
+        return self._larger[key]
+
+    def table(self, rows: Sequence[int]) -> "Table":
+        """The sums of these rows, ready to be evaluated."""
+        return Table.of([self.sums[row] for row in rows])
+
+    def _row(self, total: dict[int, int], more: Sequence[tuple[int, int]]) -> int:
+        for parameter, count in more:
+            total[parameter] = total.get(parameter, 0) + count
+        key = tuple(sorted(total.items()))
+        if key not in self._number:
+            self._number[key] = len(self.sums)
+            self.sums.append(key)
+            self.low.append(self._least(total))
+            self.high.append(-self._least({p: -count for p, count in total.items()}))
+        return self._number[key]
+
+    def _least(self, total: dict[int, int]) -> float:
+        """The smallest value that a sum with signs can have."""
+        low, high = self._low, self._high
+        return sum((n * (low[p] if n > 0 else high[p]) for p, n in total.items()), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Sums in arrays, longest first: the kth terms of all sums that have one are neighbours."""
+
+    parameters: tuple[NDArray[np.intp], ...]
+    counts: tuple[Floats, ...]
+    place: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, sums: Sequence[Sum]) -> "Table":
+        order = sorted(range(len(sums)), key=lambda i: -len(sums[i]))
+        place = np.empty(len(sums), dtype=np.intp)
+        place[order] = np.arange(len(sums))
+        longest = len(sums[order[0]]) if order else 0
+        parameters, counts = [], []
+        for k in range(longest):
+            terms = [sums[i][k] for i in order if len(sums[i]) > k]
+            parameters.append(np.array([p for p, _ in terms], dtype=np.intp))
+            counts.append(np.array([count for _, count in terms], dtype=np.float64))
+        return cls(tuple(parameters), tuple(counts), place)
+
+    def values(self, parameters: Floats) -> Floats:
+        """The sums' values, sum i at `place[i]`: [n] gives [sums], [n, columns] [sums, columns]."""
+        found: Floats = np.zeros((len(self.place), *parameters.shape[1:]))
+        for index, count in zip(self.parameters, self.counts, strict=True):
+            term = parameters[index]
+            found[: len(index)] += term * (count if term.ndim == 1 else count[:, None])
+        return found
