@@ -11,10 +11,11 @@
 from functools import cache
 from typing import Protocol
 
+from sim import library
+from sim.collectives.gloo import Gloo
 from sim.collectives.nccl import Nccl
 from sim.collectives.nccl_constants import Constants
 from sim.collectives.shape import Fabric, Shape, Wire
-from sim.library import load as load_file
 
 
 class Backend(Protocol):
@@ -26,8 +27,12 @@ class Backend(Protocol):
 
 @cache
 def load(name: str = "nccl") -> Backend:
-    """The backend with the constants of topologies/backends/<name>.toml.
+    """The backend with the constants of topologies/backends/<name>.toml, whose `library` it is.
 
     Raises `InputError` where there is no such file or it does not describe a backend.
     """
-    return Nccl(load_file("topologies/backends", name, Constants))
+    path = library.find("topologies/backends", name)
+    data = library.read(path)
+    if data.pop("library", "nccl") == "gloo":
+        return library.validate(data, Gloo, str(path))
+    return Nccl(library.validate(data, Constants, str(path)))

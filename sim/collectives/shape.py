@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Generation = Literal["volta", "ampere", "hopper", "blackwell"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,8 @@ class Fabric:
     `nic_bandwidth` of one NIC; the library's achievable fractions are its own constants.
     `mesh[i][j]` counts the NVLink cables between GPUs i and j of a node without switch, each of
     `cable_bandwidth`; empty when a switch joins the ports. `latency` (s) is that of one way
-    through the network; None stands for what is usual for its kind.
+    through the network; None stands for what is usual for its kind. `efficiency` is the share of
+    payload in what the network's wires carry.
     """
 
     generation: Generation
@@ -93,6 +94,7 @@ class Fabric:
     mesh: tuple[tuple[int, ...], ...] = ()
     cable_bandwidth: float = 0.0
     latency: float | None = None
+    efficiency: float = 1.0
 
     def nic_share(self, per_node: int) -> float:
         """Network bandwidth (B/s) of a node for a group with `per_node` members in it.

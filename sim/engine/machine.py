@@ -53,6 +53,7 @@ class Machine:
             network=network.kind if network else "none",
             nvls=node.reduces if node else False,
             latency=network.latency if network else None,
+            efficiency=network.efficiency if network else 1.0,
         )
 
     @property
