@@ -69,7 +69,7 @@ def play(score: Score) -> Timeline:
     return Timeline(
         roles=tuple(part.role for part in score.parts),
         spans=[span for role, log in logs for span in writer.spans(role, log)],
-        end=float(env.now),
+        end=end_of(workers),
         events=next(env._eid),  # simpy counts them; it has no public name for the count
     )
 
@@ -83,6 +83,11 @@ def perform(score: Score) -> tuple[simpy.Environment, Transfers, list[Worker]]:
     env.run()
     _refuse_deadlock(workers)
     return env, transfers, workers
+
+
+def end_of(workers: Sequence[Worker]) -> float:
+    """When the last step ended; the clock itself may run on to alarms that nobody needs."""
+    return max((worker.log[-1][2] for worker in workers if worker.log), default=0.0)
 
 
 def _refuse_deadlock(workers: list[Worker]) -> None:

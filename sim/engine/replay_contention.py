@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.clock import perform
+from sim.engine.clock import end_of, perform
 from sim.engine.replay import Replay, with_parameters
 from sim.engine.replay_shape import alone
 from sim.engine.replay_weights import Floats
@@ -110,7 +110,7 @@ def _errors(replay: Replay, columns: Floats) -> Sequence[float]:
     replayed = replay.times(columns)
     score, shape = replay.shape.score, replay.shape
     played = [
-        float(perform(with_parameters(score, shape, columns[:, i]))[0].now)
+        end_of(perform(with_parameters(score, shape, columns[:, i]))[2])
         for i in range(columns.shape[1])
     ]
     return [abs(a / b - 1.0) for a, b in zip(replayed.tolist(), played, strict=True) if b > 0.0]
