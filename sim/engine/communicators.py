@@ -1,7 +1,7 @@
 """Who talks to whom: the communicators of a program, and the links that each of them loads."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -129,18 +129,23 @@ def _loads(
     topology: Topology,
     shape: Shape,
 ) -> dict[Link, tuple[float, float]]:
-    gpus = [places[index].rank for index, _ in members]
+    mine = [places[index] for index, _ in members]
+    gpus = [place.rank for place in mine]
     if scope.pair is not None:
         return _route_loads(topology, {(gpus[0], gpus[1]): 1.0})
-    return group_loads(gpus, topology, shape)
+    copies = {place.rank: place.pods if AXIS in scope.axes else 1 for place in mine}
+    return group_loads(gpus, topology, shape, copies)
 
 
 def group_loads(
-    gpus: list[int], topology: Topology, shape: Shape
+    gpus: list[int], topology: Topology, shape: Shape, copies: Mapping[int, int] | None = None
 ) -> dict[Link, tuple[float, float]]:
-    """Per link of a group, bytes per byte of its wire's `port` and of its `nic`."""
+    """Per link of a group, bytes per byte of its wire's `port` and of its `nic`.
+
+    `copies` says for how many pods a GPU's pod stands, where not all members are listed.
+    """
     if topology.hierarchical:
-        return _level_loads(gpus, topology, shape)
+        return _level_loads(gpus, topology, shape) | _pod_loads(gpus, topology, copies or {})
     ring = dict.fromkeys(zip(gpus, gpus[1:] + gpus[:1], strict=True), 1.0)
     return _route_loads(topology, ring)
 
@@ -167,6 +172,7 @@ def _level_loads(
         before = loads.get(link, (0.0, 0.0))
         loads[link] = (before[0] + port, before[1] + nic)
 
+    behind_port = topology.node is not None and topology.node.fabric == "pcie"
     per_node = Counter(topology.node_of(gpu) for gpu in gpus)
     for gpu in gpus:
         if per_node[topology.node_of(gpu)] > 1:
@@ -177,8 +183,18 @@ def _level_loads(
             share = 1.0 / per_node[topology.node_of(gpu)]
             add(("nic-up", node, nic), 0.0, share)
             add(("nic-down", node, nic), 0.0, share)
-    pods = {topology.pod_of(node) for node in per_node}
-    for pod in sorted(pods) if len(pods) > 1 else ():
-        add(("pod-up", pod), 0.0, 1.0)
-        add(("pod-down", pod), 0.0, 1.0)
+            if behind_port:
+                add(("port-up", gpu), 0.0, share)
+                add(("port-down", gpu), 0.0, share)
     return loads
+
+
+def _pod_loads(
+    gpus: Sequence[int], topology: Topology, copies: Mapping[int, int]
+) -> dict[Link, tuple[float, float]]:
+    """What crosses a pod's uplinks: all that a node of the group sends, once in each direction."""
+    found = {topology.pod_of(topology.node_of(gpu)): copies.get(gpu, 1) for gpu in gpus}
+    if sum(found.values()) < 2:
+        return {}
+    ways = ("pod-up", "pod-down")
+    return {(way, pod): (0.0, 1.0) for pod in sorted(found) for way in ways}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sim.collectives.backend import Backend
+from sim.collectives.gloo import Gloo
 from sim.collectives.shape import Fabric, Shape, Wire
 from sim.hardware.topology import Topology
 
@@ -56,6 +57,14 @@ class Machine:
             efficiency=network.efficiency if network else 1.0,
         )
 
+    @cached_property
+    def returned(self) -> float:
+        """Bytes on the way back for each byte of a message: TCP's acknowledgements, under Gloo."""
+        backend, network = self.backend, self.topology.network
+        if not isinstance(backend, Gloo) or network is None:
+            return 0.0
+        return backend.returned(network.efficiency)
+
     @property
     def healthy(self) -> "Machine":
         """The same machine with nothing wrong."""
@@ -64,6 +73,14 @@ class Machine:
     @property
     def is_healthy(self) -> bool:
         return not self.slowdown and not self.topology.degraded
+
+    @cached_property
+    def slow_pods(self) -> frozenset[int]:
+        """Pods of which the uplinks are degraded."""
+        links = (
+            link for one in self.topology.degraded for link in self.topology.parse_link(one.link)
+        )
+        return frozenset(place for kind, place, *_ in links if kind.startswith("pod"))
 
     @cached_property
     def slow_nodes(self) -> frozenset[int]:

@@ -1,14 +1,15 @@
 """Which ranks to look at when many replicas are alike.
 
-Replicas that fill whole nodes can be exchanged without changing anything, unless one is slow,
-hangs on a slow link or lies in another pod. One block of replicas stands for all exchangeable
-ones, so the work below never depends on how many there are.
+Replicas that fill whole nodes can be exchanged without changing anything, unless one is slow or
+hangs on a slow link; and so can pods that hold equally many of them. One block of replicas stands
+for all exchangeable ones, so the work below never depends on how many there are.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import gcd, prod
+from math import gcd
 
 from sim.engine.machine import Machine
 from sim.hardware.topology import Topology
@@ -19,40 +20,67 @@ AXIS = "dp"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A rank, its coordinates along the mesh axes, and how many ranks it stands for."""
+    """A rank, where it is on the mesh, how many ranks it stands for, and in how many pods."""
 
     rank: int
     coordinates: Mapping[str, int]
     count: int
+    pods: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    """An index along the axis; how many replicas it stands for, and in how many pods."""
+
+    index: int
+    count: int = 1
+    pods: int = 1
 
 
 def places(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) -> list[Place]:
     """The ranks to consider, lowest first: all of them when `unfold`, else one of each block."""
-    copies = _replicas(mesh, machine, unfold)
-    choices = [copies if axis == AXIS else [(i, 1) for i in range(mesh[axis])] for axis in mesh]
+    others = [range(size) for axis, size in mesh.items() if axis != AXIS]
     grid, found = Mesh(axes=mesh), []
-    for choice in product(*choices):
-        coordinates = {axis: index for axis, (index, _) in zip(mesh, choice, strict=True)}
-        count = prod(count for _, count in choice)
-        found.append(Place(grid.rank(coordinates), coordinates, count))
+    for replica in _replicas(mesh, machine, unfold):
+        for choice in product(*others):
+            rest = iter(choice)
+            coordinates = {axis: replica.index if axis == AXIS else next(rest) for axis in mesh}
+            found.append(Place(grid.rank(coordinates), coordinates, replica.count, replica.pods))
     return sorted(found, key=lambda place: place.rank)
 
 
-def _replicas(mesh: Mapping[str, int], machine: Machine, unfold: bool) -> list[tuple[int, int]]:
-    """(index along the axis, how many replicas it stands for)."""
+def _replicas(mesh: Mapping[str, int], machine: Machine, unfold: bool) -> list[_Replica]:
     size = mesh.get(AXIS, 1)
     width = None if unfold else _block_width(mesh, machine.topology)
     if width is None:
-        return [(index, 1) for index in range(size)]
+        return [_Replica(index) for index in range(size)]
+    where = [_pods(mesh, machine.topology, width, block) for block in range(size // width)]
     alike: dict[object, list[int]] = {}
-    odd = _odd_blocks(mesh, machine, width)
-    for block in range(size // width):
-        where = _pods(mesh, machine.topology, width, block)
-        alike.setdefault((where, block if block in odd else None), []).append(block)
+    for block, kind in enumerate(_kinds(where, _odd_blocks(mesh, machine, width), machine)):
+        alike.setdefault(kind, []).append(block)
     return [
-        (blocks[0] * width + index, len(blocks))
+        _Replica(blocks[0] * width + index, len(blocks), len({where[block] for block in blocks}))
         for blocks in alike.values()
         for index in range(width)
+    ]
+
+
+def _kinds(where: list[tuple[int, ...]], odd: set[int], machine: Machine) -> list[object]:
+    """Equal for blocks that can be exchanged.
+
+    Odd blocks are by themselves; blocks that span pods must span the same ones; blocks inside one
+    pod are as good as those of another pod that holds equally many, if nothing there is odd.
+    """
+    inside = {block: pods[0] for block, pods in enumerate(where) if len(set(pods)) == 1}
+    held = Counter(inside.values())
+    special = {pod for block in odd for pod in where[block]} | machine.slow_pods
+    return [
+        ("odd", block)
+        if block in odd
+        else ("pods of", held[inside[block]])
+        if block in inside and inside[block] not in special
+        else ("pods", pods)
+        for block, pods in enumerate(where)
     ]
 
 

@@ -96,3 +96,36 @@ def test_oversubscribed_pods_slow_what_crosses_them():
     folded = play(fold(crossing, narrow)).end
     assert folded > 1.5 * play(fold(crossing, open_)).end
     assert folded == pytest.approx(play(fold(crossing, narrow, unfold=True)).end, rel=1e-9)
+
+
+PODS = {
+    "network.shape": "fat-tree",
+    "network.nodes_per_pod": 2,
+    "network.oversubscription": 4.0,
+}
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize(
+    "sick", [{}, {"slowdown": {9: 1.5}}, {"slow_link": "pod1"}, {"slow_link": "node3.nic0"}]
+)
+@pytest.mark.parametrize("dp", [4, 6, 8])
+def test_pods_fold_exactly(order, sick, dp):
+    program = training(tp=4, pp=2, dp=dp, boundary=1e8, style="overlapped", order=order)
+    on = machine("dgx-a100-hdr", 8 * dp, **PODS, **sick)
+    folded, unfolded = fold(program, on), fold(program, on, unfold=True)
+    assert play(folded).end == pytest.approx(play(unfolded).end, rel=1e-9)
+
+
+def test_roles_do_not_grow_with_pods():
+    program = training(tp=8, pp=2, dp=256, order=("tp", "pp", "dp"))
+    assert len(fold(program, machine("h100-grand-teton-roce", 4096)).parts) == 2
+
+
+def test_network_traffic_of_pcie_nodes_passes_their_ports():
+    program = training(tp=1, pp=1, dp=8, layers=1)
+    on = machine("example-pcie", 8)
+    folded, unfolded = fold(program, on), fold(program, on, unfold=True)
+    assert play(folded).end == pytest.approx(play(unfolded).end, rel=1e-9)
+    ports = [link for link in unfolded.links if link.name.startswith("port")]
+    assert len(ports) == 16
