@@ -14,6 +14,7 @@ from sim.hardware.topology import Topology
 from sim.model import transformer as models
 from sim.model.transformer import Transformer
 from sim.parallel.balance import Balance, Chunk, split
+from sim.parallel.footprint import footprints
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.work import Job
@@ -70,10 +71,20 @@ def assemble(
         stack=stack,
         device=topology.device,
         chunks=(),
-        crosses_nodes=plan.pp > 1 and topology.nodes > 1,
+        nodes=topology.nodes,
     )
     job = replace(job, chunks=_chunks(job))
+    job = replace(job, stall=_stall(job))
     return Setup(name=name, job=job, machine=_machine(topology, plan, tuple(stragglers), name))
+
+
+def _stall(job: Job) -> float:
+    """What a micro-step loses to an allocator that is short of memory."""
+    allocator = job.stack.allocator
+    if not allocator.retry:
+        return 0.0
+    taken = max(memory.total for memory in footprints(job))
+    return allocator.retry if taken > allocator.pressure * job.device.usable_memory else 0.0
 
 
 def _loaded(scenario: Scenario, file: str, folder: str, kind: type[T]) -> T:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sim.program import Collective
-from sim.units import Bytes
+from sim.units import Bytes, Seconds
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 
@@ -174,6 +174,8 @@ class Allocator:
     communication does not record streams. `lazy_state`: the optimizer's moments are created in
     its first step, in blocks that activations left, which must be reserved anew in the second.
     `workspace`: bytes of cuBLAS, for the thread of each direction (torch: 32 MiB on Hopper).
+    `retry`: seconds that each micro-step loses to freeing cached blocks and asking the driver
+    again, where tensors take more than a share of `pressure` of the memory that they can have.
     """
 
     half_gradients: bool = False
@@ -183,6 +185,8 @@ class Allocator:
     run_ahead: int = 0
     lazy_state: bool = True
     workspace: Bytes = 2 * 32 * 2.0**20
+    retry: Seconds = 0.0
+    pressure: float = 0.93
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

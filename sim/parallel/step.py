@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from sim.parallel import gradients, pipeline
+from sim.parallel.balance import Chunk
 from sim.parallel.exchange import exchanged, name_of
 from sim.parallel.pipeline import Pass
 from sim.parallel.plan import Plan
-from sim.parallel.work import Job, backward, backward_pieces, forward, optimizer
+from sim.parallel.work import Job, backward, backward_pieces, forward, optimizer, with_host
 from sim.program import Collective, Communicate, Compute, Operation, Program, Segment, Work
 
 
@@ -94,7 +95,7 @@ class _Passes:
 
     def _built(self, one: Pass) -> Work:
         job, chunk = self.job, self.chunks[one.chunk]
-        work = forward(job, chunk) if one.phase == "F" else backward(job, chunk)
+        work = _stalled(job, chunk) if one.phase == "F" else backward(job, chunk)
         first = chunk.embedding if one.phase == "F" else chunk.head
         if first or not _scattered(job) or job.plan.sequence_parallel:
             return work
@@ -108,9 +109,15 @@ class _Passes:
         return Work(name=work.name, items=(gather, *work.items))
 
 
+def _stalled(job: Job, chunk: Chunk) -> Work:
+    """A forward pass behind what the host loses to the allocator."""
+    work = forward(job, chunk)
+    return Work(name=work.name, items=with_host(work.items, job.stall)) if job.stall else work
+
+
 def _opening(job: Job) -> list[Operation]:
     """What the host does before the first launch of a step (data, zeroing, python)."""
-    seconds = job.stack.step_host
+    seconds = job.opening
     if seconds == 0.0:
         return []
     segment = Segment(name="host", cause="compute", device=0.0, host=seconds, lead=seconds)

@@ -26,7 +26,7 @@ Items = tuple[Segment | Collective, ...]
 class Job:
     """A model, a resolved plan, the stack that runs it and the device that executes it.
 
-    `crosses_nodes` says whether it is a pipeline over several nodes.
+    `nodes` is how many it runs on, `stall` what each forward pass loses to the allocator.
     """
 
     model: Transformer
@@ -34,7 +34,8 @@ class Job:
     stack: Stack
     device: Device
     chunks: tuple[tuple[Chunk, ...], ...]
-    crosses_nodes: bool = False
+    nodes: int = 1
+    stall: float = 0.0
 
     @cached_property
     def layer(self) -> LayerWork:
@@ -68,6 +69,16 @@ class Job:
         stack, further = self.stack, self.plan.tp - 1
         return stack.launch_collective + further * stack.launch_member * self.crosses_nodes
 
+    @property
+    def crosses_nodes(self) -> bool:
+        """Whether it is a pipeline over several nodes."""
+        return self.plan.pp > 1 and self.nodes > 1
+
+    @property
+    def opening(self) -> float:
+        """The host's seconds per step, before the first launch."""
+        return self.stack.step_host + self.nodes**2 * self.stack.step_pair
+
     def parameters(self, chunk: Chunk) -> float:
         """Parameters that one rank holds of a chunk."""
         return (
@@ -98,7 +109,7 @@ def _forward(job: Job, work: LayerWork, layers: int) -> Items:
         launch=stack.launch_forward,
         call=job.call,
     )
-    return _with_host(items, stack.layer_forward * layers)
+    return with_host(items, stack.layer_forward * layers)
 
 
 def backward_pieces(job: Job, chunk: Chunk) -> list[tuple[Work, float]]:
@@ -144,10 +155,10 @@ def _backward(job: Job, work: LayerWork, layers: int) -> Items:
         call=job.call,
     )
     host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
-    return _with_host(again + items, host)
+    return with_host(again + items, host)
 
 
-def _with_host(items: Items, host: float) -> Items:
+def with_host(items: Items, host: float) -> Items:
     """Host time that no kernel launch accounts for (python between modules), put in front."""
     if host == 0.0 or not items:
         return items
