@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import click
 
@@ -75,6 +75,12 @@ def main() -> None:
 @click.option("--report", type=FILE, help="Write the summary: .html, .txt or .md.")
 @click.option("--timeline", type=FILE, help="Write every span as a table: .csv.")
 @click.option("--unfold", is_flag=True, help="Simulate every rank by itself (slow, same answer).")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "clock", "replay"]),
+    default="auto",
+    help="Play on the clock, or replay without one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
     scenario: str,
@@ -84,6 +90,7 @@ def run(
     report: Path | None,
     timeline: Path | None,
     unfold: bool,
+    engine: Literal["auto", "clock", "replay"],
     as_json: bool,
 ) -> None:
     """Predict one training step of SCENARIO (a name or a TOML file)."""
@@ -92,7 +99,7 @@ def run(
     from sim.study import outputs
 
     files = _files(trace=trace, picture=picture, report=report, timeline=timeline)
-    result = simulate(scenarios.load(scenario, settings), unfold=unfold)
+    result = simulate(scenarios.load(scenario, settings), unfold=unfold, engine=engine)
     for kind, path in files.items():
         outputs.write(kind, result, path)
         _wrote(path)

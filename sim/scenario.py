@@ -11,6 +11,7 @@ from annotated_types import Gt
 from sim import library
 from sim.door import nearest
 from sim.errors import InputError
+from sim.jitter import Jitter
 from sim.parallel.plan import Plan
 
 Factor = Annotated[float, Gt(0)]
@@ -63,6 +64,7 @@ class Scenario:
     gpus: Annotated[int, Gt(0)] | None = None
     plan: Plan
     straggler: tuple[Straggler, ...] = ()
+    jitter: Jitter | None = None
     change: dict[str, Any] = field(default_factory=dict)
 
     def changes(self, file: str) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def _apply(document: dict[str, Any], key: str, value: Any) -> None:
     own = [f.name for f in fields(Scenario)]
     if head not in own and head not in _FILES:
         raise InputError(where, f"unknown key {key!r}", nearest(head, [*own, *_FILES]))
-    if "." in key and head != "plan":
+    if "." in key and head not in ("plan", "jitter"):
         document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
     else:
         _put(document, key, value, where)

@@ -10,23 +10,33 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal
 
+from sim.door import nearest
 from sim.engine.account import Account, accounts, blame_stragglers
 from sim.engine.clock import play
 from sim.engine.fold import fold
+from sim.engine.score import Score
 from sim.engine.trace import Timeline
+from sim.errors import InputError
 from sim.parallel.step import training_step
 from sim.report import report
 from sim.result import Result
 from sim.scenario import Scenario, load
 from sim.setup import Setup, from_scenario
 
+Engine = Literal["auto", "clock", "replay"]
+ENGINES: tuple[Engine, ...] = ("auto", "clock", "replay")
 
-def simulate(scenario: Scenario | str, *, unfold: bool = False) -> Result:
+
+def simulate(scenario: Scenario | str, *, unfold: bool = False, engine: Engine = "auto") -> Result:
     """Predict one training step.
 
     `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
-    rank by itself, which gives the same answer more slowly. Raises `InputError`.
+    rank by itself, which gives the same answer more slowly. `engine` "replay" evaluates the step
+    without a clock; "auto" takes the clock for one step, because a program has to be compiled
+    before it can be replayed. Raises `InputError`.
 
     >>> result = simulate("gpt3-175b-megatron")
     >>> result.ranks, result.roles, result.fits
@@ -34,23 +44,38 @@ def simulate(scenario: Scenario | str, *, unfold: bool = False) -> Result:
     """
     if isinstance(scenario, str):
         scenario = load(scenario)
-    return run(from_scenario(scenario), unfold=unfold)
+    return run(from_scenario(scenario), unfold=unfold, engine=engine)
 
 
-def run(setup: Setup, *, unfold: bool = False) -> Result:
+def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Result:
     """Predict one step of a job on a machine that are put together already."""
+    if engine not in ENGINES:
+        raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
     began = time.perf_counter()
+    warnings: tuple[str, ...] = ()
     with _garbage_left():
         program = training_step(setup.job)
         score = fold(program, setup.machine, unfold=unfold)
-        timeline = play(score)
+        if engine == "replay":
+            timeline, warnings = _replayed(score)
+        else:
+            timeline = play(score)
         spent = accounts(timeline)
         healthy = None
         if not setup.machine.is_healthy:
             healthy = play(fold(program, setup.machine.healthy))
             blame_stragglers(spent, _of_same_stage(timeline, healthy))
     wall = time.perf_counter() - began
-    return report(setup, score, timeline, spent, wall_seconds=wall, healthy=healthy)
+    result = report(setup, score, timeline, spent, wall_seconds=wall, healthy=healthy)
+    return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+
+
+def _replayed(score: Score) -> tuple[Timeline, tuple[str, ...]]:
+    from sim.engine.replay_timeline import replay  # numpy, which the clock does not need
+
+    timeline, contended = replay(score)
+    said = "transfers share links: replayed with the slowdowns of one clocked run"
+    return timeline, (said,) if contended else ()
 
 
 def _of_same_stage(timeline: Timeline, healthy: Timeline) -> list[Account]:

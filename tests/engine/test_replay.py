@@ -214,7 +214,7 @@ def test_an_approximation_that_is_good_enough_passes_the_check():
 
 
 def test_an_approximation_that_is_no_good_is_refused():
-    compiled, _ = prepared(folded(BUSY))
+    compiled, _ = prepared(folded(dict(BUSY, boundary=4e8)))
     noise = np.random.default_rng(0).lognormal(0.0, 1.0, (len(compiled.parameters), 20))
     with pytest.raises(InputError, match="--engine clock"):
         check(compiled, compiled.parameters[:, None] * noise)
