@@ -120,10 +120,11 @@ class World:
         return self._transfer(size, _summed((way, share) for way, _, share in ways), latency)
 
     def swap(self, size: float, one: Place, other: Place) -> Event:
-        """Both send `size` bytes to each other at once."""
+        """Both send `size` bytes to each other at once, and acknowledge what they receive."""
         there, far = self._way(one, other)
         back, _ = self._way(other, one)
-        return self._transfer(size, _summed([(there, 1.0), (back, 1.0)]), far)
+        each = 1.0 + self.machine.returned
+        return self._transfer(size, _summed([(there, each), (back, each)]), far)
 
     def collective(self, kind: str, size: float, places: Sequence[Place]) -> Event:
         """A collective of all GPUs of some places, as the machine's library carries it out.
@@ -147,6 +148,14 @@ class World:
             latency += hops * self.regions.latency
         return self._transfer(1.0, tuple(loads.items()), latency)
 
+    def set_bandwidth(self, place: Place, bandwidth: float) -> None:
+        """A host's NICs together carry so much each way, whatever the topology's NICs do."""
+        topology = self.topology
+        nics = {topology.nic_of(gpu) for gpu in place.gpus}
+        for node, nic in nics:
+            for way in ("nic-up", "nic-down"):
+                self.network.change(self._number((way, node, nic)), bandwidth / len(nics))
+
     def change_link(self, link: Link, factor: float) -> None:
         """From now on a link has its capacity divided by `factor`."""
         self.network.change(self._number(link), self._capacity(link) / factor)
@@ -162,14 +171,32 @@ class World:
     # What is recorded.
 
     def span(
-        self, role: int, stream: str, name: str, cause: str, start: float, **args: Any
+        self,
+        role: int,
+        stream: str,
+        name: str,
+        cause: str,
+        start: float,
+        end: float | None = None,
+        **args: Any,
     ) -> None:
-        """Something that began at `start` has ended now."""
+        """Something that began at `start` has ended, now unless said otherwise."""
         if len(self.spans) < self.keep:
-            self.spans.append(Span(role, stream, name, cause, start, self.now, args))
+            end = self.now if end is None else end
+            self.spans.append(Span(role, stream, name, cause, start, end, args))
 
     def timeline(self, roles: Sequence[Role], end: float) -> Timeline:
         return Timeline(roles=tuple(roles), spans=self.spans, end=end, events=next(self.env._eid))
+
+    @property
+    def full(self) -> bool:
+        """Whether spans have been left out."""
+        return len(self.spans) >= self.keep > 0
+
+    @property
+    def events(self) -> int:
+        """Events so far; simpy counts them but has no public name for the count."""
+        return next(self.env._eid)
 
     def carried(self) -> dict[str, float]:
         """Bytes that every link has carried, by its name."""

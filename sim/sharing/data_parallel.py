@@ -1,0 +1,139 @@
+"""Data parallelism by all-reduce, with and without overlap, and DataParallel in one process."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.processes import Process
+from sim.sharing.meeting import Meeting
+from sim.sharing.team import Story, Team
+from sim.sharing.worker import Worker, mean
+from sim.sharing.workload import grouped
+
+Vector = NDArray[np.float64]
+
+
+def start(team: Team) -> None:
+    """Let the team play the plan's method."""
+    if team.plan.method == "data_parallel":
+        team.world.start(single_process(team))
+    else:
+        team.play(overlapped(team) if team.plan.overlap else all_reduce_sgd(team))
+
+
+def all_reduce(team: Team, size: float, values: dict[int, Vector]) -> Process:
+    """The mean of what the workers hold, over the network as the collective library does it.
+
+    What cannot be added up on the way (top-k, one bit) is gathered whole instead.
+    """
+    places = [team.workers[rank].place for rank in sorted(values)]
+    reducible = team.plan.compression.reducible
+    kind, total = ("all_reduce", size) if reducible else ("all_gather", size * len(places))
+    yield team.world.collective(kind, total, places)
+    return mean(values)
+
+
+def all_reduce_sgd(team: Team) -> Story:
+    """Synchronous SGD: the mean of all gradients, then everybody's step (Goyal et al. 2017)."""
+    group = team.meeting(lambda _, values: all_reduce(team, team.workers[0].message, values))
+
+    def story(me: Worker, team: Team) -> Process:
+        for step in team.steps():
+            gradient = yield from me.compute(step)
+            sent = yield from me.encode(gradient, step)
+            began = team.world.now
+            average = yield from me.wait(group.join(me.rank, step, sent))
+            me.note("all-reduce", "data communication", began)
+            yield from me.apply(average)
+            _count(me, team, group)
+
+    return story
+
+
+def overlapped(team: Team) -> Story:
+    """DistributedDataParallel: buckets are reduced while backward goes on (Li et al. 2020).
+
+    The task's gradient travels with the last bucket.
+    """
+
+    def reduce(key: tuple[int, int, float], values: dict[int, Vector]) -> Process:
+        return all_reduce(team, key[2] * team.workers[0].message, values)
+
+    group = team.meeting(reduce)
+
+    def story(me: Worker, team: Team) -> Process:
+        buckets = grouped(me.work.pieces, parameters=team.plan.bucket / me.work.width)
+        for step in team.steps():
+            gradient = me.task.gradient(me.weights, me.rank, step)
+            for bucket in buckets:
+                yield from me.forward(step, bucket)
+            reduced: list[Any] = []
+            for number, bucket in reversed(list(enumerate(buckets))):
+                yield from me.backward(step, bucket)
+                key = (step, number, bucket.parameters / me.work.parameters)
+                reduced.append(group.join(me.rank, key, gradient))
+            began = team.world.now
+            average = yield from me.wait(reduced[-1])
+            me.note("all-reduce", "data communication", began)
+            yield from me.apply(average)
+            me.steps += 1
+            _count(me, team, group)
+
+    return story
+
+
+def _count(me: Worker, team: Team, group: Meeting) -> None:
+    """One update of all, counted once."""
+    me.version += 1
+    if me.version > team.version:
+        team.version = me.version
+        batches = sum(team.workers[rank].work.batch for rank in group.members)
+        team.record.update(0, batches, lambda: me.weights)
+
+
+def single_process(team: Team) -> Process:
+    """torch.nn.DataParallel: one interpreter drives all GPUs of a node (torch/nn/parallel).
+
+    Every step GPU 0 scatters the inputs and broadcasts the weights; one thread a GPU launches
+    its kernels, but the interpreter's lock lets one launch at a time; outputs are gathered, the
+    gradients reduced on GPU 0, which alone steps.
+    """
+    world, workers = team.world, team.workers
+    first, places = workers[0], [me.place for me in workers]
+    others = {me.place: 1.0 for me in workers[1:]}
+    for step in team.steps():
+        began = world.now
+        inputs = first.work.inputs * first.work.batch
+        yield from first.wait(world.send(inputs, first.place, others), "communication", "scatter")
+        copying = world.collective("broadcast", first.work.bytes, places)
+        yield from first.wait(copying, "communication", "replicate")
+        gradients = yield from _in_threads(workers, step)
+        reducing = world.collective("reduce", first.work.bytes, places)
+        yield from first.wait(reducing, "communication", "reduce")
+        yield from first.apply(mean(gradients))
+        for me in workers[1:]:
+            me.weights = first.weights
+            me.seconds["waiting"] += world.now - began - me.seconds.pop("pass", 0.0)
+        team.record.update(0, team.samples, lambda: first.weights)
+    for me in workers:
+        me.ended = world.now
+
+
+def _in_threads(workers: Sequence[Worker], step: int) -> Process:
+    """Threads that launch in turn: the k-th of n kernels comes n times as late, or on time."""
+    world = workers[0].world
+    slowed = [_thread(me, step, max(0.0, len(workers) * me.work.launches)) for me in workers]
+    done = world.all_of([world.start(one) for one in slowed])
+    yield done
+    return {me.rank: me.task.gradient(me.weights, me.rank, step) for me in workers}
+
+
+def _thread(me: Worker, step: int, launching: float) -> Process:
+    began = me.world.now
+    yield from me.compute(step)
+    short = launching - (me.world.now - began)
+    if short > 0.0:
+        yield from me.wait(me.world.sleep(short), "compute")
+    me.seconds["pass"] = me.world.now - began

@@ -1,0 +1,168 @@
+"""Parameter servers: bulk synchronous, asynchronous, stale synchronous, with backup workers.
+
+Li et al. 2014 (OSDI), Scaling Distributed Machine Learning with the Parameter Server. All workers
+begin with the same weights; a server sends new ones as soon as a worker may have them, so a pull
+is one message and has no request of its own.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.processes import Process
+from sim.sharing.meeting import Clocks, Meeting
+from sim.sharing.team import Story, Team
+from sim.sharing.worker import Worker, mean
+from sim.sharing.workload import grouped
+
+Vector = NDArray[np.float64]
+
+
+def start(team: Team) -> None:
+    """Let the team play the plan's mode."""
+    plan = team.plan
+    if plan.overlap:
+        team.play(layer_by_layer(team))
+    elif plan.mode == "backup":
+        team.play(with_backup_workers(team, plan.backup))
+    elif plan.mode == "ssp":
+        team.play(stale_synchronous(team.clocks(), plan.bound))
+    else:
+        team.play(asynchronous if plan.mode == "async" else bulk_synchronous(team))
+
+
+def asynchronous(me: Worker, team: Team) -> Process:
+    """Nobody waits for anybody: Downpour SGD (Dean et al. 2012, section 4.1)."""
+    for step in team.steps():
+        gradient = yield from me.compute(step)
+        sent = yield from me.encode(gradient, step)
+        yield from team.hub.push(me, me.message)
+        team.hub.apply(sent, me.version, me.work.batch)
+        yield from team.hub.pull(me)
+
+
+def stale_synchronous(clocks: Clocks, bound: int) -> Story:
+    """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013, section 2)."""
+
+    def story(me: Worker, team: Team) -> Process:
+        for step in team.steps():
+            gradient = yield from me.compute(step)
+            sent = yield from me.encode(gradient, step)
+            yield from team.hub.push(me, me.message)
+            team.hub.apply(sent, me.version, me.work.batch)
+            clocks.tick(me.rank)
+            yield from me.wait(clocks.reach(step + 1 - bound))
+            yield from team.hub.pull(me)
+
+    return story
+
+
+def bulk_synchronous(team: Team) -> Story:
+    """The server waits for every gradient and applies their mean (Valiant 1990's supersteps)."""
+    everyone = team.meeting(lambda _, gradients: _applied(team, gradients))
+
+    def story(me: Worker, team: Team) -> Process:
+        for step in team.steps():
+            gradient = yield from me.compute(step)
+            sent = yield from me.encode(gradient, step)
+            yield from team.hub.push(me, me.message)
+            yield from me.wait(everyone.join(me.rank, step, sent))
+            yield from team.hub.pull(me)
+
+    return story
+
+
+def _applied(team: Team, gradients: dict[int, Vector]) -> Process:
+    """The update itself takes no time: it went into the queue with the last push."""
+    _apply_mean(team, gradients)
+    yield from ()
+
+
+def _apply_mean(team: Team, gradients: dict[int, Vector]) -> None:
+    batches = sum(team.workers[rank].work.batch for rank in gradients)
+    team.hub.apply(mean(gradients), team.hub.version, batches)
+
+
+def with_backup_workers(team: Team, backup: int) -> Story:
+    """The first n - b gradients count, later ones are dropped (Chen et al. 2016, algorithm 3)."""
+    enough = len(team.workers) - backup
+    collected: dict[int, Vector] = {}
+    rounds = [team.world.event()]
+
+    def story(me: Worker, team: Team) -> Process:
+        for step in team.steps():
+            if team.plan.until is None and team.hub.version >= team.plan.steps:
+                return
+            gradient = yield from me.compute(step)
+            sent = yield from me.encode(gradient, step)
+            yield from team.hub.push(me, me.message)
+            if me.version < team.hub.version:
+                team.record.dropped += 1
+            else:
+                next_round = collect(me, sent)
+                yield from me.wait(next_round)
+            yield from team.hub.pull(me)
+
+    def collect(me: Worker, gradient: Vector) -> Any:
+        collected[me.rank] = gradient
+        this_round = rounds[0]
+        if len(collected) == enough:
+            _apply_mean(team, collected)
+            collected.clear()
+            rounds[0] = team.world.event()
+            this_round.succeed()
+        return this_round
+
+    return story
+
+
+def layer_by_layer(team: Team) -> Story:
+    """Each layer is pushed as soon as its gradient is there and pulled while others compute.
+
+    Poseidon's wait-free backpropagation (Zhang et al. 2017, section 3.1); the next forward pass
+    waits for each layer in turn (Jayarajan et al. 2019). Layers are joined to at least the plan's
+    `bucket`. The arithmetic goes with the first layer, which is pushed last and needed first.
+    """
+    everyone = team.meeting(lambda key, gradients: _apply_layer(team, key[1], gradients))
+
+    def story(me: Worker, team: Team) -> Process:
+        layers = grouped(me.work.pieces, parameters=team.plan.bucket / me.work.width)
+        there: dict[int, Any] = {}
+        for step in team.steps():
+            gradient = me.task.gradient(me.weights, me.rank, step)
+            for number, layer in enumerate(layers):
+                if number in there:
+                    yield from me.wait(there.pop(number))
+                yield from me.forward(step, layer)
+            for number, layer in reversed(list(enumerate(layers))):
+                yield from me.backward(step, layer)
+                share = layer.parameters / me.work.parameters
+                trip = _round_trip(me, team, everyone, (step, number), share, gradient)
+                there[number] = team.world.start(trip)
+            me.steps += 1
+        for event in there.values():
+            yield from me.wait(event)
+
+    return story
+
+
+def _round_trip(
+    me: Worker, team: Team, everyone: Meeting, key: Any, share: float, gradient: Vector
+) -> Process:
+    """One layer to the servers, its mean back: beside the passes."""
+    hub, began = team.hub, team.world.now
+    yield hub.arrival(me, share * me.message)
+    yield hub.turn(share * me.work.bytes)
+    weights = yield everyone.join(me.rank, key, gradient)
+    yield team.world.gather(share * me.work.bytes, hub.shards.places, me.place)
+    me.note(f"push and pull {key[1]}", "data communication", began)
+    if key[1] == 0:
+        me.weights, me.version = weights, hub.version
+
+
+def _apply_layer(team: Team, layer: int, gradients: dict[int, Vector]) -> Process:
+    if layer == 0:
+        _apply_mean(team, gradients)
+    yield from ()
+    return team.hub.weights

@@ -1,0 +1,280 @@
+"""Play a way to share updates on a machine: from a plan to its outcome."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from sim.engine.machine import Machine
+from sim.engine.processes import Place, Regions, World
+from sim.errors import InputError
+from sim.learning.classifiers import Logistic, Perceptron
+from sim.learning.optimizers import Optimizer
+from sim.learning.quadratic import Quadratic
+from sim.learning.task import Nothing, Task
+from sim.sharing import data_parallel, federated, gossip, local_sgd, parameter_server
+from sim.sharing.outcome import Outcome, outcome
+from sim.sharing.pace import Pace, steady
+from sim.sharing.plan import Learning, Sharing
+from sim.sharing.record import Record
+from sim.sharing.server import Server, Shards
+from sim.sharing.team import Team
+from sim.sharing.worker import Worker
+from sim.sharing.workload import Workload
+
+METHODS: dict[str, Callable[[Team], None]] = {
+    "all_reduce": data_parallel.start,
+    "data_parallel": data_parallel.start,
+    "parameter_server": parameter_server.start,
+    "gossip": gossip.start,
+    "local_sgd": local_sgd.start,
+    "async_local_sgd": local_sgd.start,
+    "federated": federated.start,
+}
+_SERVED = ("parameter_server", "async_local_sgd", "federated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A plan with all that it needs: where workers and servers are, and what workers compute."""
+
+    name: str
+    plan: Sharing
+    machine: Machine
+    workers: tuple[Place, ...]
+    servers: Mapping[Place, float]
+    works: tuple[Workload, ...]
+    task: Task = field(default_factory=Nothing)
+    keep: int = 200_000
+
+
+def stage(
+    plan: Sharing,
+    machine: Machine,
+    work: Workload | Sequence[Workload],
+    *,
+    name: str = "sharing",
+    task: Task | None = None,
+    keep: int = 200_000,
+) -> Stage:
+    """Put workers and servers onto a machine, which grows by the nodes of dedicated servers.
+
+    `work` is every worker's step, or one for each; `task` replaces the plan's own; `keep` is the
+    number of spans for pictures. Raises `InputError` where the plan does not fit.
+    """
+    where = f"{name}, sharing"
+    topology = machine.topology
+    each = topology.gpus_per_node if plan.worker == "node" else 1
+    count = plan.workers or max(1, (topology.gpus - _taken(plan, topology.gpus_per_node)) // each)
+    works = (work,) * count if isinstance(work, Workload) else tuple(work)
+    plan.check(count, where)
+    plan.compression.check(works[0].parameters, f"{where}.compression")
+    workers = tuple(Place(tuple(range(i * each, (i + 1) * each))) for i in range(count))
+    servers, gpus = _servers(plan, workers, topology.gpus_per_node, where)
+    if gpus > 1 and gpus != topology.gpus:
+        machine = replace(machine, topology=topology.with_gpus(gpus))
+    return Stage(
+        name=name,
+        plan=plan,
+        machine=machine,
+        workers=workers,
+        servers=servers,
+        works=works,
+        task=task or task_of(plan, count),
+        keep=keep,
+    )
+
+
+def play(stage: Stage) -> Outcome:
+    """Simulate; where something is slow, once more without it, to see what it costs."""
+    began = time.perf_counter()
+    team = _team(stage, healthy=False)
+    _run(team)
+    reference = None
+    if not _is_healthy(stage):
+        reference = _team(replace(stage, keep=0, task=Nothing()), healthy=True)
+        _run(reference)
+    return outcome(stage.name, team, reference, wall_seconds=time.perf_counter() - began)
+
+
+def build(stage: Stage) -> Team:
+    """The team alone, for those who want to watch it."""
+    return _team(stage, healthy=False)
+
+
+def _run(team: Team) -> None:
+    METHODS[team.plan.method](team)
+    until = team.plan.until
+    team.world.run(None if until is None else team.world.sleep(until))
+
+
+def _is_healthy(stage: Stage) -> bool:
+    plan = stage.plan
+    quiet = not (plan.straggler or plan.fault or plan.change)
+    return quiet and all(group.slowdown == 1.0 for group in plan.group) and stage.machine.is_healthy
+
+
+def _taken(plan: Sharing, gpus_per_node: int) -> int:
+    """GPUs' places that dedicated servers take from the machine."""
+    dedicated = plan.method in _SERVED and plan.servers != "colocated"
+    return plan.shards * gpus_per_node if dedicated else 0
+
+
+def _servers(
+    plan: Sharing, workers: Sequence[Place], gpus_per_node: int, where: str
+) -> tuple[dict[Place, float], int]:
+    """Each host's share of the weights, and how many GPUs the machine needs in all."""
+    used = workers[-1].gpus[-1] + 1
+    if plan.method not in _SERVED:
+        return {}, _whole(used, gpus_per_node)
+    if plan.servers == "colocated":
+        if plan.shards > len(workers):
+            what = f"shards = {plan.shards} colocated with {len(workers)} workers"
+            raise InputError(where, what, f"set shards to at most {len(workers)}")
+        hosts = workers[: plan.shards]
+        return dict.fromkeys(hosts, 1.0 / len(hosts)), _whole(used, gpus_per_node)
+    first = -(-used // gpus_per_node)
+    hosts = tuple(
+        Place(tuple(range(node * gpus_per_node, (node + 1) * gpus_per_node)))
+        for node in range(first, first + plan.shards)
+    )
+    shares = dict.fromkeys(hosts, 1.0 / plan.shards)
+    if plan.servers == "spare":
+        shares = byteps_shares(workers, hosts)
+    return shares, (first + plan.shards) * gpus_per_node
+
+
+def byteps_shares(workers: Sequence[Place], spare: Sequence[Place]) -> dict[Place, float]:
+    """What each host sums so that no NIC carries more than another (Jiang et al. 2020, eq. 2, 3).
+
+    With n workers and k <= n spare hosts: 2(n-1)/c for a spare host, (n-k)/c for a worker's own,
+    c = n^2 + kn - 2k.
+
+    >>> a, b, c = (Place((i,)) for i in range(3))
+    >>> list(byteps_shares([a, b], [c]).values())  # half of it on the spare host
+    [0.25, 0.25, 0.5]
+    """
+    n, k = len(workers), min(len(spare), len(workers))
+    whole = n * n + k * n - 2 * k
+    shares = {place: (n - k) / whole for place in workers if n > k}
+    return (
+        shares | dict.fromkeys(spare[:k], 2 * (n - 1) / whole) if n > 1 else {spare[0]: 1.0}
+    )
+
+
+def _whole(gpus: int, gpus_per_node: int) -> int:
+    """So many GPUs as fill nodes; a single node may be partly used."""
+    return gpus if gpus <= gpus_per_node else -(-gpus // gpus_per_node) * gpus_per_node
+
+
+def task_of(plan: Sharing, workers: int) -> Task:
+    """The task that the plan's `[sharing.learning]` names."""
+    learning = plan.learning
+    if learning is None or learning.task == "none":
+        return Nothing()
+    common: dict[str, Any] = {"workers": workers, "seed": plan.seed, "batch": plan.batch}
+    if learning.task == "logistic":
+        return Logistic(size=learning.size, unlike=learning.unlike, **common)
+    if learning.task == "perceptron":
+        return Perceptron(hidden=learning.size, unlike=learning.unlike, **common)
+    return Quadratic(
+        size=learning.size,
+        condition=learning.condition,
+        noise=learning.noise,
+        unlike=learning.unlike,
+        **common,
+    )
+
+
+def _team(stage: Stage, *, healthy: bool) -> Team:
+    plan = stage.plan
+    machine = stage.machine.healthy if healthy else stage.machine
+    world = _world(stage, machine)
+    rule = _rule(plan.learning)
+    expected = plan.steps * (1 if plan.method == "all_reduce" else len(stage.workers))
+    record = Record(
+        world,
+        stage.task,
+        expected=expected / plan.period,
+        forgives=bool(plan.learning and plan.learning.decay),
+    )
+    pace = None if healthy else _pace(stage)
+    make = partial(
+        Worker,
+        world=world,
+        task=stage.task,
+        pace=pace or steady,
+        copies=plan.copies,
+        compression=plan.compression,
+        memory_bandwidth=machine.topology.device.memory_bandwidth,
+        rule=rule,
+        seed=plan.seed,
+    )
+    workers = [
+        make(
+            rank,
+            place,
+            work=stage.works[rank],
+            usual=pace.usual[rank] if pace else 1.0,
+            faults=() if healthy else [one for one in plan.fault if one.rank == rank],
+        )
+        for rank, place in enumerate(stage.workers)
+    ]
+    team = Team(plan, world, workers, stage.task, record)
+    if stage.servers:
+        shards = Shards(places=stage.servers, rate=_server_rate(plan))
+        team.server = Server(world, shards, stage.task.start, rule, record)
+    if not healthy:
+        _plan_changes(stage, world)
+    return team
+
+
+def _pace(stage: Stage) -> Pace:
+    plan = stage.plan
+    factors = dict(stage.machine.slowdown)
+    for group in plan.group:
+        for rank in group.ranks:
+            for gpu in stage.workers[rank].gpus:
+                factors[gpu] = factors.get(gpu, 1.0) * group.slowdown
+    topology, steps = stage.machine.topology, plan.steps if plan.until is None else 1 << 20
+    return Pace(
+        plan.straggler,
+        factors,
+        stage.workers,
+        topology,
+        steps=steps,
+        copies=plan.copies,
+        seed=plan.seed,
+    )
+
+
+def _world(stage: Stage, machine: Machine) -> World:
+    plan, regions = stage.plan, None
+    if plan.regions is not None:
+        wide = plan.regions
+        regions = Regions(nodes=wide.nodes, bandwidth=wide.bandwidth, latency=wide.latency)
+    world = World(machine, plan.overhead, regions, keep=stage.keep, each_message=not plan.fluid)
+    if plan.server_bandwidth is not None:
+        for place in stage.servers:
+            if place not in stage.workers:
+                world.set_bandwidth(place, plan.server_bandwidth)
+    return world
+
+
+def _server_rate(plan: Sharing) -> float:
+    """Bytes of updates that a host works in a second."""
+    return plan.server_memory / plan.server_passes if plan.server_passes else float("inf")
+
+
+def _rule(learning: Learning | None) -> Optimizer:
+    if learning is None:
+        return Optimizer()
+    return Optimizer(rule=learning.optimizer, rate=learning.rate, beta=learning.beta)
+
+
+def _plan_changes(stage: Stage, world: World) -> None:
+    """Links whose rate changes on the way."""
+    for one in stage.plan.change:
+        for link in stage.machine.topology.parse_link(one.link):
+            world.call(one.at, partial(world.change_link, link, one.factor))

@@ -1,0 +1,178 @@
+"""A worker: where it is, what it computes, what it holds, and where its time goes."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.processes import Event, Place, Process, World
+from sim.learning.optimizers import Optimizer
+from sim.learning.task import Task
+from sim.sharing.compression import Compression
+from sim.sharing.plan import Fault
+from sim.sharing.workload import Piece, Workload
+
+Vector = NDArray[np.float64]
+Pace = Callable[[int, int, int], float]
+"""(rank, copy, step) -> how many times as long as on a healthy device that step takes."""
+
+
+class Gone(Exception):  # noqa: N818  it says what has happened, and is no error
+    """A worker has failed and will not come back."""
+
+
+class Worker:
+    """What a process of `sim.sharing` calls `me`.
+
+    Its methods are parts of processes: `yield from` them. Seconds are booked under `compute`,
+    `optimizer`, `communication`, `server`, `waiting` and `down`; what is left at the end is idle.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        place: Place,
+        world: World,
+        work: Workload,
+        task: Task,
+        *,
+        pace: Pace,
+        usual: float = 1.0,
+        copies: int = 1,
+        faults: Sequence[Fault] = (),
+        compression: Compression,
+        memory_bandwidth: float,
+        rule: Optimizer,
+        seed: int = 0,
+    ) -> None:
+        self.rank, self.place, self.world = rank, place, world
+        self.work, self.task, self.copies = work, task, copies
+        self.pace, self.usual = pace, usual
+        self.faults = sorted(faults, key=lambda fault: fault.at)
+        self.compression, self.seed = compression, seed
+        self.encoding = compression.encode_bytes(work.parameters) / memory_bandwidth
+        self.rule = rule
+        self.weights: Vector = task.start.copy()
+        self.state = rule.start(self.weights.size)
+        self.error: Vector = np.zeros_like(self.weights)
+        self.push_weight = 1.0
+        self.version = 0
+        self.steps = 0
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.healthy = 0.0
+        self.ended = 0.0
+        self.gone = False
+
+    # What a worker does.
+
+    def compute(self, step: int) -> Process:
+        """Forward and backward of a step; returns the gradient at the weights held at its start."""
+        gradient = self.task.gradient(self.weights, self.rank, step)
+        yield from self._passes(step, self.work.forward, self.work.backward)
+        yield from self._reduce_inside()
+        self.steps += 1
+        return gradient
+
+    def forward(self, step: int, piece: Piece) -> Process:
+        """Forward through some layers."""
+        yield from self._passes(step, piece.forward, 0.0)
+
+    def backward(self, step: int, piece: Piece) -> Process:
+        """Backward through some layers."""
+        yield from self._passes(step, 0.0, piece.backward)
+
+    def apply(self, gradient: Vector) -> Process:
+        """One step of the worker's own optimizer."""
+        yield from self.optimizer_pass()
+        self.weights, self.state = self.rule.step(self.weights, gradient, self.state)
+
+    def optimizer_pass(self) -> Process:
+        """The time of the optimizer's step, without its arithmetic."""
+        yield from self._busy(self.work.optimizer, "optimizer", "optimizer")
+
+    def encode(self, vector: Vector, step: int) -> Process:
+        """Compress what is to be sent; returns what its receiver will read."""
+        yield from self._busy(self.encoding, "encode", "compression")
+        sent, self.error = self.compression.encode(vector, self.error, (self.seed, step))
+        return sent
+
+    def wait(self, event: Event, cause: str = "waiting", name: str = "") -> Process:
+        """Wait for something; returns what it brings."""
+        start = self.world.now
+        value = yield event
+        self.seconds[cause] += self.world.now - start
+        if name:
+            self.note(name, name, start)
+        return value
+
+    def note(self, name: str, cause: str, start: float) -> None:
+        """Draw a communication of this worker from `start` until now."""
+        if self.world.now > start:
+            self.world.span(self.rank, "network", name, cause, start, kind=name)
+
+    @property
+    def message(self) -> float:
+        """Bytes of an update on the wire."""
+        return self.compression.bytes(self.work.parameters, self.work.width)
+
+    # How long it takes.
+
+    def _passes(self, step: int, forward: float, backward: float) -> Process:
+        world, whole = self.world, forward + backward
+        seconds = yield from self._survive(whole * self.factor(step))
+        if seconds > 0.0:
+            yield world.sleep(seconds)
+        self.seconds["compute"] += seconds
+        self.healthy += whole
+        turn = world.now - seconds * (backward / whole if whole else 0.0)
+        for phase, start, end in (("F", world.now - seconds, turn), ("B", turn, world.now)):
+            if end > start:
+                world.span(
+                    self.rank, "compute", phase, "compute", start, end, phase=phase, microbatch=step
+                )
+
+    def factor(self, step: int) -> float:
+        """How slow the step is; of several copies the first answer counts."""
+        return min(self.pace(self.rank, copy, step) for copy in range(self.copies))
+
+    def _survive(self, seconds: float) -> Process:
+        """Seconds that the passes take from now; a failure on the way costs what was done."""
+        while True:
+            now = self.world.now
+            fault = next((one for one in self.faults if one.at < now + seconds), None)
+            if fault is None:
+                return seconds
+            self.faults.remove(fault)
+            if fault.after is None:
+                raise Gone
+            back = max(fault.at, now) + fault.after
+            yield self.world.sleep(back - now)
+            self.seconds["down"] += back - now
+            self.world.span(self.rank, "compute", "down", "down", now, phase="down")
+
+    def _reduce_inside(self) -> Process:
+        """The GPUs of a node add up their gradients before anything leaves it."""
+        if len(self.place.gpus) > 1:
+            start = self.world.now
+            yield self.world.collective("all_reduce", self.work.bytes, [self.place])
+            self.seconds["communication"] += self.world.now - start
+            self.note("inside the node", "tensor communication", start)
+
+    def _busy(self, seconds: float, name: str, cause: str) -> Process:
+        if seconds > 0.0:
+            start = self.world.now
+            yield self.world.sleep(seconds)
+            self.seconds[cause] += seconds
+            self.world.span(self.rank, "compute", name, cause, start, phase=name)
+
+
+def mean(values: dict[int, Vector], weights: dict[int, float] | None = None) -> Vector:
+    """The mean of what ranks hold, added up in rank order, whatever order they came in."""
+    total: Any = None
+    for rank in sorted(values):
+        part = values[rank] if weights is None else weights[rank] * values[rank]
+        total = part if total is None else total + part
+    count = len(values) if weights is None else sum(weights[rank] for rank in sorted(values))
+    return np.asarray(total / count)

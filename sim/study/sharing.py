@@ -1,0 +1,117 @@
+"""An outcome of shared updates as a page, and as a picture of the loss."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from sim.units import human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sim.sharing.outcome import Outcome
+
+Row = tuple[str, ...]
+
+
+def text(outcome: "Outcome") -> str:
+    """The outcome in plain text."""
+    blocks = [
+        _title(outcome) + "\n" + _aligned(headline(outcome)),
+        "Where the workers' time goes\n" + _aligned(_time_rows(outcome)),
+        "Busiest links\n" + _aligned(_link_rows(outcome)),
+    ]
+    if outcome.loss is not None:
+        blocks.append(f"Learning: {outcome.task} ({outcome.label})\n" + _aligned(_loss(outcome)))
+    foot = f"{outcome.events:,} events, {outcome.wall_seconds:.2f} s"
+    blocks.append("\n".join([foot, *(f"warning: {one}" for one in outcome.warnings)]))
+    return "\n\n".join(blocks)
+
+
+def html(outcome: "Outcome", *, picture: str = "") -> str:
+    """The same page for a notebook; `picture` is more HTML to show below it."""
+    parts = [f"<h4>{escape(_title(outcome))}</h4>", _table(headline(outcome))]
+    parts += ["<b>Where the workers' time goes</b>", _table(_time_rows(outcome))]
+    parts += ["<b>Busiest links</b>", _table(_link_rows(outcome))]
+    if outcome.loss is not None:
+        parts += [f"<b>Learning: {escape(outcome.task)}</b> ({outcome.label})"]
+        parts.append(_table(_loss(outcome)))
+    parts += [f"<div>⚠ {escape(one)}</div>" for one in outcome.warnings]
+    return '<div style="line-height:1.4">' + "\n".join(parts) + picture + "</div>"
+
+
+def headline(outcome: "Outcome") -> list[Row]:
+    """The numbers that a reader came for."""
+    late = outcome.staleness
+    rows: list[Row] = [
+        ("time", human_seconds(outcome.time), f"{outcome.updates:,} updates"),
+        ("updates/s", f"{outcome.updates_per_second:,.3g}", ""),
+        ("samples/s", f"{outcome.samples_per_second:,.0f}", ""),
+        ("staleness", f"{late['mean']:.2f} updates", f"at most {late['max']}"),
+        ("on all links", human_bytes(outcome.bytes), ""),
+    ]
+    if outcome.straggler_seconds:
+        rows.append(("lost to stragglers", human_seconds(outcome.straggler_seconds), ""))
+    if outcome.dropped:
+        rows.append(("dropped updates", f"{outcome.dropped:,}", ""))
+    return rows
+
+
+def loss_figure(outcomes: Iterable["Outcome"], *, title: str = "") -> "Figure":
+    """Loss against simulated seconds and against samples, a line for each outcome."""
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(11.0, 4.2), layout="constrained")
+    by_time, by_samples = fig.subplots(1, 2, sharey=True)
+    for outcome in outcomes:
+        if outcome.curve:
+            seconds, samples, losses = zip(*outcome.curve, strict=True)
+            by_time.semilogy(seconds, losses, label=outcome.method)
+            by_samples.semilogy(samples, losses)
+    by_time.set(xlabel="simulated time (s)", ylabel="loss")
+    by_samples.set(xlabel="samples")
+    for axes in (by_time, by_samples):
+        axes.spines[["right", "top"]].set_visible(False)
+    by_time.legend(frameon=False)
+    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return fig
+
+
+def _title(outcome: "Outcome") -> str:
+    return f"{outcome.scenario}: {outcome.method}, {len(outcome.workers)} workers"
+
+
+def _time_rows(outcome: "Outcome") -> Iterator[Row]:
+    for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1]):
+        if share > 0.0005:
+            yield cause, f"{100 * share:.1f} %"
+
+
+def _link_rows(outcome: "Outcome") -> list[Row]:
+    rows = [(one["link"], human_bytes(one["bytes"]), one["busy"]) for one in outcome.links[:5]]
+    return [(link, carried, f"{100 * busy:.1f} % busy") for link, carried, busy in rows]
+
+
+def _loss(outcome: "Outcome") -> list[Row]:
+    rows: list[Row] = [("loss at the end", f"{outcome.loss:.4g}")]
+    if outcome.time_to_target is not None:
+        rows.append(("time to target", human_seconds(outcome.time_to_target)))
+    return rows
+
+
+def _aligned(rows: Iterable[Row]) -> str:
+    rows = list(rows)
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(_columns(rows))]
+    lines = (
+        "  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)) for row in rows
+    )
+    return "\n".join(f"  {line}".rstrip() for line in lines)
+
+
+def _columns(rows: Sequence[Row]) -> int:
+    return max((len(row) for row in rows), default=0)
+
+
+def _table(rows: Iterable[Row]) -> str:
+    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
