@@ -84,7 +84,7 @@ def blocking(job: Job, parameters: float) -> list[Operation]:
 
 def gathered(job: Job, parameters: float) -> list[Operation]:
     """ZeRO-1: every replica has updated its share of the weights and sends it to the others."""
-    if not job.plan.zero or job.plan.replicas == 1 or job.stack.overlap_gather:
+    if job.plan.zero not in (1, 2) or job.plan.replicas == 1 or job.stack.overlap_gather:
         return []
     call = Collective(
         kind="all_gather",

@@ -123,7 +123,5 @@ def _check_features(plan: Plan, where: str) -> None:
         )
     if plan.zero > 3:
         raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
-    if plan.zero > 1:
-        raise InputError(where, f"zero = {plan.zero} is not simulated yet", "set zero = 1 or 0")
     if plan.cp > 1:
         raise InputError(where, "context parallelism is not simulated yet", "set cp = 1")

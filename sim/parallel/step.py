@@ -7,6 +7,7 @@ from sim.parallel.balance import Chunk
 from sim.parallel.exchange import exchanged, name_of
 from sim.parallel.pipeline import Pass
 from sim.parallel.plan import Plan
+from sim.parallel.sharded import sharded_pass
 from sim.parallel.work import Job, backward, backward_pieces, forward, optimizer, with_host
 from sim.program import Collective, Communicate, Compute, Operation, Program, Segment, Work
 
@@ -68,6 +69,8 @@ class _Passes:
         self.reductions: list[str] = []
 
     def __call__(self, one: Pass, after: tuple[str, ...]) -> list[Operation]:
+        if self.job.plan.zero >= 2 and self.job.plan.replicas * self.job.plan.cp > 1:
+            return self._noted(sharded_pass(self.job, one, name_of(one), after, self.stage))
         compute = Compute(
             name=name_of(one),
             work=self._work(one),
@@ -79,8 +82,12 @@ class _Passes:
         if not self._releases_gradients(one):
             return [compute]
         pieces = backward_pieces(self.job, self.chunks[one.chunk])
-        done = gradients.overlapped(self.job, pieces, compute)
-        self.reductions += [op.name for op in done if isinstance(op, Communicate)]
+        return self._noted(gradients.overlapped(self.job, pieces, compute))
+
+    def _noted(self, done: list[Operation]) -> list[Operation]:
+        """Remember the last reduction: the optimizer waits for it, and its stream is in order."""
+        names = [op.name for op in done if isinstance(op, Communicate)]
+        self.reductions = names[-1:] or self.reductions
         return done
 
     def _releases_gradients(self, one: Pass) -> bool:
@@ -129,7 +136,8 @@ def _closing(job: Job, stage: int, reductions: Sequence[str]) -> list[Operation]
     chunks = job.chunks[stage]
     parameters = sum(job.parameters(chunk) for chunk in chunks)
     done: list[Operation] = []
-    if not (job.stack.overlap_gradients and job.plan.replicas > 1):
+    at_the_end = job.plan.zero < 2 and not job.stack.overlap_gradients
+    if at_the_end or job.plan.replicas == 1:
         done += gradients.blocking(job, parameters)
     done += _tie_embeddings(job, stage)
     layers = sum(chunk.layers for chunk in chunks)

@@ -112,6 +112,17 @@ def _forward(job: Job, work: LayerWork, layers: int) -> Items:
     return with_host(items, stack.layer_forward * layers)
 
 
+def forward_pieces(job: Job, chunk: Chunk) -> list[tuple[Work, float]]:
+    """The forward pass of a chunk cut behind the embedding and each layer, with parameters."""
+    pieces = []
+    if chunk.embedding:
+        pieces.append((_forward(job, job.embedding, 0), job.embedding.parameters))
+    pieces += [(_layers(job), job.layer.parameters)] * chunk.layers
+    if chunk.head:
+        pieces.append((_forward(job, job.head, 0), job.head.parameters))
+    return [(Work(name="forward", items=items), count) for items, count in pieces]
+
+
 def backward_pieces(job: Job, chunk: Chunk) -> list[tuple[Work, float]]:
     """The backward pass of a chunk cut after the head, each layer and the embedding.
 
