@@ -132,7 +132,8 @@ def _loads(
     mine = [places[index] for index, _ in members]
     gpus = [place.rank for place in mine]
     if scope.pair is not None:
-        return _route_loads(topology, {(gpus[0], gpus[1]): 1.0})
+        at = dict(zip((position for _, position in members), gpus, strict=True))
+        return _route_loads(topology, {(at["source"], at["target"]): 1.0})
     copies = {place.rank: place.pods if AXIS in scope.axes else 1 for place in mine}
     return group_loads(gpus, topology, shape, copies)
 

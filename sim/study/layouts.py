@@ -24,8 +24,8 @@ _RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 class Space:
     """What is searched: a job of given size on given hardware, and how far each choice goes.
 
-    Tensor parallelism goes up to `max_tp` (a node's devices by default), a microbatch up to `max_microbatch` sequences, a stage
-    holds up to `max_interleave` chunks.
+    Tensor parallelism goes up to `max_tp` (a node's devices by default), a microbatch up to
+    `max_microbatch` sequences, a stage holds up to `max_interleave` chunks.
     """
 
     model: Transformer

@@ -6,9 +6,10 @@ is ready when its stage is free and its input is there. Passes of one wavefront 
 ones only, so one wavefront is a few operations on [passes, layouts] arrays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,11 @@ SILENT = 0  # the row of a message that takes no time
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Nodes of one wavefront, and for each the terms that it waits for: [terms, nodes].
+    """Nodes of one wavefront, and for each the moments that it waits for: [terms, nodes].
 
-    `before` is the stage's previous node, `blocked` whether an exchange lies between the two.
+    `before` is the stage's previous node, `blocked` whether an exchange lies between the two. Of n
+    nodes, moment i is the end of node i, n + i when it was ready, 2 n + i when stage and host had
+    both come behind it.
     """
 
     nodes: Indices
@@ -62,19 +65,23 @@ class Wave:
         1 + s is a message between stage s and the next. With `sync` the host waits for whatever
         blocks the compute stream.
         """
-        layouts = device.shape[1]
-        ends = np.zeros((len(self.kind), layouts))
-        free = np.zeros_like(ends)  # when the host has launched a pass
-        ends[0] = free[0] = opening
+        nodes, layouts = len(self.kind), device.shape[1]
+        moments = np.zeros((3 * nodes, layouts))
+        free = np.zeros((nodes, layouts))  # when the host has launched a pass
+        free[0] = moments[0] = moments[2 * nodes] = opening
         for level in self.levels:
-            ready = (ends[level.waits] + message[level.messages]).max(axis=0)
+            ready = (moments[level.waits] + message[level.messages]).max(axis=0)
             launch = free[level.before]
             if sync:
                 launch = np.where(level.blocked[:, None], np.maximum(launch, ready), launch)
             kind = self.kind[level.nodes]
-            ends[level.nodes] = np.maximum(ready + device[kind], launch + lead[kind])
-            free[level.nodes] = launch + host[kind]
-        return ends
+            end = np.maximum(ready + device[kind], launch + lead[kind])
+            launch += host[kind]
+            free[level.nodes] = launch
+            moments[level.nodes] = end
+            moments[level.nodes + nodes] = ready
+            moments[level.nodes + 2 * nodes] = np.maximum(end, launch)
+        return moments[:nodes]
 
 
 def wave(plan: Plan, style: Style) -> Wave:
@@ -88,135 +95,172 @@ def wave(plan: Plan, style: Style) -> Wave:
 def _wave(stages: int, microbatches: int, chunks: int, schedule: str, style: Style) -> Wave:
     shape: dict[str, object] = {"schedule": schedule, "interleave": chunks}
     plan = Plan(pp=stages, dp=1, global_batch=microbatches, **shape)  # type: ignore[arg-type]
-    builder = _Builder(passes(plan), stages, chunks)
-    return builder.batched() if style == "batched" and chunks == 1 else builder.streamed(style)
+    grid = _Grid(passes(plan), stages, microbatches, chunks)
+    return _batched(grid) if style == "batched" and chunks == 1 else _streamed(grid, style)
 
 
-class _Builder:
-    def __init__(self, order: Sequence[Sequence[Pass]], stages: int, chunks: int) -> None:
-        self.order, self.stages, self.chunks = order, stages, chunks
-        self.node: dict[tuple[int, Pass], int] = {}
-        for stage, row in enumerate(order):
-            for one in row:
-                self.node[stage, one] = len(self.node) + 1
-        self.ends = [len(self.node) + 1 + stage for stage in range(stages)]
-        self.terms: list[list[Term]] = [[] for _ in range(len(self.node) + stages + 1)]
-        self.before = [0] * len(self.terms)
-        self.blocked = [False] * len(self.terms)
+class _Grid:
+    """Passes numbered stage by stage in their order, from 1 on; each stage's end is its last node.
 
-    def streamed(self, style: Style) -> Wave:
-        """Messages on streams of their own, or received on the compute stream when needed."""
-        blocks = style != "overlapped"
-        for stage, row in enumerate(self.order):
-            previous = 0
-            for one in row:
-                node = self.node[stage, one]
-                source = self._source(stage, one)
-                message = self._message(stage, source[0]) if source else SILENT
-                self.terms[node].append((previous, message if blocks else SILENT))
-                if source:
-                    self.terms[node].append((self.node[source], message))
-                    self.blocked[node] = blocks
-                self.before[node], previous = previous, node
-            self._end(stage, previous)
-        return self._wave()
+    `code` says which pass a node is: ((phase is B) chunks + chunk) microbatches + microbatch.
+    """
 
-    def batched(self) -> Wave:
-        """After each pass one exchange: its output leaves, the next one's input comes."""
-        for stage, row in enumerate(self.order):
-            previous = 0
-            for number, one in enumerate([*row, None]):
-                node = self.node[stage, one] if one else self.ends[stage]
-                terms = self._exchange(stage, row[number - 1] if number else None, one)
-                own = max((message for _, message in terms), default=SILENT)
-                self.terms[node] = [(previous, own), *terms]
-                self.blocked[node] = bool(terms)
-                self.before[node] = previous
-                previous = node
-        return self._wave()
+    def __init__(
+        self, order: Sequence[Sequence[Pass]], stages: int, microbatches: int, chunks: int
+    ) -> None:
+        self.stages, self.microbatches, self.chunks = stages, microbatches, chunks
+        row = len(order[0]) + 1
+        self.nodes = 1 + stages * row
+        self.first = 1 + row * np.arange(stages)
+        self.ends = self.first + row - 1
+        self.code = np.array(
+            [[((one.phase == "B") * chunks + one.chunk) * microbatches + one.microbatch
+              for one in passes_] for passes_ in order], dtype=np.intp)  # fmt: skip
+        self.place = np.empty((stages, row - 1), dtype=np.intp)  # [stage, code] -> node
+        for stage in range(stages):
+            self.place[stage, self.code[stage]] = self.first[stage] + np.arange(row - 1)
 
-    def _exchange(self, stage: int, sent: Pass | None, received: Pass | None) -> list[Term]:
-        """What others must have reached: senders their pass, receivers what precedes theirs."""
-        terms = []
-        target = self._target(stage, sent) if sent else None
-        if target is not None:
-            peer, one = target
-            there = self.node[peer, one]
-            reached = there - 1 if one != self.order[peer][0] else 0
-            terms.append((reached, self._message(stage, peer)))
-        source = self._source(stage, received) if received else None
-        if source is not None:
-            terms.append((self.node[source], self._message(stage, source[0])))
-        return terms
+    def sources(self, stage: int) -> tuple[Indices, Indices]:
+        """Per pass of a stage the node that produces its input, and the message between; 0: none.
+
+        The piece of the model before (F) or behind (B) lies on the neighbouring stage, or on the
+        other end of the pipeline in the neighbouring chunk.
+        """
+        return self._neighbours(stage, forward=-1)
+
+    def targets(self, stage: int) -> tuple[Indices, Indices]:
+        """Per pass of a stage the node that its output goes to, and the message between."""
+        return self._neighbours(stage, forward=1)
+
+    @cached_property
+    def before(self) -> Indices:
+        """Per node the one before it on its stage; 0 for a stage's first."""
+        before = np.maximum(np.arange(self.nodes) - 1, 0)
+        before[self.first] = 0
+        return before
+
+    def queued(self) -> Iterator[tuple[Indices, Indices]]:
+        """Who takes the outputs of a stage, in order, and who takes the one before each."""
+        half = self.chunks * self.microbatches
+        for stage in range(self.stages):
+            target, _ = self.targets(stage)
+            for phase in (self.code[stage] < half, self.code[stage] >= half):
+                takers = target[phase & (target > 0)]
+                yield takers[1:], takers[:-1]
+
+    def _neighbours(self, stage: int, forward: int) -> tuple[Indices, Indices]:
+        code, half = self.code[stage], self.chunks * self.microbatches
+        nodes, messages = np.zeros_like(code), np.zeros_like(code)
+        for mine, step in ((code < half, forward), (code >= half, -forward)):
+            there = stage + step
+            asked = code[mine]
+            found = np.ones(len(asked), dtype=bool)
+            if not 0 <= there < self.stages:
+                there %= self.stages
+                chunk = asked // self.microbatches % self.chunks + step
+                found = (chunk >= 0) & (chunk < self.chunks) & (self.stages > 1)
+                asked = np.where(found, asked + step * self.microbatches, 0)
+            nodes[mine] = np.where(found, self.place[there, asked], 0)
+            messages[mine] = np.where(found, self._message(stage, there), SILENT)
+        return nodes, messages
 
     def _message(self, stage: int, other: int) -> int:
         """The row of the message between two neighbours, the last and the first among them."""
         low, high = min(stage, other), max(stage, other)
-        return 1 + (high if low == 0 and high == self.stages - 1 and high > 1 else low)
+        return 1 + (high if high - low > 1 else low)
 
-    def _source(self, stage: int, one: Pass) -> tuple[int, Pass] | None:
-        return self._neighbour(stage, one, -1 if one.phase == "F" else 1)
 
-    def _target(self, stage: int, one: Pass) -> tuple[int, Pass] | None:
-        return self._neighbour(stage, one, 1 if one.phase == "F" else -1)
+def _streamed(grid: _Grid, style: Style) -> Wave:
+    """Messages on streams of their own, or received on the compute stream when needed.
 
-    def _neighbour(self, stage: int, one: Pass, step: int) -> tuple[int, Pass] | None:
-        """The pass of the same microbatch through the piece of the model before or behind."""
-        piece = one.chunk * self.stages + stage + step
-        if self.stages == 1 or not 0 <= piece < self.stages * self.chunks:
-            return None
-        chunk, there = divmod(piece, self.stages)
-        return there, one._replace(chunk=chunk)
+    A send that nobody takes yet keeps those behind it waiting.
+    """
+    blocks = style != "overlapped"
+    before = grid.before
+    waits = np.stack([before + 2 * grid.nodes * blocks, before, before])
+    messages = np.zeros_like(waits)
+    for stage in range(grid.stages):
+        passes_ = slice(grid.first[stage], grid.ends[stage])
+        source, message = grid.sources(stage)
+        waits[1, passes_] = np.where(source > 0, source, before[passes_])
+        messages[1, passes_] = message
+        messages[0, passes_] = message if blocks else SILENT
+    if blocks:
+        for taker, earlier in grid.queued():
+            waits[2, taker], messages[2, taker] = earlier + grid.nodes, messages[1, taker]
+    return _wavefronts(grid, waits, messages, (messages[1] > 0) & blocks)
 
-    def _end(self, stage: int, previous: int) -> None:
-        self.terms[self.ends[stage]].append((previous, SILENT))
-        self.before[self.ends[stage]] = previous
 
-    def _wave(self) -> Wave:
-        kinds = [0] * len(self.terms)
-        last = np.zeros((self.chunks, self.stages), dtype=np.intp)
-        for (stage, one), node in self.node.items():
-            kinds[node] = (2 * one.chunk + (one.phase == "B")) * self.stages + stage
-            if one.phase == "B":
-                last[one.chunk, stage] = max(last[one.chunk, stage], node)
-        for node in self.ends:
-            kinds[node] = 2 * self.chunks * self.stages
-        return Wave(
-            stages=self.stages,
-            chunks=self.chunks,
-            kind=np.array(kinds, dtype=np.intp),
-            levels=tuple(map(self._level, self._wavefronts())),
-            last=last,
-            ends=np.array(self.ends, dtype=np.intp),
-        )
+def _batched(grid: _Grid) -> Wave:
+    """After each pass one exchange: its output leaves, the next one's input comes.
 
-    def _wavefronts(self) -> list[list[int]]:
-        """Nodes by the longest chain of nodes before them."""
-        waiting = [len(terms) for terms in self.terms]
-        behind: list[list[int]] = [[] for _ in self.terms]
-        for node, terms in enumerate(self.terms):
-            for cause, _ in terms:
-                behind[cause].append(node)
-        ready, fronts = [0], list[list[int]]()
-        while ready:
-            fronts.append(ready)
-            following = []
-            for cause in ready:
-                for node in behind[cause]:
-                    waiting[node] -= 1
-                    if waiting[node] == 0:
-                        following.append(node)
-            ready = following
-        return fronts[1:]
+    It waits until the sender of the input has run its pass, and until whoever takes the output has
+    reached the pass before the one that needs it.
+    """
+    before, reached = grid.before, 2 * grid.nodes
+    waits = np.stack([before, before, before]) + reached
+    messages = np.zeros_like(waits)
+    for stage in range(grid.stages):
+        first, end = grid.first[stage], grid.ends[stage]
+        source, message = grid.sources(stage)
+        waits[1, first:end] = np.where(source > 0, source, before[first:end]) + reached
+        messages[1, first:end] = message
+        target, message = grid.targets(stage)
+        behind = before[first + 1 : end + 1]
+        waits[2, first + 1 : end + 1] = np.where(target > 0, before[target], behind) + reached
+        messages[2, first + 1 : end + 1] = message
+    messages[0] = np.maximum(messages[1], messages[2])
+    return _wavefronts(grid, waits, messages, messages[0] > 0)
 
-    def _level(self, nodes: list[int]) -> Level:
-        most = max(len(self.terms[node]) for node in nodes)
-        padded = [self.terms[n] + self.terms[n][:1] * (most - len(self.terms[n])) for n in nodes]
-        table = np.array(padded, dtype=np.intp)
-        return Level(
-            np.array(nodes, dtype=np.intp),
-            np.array([self.before[node] for node in nodes], dtype=np.intp),
-            np.array([self.blocked[node] for node in nodes]),
-            np.ascontiguousarray(table[:, :, 0].T),
-            np.ascontiguousarray(table[:, :, 1].T),
-        )
+
+def _wavefronts(grid: _Grid, waits: Indices, messages: Indices, blocked: NDArray[np.bool_]) -> Wave:
+    """Nodes by the longest chain of nodes before them."""
+    before = grid.before
+    depth = np.array(_depths(grid, (waits[1:] % grid.nodes).T.tolist()), dtype=np.intp)
+    order = np.argsort(depth, kind="stable")[1:]
+    edges = [*np.flatnonzero(np.diff(depth[order], prepend=0)).tolist(), len(order)]
+    columns = before[order], blocked[order], waits[:, order], messages[:, order]
+    levels = tuple(
+        Level(order[a:b], columns[0][a:b], columns[1][a:b], columns[2][:, a:b], columns[3][:, a:b])
+        for a, b in pairwise(edges)
+    )
+    stages, chunks, microbatches = grid.stages, grid.chunks, grid.microbatches
+    kind = np.zeros(grid.nodes, dtype=np.intp)
+    for stage in range(stages):
+        piece = grid.code[stage] // microbatches  # (phase is B) chunks + chunk
+        kind[grid.first[stage] : grid.ends[stage]] = (
+            2 * (piece % chunks) + piece // chunks
+        ) * stages + stage
+    kind[grid.ends] = 2 * chunks * stages
+    backward = grid.place[:, chunks * microbatches :].reshape(stages, chunks, microbatches)
+    last = backward.max(axis=2).T
+    return Wave(stages=stages, chunks=chunks, kind=kind, levels=levels, last=last, ends=grid.ends)
+
+
+def _depths(grid: _Grid, causes: list[list[int]]) -> list[int]:
+    """Per node the longest chain before it: stages advance until they wait for one another."""
+    depth = [-1] * grid.nodes
+    depth[0] = 0
+    ends = grid.ends.tolist()
+    at = grid.first.tolist()
+    waiting: dict[int, list[int]] = {}
+    ready = list(range(grid.stages))
+    while ready:
+        stage = ready.pop()
+        node, end = at[stage], ends[stage]
+        height = depth[node - 1] if node != grid.first[stage] else 0
+        while node <= end:
+            for cause in causes[node]:
+                there = depth[cause]
+                if there < 0 and cause != node - 1:
+                    waiting.setdefault(cause, []).append(stage)
+                    break
+                height = max(height, there)
+            else:
+                height = depth[node] = height + 1
+                ready += waiting.pop(node, ())
+                node += 1
+                continue
+            break
+        at[stage] = node
+    return depth
