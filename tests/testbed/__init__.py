@@ -1,0 +1,1 @@
+"""Predictions held against real software: gloo processes on shaped network namespaces."""

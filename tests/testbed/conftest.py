@@ -1,0 +1,131 @@
+"""The testbed as a fixture: built once for each number of hosts, taken down whatever happens."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.testbed import table
+from tests.testbed.availability import why_not
+from tests.testbed.checks import Calibration, Check, calibrate, checks
+from tests.testbed.hosts import Hosts
+from tests.testbed.predict import Predictor
+from tests.testbed.table import Row
+from tests.testbed.wiring import RATE
+
+ARTEFACT = Path(__file__).parents[2] / "out" / "testbed.csv"
+SIZES = [int(size) for size in os.environ.get("TESTBED_HOSTS", "4").split()]
+_rows: list[Row] = []
+
+
+class Testbed:
+    """Real hosts, and what was predicted of every check before any of them was measured."""
+
+    __test__ = False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._hosts: Hosts | None = None
+        calibration = calibrate(self._running())
+        self.checks = {check.name: check for check in checks(size, calibration)}
+        self.predicted = {
+            name: self._predict(one, calibration) for name, one in self.checks.items()
+        }
+
+    def _predict(self, check: Check, calibration: Calibration) -> tuple[float, ...]:
+        return check.predict(Predictor(self.size, calibration.message, check.slow))
+
+    def hold(self, name: str) -> list[Row]:
+        """Measure a check, and once more if it fails; returns its rows."""
+        rows = self._rows(name, retried=False)
+        if not all(row.passes for row in rows):
+            rows = self._rows(name, retried=True)
+        _rows.extend(rows)
+        return rows
+
+    def _rows(self, name: str, *, retried: bool) -> list[Row]:
+        check = self.checks[name]
+        measured = self._measure(check)
+        return [
+            Row(
+                hosts=self.size,
+                check=name if len(check.quantities) == 1 else f"{name}: {quantity.name}",
+                quantity=quantity.name,
+                unit=quantity.unit,
+                predicted=predicted,
+                measured=value,
+                bar=quantity.bar,
+                load=table.load(),
+                retried=retried,
+            )
+            for quantity, predicted, value in zip(
+                check.quantities, self.predicted[name], measured, strict=True
+            )
+        ]
+
+    def _measure(self, check: Check) -> tuple[float, ...]:
+        try:
+            hosts = self._running()
+            for host, factor in check.slow.items():
+                hosts.set_rate(host, RATE / factor)
+            measured = check.measure(hosts)
+            for host in check.slow:
+                hosts.set_rate(host, RATE)
+            return measured
+        except BaseException:
+            self.close()  # the next check finds new hosts
+            raise
+
+    def _running(self) -> Hosts:
+        if self._hosts is None:
+            self._hosts = Hosts(self.size).__enter__()
+        return self._hosts
+
+    def close(self) -> None:
+        hosts, self._hosts = self._hosts, None
+        if hosts is not None:
+            hosts.__exit__()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where no testbed can be built, its tests say why."""
+    mine = [item for item in items if item.get_closest_marker("testbed")]
+    if mine and (reason := why_not()):
+        for item in mine:
+            item.add_marker(pytest.mark.skip(reason=f"testbed: {reason}"))
+
+
+@pytest.fixture(scope="session")
+def testbeds() -> Iterator[Callable[[int], Testbed]]:
+    """The testbed of so many hosts; one stands at a time."""
+    standing: dict[int, Testbed] = {}
+
+    def of(size: int) -> Testbed:
+        if size not in standing:
+            for other in standing.values():
+                other.close()
+            standing[size] = Testbed(size)
+        return standing[size]
+
+    try:
+        yield of
+    finally:
+        for bed in standing.values():
+            bed.close()
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[Row]:
+    """All rows so far."""
+    return _rows
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table and keep it."""
+    if _rows:
+        table.write(_rows, ARTEFACT)
+        terminalreporter.section("testbed: predicted and measured")
+        for line in table.text(_rows):
+            terminalreporter.write_line(line)
+        terminalreporter.write_line(f"kept in {ARTEFACT.relative_to(Path.cwd())}")

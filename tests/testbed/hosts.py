@@ -1,0 +1,232 @@
+"""The hosts: one forked process each, in its own network namespace, a rank of one gloo group.
+
+Namespaces have no names and live as long as the processes in them, and the processes no longer
+than the tests, so nothing is left behind, whatever happens.
+"""
+
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tests.testbed import kernel, wiring
+
+_fork = multiprocessing.get_context("fork")
+PATIENCE = 90.0  # seconds that any single command may take
+
+
+@dataclass
+class Host:
+    """What a pattern finds in its process."""
+
+    rank: int
+    size: int
+    barrier: Any
+    instant: Any
+    cache: dict[str, Any] = field(default_factory=dict)
+
+    def together(self) -> float:
+        """Sleep until one instant (s, monotonic) that all ranks share."""
+        self.barrier.wait(PATIENCE)
+        if self.rank == 0:
+            self.instant.value = time.monotonic() + 0.005
+        self.barrier.wait(PATIENCE)
+        start = float(self.instant.value)
+        time.sleep(max(start - time.monotonic(), 0.0))
+        return start
+
+
+Act = Callable[[], Any]
+Pattern = Callable[..., Act]  # (host, **arguments): prepares, and returns what is timed
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of each repetition (latest end less common start), and what the ranks returned."""
+
+    seconds: tuple[float, ...]
+    values: tuple[tuple[Any, ...], ...]  # by repetition and rank
+
+    @property
+    def median(self) -> float:
+        """Of the seconds."""
+        return statistics.median(self.seconds)
+
+    def of_rank(self, rank: int) -> list[Any]:
+        """What a rank returned, each time."""
+        return [values[rank] for values in self.values]
+
+
+class Hosts:
+    """`size` hosts behind a switch; use it as a context manager."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._folder = tempfile.TemporaryDirectory(prefix="testbed-")
+        self._processes: list[Any] = []
+        self._pipes: list[Connection] = []
+        self._shared = (_fork.Barrier(size), _fork.Value("d", 0.0, lock=False))
+
+    def __enter__(self) -> "Hosts":
+        try:
+            self._build()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join(10)
+        for pipe in self._pipes:
+            pipe.close()
+        self._folder.cleanup()
+
+    def _build(self) -> None:
+        import_module("tests.testbed.patterns")  # torch, once for all
+        rendezvous = str(Path(self._folder.name, "rendezvous"))
+        for host in range(self.size):
+            self._start(_serve_host, Host(host, self.size, *self._shared), rendezvous)
+        self._start(_serve_switch)
+        self._everyone()
+        self._ask(self.size, "wire", [process.pid for process in self._processes[:-1]])
+        self._tell(range(self.size), "join")
+        for host in range(self.size):
+            self.set_rate(host, wiring.RATE)
+        self.measure("all_reduce", repeat=1, size=4096)
+
+    def _start(self, serve: Callable[..., None], *arguments: Any) -> None:
+        ours, theirs = _fork.Pipe()
+        process = _fork.Process(target=serve, args=(theirs, *arguments), daemon=True)
+        process.start()
+        theirs.close()
+        self._processes.append(process)
+        self._pipes.append(ours)
+
+    def set_rate(self, host: int, rate: float) -> None:
+        """Shape a host's link, both ways, to `rate` B/s."""
+        self._ask(host, "shape", rate)
+        self._ask(self.size, "shape", host, self.size, rate)
+
+    def measure(
+        self, pattern: str, *, repeat: int = 5, warm: int = 1, **arguments: Any
+    ) -> Measured:
+        """Run a pattern of `tests.testbed.patterns` on all hosts `warm` + `repeat` times."""
+        answers = self._tell(range(self.size), "play", pattern, warm + repeat, arguments)
+        runs = list(zip(*answers, strict=True))[warm:]
+        return Measured(
+            tuple(max(seconds for seconds, _ in run) for run in runs),
+            tuple(tuple(value for _, value in run) for run in runs),
+        )
+
+    def _ask(self, index: int, *command: Any) -> Any:
+        return self._tell([index], *command)[0]
+
+    def _tell(self, indices: Sequence[int] | range, *command: Any) -> list[Any]:
+        for index in indices:
+            self._pipes[index].send(command)
+        return self._everyone(indices)
+
+    def _everyone(self, indices: Sequence[int] | range | None = None) -> list[Any]:
+        """One answer of each; the first failure ends it."""
+        indices = range(len(self._pipes)) if indices is None else indices
+        waiting = {self._pipes[index]: index for index in indices}
+        answers: dict[int, Any] = {}
+        until = time.monotonic() + PATIENCE
+        while waiting:
+            ready = multiprocessing.connection.wait(
+                list(waiting), max(until - time.monotonic(), 0.0)
+            )
+            if not ready:
+                raise TimeoutError(f"hosts {sorted(waiting.values())} did not answer")
+            for pipe in ready:
+                index = waiting.pop(pipe)
+                failed, answers[index] = pipe.recv()
+                if failed:
+                    raise RuntimeError(f"host {index}:\n{answers[index]}")
+        return [answers[index] for index in indices]
+
+
+def _serve(pipe: Connection, commands: dict[str, Callable[..., Any]]) -> None:
+    """Answer commands until the tests end."""
+    pipe.send((False, os.getpid()))
+    while True:
+        try:
+            name, *arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((False, commands[name](*arguments)))
+        except Exception:
+            pipe.send((True, traceback.format_exc()))
+
+
+def _alone() -> None:
+    kernel.die_with_parent()
+    kernel.enter_new_network()
+    wiring.set_sysctls()
+
+
+def _serve_switch(pipe: Connection) -> None:
+    def wire(processes: list[int]) -> None:
+        wiring.batch("ip", wiring.bridge(processes))
+        for host in range(len(processes)):
+            kernel.switch_offloads_off(f"p{host}")
+
+    def shape(host: int, hosts: int, rate: float) -> None:
+        _shape(f"p{host}", rate, host, hosts, "src")
+
+    _alone()
+    _serve(pipe, {"wire": wire, "shape": shape})
+
+
+_shaped: set[str] = set()  # devices of this process's namespace
+
+
+def _shape(device: str, rate: float, host: int, hosts: int, by: str) -> None:
+    peers = [peer for peer in range(hosts) if peer != host]
+    if device in _shaped:
+        wiring.batch("tc", wiring.unshaped(device))
+    wiring.batch("tc", wiring.shaper(device, rate, peers, by))
+    _shaped.add(device)
+
+
+def _serve_host(pipe: Connection, host: Host, rendezvous: str) -> None:
+    from tests.testbed import patterns
+
+    def join() -> None:
+        wiring.batch("ip", wiring.interface(host.rank, host.size))
+        kernel.switch_offloads_off("eth0")
+        patterns.join(host, rendezvous, timedelta(seconds=PATIENCE))
+
+    def shape(rate: float) -> None:
+        _shape("eth0", rate, host.rank, host.size, "dst")
+
+    def play(name: str, times: int, arguments: dict[str, Any]) -> list[tuple[float, Any]]:
+        return _timed(host, getattr(patterns, name)(host, **arguments), times)
+
+    _alone()
+    kernel.sleep_precisely()
+    kernel.run_first()
+    _serve(pipe, {"join": join, "shape": shape, "play": play})
+
+
+def _timed(host: Host, act: Act, times: int) -> list[tuple[float, Any]]:
+    """Seconds from the common instant to this rank's end, and what it returned, each time."""
+    found = []
+    for _ in range(times):
+        start = host.together()
+        value = act()
+        found.append((time.monotonic() - start, value))
+    return found

@@ -1,0 +1,54 @@
+"""What the testbed asks of the Linux kernel and Python 3.11 has no call for."""
+
+import array
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import struct
+
+_CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
+_SIOCETHTOOL = 0x8946
+_OFFLOADS = {"tso": 0x1F, "gso": 0x24, "gro": 0x2C}  # ETHTOOL_STSO, SGSO, SGRO
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def enter_new_network() -> None:
+    """Leave for a network namespace of one's own, which ends with the last process in it."""
+    _checked(_libc.unshare(_CLONE_NEWNET), "unshare")
+
+
+def die_with_parent() -> None:
+    """No process of the testbed outlives the tests, however they end."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def sleep_precisely() -> None:
+    """Wake within a nanosecond of slack, not the usual 50 us."""
+    _checked(_libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0), "prctl")
+
+
+def run_first(yes: bool = True) -> None:
+    """Ahead of all ordinary processes (SCHED_FIFO), or as one of them again.
+
+    Threads that are started later inherit it.
+    """
+    policy, priority = (os.SCHED_FIFO, 10) if yes else (os.SCHED_OTHER, 0)
+    os.sched_setscheduler(0, policy, os.sched_param(priority))
+
+
+def switch_offloads_off(device: str) -> None:
+    """Every packet is one packet: no segmentation or coalescing beside the shaper."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for command in _OFFLOADS.values():
+            value = array.array("I", [command, 0])
+            request = struct.pack("16sP", device.encode(), value.buffer_info()[0])
+            fcntl.ioctl(control, _SIOCETHTOOL, request)

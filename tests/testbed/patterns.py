@@ -1,0 +1,297 @@
+"""What the hosts do with real software: torch.distributed on gloo, and DDP.
+
+A pattern is called in every rank's process; it prepares and returns the part that is timed.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch._dynamo  # DDP imports it when it is first used; here it is imported once for all ranks
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.testbed import kernel
+from tests.testbed.hosts import Act, Host
+
+FLOAT = 4  # bytes
+
+
+def join(host: Host, rendezvous: str, timeout: timedelta) -> None:
+    """Become a rank of the one process group."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{rendezvous}",
+        rank=host.rank,
+        world_size=host.size,
+        timeout=timeout,
+    )
+
+
+def _floats(size: int) -> torch.Tensor:
+    return torch.zeros(size // FLOAT)
+
+
+def _pause(host: Host, pauses: Sequence[float]) -> None:
+    if pauses:
+        time.sleep(pauses[host.rank])
+
+
+def all_reduce(host: Host, size: int, pauses: Sequence[float] = ()) -> Act:
+    """`size` bytes, after rank r has computed (slept) for pauses[r]."""
+    data = _floats(size)
+
+    def act() -> None:
+        _pause(host, pauses)
+        dist.all_reduce(data)
+
+    return act
+
+
+def all_gather(host: Host, size: int) -> Act:
+    """`size` bytes in all."""
+    parts = [_floats(size // host.size) for _ in range(host.size)]
+    return lambda: dist.all_gather(parts, parts[host.rank].clone())
+
+
+def reduce_scatter(host: Host, size: int) -> Act:
+    """`size` bytes before it."""
+    parts = [_floats(size // host.size) for _ in range(host.size)]
+    return lambda: dist.reduce_scatter(torch.empty_like(parts[0]), parts)
+
+
+def broadcast(host: Host, size: int) -> Act:
+    data = _floats(size)
+    return lambda: dist.broadcast(data, 0)
+
+
+def send_receive(host: Host, size: int) -> Act:
+    """From rank 0 to rank 1."""
+    data = _floats(size)
+    if host.rank == 0:
+        return lambda: dist.send(data, 1)
+    return lambda: dist.recv(data, 0) if host.rank == 1 else None
+
+
+def ping_pong(host: Host, turns: int) -> Act:
+    """A few bytes to and fro between ranks 0 and 1; returns seconds one way."""
+    data = _floats(FLOAT)
+
+    def act() -> float:
+        start = time.monotonic()
+        for turn in range(2 * turns):
+            if host.rank == turn % 2:
+                dist.send(data, 1 - host.rank)
+            elif host.rank < 2:
+                dist.recv(data, 1 - host.rank)
+        return (time.monotonic() - start) / (2 * turns)
+
+    return act
+
+
+def parameter_server(host: Host, size: int, pauses: Sequence[float] = ()) -> Act:
+    """All push `size` bytes to rank 0, which answers them all when it has everything."""
+    workers = range(1, host.size)
+    arrived = [_floats(size) for _ in workers]
+
+    def serve() -> None:
+        for work in [dist.irecv(arrived[w - 1], w) for w in workers]:
+            work.wait()
+        total = arrived[0]
+        for more in arrived[1:]:
+            total += more
+        for work in [dist.isend(total, w) for w in workers]:
+            work.wait()
+
+    def work() -> None:
+        _pause(host, pauses)
+        dist.send(arrived[0], 0)
+        dist.recv(arrived[0], 0)
+
+    return serve if host.rank == 0 else work
+
+
+def gossip(
+    host: Host, size: int, rounds: Sequence[Sequence[int]], pauses: Sequence[float] = ()
+) -> Act:
+    """In each round a rank computes (sleeps), then exchanges `size` bytes with its partner.
+
+    rounds[t][r] is rank r's partner in round t. Receiving is announced before anything is sent: the
+    announcement would wait behind the data on the same connection, and the partner for it.
+    """
+    ours, theirs = _floats(size), _floats(size)
+
+    def act() -> None:
+        for partners in rounds:
+            _pause(host, pauses)
+            received = dist.irecv(theirs, partners[host.rank])
+            dist.send(ours, partners[host.rank])
+            received.wait()
+            ours.add_(theirs).mul_(0.5)
+
+    return act
+
+
+def asynchronous(
+    host: Host, size: int, pauses: Sequence[Sequence[float]], bound: int | None
+) -> Act:
+    """An asynchronous server: rank 0 serves each worker in a thread of its own.
+
+    Worker r computes pauses[r - 1][t] seconds, pushes, and pulls. With a `bound` the server holds
+    an answer back while the worker is more than so many updates ahead of the slowest. Rank 0
+    returns the staleness of every update: updates applied since its worker last pulled.
+    """
+    if host.rank:
+        return lambda: _work(_floats(size), pauses[host.rank - 1])
+    updates = len(pauses[0])
+    return lambda: _Server(size, host.size - 1, updates, bound).run()
+
+
+def _work(data: torch.Tensor, pauses: Sequence[float]) -> None:
+    for pause in pauses:
+        time.sleep(pause)
+        dist.send(data, 0)
+        dist.recv(data, 0)
+
+
+class _Server:
+    def __init__(self, size: int, workers: int, updates: int, bound: int | None) -> None:
+        self.weights = _floats(size)
+        self.updates, self.bound = updates, bound
+        self.version = 0
+        self.clocks = [0] * workers
+        self.staleness: list[int] = []
+        self.changed = threading.Condition()
+
+    def run(self) -> list[int]:
+        threads = [
+            threading.Thread(target=self._serve, args=(worker,))
+            for worker in range(len(self.clocks))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.staleness
+
+    def _serve(self, worker: int) -> None:
+        data, seen = torch.empty_like(self.weights), 0
+        for _ in range(self.updates):
+            dist.recv(data, worker + 1)
+            with self.changed:
+                self._apply(worker, data, seen)
+                self.changed.wait_for(lambda: self._may_go_on(worker))
+                seen = self.version
+                data.copy_(self.weights)
+            dist.send(data, worker + 1)
+
+    def _apply(self, worker: int, data: torch.Tensor, seen: int) -> None:
+        self.staleness.append(self.version - seen)
+        self.weights -= data
+        self.version += 1
+        self.clocks[worker] += 1
+        self.changed.notify_all()
+
+    def _may_go_on(self, worker: int) -> bool:
+        return self.bound is None or self.clocks[worker] - min(self.clocks) <= self.bound
+
+
+class _Sleep(torch.autograd.Function):
+    """Compute that takes its time and no core."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        context: Any, data: torch.Tensor, weight: torch.Tensor, forward: float, backward: float
+    ) -> torch.Tensor:
+        context.backward_seconds, context.shape = backward, weight.shape
+        time.sleep(forward)
+        return data.clone()
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        context: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+        time.sleep(context.backward_seconds)
+        return gradient, torch.zeros(context.shape), None, None
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self, size: int, forward: float, backward: float) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(_floats(size))
+        self.seconds = (forward, backward)
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return _Sleep.apply(data, self.weight, *self.seconds)
+
+
+def ddp_sleeping(
+    host: Host,
+    layers: int,
+    size: int,
+    forward: float,
+    backward: float,
+    bucket: float,
+    slowdown: Sequence[float] = (),
+) -> Act:
+    """A step of DDP whose layers, of `size` bytes each, sleep; buckets of `bucket` MiB."""
+    factor = slowdown[host.rank] if slowdown else 1.0
+    model = torch.nn.Sequential(
+        *(_Layer(size, factor * forward, factor * backward) for _ in range(layers))
+    )
+    return _step(model, torch.zeros(1, requires_grad=True), bucket)
+
+
+def _step(model: torch.nn.Module, data: torch.Tensor, bucket: float) -> Act:
+    parallel = DistributedDataParallel(model, bucket_cap_mb=bucket)
+
+    def act() -> str:
+        parallel.zero_grad(set_to_none=False)
+        parallel(data).sum().backward()
+        return str(parallel._get_ddp_logging_data().get("rebuilt_bucket_sizes", ""))
+
+    return act
+
+
+def _network(layers: int, width: int) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(layers)))
+
+
+def ddp_computing(host: Host, layers: int, width: int, batch: int, bucket: float) -> Act:
+    """A step of DDP on a real multilayer perceptron, as an ordinary process."""
+    act = _step(_network(layers, width), torch.ones(batch, width), bucket)
+
+    def ordinary() -> None:
+        kernel.run_first(False)
+        try:
+            act()
+        finally:
+            kernel.run_first()
+
+    return ordinary
+
+
+def computing(host: Host, layers: int, width: int, batch: int) -> Act:
+    """The same network without DDP; returns seconds of the forward and of the backward pass."""
+    model, data = _network(layers, width), torch.ones(batch, width)
+
+    def act() -> tuple[float, float]:
+        kernel.run_first(False)
+        try:
+            model.zero_grad(set_to_none=False)
+            start = time.monotonic()
+            loss = model(data).sum()
+            middle = time.monotonic()
+            loss.backward()
+            return middle - start, time.monotonic() - middle
+        finally:
+            kernel.run_first()
+
+    return act

@@ -1,0 +1,70 @@
+"""The table of predicted, measured, error."""
+
+import csv
+import os
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One quantity of one check; `load` is the machine's, over the last minute."""
+
+    hosts: int
+    check: str
+    quantity: str
+    unit: str
+    predicted: float
+    measured: float
+    bar: float
+    load: float
+    retried: bool
+
+    @property
+    def error(self) -> float:
+        """predicted / measured - 1."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def passes(self) -> bool:
+        return abs(self.error) <= self.bar
+
+
+def load() -> float:
+    """Processes that want a core, over the last minute."""
+    return os.getloadavg()[0]
+
+
+def median_error(rows: list[Row]) -> float:
+    """The median of the errors' magnitudes."""
+    return statistics.median(abs(row.error) for row in rows)
+
+
+def text(rows: list[Row]) -> list[str]:
+    """Lines for people."""
+    width = max(len(row.check) for row in rows)
+    lines = [
+        f"{'hosts':>5}  {'check':<{width}}  {'predicted':>9}  {'measured':>9}  {'unit':<8}"
+        f"{'error':>7}  {'bar':>5}  {'load':>4}"
+    ]
+    lines += [
+        f"{row.hosts:>5}  {row.check:<{width}}  {row.predicted:>9.2f}  {row.measured:>9.2f}  "
+        f"{row.unit:<8}{row.error:>+7.1%}  {row.bar:>5.0%}  {row.load:>4.1f}"
+        f"{'  again' if row.retried else ''}{'' if row.passes else '  MISSED'}"
+        for row in rows
+    ]
+    return [*lines, f"median error {median_error(rows):.2%} of {len(rows)}"]
+
+
+def write(rows: list[Row], path: Path) -> None:
+    """As CSV, whole or not at all."""
+    path.parent.mkdir(exist_ok=True)
+    draft = path.with_suffix(".part")
+    with draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        keys = list(asdict(rows[0]))
+        writer.writerow([*keys, "error"])
+        for row in rows:
+            writer.writerow([*asdict(row).values(), round(row.error, 5)])
+    draft.replace(path)
