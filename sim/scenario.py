@@ -13,6 +13,7 @@ from sim.door import nearest
 from sim.errors import InputError
 from sim.jitter import Jitter
 from sim.parallel.plan import Plan
+from sim.sharing.plan import Sharing
 
 Factor = Annotated[float, Gt(0)]
 
@@ -77,6 +78,20 @@ class Scenario:
         return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingScenario(Scenario):
+    """A question about workers that share updates in a way of their own: a `[sharing]` table.
+
+    It needs no `[plan]`, and no model where `[sharing.times]` says how long a step takes.
+    """
+
+    model: str = ""
+    stack: str = "pytorch-ddp"
+    backend: str = "nccl"
+    plan: Plan = field(default_factory=lambda: Plan(global_batch=1))
+    sharing: Sharing
+
+
 def load(name: str, settings: Iterable[str] | Mapping[str, Any] = ()) -> Scenario:
     """The scenario of a name or path, with settings applied: `key=value` texts, or a mapping.
 
@@ -90,7 +105,8 @@ def load(name: str, settings: Iterable[str] | Mapping[str, Any] = ()) -> Scenari
     pairs = settings.items() if isinstance(settings, Mapping) else map(_pair, settings)
     for key, value in pairs:
         _apply(document, key, value)
-    scenario = library.validate(document, Scenario, library.place(path))
+    kind: type[Scenario] = SharingScenario if "sharing" in document else Scenario
+    scenario = library.validate(document, kind, library.place(path))
     for key, _ in _flat(scenario.change):
         _split(key)
     return scenario
@@ -113,10 +129,10 @@ def _pair(setting: str) -> tuple[str, Any]:
 
 def _apply(document: dict[str, Any], key: str, value: Any) -> None:
     where, head = f"setting {key}", key.split(".")[0]
-    own = [f.name for f in fields(Scenario)]
+    own = [f.name for f in fields(SharingScenario)]
     if head not in own and head not in _FILES:
         raise InputError(where, f"unknown key {key!r}", nearest(head, [*own, *_FILES]))
-    if "." in key and head not in ("plan", "jitter"):
+    if "." in key and head not in ("plan", "jitter", "sharing"):
         document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
     else:
         _put(document, key, value, where)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, cast
 
 from sim.door import nearest
 from sim.engine.account import Account, accounts, blame_stragglers
@@ -23,7 +23,7 @@ from sim.errors import InputError
 from sim.parallel.step import training_step
 from sim.report import report
 from sim.result import Result
-from sim.scenario import Scenario, load
+from sim.scenario import Scenario, SharingScenario, load
 from sim.setup import Setup, from_scenario
 
 Engine = Literal["auto", "clock", "replay"]
@@ -36,7 +36,8 @@ def simulate(scenario: Scenario | str, *, unfold: bool = False, engine: Engine =
     `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
     rank by itself, which gives the same answer more slowly. `engine` "replay" evaluates the step
     without a clock; "auto" takes the clock for one step, because a program has to be compiled
-    before it can be replayed. Raises `InputError`.
+    before it can be replayed. A scenario with a `[sharing]` table has an `Outcome` instead
+    (`sim.share`). Raises `InputError`.
 
     >>> result = simulate("gpt3-175b-megatron")
     >>> result.ranks, result.roles, result.fits
@@ -44,6 +45,11 @@ def simulate(scenario: Scenario | str, *, unfold: bool = False, engine: Engine =
     """
     if isinstance(scenario, str):
         scenario = load(scenario)
+    if isinstance(scenario, SharingScenario):
+        from sim.share import share
+
+        outcome: Any = share(scenario)
+        return cast(Result, outcome)
     return run(from_scenario(scenario), unfold=unfold, engine=engine)
 
 
@@ -53,7 +59,7 @@ def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Resul
         raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
     began = time.perf_counter()
     warnings: tuple[str, ...] = ()
-    with _garbage_left():
+    with garbage_left():
         program = training_step(setup.job)
         score = fold(program, setup.machine, unfold=unfold)
         if engine == "replay":
@@ -85,7 +91,7 @@ def _of_same_stage(timeline: Timeline, healthy: Timeline) -> list[Account]:
 
 
 @contextmanager
-def _garbage_left() -> Iterator[None]:
+def garbage_left() -> Iterator[None]:
     """A simulation allocates much and frees nothing, so looking for garbage only costs time."""
     enabled = gc.isenabled()
     gc.disable()

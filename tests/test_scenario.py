@@ -6,12 +6,13 @@ import math
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sim import library
 from sim.errors import InputError
-from sim.scenario import Scenario, Straggler, load
+from sim.scenario import Scenario, SharingScenario, Straggler, load
 from sim.setup import from_scenario
 from sim.simulate import simulate
 
@@ -37,7 +38,19 @@ PUBLISHED = {
 DOES_NOT_FIT = ("llama3-405b-16k",)
 
 
-@pytest.mark.parametrize("name", library.names("scenarios"))
+SHARING = [name for name in library.names("scenarios") if isinstance(load(name), SharingScenario)]
+SYNCHRONOUS = sorted(set(library.names("scenarios")) - set(SHARING))
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_every_sharing_scenario_runs_and_its_shares_add_up(name: str) -> None:
+    outcome: Any = simulate(name)
+    assert outcome.updates > 0
+    assert sum(outcome.shares.values()) == pytest.approx(1.0)
+    json.dumps(outcome.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", SYNCHRONOUS)
 def test_every_scenario_runs_and_its_account_adds_up(name: str) -> None:
     result = simulate(name)
     assert math.isfinite(result.step_time)
@@ -56,7 +69,7 @@ def test_a_scenario_is_the_published_job(name: str, published: tuple[float, int]
 
 
 def test_every_scenario_is_held_against_its_publication() -> None:
-    assert sorted(PUBLISHED) == library.names("scenarios")
+    assert sorted(PUBLISHED) == SYNCHRONOUS
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

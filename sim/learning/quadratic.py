@@ -42,11 +42,11 @@ class Quadratic:
         return np.zeros(self.size)
 
     def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
-        exact = self._curve * (weights - 1.0 - self._offsets[rank % self.workers])
+        exact: Vector = self._curve * (weights - 1.0 - self._offsets[rank % self.workers])
         if not self.noise:
             return exact
         drawn = batch_generator(self.seed, rank, step).standard_normal(self.size)
-        return exact + self.noise / np.sqrt(self.batch) * drawn
+        return np.asarray(exact + self.noise / np.sqrt(self.batch) * drawn)
 
     def loss(self, weights: Vector) -> float:
         return float(0.5 * np.sum(self._curve * (weights - 1.0) ** 2))

@@ -69,7 +69,9 @@ class Slow:
     Several of these multiply. `file` is a CSV of step times for kind = "trace".
     """
 
-    kind: Literal["constant", "lognormal", "exponential", "pareto", "on_off", "pauses", "trace"]
+    kind: Literal[
+        "constant", "lognormal", "shifted-exponential", "pareto", "on-off", "pauses", "trace"
+    ]
     ranks: tuple[Natural, ...] | None = None
     nodes: tuple[Natural, ...] | None = None
     factor: Share = 2.0
@@ -92,9 +94,9 @@ class Slow:
         makers: dict[str, Callable[[], Straggling]] = {
             "constant": lambda: stragglers.Constant(factor=self.factor),
             "lognormal": lambda: stragglers.Lognormal(sigma=self.sigma),
-            "exponential": lambda: stragglers.ShiftedExponential(extra=self.extra),
+            "shifted-exponential": lambda: stragglers.ShiftedExponential(extra=self.extra),
             "pareto": lambda: stragglers.Pareto(alpha=self.alpha),
-            "on_off": lambda: stragglers.OnOff(factor=self.factor, slow=self.slow, well=self.well),
+            "on-off": lambda: stragglers.OnOff(factor=self.factor, slow=self.slow, well=self.well),
             "pauses": lambda: stragglers.Pauses(
                 factor=self.factor, every=self.every, together=self.together
             ),

@@ -30,6 +30,8 @@ _OTHERS: dict[str, Colour] = {
     "embedding communication": (0.55, 0.2, 0.45),
     "tensor communication": (0.94, 0.894, 0.259),
     "context communication": (0.72, 0.66, 0.1),
+    "push": (0.337, 0.706, 0.914),
+    "pull": (0.8, 0.475, 0.655),
 }
 _GREY: Colour = (0.6, 0.6, 0.6)
 _ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 
+from sim.engine.trace import Timeline
 from sim.errors import InputError
 from sim.files import whole
 from sim.result import Result
+from sim.sharing.outcome import Outcome
 
 _SUFFIXES = {
     "trace": (".json", ".gz"),
@@ -32,45 +34,53 @@ def check(files: Mapping[str, Path]) -> None:
             raise InputError(where, f"no folder {str(path.parent)!r}", "make it or name another")
 
 
-def write(kind: str, result: Result, path: Path) -> None:
+def write(kind: str, result: Result | Outcome, path: Path) -> None:
     """Write one kind of file of a run, whole or not at all."""
     _WRITERS[kind](result, path)
 
 
-def _trace(result: Result, path: Path) -> None:
+def _trace(result: Result | Outcome, path: Path) -> None:
     from sim.formats import perfetto
 
     perfetto.write(result.timeline, path)
 
 
-def _picture(result: Result, path: Path) -> None:
+def _picture(result: Result | Outcome, path: Path) -> None:
     from sim.study import gantt
 
-    gantt.draw(result.timeline, path, title=result.scenario)
+    gantt.draw(_shown(result), path, title=result.scenario)
 
 
-def _report(result: Result, path: Path) -> None:
+def _report(result: Result | Outcome, path: Path) -> None:
     page = _page(result) if path.suffix == ".html" else f"{result}\n"
     with whole(path) as part:
         part.write_text(page, encoding="utf-8")
 
 
-def _page(result: Result) -> str:
-    from sim.study import gantt, summary
+def _page(result: Result | Outcome) -> str:
+    from sim.study import gantt, sharing, summary
 
-    picture = gantt.render(result.timeline, title=result.scenario)
-    body = summary.html(result, picture=picture)
+    picture = gantt.render(_shown(result), title=result.scenario)
+    if isinstance(result, Outcome):
+        body = sharing.html(result, picture=picture)
+    else:
+        body = summary.html(result, picture=picture)
     head = f'<meta charset="utf-8"><title>{escape(result.scenario)}</title>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
 
 
-def _timeline(result: Result, path: Path) -> None:
+def _shown(result: Result | Outcome) -> Timeline:
+    """What a picture has room for."""
+    return result.excerpt if isinstance(result, Outcome) else result.timeline
+
+
+def _timeline(result: Result | Outcome, path: Path) -> None:
     frame = result.to_frame()
     with whole(path) as part:
         frame.to_csv(part, index=False)
 
 
-_WRITERS: dict[str, Callable[[Result, Path], None]] = {
+_WRITERS: dict[str, Callable[[Result | Outcome, Path], None]] = {
     "trace": _trace,
     "picture": _picture,
     "report": _report,

@@ -1,5 +1,6 @@
 """An outcome of shared updates as a page, and as a picture of the loss."""
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -28,8 +29,8 @@ def text(outcome: "Outcome") -> str:
     return "\n\n".join(blocks)
 
 
-def html(outcome: "Outcome", *, picture: str = "") -> str:
-    """The same page for a notebook; `picture` is more HTML to show below it."""
+def html(outcome: "Outcome", *, picture: bytes | None = None) -> str:
+    """The same page for a notebook; `picture` is a PNG to show below it."""
     parts = [f"<h4>{escape(_title(outcome))}</h4>", _table(headline(outcome))]
     parts += ["<b>Where the workers' time goes</b>", _table(_time_rows(outcome))]
     parts += ["<b>Busiest links</b>", _table(_link_rows(outcome))]
@@ -37,7 +38,10 @@ def html(outcome: "Outcome", *, picture: str = "") -> str:
         parts += [f"<b>Learning: {escape(outcome.task)}</b> ({outcome.label})"]
         parts.append(_table(_loss(outcome)))
     parts += [f"<div>⚠ {escape(one)}</div>" for one in outcome.warnings]
-    return '<div style="line-height:1.4">' + "\n".join(parts) + picture + "</div>"
+    if picture is not None:
+        data = b64encode(picture).decode()
+        parts.append(f'<img style="max-width:100%" src="data:image/png;base64,{data}">')
+    return '<div style="line-height:1.4">' + "\n".join(parts) + "</div>"
 
 
 def headline(outcome: "Outcome") -> list[Row]:

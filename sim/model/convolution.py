@@ -1,0 +1,251 @@
+"""Convolutional networks for images: ResNets of bottleneck blocks, and VGG.
+
+A convolution is an implicit matrix product: batch x height x width rows, one column a filter
+(Chetlur et al. 2014, cuDNN). It reads its image once, not once for each place of the filter.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from sim import library
+from sim.model.kernel import BYTES, Gemm, Item, LayerWork, Precision, Stream
+from sim.program import Collective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution(Gemm):
+    """A product that reads an image of `image` elements and writes one of `result`."""
+
+    image: int = 0
+    result: int = 0
+
+    @property
+    def bytes(self) -> float:
+        """Image and weights read once, the result written once."""
+        width = BYTES[self.precision]
+        weights = min(self.m * self.n, self.n * self.k, self.m * self.k)
+        return float((self.image + self.result + weights) * width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Blocks of one resolution; `width` is their inner number of channels."""
+
+    blocks: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolutional:
+    """The content of `models/NAME.toml` for images of `image` x `image` pixels.
+
+    `resnet`: a 7x7 stem with pooling, then stages of bottleneck blocks (1x1, 3x3, 1x1 to four
+    times the width; He et al. 2016, table 1) with the stride in the 3x3 (v1.5), each convolution
+    with batch norm. `vgg`: stages of 3x3 convolutions with biases, each stage then pooled, and
+    three linear layers of `linear` (Simonyan and Zisserman 2015, table 1, D for 16 layers).
+    `synchronised` batch norm takes its statistics over all data-parallel ranks.
+
+    >>> load("resnet50").parameters, load("vgg16").parameters
+    (25557032, 138357544)
+    """
+
+    kind: Literal["convolutional"]
+    name: str = ""
+    family: Literal["resnet", "vgg"]
+    image: int = 224
+    channels: int = 3
+    classes: int = 1000
+    stages: tuple[Stage, ...]
+    linear: int = 4096
+    synchronised: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.stages or any(one.blocks < 1 or one.width < 1 for one in self.stages):
+            raise ValueError("stages need blocks and a width; e.g. { blocks = 3, width = 64 }")
+        if self.image % 32:
+            raise ValueError(f"image = {self.image} is not a multiple of 32; e.g. 224")
+
+    @property
+    def layers(self) -> tuple["Layer", ...]:
+        """Its layers in forward order."""
+        return tuple(_resnet(self) if self.family == "resnet" else _vgg(self))
+
+    @property
+    def parameters(self) -> int:
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def forward_flops(self) -> float:
+        """FLOPs of one image's forward pass."""
+        return float(sum(layer.flops for layer in self.layers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A convolution (or, with `size` 1, a linear layer) and what follows it.
+
+    `size` is the side of the image that it writes, `pooled` the side after a pooling behind it (0
+    for none), `sums` whether a residual is added.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    size: int
+    filter: int = 1
+    stride: int = 1
+    norm: bool = True
+    bias: bool = False
+    relu: bool = True
+    sums: bool = False
+    pooled: int = 0
+    first: bool = False
+
+    @property
+    def weights(self) -> int:
+        return self.inputs * self.outputs * self.filter**2
+
+    @property
+    def parameters(self) -> int:
+        return self.weights + self.outputs * (2 * self.norm + self.bias)
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.size**2 * self.weights
+
+
+def load(name: str, *, where: str = "command line") -> Convolutional:
+    """The model that `models/NAME.toml` describes. Raises `InputError`."""
+    return library.load("models", name, Convolutional, where=where)
+
+
+def _resnet(model: Convolutional) -> Iterator[Layer]:
+    size, inputs = model.image // 2, model.stages[0].width
+    yield Layer(name="stem", inputs=model.channels, outputs=inputs, size=size, filter=7, stride=2,
+                pooled=size // 2, first=True)  # fmt: skip
+    size //= 2
+    for number, stage in enumerate(model.stages):
+        for block in range(stage.blocks):
+            stride = 2 if block == 0 and number else 1
+            yield from _bottleneck(f"{number + 1}.{block}", inputs, stage.width, size, stride)
+            size, inputs = size // stride, 4 * stage.width
+    yield Layer(name="classes", inputs=inputs, outputs=model.classes, size=1, norm=False, bias=True,
+                relu=False)  # fmt: skip
+
+
+def _bottleneck(name: str, inputs: int, width: int, size: int, stride: int) -> Iterator[Layer]:
+    small, outputs = size // stride, 4 * width
+    if inputs != outputs:
+        yield Layer(name=f"{name} shortcut", inputs=inputs, outputs=outputs, size=small,
+                    stride=stride, relu=False)  # fmt: skip
+    yield Layer(name=f"{name} reduce", inputs=inputs, outputs=width, size=size)
+    yield Layer(name=f"{name} 3x3", inputs=width, outputs=width, size=small, filter=3,
+                stride=stride)  # fmt: skip
+    yield Layer(name=f"{name} expand", inputs=width, outputs=outputs, size=small, sums=True)
+
+
+def _vgg(model: Convolutional) -> Iterator[Layer]:
+    size, inputs = model.image, model.channels
+    for number, stage in enumerate(model.stages):
+        for block in range(stage.blocks):
+            last = block == stage.blocks - 1
+            yield Layer(name=f"{number + 1}.{block}", inputs=inputs, outputs=stage.width, size=size,
+                        filter=3, norm=False, bias=True, pooled=size // 2 if last else 0,
+                        first=inputs == model.channels)  # fmt: skip
+            inputs = stage.width
+        size //= 2
+    widths = (inputs * size * size, model.linear, model.linear, model.classes)
+    for number in range(3):
+        yield Layer(name=f"linear {number}", inputs=widths[number], outputs=widths[number + 1],
+                    size=1, norm=False, bias=True, relu=number < 2)  # fmt: skip
+
+
+def layer_works(
+    model: Convolutional, *, microbatch: int, precision: Precision, fused: bool = True
+) -> tuple[LayerWork, ...]:
+    """What each layer executes for `microbatch` images, in forward order.
+
+    `fused` batch norm reads its input once for statistics and once to normalise, ReLU and residual
+    included (cuDNN's NHWC kernels, XLA); otherwise each is a kernel of its own.
+    """
+    return tuple(_work(layer, model, microbatch, precision, fused) for layer in model.layers)
+
+
+def _work(
+    layer: Layer, model: Convolutional, batch: int, precision: Precision, fused: bool
+) -> LayerWork:
+    forward: tuple[Item, ...] = (
+        _forward(layer, batch, precision),
+        *_behind(layer, batch, precision, fused, 1.0),
+    )
+    behind = tuple(reversed(_behind(layer, batch, precision, fused, 5.0 / 3.0)))
+    backward: tuple[Item, ...] = (*behind, *_backward(layer, batch, precision))
+    if model.synchronised and layer.norm:
+        statistics = _statistics(layer)
+        forward, backward = (forward[0], statistics, *forward[1:]), (statistics, *backward)
+    width = BYTES[precision]
+    saved = batch * width * layer.outputs * layer.size**2 * (1.0 + layer.norm)
+    return LayerWork(forward=forward, backward=backward, saved=saved, parameters=layer.parameters)
+
+
+def _statistics(layer: Layer) -> Collective:
+    return Collective(kind="all_reduce", axes=("dp",), bytes=8.0 * layer.outputs,
+                      name=f"statistics {layer.name}", cause="data communication")  # fmt: skip
+
+
+def _forward(layer: Layer, batch: int, precision: Precision) -> Convolution:
+    return Convolution(
+        name=layer.name,
+        m=batch * layer.size**2,
+        n=layer.outputs,
+        k=layer.inputs * layer.filter**2,
+        precision=precision,
+        image=batch * layer.inputs * (layer.size * layer.stride) ** 2,
+        result=batch * layer.outputs * layer.size**2,
+    )
+
+
+def _backward(layer: Layer, batch: int, precision: Precision) -> Iterator[Convolution]:
+    """The gradient of the image (not for the first layer) and that of the weights."""
+    wide = layer.size * layer.stride
+    image, result = batch * layer.inputs * wide**2, batch * layer.outputs * layer.size**2
+    if not layer.first:
+        yield Convolution(
+            name=f"{layer.name} image",
+            m=batch * wide**2,
+            n=layer.inputs,
+            k=max(layer.outputs * layer.filter**2 // layer.stride**2, 1),
+            precision=precision,
+            image=result,
+            result=image,
+        )
+    yield Convolution(
+        name=f"{layer.name} weights",
+        m=layer.outputs,
+        n=layer.inputs * layer.filter**2,
+        k=batch * layer.size**2,
+        precision=precision,
+        image=image + result,
+        result=0,
+    )
+
+
+def _behind(
+    layer: Layer, batch: int, precision: Precision, fused: bool, share: float
+) -> tuple[Item, ...]:
+    """Norm, residual, ReLU, pooling; backward moves 5/3 of forward's bytes (x, dy read twice)."""
+    whole = float(batch * layer.outputs * layer.size**2 * BYTES[precision])
+    found: list[Item] = []
+    if layer.norm:
+        passes = 3.0 + (layer.sums if fused else 0.0)
+        launches = 1 if fused else 2
+        found.append(Stream(name="batch norm", bytes=share * passes * whole, launches=launches))
+    if layer.sums and not fused:
+        found.append(Stream(name="residual", bytes=share * 3.0 * whole))
+    if (layer.relu or layer.bias) and not (fused and layer.norm):
+        found.append(Stream(name="bias and relu", bytes=share * 2.0 * whole))
+    if layer.pooled:
+        less = (layer.pooled / layer.size) ** 2
+        found.append(Stream(name="pooling", bytes=share * (1.0 + less) * whole))
+    return tuple(found)
