@@ -148,7 +148,7 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
     _wrote(path)
 
 
-for command in (commands.sweep,):
+for command in (commands.sweep, commands.plan):
     main.add_command(command)
 
 

@@ -21,6 +21,7 @@ _ACCEPTED: dict[str, dict[str, float]] = {
     "Hz": {"Hz": 1.0},
     "W": {"W": 1.0},
     "USD/h": {"USD/h": 1.0},
+    "USD/J": {"USD/kWh": 1.0 / (1000.0 * HOUR)},
 }
 _EXAMPLE = {
     "B": "80 GiB",
@@ -30,6 +31,7 @@ _EXAMPLE = {
     "Hz": "1.41 GHz",
     "W": "400 W",
     "USD/h": "2.5 USD/h",
+    "USD/J": "0.10 USD/kWh",
 }
 
 
@@ -107,6 +109,7 @@ FlopsPerSecond = Annotated[float, Unit("FLOP/s")]
 Hertz = Annotated[float, Unit("Hz")]
 Watts = Annotated[float, Unit("W")]
 DollarsPerHour = Annotated[float, Unit("USD/h", positive=False)]
+DollarsPerJoule = Annotated[float, Unit("USD/J", positive=False)]
 
 
 def human_seconds(seconds: float) -> str:

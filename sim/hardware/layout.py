@@ -6,6 +6,7 @@ from sim.hardware import graph
 from sim.hardware.device import Device
 from sim.hardware.fabric import Fabric
 from sim.hardware.network import Network
+from sim.hardware.price import Price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +14,7 @@ class Layout:
     """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside.
 
     GPUs are numbered node after node; only a single node may be partly used. `network` is None
-    for a cluster of one node, `node` None where a node is one device.
+    for a cluster of one node, `node` None where a node is one device, `price` None where unknown.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Layout:
     gpus_per_node: int
     node: Fabric | None = None
     network: Network | None = None
+    price: Price | None = None
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.gpus_per_node < 1:

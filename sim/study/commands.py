@@ -62,3 +62,43 @@ def _check_out(out: Path | None) -> None:
 
     if out is not None:
         outputs.check({"out": out})
+
+
+@click.command()
+@click.argument("model")
+@click.argument("topology")
+@click.option("--gpus", type=click.IntRange(min=1), help="How many; all of the topology otherwise.")
+@click.option("--global-batch", type=click.IntRange(min=1), required=True, help="Sequences a step.")
+@click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
+@click.option("--precision", default="bf16", show_default=True, help="Of the matrix products.")
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens a sequence; the model's otherwise.")
+@click.option("--max-tp", type=click.IntRange(min=1), help="Tensor parallelism at most; a node.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes; one a core otherwise.")
+@click.option("--plot", type=FILE, help="Draw time against memory: .png or .svg.")
+@JSON
+def plan(
+    model: str,
+    topology: str,
+    gpus: int | None,
+    global_batch: int,
+    stack: str,
+    precision: str,
+    seq: int | None,
+    max_tp: int | None,
+    jobs: int | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Search the fastest layout of MODEL on TOPOLOGY that fits in memory."""
+    from sim.study import choice, outputs, search
+    from sim.study.layouts import space
+
+    if plot is not None:
+        outputs.check({"plot": plot})
+    asked = space(model, topology, gpus=gpus, global_batch=global_batch, stack=stack,
+                  precision=precision, seq=seq, max_tp=max_tp)  # fmt: skip
+    found = search.search(asked, jobs=jobs)
+    if plot is not None:
+        choice.plot(found, plot)
+        click.echo(f"wrote {plot}", err=True)
+    click.echo(json.dumps(search.to_dict(found)) if as_json else choice.text(found))

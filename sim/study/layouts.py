@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import cast
 
 from sim.errors import InputError
+from sim.hardware import stack as stacks
+from sim.hardware import topology as topologies
 from sim.hardware.stack import Stack
 from sim.hardware.topology import Topology
 from sim.memory import Memory
+from sim.model import transformer as models
 from sim.model.kernel import LayerWork, Precision
 from sim.model.transformer import Transformer
 from sim.parallel.footprint import footprint
@@ -25,7 +29,8 @@ class Space:
     """What is searched: a job of given size on given hardware, and how far each choice goes.
 
     Tensor parallelism goes up to `max_tp` (a node's devices by default), a microbatch up to
-    `max_microbatch` sequences, a stage holds up to `max_interleave` chunks.
+    `max_microbatch` sequences, a stage holds up to `max_interleave` chunks. Of n processes that
+    search together, number i looks at its `share` (i, n) of the mesh sizes.
     """
 
     model: Transformer
@@ -36,6 +41,37 @@ class Space:
     max_tp: int = 0
     max_microbatch: int = 16
     max_interleave: int = 12
+    share: tuple[int, int] = (0, 1)
+
+
+def space(
+    model: str,
+    topology: str,
+    *,
+    gpus: int | None = None,
+    global_batch: int,
+    stack: str = "megatron-core",
+    precision: str = "bf16",
+    seq: int | None = None,
+    max_tp: int | None = None,
+) -> Space:
+    """The space that names stand for. Raises `InputError`.
+
+    >>> space("llama2-7b", "dgx-h100-ndr", gpus=16, global_batch=64).topology.nodes
+    2
+    """
+    cluster = topologies.load(topology)
+    cluster = cluster.with_gpus(gpus) if gpus else cluster
+    cluster.device.peak_rate(precision)  # refuses what the device does not have
+    trained = models.load(model)
+    return Space(
+        model=replace(trained, seq=seq) if seq else trained,
+        topology=cluster,
+        stack=stacks.load(stack),
+        global_batch=global_batch,
+        precision=cast(Precision, precision),
+        max_tp=max_tp or 0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +150,13 @@ def fullest(job: Job) -> Memory:
 
 
 def plans(space: Space, pruned: Pruned) -> Iterator[Plan]:
-    """Every combination of the choices whose sizes divide."""
+    """Every combination of the choices whose sizes divide, as far as they are this share's."""
+    share, shares = space.share
+    lots: dict[tuple[int, int], int] = {}
     for tp, pp in product(_tensor(space), _stages(space)):
-        if space.topology.gpus % (tp * pp) or not _tensor_divides(space.model, tp):
-            pruned.divisibility += 1
-            continue
-        dp = space.topology.gpus // (tp * pp)
-        if space.global_batch % dp:
-            pruned.divisibility += 1
+        dp, left = divmod(space.topology.gpus, tp * pp)
+        if left or space.global_batch % max(dp, 1) or not _tensor_divides(space.model, tp):
+            pruned.divisibility += share == 0
             continue
         for microbatch in divisors(space.global_batch // dp, space.max_microbatch):
             start = Plan(
@@ -132,7 +167,9 @@ def plans(space: Space, pruned: Pruned) -> Iterator[Plan]:
                 dp=dp,
                 precision=space.precision,
             )
-            yield from _ways(space, start)
+            # Layouts with pipelines of one shape stay together.
+            if lots.setdefault((pp, start.microbatches), len(lots)) % shares == share:
+                yield from _ways(space, start)
 
 
 def _ways(space: Space, plan: Plan) -> Iterator[Plan]:
