@@ -19,14 +19,35 @@ class StreamRates:
             raise ValueError(f"bandwidth = {self.bandwidth} is a share of the peak, in (0, 1]")
 
 
-def stream_time(kernel: Stream, rates: StreamRates, *, bandwidth: float) -> float:
+# Integer operations of one number of Philox4x32-10 (Salmon et al. 2011, section 3.2), torch's
+# generator on CUDA: ten rounds of four multiplications, four exclusive-ors and two additions make
+# four numbers; conversion, comparison and scaling take about half as much again.
+OPERATIONS_PER_RANDOM = 40
+
+# Of one SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
+INTEGER_LANES = 64
+
+
+def random_rate(sms: int, clock: float) -> float:
+    """Pseudo-random numbers a second.
+
+    >>> f"{random_rate(108, 1.41e9) / 1e9:.0f} billion"
+    '244 billion'
+    """
+    return sms * INTEGER_LANES * clock / OPERATIONS_PER_RANDOM
+
+
+def stream_time(
+    kernel: Stream, rates: StreamRates, *, bandwidth: float, randoms: float = float("inf")
+) -> float:
     """Seconds of `kernel.launches` kernels that move `kernel.bytes` in all.
 
-    launches x floor + bytes / bandwidth: small kernels are all floor, and the achieved bandwidth
-    rises with size to `bandwidth` (B/s).
+    launches x floor + max(bytes / bandwidth, random numbers / their rate): small kernels are all
+    floor, and the achieved bandwidth rises with size to `bandwidth` (B/s).
 
     >>> rates = StreamRates(bandwidth=0.9, floor=2e-6)
     >>> stream_time(Stream(name="add", bytes=1.8e9), rates, bandwidth=1.8e12)
     0.001002
     """
-    return kernel.launches * rates.floor + kernel.bytes / bandwidth
+    moved = max(kernel.bytes / bandwidth, kernel.randoms / randoms)
+    return kernel.launches * rates.floor + moved

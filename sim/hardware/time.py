@@ -8,7 +8,7 @@ from sim.hardware import profile as profiles
 from sim.hardware.attention import AttentionRates, attention_time
 from sim.hardware.device import Device
 from sim.hardware.gemm import gemm_time
-from sim.hardware.stream import stream_time
+from sim.hardware.stream import random_rate, stream_time
 from sim.model.kernel import Attention, Gemm, Kernel
 
 
@@ -39,6 +39,7 @@ class _Timer:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
+        self.randoms = random_rate(device.sms, device.clock)
         self.profile = profiles.load(device.profile, where=device.name) if device.profile else None
         self._times: dict[tuple[Kernel, tuple[str, ...]], float] = {}
 
@@ -64,7 +65,7 @@ class _Timer:
             return floor + attention_time(
                 kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
             )
-        return stream_time(kernel, device.stream, bandwidth=bandwidth)
+        return stream_time(kernel, device.stream, bandwidth=bandwidth, randoms=self.randoms)
 
 
 def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:

@@ -74,7 +74,7 @@ def standard_core(run: Execution) -> Operator:
         forward=(
             _product(run, "scores", run.seq, model.head),
             *_softmax(run, scores),
-            *_dropout(run, scores, "attention dropout"),
+            *_dropout(run, scores, "attention dropout", drawn=scores),
             _product(run, "attention over values", model.head, run.seq),
             Stream(name="merge heads", bytes=2.0 * run.rows * run.query_width * width),
         ),
@@ -122,10 +122,11 @@ def _fused_softmax(run: Execution) -> bool:
     return run.fusion.masked_softmax and fits
 
 
-def _dropout(run: Execution, elements: int, name: str) -> tuple[Item, ...]:
+def _dropout(run: Execution, elements: int, name: str, *, drawn: int = 0) -> tuple[Item, ...]:
     if not run.model.dropout:
         return ()
-    return (Stream(name=name, bytes=float(elements * (2 * run.width + MASK))),)
+    moved = float(elements * (2 * run.width + MASK))
+    return (Stream(name=name, bytes=moved, randoms=float(drawn)),)
 
 
 def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:

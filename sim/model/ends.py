@@ -104,7 +104,7 @@ def _embedding_dropout(run: Execution) -> Operator:
     size = run.local * run.model.hidden
     moved = float(size * (2 * run.width + MASK))
     return Operator(
-        forward=(Stream(name="embedding dropout", bytes=moved),),
+        forward=(Stream(name="embedding dropout", bytes=moved, randoms=float(size)),),
         backward=(Stream(name="embedding dropout grad", bytes=moved),),
         saved=float(size * MASK),
     )

@@ -91,13 +91,14 @@ class Stream:
     """A memory-bound kernel (normalisation, activation, dropout, softmax, optimizer ...).
 
     `bytes` is what it reads plus what it writes; `launches` how many kernels do it when the
-    software stack does not fuse them.
+    software stack does not fuse them. `randoms` are the pseudo-random numbers that it draws.
     """
 
     name: str
     bytes: float
     launches: int = 1
     flops: float = 0.0
+    randoms: float = 0.0
 
 
 Kernel = Gemm | Attention | Stream

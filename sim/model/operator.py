@@ -86,7 +86,12 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
     back = Stream(name=f"{name} grad", bytes=float(2 * elements * width + mask))
     return Operator(
         forward=(
-            Stream(name=name, bytes=float(passes * elements * width + mask), launches=launches),
+            Stream(
+                name=name,
+                bytes=float(passes * elements * width + mask),
+                launches=launches,
+                randoms=float(elements * model.dropout),
+            ),
         ),
         backward=(back,) if model.dropout else (),
         saved=float(mask),

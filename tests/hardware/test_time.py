@@ -130,3 +130,10 @@ def test_a_device_of_the_same_name_with_other_rates_has_its_own_times() -> None:
     slower = replace(a100, memory_bandwidth=a100.memory_bandwidth / 2)
     add = Stream(name="add", bytes=1e9)
     assert kernel_time(add, slower) > 1.9 * kernel_time(add, a100)
+
+
+def test_dropout_is_bound_by_its_random_numbers() -> None:
+    a100 = device("a100-80gb-sxm")
+    drop = Stream(name="dropout", bytes=5e9, randoms=1e9)
+    assert kernel_time(drop, a100) == pytest.approx(1e9 / (108 * 64 * 1.41e9 / 40), rel=1e-3)
+    assert kernel_time(replace(drop, randoms=0.0), a100) < 0.9 * kernel_time(drop, a100)
