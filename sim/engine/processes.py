@@ -17,7 +17,7 @@ from sim.collectives.shape import Shape
 from sim.engine.communicators import group_loads
 from sim.engine.crowd import Crowd
 from sim.engine.machine import Machine
-from sim.engine.network import then
+from sim.engine.network import Loads, then
 from sim.engine.trace import Role, Span, Timeline
 from sim.hardware.link import Link, link_name
 from sim.hardware.topology import Topology
@@ -69,6 +69,7 @@ class World:
     network: Crowd = field(init=False)
     _links: dict[Link, int] = field(default_factory=dict)
     _ways: dict[tuple[Place, Place], tuple[Shares, float]] = field(default_factory=dict)
+    _fans: dict[tuple[Any, ...], tuple[Loads, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.network = Crowd(self.env)
@@ -103,21 +104,29 @@ class World:
         One weighted transfer: all shares progress together and arrive together, or, where
         `each_message` is set, a flow for each that arrives by itself. The event is the last.
         """
-        ways = [(*self._way(source, place), share) for place, share in targets.items()]
-        if self.each_message and len(ways) > 1:
-            flows = [self._transfer(size, _scaled(way, share), far) for way, far, share in ways]
-            return self.all_of(flows)
-        latency = max((far for _, far, _ in ways), default=0.0)
-        return self._transfer(size, _summed((way, share) for way, _, share in ways), latency)
+        return self._spread_out(size, source, targets, outwards=True)
 
     def gather(self, size: float, sources: Mapping[Place, float], target: Place) -> Event:
         """The same the other way round: every source sends its share of `size` bytes."""
-        ways = [(*self._way(place, target), share) for place, share in sources.items()]
-        if self.each_message and len(ways) > 1:
-            flows = [self._transfer(size, _scaled(way, share), far) for way, far, share in ways]
-            return self.all_of(flows)
-        latency = max((far for _, far, _ in ways), default=0.0)
-        return self._transfer(size, _summed((way, share) for way, _, share in ways), latency)
+        return self._spread_out(size, target, sources, outwards=False)
+
+    def _spread_out(
+        self, size: float, one: Place, many: Mapping[Place, float], *, outwards: bool
+    ) -> Event:
+        if self.each_message and len(many) > 1:
+            parts = ({place: share} for place, share in many.items())
+            return self.all_of([self._spread_out(size, one, p, outwards=outwards) for p in parts])
+        key = (outwards, one, tuple(many), tuple(many.values()))
+        if key not in self._fans:
+            pairs = [((one, other) if outwards else (other, one)) for other in many]
+            ways = [self._way(source, target) for source, target in pairs]
+            shares = zip((way for way, _ in ways), many.values(), strict=True)
+            self._fans[key] = (
+                self._numbered(_summed(shares)),
+                max((far for _, far in ways), default=0.0),
+            )
+        loads, latency = self._fans[key]
+        return self._launch(size, loads, latency)
 
     def swap(self, size: float, one: Place, other: Place) -> Event:
         """Both send `size` bytes to each other at once, and acknowledge what they receive."""
@@ -211,8 +220,13 @@ class World:
     # Ways and links.
 
     def _transfer(self, size: float, loads: Shares, latency: float) -> Event:
+        return self._launch(size, self._numbered(loads), latency)
+
+    def _numbered(self, loads: Shares) -> Loads:
+        return tuple((self._number(link), load) for link, load in loads)
+
+    def _launch(self, size: float, numbered: Loads, latency: float) -> Event:
         done = Event(self.env)
-        numbered = tuple((self._number(link), load) for link, load in loads)
         if size <= 0.0 or not numbered:
             then(self.env.timeout(latency), lambda _: _fire(done))
         elif latency > 0.0:
@@ -265,10 +279,6 @@ class World:
 
 def _fire(done: Event) -> None:
     done.succeed()
-
-
-def _scaled(way: Shares, share: float) -> Shares:
-    return tuple((link, load * share) for link, load in way)
 
 
 def _summed(ways: Iterable[tuple[Shares, float]]) -> Shares:

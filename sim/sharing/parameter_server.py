@@ -130,11 +130,11 @@ def layer_by_layer(team: Team) -> Story:
         layers = grouped(me.work.pieces, parameters=team.plan.bucket / me.work.width)
         there: dict[int, Any] = {}
         for step in team.steps():
-            gradient = me.task.gradient(me.weights, me.rank, step)
             for number, layer in enumerate(layers):
                 if number in there:
                     yield from me.wait(there.pop(number))
                 yield from me.forward(step, layer)
+            gradient = me.task.gradient(me.weights, me.rank, step)
             for number, layer in reversed(list(enumerate(layers))):
                 yield from me.backward(step, layer)
                 share = layer.parameters / me.work.parameters

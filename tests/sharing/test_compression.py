@@ -1,0 +1,104 @@
+"""Compression: bytes on the wire, what is lost, and that error feedback gives it back."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.errors import InputError
+from sim.sharing.compression import Compression, matrix_shape
+from sim.sharing.plan import Learning
+from tests.sharing.teams import QUADRATIC, SIZE, played
+
+KINDS = ("fp16", "int8", "topk", "randomk", "powersgd", "onebit")
+ELEMENTS = SIZE / 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "share"),
+    [
+        ("fp16", {}, 1 / 2),
+        ("int8", {}, 1 / 4),
+        ("onebit", {}, 1 / 32),
+        ("topk", {"ratio": 0.01}, 0.02),  # a value and an index each
+        ("randomk", {"ratio": 0.01}, 0.01),
+        ("powersgd", {"rank": 2}, 2 * 2 / ELEMENTS**0.5),
+    ],
+)
+def test_bytes_on_the_wire(kind, options, share):
+    found = Compression(kind=kind, **options).bytes(ELEMENTS)
+    assert found == pytest.approx(share * SIZE, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_links_carry_what_compression_leaves(kind):
+    compression = Compression(kind=kind)
+    small = played("parameter_server", mode="async", compression=compression)
+    pulls = 80 * SIZE  # weights come back whole
+    both_links = 2 * (80 * compression.bytes(ELEMENTS) + pulls)
+    assert small.bytes == pytest.approx(both_links, rel=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(kind=st.sampled_from(KINDS), seed=st.integers(0, 50))
+def test_what_is_sent_and_the_error_add_up(kind, seed):
+    vector = np.random.default_rng(seed).standard_normal(30)
+    error = np.random.default_rng(seed + 1).standard_normal(30)
+    sent, left = Compression(kind=kind, ratio=0.1, rank=2).encode(vector, error, (seed, 0))
+    assert sent + left == pytest.approx(vector + error, abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 50))
+def test_a_low_rank_matrix_survives_powersgd(seed):
+    generator = np.random.default_rng(seed)
+    matrix = generator.standard_normal((6, 2)) @ generator.standard_normal((2, 6))
+    sent = Compression(kind="powersgd", rank=2).lossy(matrix.ravel(), (seed,))
+    assert sent == pytest.approx(matrix.ravel(), abs=1e-9)
+
+
+def test_top_k_keeps_the_largest():
+    vector = np.arange(-5.0, 5.0)
+    sent = Compression(kind="topk", ratio=0.3).lossy(vector)
+    assert set(np.nonzero(sent)[0]) == {0, 1, 2} or set(np.abs(sent[sent != 0])) == {5.0, 4.0}
+
+
+def test_error_feedback_makes_one_bit_learn_better():
+    learning = Learning(task="quadratic", rate=0.05, noise=0.0, size=20)
+    losses = [
+        played(
+            "all_reduce",
+            learning=learning,
+            steps=300,
+            compression=Compression(kind="topk", ratio=0.05, feedback=feedback),
+        ).loss
+        for feedback in (True, False)
+    ]
+    assert losses[0] < 0.5 * losses[1]
+
+
+def test_what_cannot_be_reduced_is_gathered():
+    reduced, gathered = (
+        played("all_reduce", compression=Compression(kind=kind, ratio=0.02), workers=16)
+        for kind in ("randomk", "topk")
+    )
+    assert gathered.bytes > 4 * reduced.bytes
+
+
+def test_encoding_takes_time_on_the_device():
+    none, some = (played("all_reduce", compression=Compression(kind=k)) for k in ("none", "topk"))
+    assert none.shares["compression"] == 0.0 < some.shares["compression"]
+
+
+def test_a_rank_larger_than_the_matrix_is_refused():
+    rows, _ = matrix_shape(int(ELEMENTS))
+    with pytest.raises(InputError, match="larger than the matrix"):
+        played("all_reduce", compression=Compression(kind="powersgd", rank=rows + 1))
+    played("all_reduce", steps=1, compression=Compression(kind="powersgd", rank=rows))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_kinds_learn(kind):
+    compression = Compression(kind=kind, ratio=0.2, rank=2)
+    outcome = played("all_reduce", learning=QUADRATIC, steps=300, compression=compression)
+    assert outcome.curve[-1][2] < 0.3 * outcome.curve[0][2]
