@@ -189,3 +189,12 @@ def test_a_group_in_one_node_needs_no_known_network() -> None:
 def test_unknown_backend_is_named() -> None:
     with pytest.raises(InputError, match="'ncll'"):
         backend.load("ncll")
+
+
+@pytest.mark.parametrize(("nodes", "measured"), [(2, 220e9), (4, 230e9), (16, 125e9), (64, 43e9)])
+def test_all_gather_over_efa_pays_its_proxies_at_every_step(nodes: int, measured: float) -> None:
+    # The bandwidth that nanotron's jobs report of themselves (ag= in nanotron_h100.csv), of 1 GB.
+    efa = replace(H100, network="efa")
+    ranks = 8 * nodes
+    busbw = 1e9 * (ranks - 1) / ranks / time("all_gather", 1e9, Shape.of(ranks, 8), efa)
+    assert busbw == pytest.approx(measured, rel=0.2)

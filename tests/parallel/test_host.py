@@ -1,0 +1,98 @@
+"""What the host costs: calls over nodes, steps, exchanges that it waits for, lack of memory."""
+
+from dataclasses import replace
+
+import pytest
+
+from sim.hardware import stack as stacks
+from sim.hardware import topology as topologies
+from sim.hardware.stack import Stack
+from sim.model.kernel import Allocator
+from sim.model.transformer import Transformer
+from sim.parallel.plan import Plan
+from sim.program import Compute, Segment
+from sim.setup import Setup, assemble
+from sim.simulate import run
+
+MODEL = Transformer(layers=8, hidden=1024, heads=16, ffn=4096, vocab=32000, seq=1024)
+
+
+def stack(**changes: object) -> Stack:
+    return replace(stacks.load("megatron-lm-2021"), **changes)  # type: ignore[arg-type]
+
+
+def job(gpus: int = 8, *, software: Stack, **plan: object) -> Setup:
+    given: dict[str, object] = {"global_batch": 32, "microbatch": 1, "precision": "fp16", **plan}
+    topology = topologies.load("dgx-a100-hdr").with_gpus(gpus)
+    return assemble(
+        "test",
+        model=MODEL,
+        stack=software,
+        topology=topology,
+        plan=Plan(**given),  # type: ignore[arg-type]
+    )
+
+
+def test_calls_grow_with_their_group_only_in_pipelines_over_several_nodes() -> None:
+    software = stack(launch_collective=1e-5, launch_member=1e-3)
+    assert job(16, software=software, tp=4, pp=2).job.call == pytest.approx(1e-5 + 3e-3)
+    assert job(8, software=software, tp=4, pp=2).job.call == pytest.approx(1e-5)
+    assert job(16, software=software, tp=4, pp=1).job.call == pytest.approx(1e-5)
+
+
+def test_a_step_opens_later_by_pairs_of_nodes() -> None:
+    software = stack(step_host=0.01, step_pair=1e-3)
+    assert job(8, software=software).job.opening == pytest.approx(0.011)
+    assert job(32, software=software).job.opening == pytest.approx(0.01 + 16e-3)
+
+
+def test_a_host_that_waits_for_exchanges_is_slower_where_it_is_the_limit() -> None:
+    slow = {"launch_forward": 1e-4, "launch_backward": 1e-4}
+    ahead = run(job(software=stack(exchange_sync=False, **slow), pp=8)).step_time
+    waiting = run(job(software=stack(exchange_sync=True, **slow), pp=8)).step_time
+    assert waiting > 1.02 * ahead
+
+
+def test_a_host_that_waits_costs_nothing_where_launches_are_free() -> None:
+    free = {
+        "launch_forward": 0.0,
+        "launch_backward": 0.0,
+        "launch_collective": 0.0,
+        "layer_forward": 0.0,
+        "layer_backward": 0.0,
+    }
+    ahead = run(job(software=stack(exchange_sync=False, **free), pp=8)).step_time
+    waiting = run(job(software=stack(exchange_sync=True, **free), pp=8)).step_time
+    assert waiting == pytest.approx(ahead, rel=1e-12)
+
+
+def stalled(setup: Setup) -> list[Segment]:
+    from sim.parallel.step import training_step
+
+    passes = (one for one in training_step(setup.job).stages[0] if isinstance(one, Compute))
+    first = next(one for one in passes if one.phase == "F")
+    return [item for item in first.work.items if isinstance(item, Segment) and item.host == 1.5]
+
+
+def test_an_allocator_short_of_memory_stalls_every_forward_pass() -> None:
+    short = stack(allocator=Allocator(retry=1.5, pressure=1e-6))
+    ample = stack(allocator=Allocator(retry=1.5, pressure=0.9))
+    assert len(stalled(job(software=short))) == 1
+    assert not stalled(job(software=ample))
+    assert not stalled(job(software=stack(allocator=Allocator(pressure=1e-6))))
+    micro_steps = 32 // 8
+    lost = run(job(software=short)).step_time - run(job(software=ample)).step_time
+    assert lost == pytest.approx(1.5 * micro_steps, rel=0.05)
+
+
+def test_a_stack_without_fused_attention_keeps_scores() -> None:
+    fused = replace(MODEL, attention="flash")
+    topology = topologies.load("dgx-a100-hdr").with_gpus(8)
+    plan = Plan(global_batch=8, precision="fp16")
+
+    def attention(software: Stack) -> str:
+        setup = assemble("test", model=fused, stack=software, topology=topology, plan=plan)
+        return setup.job.model.attention
+
+    assert attention(stack(attention=())) == "standard"
+    assert attention(stack()) == "flash"
