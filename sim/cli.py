@@ -148,7 +148,7 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
     _wrote(path)
 
 
-for command in (commands.sweep, commands.plan):
+for command in (commands.sweep, commands.plan, commands.goodput, commands.cost):
     main.add_command(command)
 
 

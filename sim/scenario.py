@@ -54,7 +54,8 @@ class Scenario:
     """A question to the simulator.
 
     `change` alters single values of the named files for this scenario only, by dotted key:
-    `network.bandwidth`, `device.memory`, `model.seq`, `stack.overlap_gradients`.
+    `network.bandwidth`, `device.memory`, `model.seq`, `stack.overlap_gradients`. `tokens` is how
+    many the whole training takes, for its cost.
     """
 
     name: str = "scenario"
@@ -63,6 +64,7 @@ class Scenario:
     topology: str
     stack: str = "megatron-core"
     gpus: Annotated[int, Gt(0)] | None = None
+    tokens: Annotated[float, Gt(0)] | None = None
     plan: Plan
     straggler: tuple[Straggler, ...] = ()
     jitter: Jitter | None = None
@@ -102,7 +104,7 @@ def load(name: str, settings: Iterable[str] | Mapping[str, Any] = ()) -> Scenari
     """
     path = library.find("scenarios", name)
     document = {"name": path.stem, **library.read(path)}
-    pairs = settings.items() if isinstance(settings, Mapping) else map(_pair, settings)
+    pairs = settings.items() if isinstance(settings, Mapping) else map(setting, settings)
     for key, value in pairs:
         _apply(document, key, value)
     kind: type[Scenario] = SharingScenario if "sharing" in document else Scenario
@@ -120,10 +122,11 @@ def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) ->
     return result
 
 
-def _pair(setting: str) -> tuple[str, Any]:
-    key, equals, text = setting.partition("=")
+def setting(written: str) -> tuple[str, Any]:
+    """Key and value of a `key=value` text. Raises `InputError` for anything else."""
+    key, equals, text = written.partition("=")
     if not equals or not key.strip():
-        raise InputError(f"--set {setting}", "is not of the form key=value", "e.g. plan.tp=4")
+        raise InputError(f"--set {written}", "is not of the form key=value", "e.g. plan.tp=4")
     return key.strip(), value_of(text.strip())
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu", "tpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from sim import library
 from sim.errors import InputError
 from sim.hardware.attention import AttentionRates
 from sim.hardware.gemm import GemmRates
-from sim.hardware.stream import StreamRates
+from sim.hardware.stream import INTEGER_LANES, StreamRates
 from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
 
-Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu", "tpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class Device:
     `memory` is what a process sees (torch's `total_memory`), `reserve` what is taken of it before
     the first tensor and outside torch's allocator: CUDA context and NCCL's buffers. `clock` is the
     boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by generation of the
-    fused kernel) hold what kernels achieve of these figures; `profile` names measured times in
+    fused kernel) hold what kernels achieve of these figures, `lanes` the integer lanes of an SM;
+    `profile` names measured times in
     `topologies/profiles`, which are preferred.
     """
 
@@ -58,6 +59,7 @@ class Device:
     gemm: GemmRates
     stream: StreamRates
     attention: Mapping[str, AttentionRates]
+    lanes: int = INTEGER_LANES
     profile: str = ""
 
     def __post_init__(self) -> None:

@@ -28,13 +28,13 @@ OPERATIONS_PER_RANDOM = 40
 INTEGER_LANES = 64
 
 
-def random_rate(sms: int, clock: float) -> float:
+def random_rate(sms: int, clock: float, lanes: int = INTEGER_LANES) -> float:
     """Pseudo-random numbers a second.
 
     >>> f"{random_rate(108, 1.41e9) / 1e9:.0f} billion"
     '244 billion'
     """
-    return sms * INTEGER_LANES * clock / OPERATIONS_PER_RANDOM
+    return sms * lanes * clock / OPERATIONS_PER_RANDOM
 
 
 def stream_time(

@@ -39,7 +39,7 @@ class _Timer:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
-        self.randoms = random_rate(device.sms, device.clock)
+        self.randoms = random_rate(device.sms, device.clock, device.lanes)
         self.profile = profiles.load(device.profile, where=device.name) if device.profile else None
         self._times: dict[tuple[Kernel, tuple[str, ...]], float] = {}
 

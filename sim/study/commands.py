@@ -102,3 +102,75 @@ def plan(
         choice.plot(found, plot)
         click.echo(f"wrote {plot}", err=True)
     click.echo(json.dumps(search.to_dict(found)) if as_json else choice.text(found))
+
+
+@click.command()
+@click.argument("scenario")
+@click.option(
+    "--failures",
+    default="llama3",
+    show_default=True,
+    help="A table of topologies/failures, a .toml, or a .csv of interruptions.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="How long to simulate.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@SETTINGS
+@JSON
+def goodput(
+    scenario: str, failures: str, days: float, seed: int, settings: tuple[str, ...], as_json: bool
+) -> None:
+    """Simulate days of SCENARIO with failures: goodput, checkpoints, cost.
+
+    `--set recovery.restart="10 min"` (detection, restart, interval, stop, spares, elastic, ...)
+    changes how failures are dealt with, any other key the scenario.
+    """
+    from sim import scenario as scenarios
+    from sim.setup import from_scenario
+    from sim.simulate import run
+    from sim.study import failures as tables
+    from sim.study import goodput as study
+
+    ours = [text for text in settings if text.startswith(("recovery.", "gpus_per_node="))]
+    seen = tables.load(failures, [scenarios.setting(text) for text in ours])
+    asked = scenarios.load(scenario, [text for text in settings if text not in ours])
+    setup = from_scenario(asked)
+    found = study.goodput(setup, run(setup), seen, days=days, seed=seed)
+    click.echo(json.dumps(found.to_dict()) if as_json else study.text(found))
+
+
+@click.command()
+@click.argument("scenario")
+@click.option("--tokens", type=float, help="How many; the scenario's budget otherwise.")
+@click.option(
+    "--price", metavar="USD/h", help='Rent of a GPU instead of the topology\'s: "2 USD/h".'
+)
+@click.option(
+    "--goodput",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Share of the time that counts.",
+)
+@SETTINGS
+@JSON
+def cost(
+    scenario: str,
+    tokens: float | None,
+    price: str | None,
+    goodput: float,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Days, dollars and energy of training SCENARIO on so many tokens."""
+    from sim import scenario as scenarios
+    from sim.study import cost as study
+
+    settings = (*settings, f"topology.price.hour={price}") if price else settings
+    found = study.of_scenario(scenarios.load(scenario, settings), tokens=tokens, goodput=goodput)
+    click.echo(json.dumps(found.to_dict()) if as_json else study.text(found))

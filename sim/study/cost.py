@@ -7,7 +7,11 @@ energy = days x 86,400 x GPUs x watts per GPU x power usage effectiveness.
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sim.errors import InputError
 from sim.hardware.topology import Topology
+from sim.scenario import Scenario
+from sim.setup import from_scenario
+from sim.simulate import run
 from sim.units import DAY, HOUR
 
 
@@ -58,3 +62,30 @@ def cost_of(
         energy=energy,
         electricity=energy * price.electricity if price and price.electricity else None,
     )
+
+
+def of_scenario(scenario: Scenario, *, tokens: float | None = None, goodput: float = 1.0) -> Cost:
+    """The cost of a scenario's token budget, or of `tokens`; `InputError` without either."""
+    tokens = tokens or scenario.tokens
+    if not tokens:
+        raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
+    setup = from_scenario(scenario)
+    plan, model = setup.job.plan, setup.job.model
+    step = run(setup).step_time
+    return cost_of(setup.machine.topology, step, plan.global_batch * model.seq, tokens,
+                   goodput=goodput)  # fmt: skip
+
+
+def text(found: Cost) -> str:
+    """Time, money and energy in a few lines."""
+    lines = [
+        f"{found.tokens / 1e9:,.0f} billion tokens in {found.days:,.1f} days, "
+        f"{found.gpu_hours:,.0f} device-hours",
+        f"energy {found.energy / 3.6e9:,.0f} MWh",
+    ]
+    if found.electricity is not None:
+        lines[-1] += f", {found.electricity:,.0f} dollars of electricity"
+    if found.dollars is None:
+        return "\n".join([*lines, 'the topology has no price; add --price "2 USD/h"'])
+    rate = found.tokens_per_dollar or 0.0
+    return "\n".join([*lines, f"rent {found.dollars:,.0f} dollars, {rate:,.0f} tokens a dollar"])

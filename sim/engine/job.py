@@ -1,0 +1,261 @@
+"""A training job over days: it runs, checkpoints, fails, restarts; a SimPy process tells it.
+
+Faults strike components at random (exponential, or Weibull with a shape), are detected, cost the
+work since the last checkpoint and a restart. A broken node is replaced by a spare while there is
+one; without any the job shrinks by the replicas it touches, or waits for a repair. Some nodes do
+not break but turn slow and are found late; all wait for the slowest meanwhile.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from math import gamma, inf
+from typing import Any
+
+import numpy as np
+import simpy
+
+Process = Generator[simpy.Event, Any, None]
+
+CAUSES = ("productive", "checkpoints", "lost work", "detection", "restart", "waiting", "slowdown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One kind of fault: `rate` per second over all `components` of the job together.
+
+    `shape` is Weibull's (1: exponential, no memory; below 1: the young fail more). `breaks` says
+    whether the node is gone until it is repaired. `slows` > 1 makes it no failure but a node that
+    works so many times slower until it is noticed. A `planned` stop is preceded by a checkpoint.
+    """
+
+    name: str
+    rate: float
+    components: int = 1
+    shape: float = 1.0
+    breaks: bool = False
+    slows: float = 1.0
+    planned: bool = False
+
+
+REJOIN = Fault(name="rejoin", rate=0.0, planned=True)  # a repaired node comes back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conduct:
+    """How the job is run: all times in s.
+
+    A checkpoint every `interval` stops training for `stop`; it is safe `persist` later (an
+    asynchronous one is copied out meanwhile; a blocking one has persist = 0). A fault is noticed
+    after `detection`, a slow node after `slow_detection` (means of exponential times); `restart`
+    brings the job back from its checkpoint. `replicas` that can be given up one by one if
+    `elastic`; `spares` are nodes that stand by, `repair` what a broken one takes.
+    """
+
+    interval: float
+    stop: float
+    persist: float = 0.0
+    detection: float = 60.0
+    restart: float = 300.0
+    slow_detection: float = 3600.0
+    spares: int = 0
+    repair: float = 86400.0
+    replicas: int = 1
+    elastic: bool = False
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Seconds by cause, which add up to the time simulated, and what happened how often."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
+    faults: dict[str, int] = field(default_factory=dict)
+    checkpoints: int = 0
+
+    def move(self, source: str, target: str, seconds: float) -> None:
+        self.seconds[source] -= seconds
+        self.seconds[target] += seconds
+
+
+def simulate(
+    faults: Sequence[Fault], conduct: Conduct, *, seconds: float, rng: np.random.Generator
+) -> Ledger:
+    """The ledger of so many seconds; the same generator gives the same one.
+
+    >>> quiet = Conduct(interval=1000.0, stop=10.0)
+    >>> ledger = simulate([], quiet, seconds=10100.0, rng=np.random.default_rng(0))
+    >>> ledger.seconds["productive"], ledger.seconds["checkpoints"], ledger.checkpoints
+    (10000.0, 100.0, 10)
+    """
+    job = Job(simpy.Environment(), conduct, rng)
+    for fault in faults:
+        job.env.process(job.strikes(fault))
+    job.env.run(until=seconds)
+    job.close()
+    return job.ledger
+
+
+def _fault_of(interrupt: simpy.Interrupt) -> Fault:
+    fault = interrupt.cause
+    assert isinstance(fault, Fault), "only faults interrupt a job"
+    return fault
+
+
+class Job:
+    """The job and what befalls it. `unsafe` is the productive time no checkpoint holds yet."""
+
+    def __init__(self, env: simpy.Environment, conduct: Conduct, rng: np.random.Generator) -> None:
+        self.env, self.conduct, self.rng = env, conduct, rng
+        self.ledger = Ledger()
+        self.spares, self.missing = conduct.spares, 0
+        self.slow: list[float] = []
+        self.unsafe = 0.0
+        self.failures = 0
+        self._doing, self._since = "productive", 0.0
+        self._repaired = env.event()
+        self.run = env.process(self._train())
+
+    # --- The job ---------------------------------------------------------------------------------
+
+    def _train(self) -> Process:
+        while True:
+            try:
+                yield from self._until_checkpoint()
+            except simpy.Interrupt as struck:
+                yield from self._recover(_fault_of(struck))
+
+    def _until_checkpoint(self) -> Process:
+        """Train for an interval, stop for a checkpoint, and call it safe once it is written."""
+        self._do("productive")
+        yield self.env.timeout(self.conduct.interval)
+        self._do("checkpoints")
+        covered = self.unsafe
+        yield self.env.timeout(self.conduct.stop)
+        self.ledger.checkpoints += 1
+        self.env.process(self._write(covered))
+
+    def _write(self, covered: float) -> Process:
+        before = self.failures
+        yield self.env.timeout(self.conduct.persist)
+        if self.failures == before:  # a failure meanwhile loses it
+            self.unsafe -= covered
+
+    def _recover(self, fault: Fault) -> Process:
+        """From a fault to training again; a further fault meanwhile begins the recovery anew."""
+        self._lose(fault)
+        while True:
+            try:
+                yield from self._notice(fault)
+                yield from self._wait_for_nodes()
+                self._do("restart")
+                yield self.env.timeout(self.conduct.restart)
+                return
+            except simpy.Interrupt as again:
+                fault = _fault_of(again)
+                self._lose(fault)
+
+    def _lose(self, fault: Fault) -> None:
+        """Work since the last checkpoint is gone, and so may be a node."""
+        self._do("detection")
+        if not (fault.planned or fault.slows > 1.0):
+            self.ledger.move("productive", "lost work", self.unsafe)
+        self.unsafe = 0.0
+        self.failures += 1
+        if fault.breaks:
+            self.env.process(self._repair())
+            self.missing += not self.spares
+            self.spares -= bool(self.spares)
+
+    def _notice(self, fault: Fault) -> Process:
+        """Time passes until a fault is seen; before a planned stop a checkpoint is taken."""
+        if fault.planned or fault.slows > 1.0:
+            self._do("checkpoints")
+            yield self.env.timeout(self.conduct.stop)
+        else:
+            self._do("detection")
+            yield self.env.timeout(self._exponential(self.conduct.detection))
+
+    def _wait_for_nodes(self) -> Process:
+        """Spares have stepped in; where there were none the job shrinks, or waits for a repair."""
+        self._do("waiting")
+        while self.missing and not self._shrinks:
+            yield self._repaired
+
+    def _repair(self) -> Process:
+        yield self.env.timeout(self.conduct.repair)
+        if not self.missing:
+            self.spares += 1
+            return
+        running = self._shrinks
+        self._account()
+        self.missing -= 1
+        done, self._repaired = self._repaired, self.env.event()
+        done.succeed()
+        if running:
+            self.run.interrupt(REJOIN)
+
+    # --- What befalls it -------------------------------------------------------------------------
+
+    def strikes(self, fault: Fault) -> Process:
+        """Strike whenever the next of the components fails; a failed one is as new again."""
+        if fault.rate <= 0.0:
+            return
+        if fault.shape == 1.0:
+            while True:
+                yield self.env.timeout(self._exponential(1.0 / fault.rate))
+                self._strike(fault)
+        scale = fault.components / fault.rate / gamma(1.0 + 1.0 / fault.shape)
+        due = scale * self.rng.weibull(fault.shape, fault.components)
+        while True:
+            first = int(due.argmin())
+            yield self.env.timeout(float(due[first]) - self.env.now)
+            self._strike(fault)
+            due[first] += scale * self.rng.weibull(fault.shape)
+
+    def _strike(self, fault: Fault) -> None:
+        self.ledger.faults[fault.name] = self.ledger.faults.get(fault.name, 0) + 1
+        if fault.slows > 1.0:
+            self.env.process(self._drag(fault))
+        else:
+            self.run.interrupt(fault)
+
+    def _drag(self, fault: Fault) -> Process:
+        """A node drags everyone until someone notices; replacing it costs a restart."""
+        self._account()
+        self.slow.append(fault.slows)
+        yield self.env.timeout(self._exponential(self.conduct.slow_detection))
+        self._account()
+        self.slow.remove(fault.slows)
+        self.run.interrupt(fault)
+
+    def _exponential(self, mean: float) -> float:
+        return float(self.rng.exponential(mean)) if 0 < mean < inf else 0.0
+
+    # --- Bookkeeping -----------------------------------------------------------------------------
+
+    @property
+    def _shrinks(self) -> bool:
+        return self.conduct.elastic and self.missing < self.conduct.replicas
+
+    @property
+    def pace(self) -> float:
+        """Progress a second of running: less with slow nodes and with replicas given up."""
+        slowest = max(self.slow, default=1.0)
+        return (1.0 - self.missing / self.conduct.replicas) / slowest
+
+    def _do(self, what: str) -> None:
+        self._account()
+        self._doing = what
+
+    def _account(self) -> None:
+        spent, self._since = self.env.now - self._since, self.env.now
+        if self._doing == "productive":
+            progress = spent * self.pace
+            self.ledger.seconds["productive"] += progress
+            self.ledger.seconds["slowdown"] += spent - progress
+            self.unsafe += progress
+        else:
+            self.ledger.seconds[self._doing] += spent
+
+    def close(self) -> None:
+        """Account for what is under way at the end."""
+        self._account()
