@@ -137,14 +137,14 @@ def random_pairs(team: Team) -> Story:
 
     Boyd et al. 2006 (randomised gossip), in rounds. With an odd number one sits out.
     """
-    post, pairs = team.post(), [_pairing(team, 0)]
+    post, pairs = team.post(), [pairing(team, 0)]
 
     def story(me: Worker, team: Team) -> Process:
         for step in team.steps():
             gradient = yield from me.compute(step)
             yield from me.apply(gradient)
             while len(pairs) <= step:
-                pairs.append(_pairing(team, len(pairs)))
+                pairs.append(pairing(team, len(pairs)))
             partner = pairs[step].get(me.rank)
             if partner is not None:
                 post.send(me.rank, [partner], step, me.message, me.weights)
@@ -155,7 +155,8 @@ def random_pairs(team: Team) -> Story:
     return story
 
 
-def _pairing(team: Team, step: int) -> dict[int, int]:
+def pairing(team: Team, step: int) -> dict[int, int]:
+    """Every worker's partner in a round of `random_pairs`."""
     order = [int(rank) for rank in team.choices(0, step).permutation(len(team.workers))]
     pairs = zip(order[::2], order[1::2], strict=False)
     return {a: b for one, other in pairs for a, b in ((one, other), (other, one))}
