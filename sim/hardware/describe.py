@@ -54,8 +54,9 @@ def heading(topology: Topology) -> str:
 def device_text(topology: Topology) -> str:
     """Peak rate, memory, memory bandwidth and power of a device."""
     device = topology.device
+    half = "fp16" if "fp16" in device.peak.known else "bf16"
     return (
-        f"{device.peak_rate('fp16') / 1e12:,.0f} TFLOP/s fp16, {human_bytes(device.memory)} at "
+        f"{device.peak_rate(half) / 1e12:,.0f} TFLOP/s {half}, {human_bytes(device.memory)} at "
         f"{rate(device.memory_bandwidth)}, {device.power:.0f} W"
     )
 

@@ -35,8 +35,8 @@ class Cause:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """What happens after a fault. `interval` between checkpoints is Daly's best where left out,
-    `stop` of training for one (and its `restart` share) follows from bytes and `storage`. Spares are
-    as many as it takes where left out."""
+    `stop` of training for one (and its `restart` share) follows from bytes and `storage`. Spares
+    are as many as it takes where left out."""
 
     detection: Seconds = 120.0
     restart: Seconds = 360.0

@@ -8,7 +8,8 @@ from sim import library
 from sim.errors import InputError
 from sim.hardware import device
 
-NAMES = library.names("topologies/devices")
+TPUS = ["tpu-v2", "tpu-v3"]
+NAMES = [name for name in library.names("topologies/devices") if name not in TPUS]
 
 # Matrix FLOPs of one SM in a clock, 16-bit operands, from the architecture white papers.
 PER_CLOCK = {"volta": 1024, "ampere": 2048, "hopper": 4096, "blackwell": 8192}
@@ -18,6 +19,13 @@ PER_CLOCK = {"volta": 1024, "ampere": 2048, "hopper": 4096, "blackwell": 8192}
 def test_peak_is_sms_times_clock_times_flops_per_clock(name: str) -> None:
     d = device.load(name)
     assert d.peak_rate("fp16") == pytest.approx(d.sms * d.clock * PER_CLOCK[d.generation], rel=0.01)
+
+
+@pytest.mark.parametrize("name", TPUS)
+def test_a_tpu_is_matrix_units_of_128_by_128_at_its_clock(name: str) -> None:
+    d = device.load(name)
+    assert d.peak_rate("bf16") == pytest.approx(d.sms * d.clock * 2 * 128 * 128, rel=0.01)
+    assert d.peak_rate("tf32") == d.peak_rate("bf16"), "fp32 operands are rounded on their way in"
 
 
 @pytest.mark.parametrize("name", NAMES)
