@@ -6,11 +6,14 @@ Gallager, Data Networks, section 6.5.2): grow all rates together, freeze the flo
 it is full, go on with the rest. A ring all-reduce is one flow, a pipeline send another, so
 contention between them is found, not typed in.
 
-Rates change when a flow starts or ends, and only in the connected part that it touches. All
-changes of one instant are settled together, in the order in which the flows started.
+Rates change when a flow starts or ends, and only where that is felt: the flows on its links get
+new rates, and others join in as long as one of them has no full link on which it is among the
+fastest. That condition is what makes rates max-min fair, so the answer is the exact one. All
+changes of one instant are settled together, flows in the order in which they started.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import simpy
@@ -19,9 +22,11 @@ from simpy.events import Event, EventPriority
 
 Loads = tuple[tuple[int, float], ...]
 Arrived = Callable[[Any], None]
+Capacities = Sequence[float] | Mapping[int, float]
 
 _AFTER_ALL_OF_THIS_INSTANT = EventPriority(2)  # simpy's own events have priority 0 or 1
 _EPSILON = 1e-12
+_FULL = 1e-9
 
 
 class Flow:
@@ -50,7 +55,9 @@ class Network:
         self.env = env
         self.capacities = capacities
         self._on_link: list[dict[int, Flow]] = [{} for _ in capacities]
-        self._unsettled: dict[int, Flow] = {}
+        self._taken = [0.0 for _ in capacities]
+        self._felt: dict[int, Flow] = {}  # flows whose rates are to be found anew
+        self._settling = False
         self._started = 0
 
     def start(self, size: float, loads: Loads, arrived: Arrived, value: Any = None) -> None:
@@ -64,59 +71,118 @@ class Network:
         if alone:
             self._set_rate(flow, min(self.capacities[link] / load for link, load in loads))
         else:
-            self._settle_later([flow])
+            self._settle_later({flow.serial: flow})
 
     def _set_rate(self, flow: Flow, rate: float) -> None:
         now = self.env.now
         flow.remaining -= flow.rate * (now - flow.since)
+        self._take(flow, rate - flow.rate)
         flow.since, flow.rate = now, rate
         flow.alarm += 1
         wake = self.env.timeout(max(flow.remaining, 0.0) / rate, (flow, flow.alarm))
         then(wake, self._arrive)
 
+    def _take(self, flow: Flow, more: float) -> None:
+        for link, load in flow.loads:
+            self._taken[link] += load * more
+
+    def _full(self, link: int, taken: float) -> bool:
+        return taken >= self.capacities[link] * (1.0 - _FULL)
+
     def _arrive(self, wake: Event) -> None:
         flow, alarm = carried(wake)
         if alarm != flow.alarm:
             return  # the rate has changed since this alarm was set
-        neighbours: dict[int, Flow] = {}
+        felt: dict[int, Flow] = {}
         for link, _ in flow.loads:
             on_link = self._on_link[link]
             del on_link[flow.serial]
-            neighbours.update(on_link)
-        self._unsettled.pop(flow.serial, None)
-        if neighbours:
-            self._settle_later(neighbours.values())
+            if on_link and self._full(link, self._taken[link]):
+                felt.update(on_link)
+        self._take(flow, -flow.rate)
+        for link, _ in flow.loads:
+            if not self._on_link[link]:
+                self._taken[link] = 0.0  # and no rounding is left behind
+        self._felt.pop(flow.serial, None)
+        if felt:
+            self._settle_later(felt)
         flow.arrived(flow.value)
 
-    def _settle_later(self, flows: Iterable[Flow]) -> None:
-        if not self._unsettled:
+    def _settle_later(self, felt: dict[int, Flow]) -> None:
+        if not self._settling:
+            self._settling = True
             end_of_instant = Event(self.env)
             end_of_instant._ok, end_of_instant._value = True, None
             then(end_of_instant, self._settle)
             self.env.schedule(end_of_instant, priority=_AFTER_ALL_OF_THIS_INSTANT)
-        self._unsettled.update((flow.serial, flow) for flow in flows)
+        self._felt.update(felt)
 
     def _settle(self, _: Event) -> None:
-        waiting, self._unsettled = self._unsettled, {}
-        while waiting:
-            part = self._connected(waiting.pop(min(waiting)))
-            for serial, rate in fair_rates(part, self.capacities).items():
-                flow = part[serial]
-                if abs(rate - flow.rate) > _EPSILON * rate:
-                    self._set_rate(flow, rate)
-                waiting.pop(serial, None)
+        felt, self._felt, self._settling = self._felt, {}, False
+        while felt:
+            felt = dict(sorted(felt.items()))
+            left = self._left_by_others(felt)
+            rates = fair_rates(felt, left)
+            others = self._treated_unfairly(felt, rates, left)
+            if not others:
+                break
+            felt.update(others)
+        for serial, flow in felt.items():
+            if abs(rates[serial] - flow.rate) > _EPSILON * rates[serial]:
+                self._set_rate(flow, rates[serial])
 
-    def _connected(self, flow: Flow) -> dict[int, Flow]:
-        part, frontier = {flow.serial: flow}, [flow]
-        seen_links: set[int] = set()
-        while frontier:
-            for link, _ in frontier.pop().loads:
-                if link not in seen_links:
-                    seen_links.add(link)
-                    new = {s: f for s, f in self._on_link[link].items() if s not in part}
-                    part.update(new)
-                    frontier.extend(new.values())
-        return dict(sorted(part.items()))
+    def _left_by_others(self, felt: dict[int, Flow]) -> dict[int, float]:
+        """Per link of some flows, the capacity that all other flows leave to them."""
+        left: dict[int, float] = {}
+        for flow in felt.values():
+            for link, load in flow.loads:
+                if link not in left:
+                    left[link] = self.capacities[link] - self._taken[link]
+                left[link] += load * flow.rate
+        return {link: max(free, 0.0) for link, free in left.items()}
+
+    def _treated_unfairly(
+        self, felt: dict[int, Flow], rates: dict[int, float], left: dict[int, float]
+    ) -> dict[int, Flow]:
+        """Other flows that new rates concern: on links that were full or have become so, those
+        without a bottleneck, and those beside one of ours that has none."""
+        after = {link: self.capacities[link] - free for link, free in left.items()}
+        for serial, flow in felt.items():
+            for link, load in flow.loads:
+                after[link] += load * rates[serial]
+        others: dict[int, Flow] = {}
+        for link, taken in after.items():
+            if self._full(link, self._taken[link]) or self._full(link, taken):
+                on_link = self._on_link[link]
+                if len(on_link) > sum(serial in felt for serial in on_link):
+                    others.update(self._unfair_on(link, felt, rates, after))
+        return others
+
+    def _unfair_on(
+        self, link: int, felt: dict[int, Flow], rates: dict[int, float], after: dict[int, float]
+    ) -> dict[int, Flow]:
+        on_link = self._on_link[link]
+        beside = {serial: flow for serial, flow in on_link.items() if serial not in felt}
+        for serial, flow in on_link.items():
+            if serial in felt and not self._held_back(flow, rates[serial], rates, after):
+                return beside
+        return {
+            serial: flow
+            for serial, flow in beside.items()
+            if not self._held_back(flow, flow.rate, rates, after)
+        }
+
+    def _held_back(
+        self, flow: Flow, rate: float, rates: dict[int, float], after: dict[int, float]
+    ) -> bool:
+        """Whether a flow has a bottleneck: a full link on which no flow is faster."""
+        for link, _ in flow.loads:
+            if self._full(link, after.get(link, self._taken[link])):
+                on_link = self._on_link[link].items()
+                fastest = max(rates.get(serial, other.rate) for serial, other in on_link)
+                if rate >= fastest * (1.0 - _FULL):
+                    return True
+        return False
 
 
 def then(event: Event, act: Callable[[Event], None]) -> None:
@@ -130,25 +196,45 @@ def carried(event: Event) -> Any:
     return event.value
 
 
-def fair_rates(flows: dict[int, Flow], capacities: Sequence[float]) -> dict[int, float]:
-    """Weighted max-min fair rates (B/s) of flows by progressive filling.
+def fair_rates(flows: dict[int, Flow], capacities: Capacities) -> dict[int, float]:
+    """Weighted max-min fair rates (B/s) of flows by progressive filling, fullest link first.
 
-    Every flow's rate is limited by at least one full link on which no other flow is faster.
+    Every flow's rate is limited by at least one full link on which no other flow is faster. The
+    level at which a link is full only rises while flows elsewhere are frozen, so a heap of old
+    levels finds the lowest.
     """
-    left: dict[int, float] = {}
-    demand: dict[int, dict[int, float]] = {}
-    for serial, flow in flows.items():
-        for link, load in flow.loads:
-            left[link] = capacities[link]
-            demand.setdefault(link, {})[serial] = load
+    left, demand, on_link = _filling(flows, capacities)
+    levels = [(left[link] / demand[link], link) for link in on_link]
+    heapify(levels)
     rates: dict[int, float] = {}
     while len(rates) < len(flows):
-        level, full = min((left[link] / sum(on.values()), link) for link, on in demand.items())
-        for serial in list(demand[full]):
-            rates[serial] = level
-            for link, load in flows[serial].loads:
-                left[link] = max(left[link] - load * level, 0.0)
-                del demand[link][serial]
-                if not demand[link]:
-                    del demand[link]
+        level, link = heappop(levels)
+        waiting = [serial for serial in on_link[link] if serial not in rates]
+        if not waiting:
+            continue
+        now = left[link] / demand[link]
+        if now > level * (1.0 + _EPSILON):
+            heappush(levels, (now, link))
+            continue
+        for serial in waiting:
+            rates[serial] = now
+            for other, load in flows[serial].loads:
+                left[other] = max(left[other] - load * now, 0.0)
+                demand[other] -= load
     return rates
+
+
+def _filling(
+    flows: dict[int, Flow], capacities: Capacities
+) -> tuple[dict[int, float], dict[int, float], dict[int, list[int]]]:
+    """Per link: capacity, the load of all flows on it, and which they are."""
+    left: dict[int, float] = {}
+    demand: dict[int, float] = {}
+    on_link: dict[int, list[int]] = {}
+    for serial, flow in flows.items():
+        for link, load in flow.loads:
+            if link not in left:
+                left[link], demand[link], on_link[link] = capacities[link], 0.0, []
+            demand[link] += load
+            on_link[link].append(serial)
+    return left, demand, on_link

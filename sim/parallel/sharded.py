@@ -10,19 +10,22 @@ from collections.abc import Sequence
 
 from sim.parallel.gradients import CAUSE, reduction
 from sim.parallel.pipeline import Pass
-from sim.parallel.work import Job, backward_pieces, forward_pieces
+from sim.parallel.work import Job
 from sim.program import Collective, Communicate, Compute, Operation, Work
+
+Pieces = Sequence[tuple[Work, float]]
 
 STREAM = "data"
 _AHEAD = 2  # layers whose weights are whole at once: the running one and the next
 
 
 def sharded_pass(
-    job: Job, one: Pass, name: str, after: tuple[str, ...], stage: int
+    job: Job, one: Pass, name: str, after: tuple[str, ...], pieces: Pieces
 ) -> list[Operation]:
-    """The operations of one pass, layer by layer; the last compute operation is called `name`."""
-    chunk = job.chunks[stage][one.chunk]
-    pieces = backward_pieces(job, chunk) if one.phase == "B" else forward_pieces(job, chunk)
+    """The operations of one pass, layer by layer; the last compute operation is called `name`.
+
+    `pieces` are the pass's works in order, each with the parameters that it needs.
+    """
     return _Layers(job, one, name, after, pieces).operations()
 
 
@@ -33,7 +36,7 @@ class _Layers:
         one: Pass,
         name: str,
         after: tuple[str, ...],
-        pieces: Sequence[tuple[Work, float]],
+        pieces: Pieces,
     ) -> None:
         self.job, self.one, self.name, self.after, self.pieces = job, one, name, after, pieces
         self.gathers = job.plan.zero >= 3

@@ -8,7 +8,15 @@ from sim.parallel.exchange import exchanged, name_of
 from sim.parallel.pipeline import Pass
 from sim.parallel.plan import Plan
 from sim.parallel.sharded import sharded_pass
-from sim.parallel.work import Job, backward, backward_pieces, forward, optimizer, with_host
+from sim.parallel.work import (
+    Job,
+    backward,
+    backward_pieces,
+    forward,
+    forward_pieces,
+    optimizer,
+    with_host,
+)
 from sim.program import Collective, Communicate, Compute, Operation, Program, Segment, Work
 
 
@@ -65,12 +73,14 @@ class _Passes:
     def __init__(self, job: Job, stage: int, order: Sequence[Pass]) -> None:
         self.job, self.stage, self.chunks = job, stage, job.chunks[stage]
         self._works: dict[tuple[str, int], Work] = {}
+        self._pieces: dict[tuple[str, int], list[tuple[Work, float]]] = {}
         self._last_backward = {one.chunk: one for one in order if one.phase == "B"}
         self.reductions: list[str] = []
 
     def __call__(self, one: Pass, after: tuple[str, ...]) -> list[Operation]:
         if self.job.plan.zero >= 2 and self.job.plan.replicas * self.job.plan.cp > 1:
-            return self._noted(sharded_pass(self.job, one, name_of(one), after, self.stage))
+            pieces = self._cut(one)
+            return self._noted(sharded_pass(self.job, one, name_of(one), after, pieces))
         compute = Compute(
             name=name_of(one),
             work=self._work(one),
@@ -81,8 +91,16 @@ class _Passes:
         )
         if not self._releases_gradients(one):
             return [compute]
-        pieces = backward_pieces(self.job, self.chunks[one.chunk])
+        pieces = self._cut(one)
         return self._noted(gradients.overlapped(self.job, pieces, compute))
+
+    def _cut(self, one: Pass) -> list[tuple[Work, float]]:
+        """A pass in pieces, each with its parameters; built once a chunk."""
+        key = (one.phase, one.chunk)
+        if key not in self._pieces:
+            cut = backward_pieces if one.phase == "B" else forward_pieces
+            self._pieces[key] = cut(self.job, self.chunks[one.chunk])
+        return self._pieces[key]
 
     def _noted(self, done: list[Operation]) -> list[Operation]:
         """Remember the last reduction: the optimizer waits for it, and its stream is in order."""

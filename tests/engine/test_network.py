@@ -86,3 +86,32 @@ def test_a_link_never_idles_while_bytes_wait(flows):
     for start, size in sorted(flows):
         clock = max(clock, start) + size / 2.0
     assert max(ends) == pytest.approx(clock)
+
+
+class Checked(Network):
+    """After every change, holds the rates against those of all flows found anew."""
+
+    def _settle(self, event):
+        super()._settle(event)
+        flows = {s: flow for on_link in self._on_link for s, flow in on_link.items()}
+        for serial, rate in fair_rates(flows, self.capacities).items():
+            assert flows[serial].rate == pytest.approx(rate, rel=1e-6)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 2), st.floats(0.1, 5), loads), min_size=2, max_size=14),
+    st.lists(st.sampled_from([0.5, 1.0, 2.0, 4.0]), min_size=5, max_size=5),
+)
+def test_rates_found_locally_are_those_of_the_whole_network(flows, capacities):
+    env = simpy.Environment()
+    network = Checked(env, capacities)
+    ended = []
+
+    def send(start, size, its_loads):
+        yield env.timeout(start)
+        network.start(size, its_loads, ended.append)
+
+    for flow in flows:
+        env.process(send(*flow))
+    env.run()
+    assert len(ended) == len(flows)
