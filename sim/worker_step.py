@@ -89,6 +89,7 @@ def _convolutional(
     return _workload(
         ahead, back, counts, _items(update, time, stack.optimizer_launch),
         stack=stack, plan=plan, batch=batch, inputs=4.0 * pixels,
+        python=stack.layer_forward * len(works),
     )  # fmt: skip
 
 
@@ -106,6 +107,7 @@ def _workload(
     plan: Sharing,
     batch: int,
     inputs: float,
+    python: float = 0.0,
 ) -> Workload:
     """Play all parts in order, the host ahead of the device, and read each one's seconds."""
     seconds = list(_played([*ahead, *reversed(back), last], stack.step_host))
@@ -118,14 +120,14 @@ def _workload(
         )
         for i in range(n)
     ]
-    hosted = (one for items in (*ahead, *back) for one in items if isinstance(one, Segment))
+    hosted = (one for items in ahead for one in items if isinstance(one, Segment))
     return Workload(
         pieces=tuple(pieces),
         optimizer=seconds[-1],
         width=float(max(2, BYTES[plan.precision])),
         batch=batch,
         inputs=inputs,
-        launches=sum(segment.host for segment in hosted),
+        launches=sum(segment.host for segment in hosted) + python,
     )
 
 

@@ -10,7 +10,7 @@ from sim.engine.processes import Process
 from sim.sharing.meeting import Meeting
 from sim.sharing.team import Story, Team
 from sim.sharing.worker import Worker, mean
-from sim.sharing.workload import grouped
+from sim.sharing.workload import Piece, grouped
 
 Vector = NDArray[np.float64]
 
@@ -43,9 +43,7 @@ def all_reduce_sgd(team: Team) -> Story:
         for step in team.steps():
             gradient = yield from me.compute(step)
             sent = yield from me.encode(gradient, step)
-            began = team.world.now
-            average = yield from me.wait(group.join(me.rank, step, sent))
-            me.note("all-reduce", "data communication", began)
+            average = yield from me.meet(group.join(me.rank, step, sent), "all-reduce")
             yield from me.apply(average)
             _count(me, team, group)
 
@@ -74,9 +72,7 @@ def overlapped(team: Team) -> Story:
                 yield from me.backward(step, bucket)
                 key = (step, number, bucket.parameters / me.work.parameters)
                 reduced.append(group.join(me.rank, key, gradient))
-            began = team.world.now
-            average = yield from me.wait(reduced[-1])
-            me.note("all-reduce", "data communication", began)
+            average = yield from me.meet(reduced[-1], "all-reduce")
             yield from me.apply(average)
             me.steps += 1
             _count(me, team, group)
@@ -122,18 +118,21 @@ def single_process(team: Team) -> Process:
 
 
 def _in_threads(workers: Sequence[Worker], step: int) -> Process:
-    """Threads that launch in turn: the k-th of n kernels comes n times as late, or on time."""
+    """All GPUs at once; forward is launched from python, whose lock makes threads take turns."""
     world = workers[0].world
-    slowed = [_thread(me, step, max(0.0, len(workers) * me.work.launches)) for me in workers]
-    done = world.all_of([world.start(one) for one in slowed])
-    yield done
+    launching = sum(me.work.launches for me in workers)
+    yield world.all_of([world.start(_thread(me, step, launching)) for me in workers])
     return {me.rank: me.task.gradient(me.weights, me.rank, step) for me in workers}
 
 
 def _thread(me: Worker, step: int, launching: float) -> Process:
+    """Forward ends when all threads have launched theirs; autograd's backward needs no lock."""
     began = me.world.now
-    yield from me.compute(step)
-    short = launching - (me.world.now - began)
-    if short > 0.0:
-        yield from me.wait(me.world.sleep(short), "compute")
+    whole = Piece(forward=me.work.forward, backward=me.work.backward, parameters=0.0)
+    yield from me.forward(step, whole)
+    late = launching - (me.world.now - began)
+    if late > 0.0:
+        yield from me.wait(me.world.sleep(late))
+    yield from me.backward(step, whole)
+    me.steps += 1
     me.seconds["pass"] = me.world.now - began

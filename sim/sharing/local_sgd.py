@@ -34,9 +34,7 @@ def local_sgd(team: Team) -> Story:
             began = me.weights
             yield from local_steps(me, turn, team.plan.period)
             sent = yield from me.encode(began - me.weights, turn)
-            meeting = team.world.now
-            gradient = yield from me.wait(group.join(me.rank, turn, sent))
-            me.note("all-reduce", "data communication", meeting)
+            gradient = yield from me.meet(group.join(me.rank, turn, sent), "all-reduce")
             me.weights, state = outer.step(began, gradient, state)
             _count(me, team)
 

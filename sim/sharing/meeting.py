@@ -23,7 +23,7 @@ class Meeting:
         self._last: Event | None = None
 
     def join(self, rank: int, key: Any, value: Any) -> Event:
-        """Bring a value to a round; the event fires with the round's answer."""
+        """Bring a value to a round; the event brings the answer and when all were there."""
         values = self._open.setdefault(key, {})
         values[rank] = value
         answer = self._answers.setdefault(key, self.world.event())
@@ -41,10 +41,11 @@ class Meeting:
 
     def _round(self, key: Any, before: Event | None) -> Process:
         values, answer = self._open.pop(key), self._answers.pop(key)
+        together = self.world.now
         if before is not None and not before.processed:
             yield before
         result = yield from self._act(key, values)
-        answer.succeed(result)
+        answer.succeed((result, together))
 
 
 class Clocks:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 LABEL = "the effect of staleness and averaging on this task, not a forecast of a large model's loss"
 _CAUSES = ("compute", "optimizer", "compression", "communication", "server", "waiting", "down")
+_GOSSIP = {
+    "d_psgd": "D-PSGD",
+    "ad_psgd": "AD-PSGD",
+    "sgp": "push-sum",
+    "random_pairs": "random pairs",
+}
 _BUSIEST = 16
 _STEPS_SHOWN = 10
 _NOT_IN_JSON = ("timeline",)
@@ -129,13 +135,18 @@ def outcome(name: str, team: Team, healthy: Team | None, *, wall_seconds: float)
 def title(team: Team) -> str:
     """The method in a few words."""
     plan = team.plan
-    detail = ""
+    details = []
     if plan.method == "parameter_server":
-        known = {"ssp": f"ssp, bound {plan.bound}", "backup": f"{plan.backup} backup workers"}
-        detail = known.get(plan.mode, plan.mode)
+        known = {"ssp": f"bound {plan.bound}", "backup": f"{plan.backup} backup workers"}
+        details.append(known.get(plan.mode, {"bsp": "synchronous"}.get(plan.mode, "asynchronous")))
     if plan.method == "gossip":
-        detail = plan.algorithm
-    return plan.method.replace("_", " ") + (f" ({detail})" if detail else "")
+        details.append(_GOSSIP[plan.algorithm])
+    if plan.overlap:
+        details.append("overlapped")
+    if plan.compression.kind != "none":
+        details.append(plan.compression.kind)
+    name = plan.method.replace("_", " ")
+    return f"{name} ({', '.join(details)})" if details else name
 
 
 def finished(team: Team) -> float:

@@ -67,7 +67,7 @@ def bulk_synchronous(team: Team) -> Story:
             gradient = yield from me.compute(step)
             sent = yield from me.encode(gradient, step)
             yield from team.hub.push(me, me.message)
-            yield from me.wait(everyone.join(me.rank, step, sent))
+            yield from me.meet(everyone.join(me.rank, step, sent))
             yield from team.hub.pull(me)
 
     return story
@@ -154,7 +154,7 @@ def _round_trip(
     hub, began = team.hub, team.world.now
     yield hub.arrival(me, share * me.message)
     yield hub.turn(share * me.work.bytes)
-    weights = yield everyone.join(me.rank, key, gradient)
+    weights, _ = yield everyone.join(me.rank, key, gradient)
     yield team.world.gather(share * me.work.bytes, hub.shards.places, me.place)
     me.note(f"push and pull {key[1]}", "data communication", began)
     if key[1] == 0:

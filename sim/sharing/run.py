@@ -158,9 +158,7 @@ def byteps_shares(workers: Sequence[Place], spare: Sequence[Place]) -> dict[Plac
     n, k = len(workers), min(len(spare), len(workers))
     whole = n * n + k * n - 2 * k
     shares = {place: (n - k) / whole for place in workers if n > k}
-    return (
-        shares | dict.fromkeys(spare[:k], 2 * (n - 1) / whole) if n > 1 else {spare[0]: 1.0}
-    )
+    return shares | dict.fromkeys(spare[:k], 2 * (n - 1) / whole) if n > 1 else {spare[0]: 1.0}
 
 
 def _whole(gpus: int, gpus_per_node: int) -> int:
@@ -192,13 +190,7 @@ def _team(stage: Stage, *, healthy: bool) -> Team:
     machine = stage.machine.healthy if healthy else stage.machine
     world = _world(stage, machine)
     rule = _rule(plan.learning)
-    expected = plan.steps * (1 if plan.method == "all_reduce" else len(stage.workers))
-    record = Record(
-        world,
-        stage.task,
-        expected=expected / plan.period,
-        forgives=bool(plan.learning and plan.learning.decay),
-    )
+    record = Record(world, stage.task, forgives=bool(plan.learning and plan.learning.decay))
     pace = None if healthy else _pace(stage)
     make = partial(
         Worker,

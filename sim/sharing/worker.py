@@ -107,6 +107,20 @@ class Worker:
             self.note(name, name, start)
         return value
 
+    def meet(self, event: Event, name: str = "") -> Process:
+        """Wait for the others of a meeting, then for what it does; returns its answer.
+
+        Until all are there is `waiting`, from then on `communication`.
+        """
+        start = self.world.now
+        answer, together = yield event
+        together = max(together, start)
+        self.seconds["waiting"] += together - start
+        self.seconds["communication"] += self.world.now - together
+        if name:
+            self.note(name, "data communication", together)
+        return answer
+
     def note(self, name: str, cause: str, start: float) -> None:
         """Draw a communication of this worker from `start` until now."""
         if self.world.now > start:

@@ -18,7 +18,7 @@ class Workload:
     """One step of one worker on an idle device: pieces in forward order, then the optimizer.
 
     `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
-    `inputs` the bytes of one sample.
+    `inputs` the bytes of one sample, `launches` the host's seconds of a forward pass.
     """
 
     pieces: tuple[Piece, ...]

@@ -1,0 +1,55 @@
+"""`sim run` of a scenario that shares updates: JSON, trace, picture, report."""
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from sim.cli import main
+
+
+def test_a_run_leaves_json_trace_picture_and_report(tmp_path: Path) -> None:
+    files = {kind: tmp_path / name for kind, name in FILES.items()}
+    asked = [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
+    result = CliRunner().invoke(
+        main, ["run", "ps-ssp", "--json", "--set", "sharing.steps=12", *asked]
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["updates"] == 8 * 12
+    assert sum(found["shares"].values()) == 1.0 or abs(sum(found["shares"].values()) - 1) < 1e-9
+    assert found["staleness"]["histogram"]
+    assert found["links"][0]["bytes"] > 0
+    assert found["label"].endswith("not a forecast of a large model's loss")
+    trace = json.loads(files["trace"].read_text())
+    names = {event["name"] for event in trace["traceEvents"]}
+    assert any("push" in name for name in names)
+    assert files["picture"].read_bytes().startswith(b"\x89PNG")
+    assert "data:image/png" in files["report"].read_text()
+    assert "worker 0" not in files["timeline"].read_text()
+
+
+FILES = {
+    "trace": "trace.json",
+    "picture": "picture.png",
+    "report": "report.html",
+    "timeline": "spans.csv",
+}
+
+
+def test_text_says_what_kind_of_loss_it_is() -> None:
+    shown = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.steps=5"]).stdout
+    assert "Where the workers' time goes" in shown
+    assert "not a forecast" in shown
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    runs = [
+        json.loads(
+            CliRunner().invoke(main, ["run", "gossip-ad-psgd", "--json"]).stdout.splitlines()[-1]
+        )
+        for _ in range(2)
+    ]
+    for run in runs:
+        del run["wall_seconds"]
+    assert runs[0] == runs[1]

@@ -1,0 +1,88 @@
+"""What a user can get wrong in a [sharing] table: one line, exit code 2."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim.cli import main
+from sim.sharing.plan import Sharing
+
+HEAD = 'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nworkers = 8\nsteps = 2\n'
+
+SERVER = 'method = "parameter_server"\n'
+MISTAKES = {
+    "a bound below 0": (SERVER + 'mode = "ssp"\nbound = -1', "bound = -1 is below 0"),
+    "a bound without its mode": (SERVER + "bound = 2", "a bound with mode"),
+    "more backup workers than workers": (
+        SERVER + 'mode = "backup"\nbackup = 9',
+        "backup = 9 of 8 workers",
+    ),
+    "as many": (SERVER + 'mode = "backup"\nbackup = 8', "nobody is left to wait for"),
+    "a graph in parts": (
+        'method = "gossip"\ngraph = [[0, 1], [2, 3], [4, 5], [6, 7]]',
+        "the graph is not connected: no path leads from worker 0 to worker 2",
+    ),
+    "a graph that is not known": ('method = "gossip"\ngraph = "rign"', "no graph named 'rign'"),
+    "a rank larger than the matrix": (
+        'method = "all_reduce"\n[sharing.compression]\nkind = "powersgd"\nrank = 6000',
+        "rank = 6000 is larger than the matrix",
+    ),
+    "a trace that is not there": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "trace"\nfile = "none.csv"',
+        "no such file",
+    ),
+    "a trace with holes": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "trace"\nfile = "holes.csv"',
+        "line 3",
+    ),
+    "a worker that is not there": (
+        'method = "all_reduce"\n[[sharing.fault]]\nrank = 8\nat = "1 s"',
+        "rank = 8 but there are 8 workers",
+    ),
+    "a key of another method": ('method = "all_reduce"\nbound = 1', "all_reduce has no bound"),
+    "an unknown key": ('method = "all_reduce"\nboundd = 1', "unknown key 'boundd'"),
+    "an unknown method": ('method = "ring"', "method"),
+    "more colocated shards than workers": (
+        SERVER + 'servers = "colocated"\nshards = 9',
+        "shards = 9 colocated with 8 workers",
+    ),
+    "a share above 1": ('method = "federated"\nfraction = 1.5', "are shares"),
+    "a link that is not there": (
+        'method = "all_reduce"\n[[sharing.change]]\nlink = "node9.nic0"\nat = "1 s"\nfactor = 2.0',
+        "node9.nic0",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, said = MISTAKES[mistake]
+    monkeypatch.chdir(tmp_path)
+    Path("holes.csv").write_text("step_time\n0.1\n,\n0.2\n")
+    Path("asked.toml").write_text(HEAD + table + "\n")
+    result = CliRunner().invoke(main, ["run", "asked.toml"])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_settings_reach_into_the_table() -> None:
+    result = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.bound=-3"])
+    assert result.exit_code == 2
+    assert "bound = -3" in result.stderr
+
+
+def test_no_model_and_no_times_is_a_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "asked.toml"
+    path.write_text('topology = "dgx-1-v100"\n[sharing]\nmethod = "all_reduce"\nworkers = 8\n')
+    result = CliRunner().invoke(main, ["run", str(path)])
+    assert result.exit_code == 2
+    assert 'set model = "resnet50"' in result.stderr
+
+
+def test_every_method_refuses_what_only_others_have() -> None:
+    with pytest.raises(ValueError, match="gossip has no shards; it belongs to parameter_server"):
+        Sharing(method="gossip", shards=2)
