@@ -16,7 +16,7 @@ import numpy as np
 from sim.engine.replay_graph import Graph, Level, graph_of
 from sim.engine.replay_shape import Shape, shape_of
 from sim.engine.replay_weights import Floats
-from sim.engine.score import Pass, Score, Step
+from sim.engine.score import Part, Pass, Score, Step, Transfer
 
 _MARGIN = 2.0  # a graph holds for durations between a half and the double of those it was made for
 _KEPT = 64  # graphs
@@ -55,6 +55,7 @@ class Replay:
         self.shape: Shape = shape_of(score, factors)
         self.parameters = self.shape.parameters
         self.joint = joint
+        self._space = _Space()
         self._single: tuple[Compiled, Callable[[Floats], Floats]] | None = None
 
     @property
@@ -78,11 +79,11 @@ class Replay:
         """
         compiled = _compiled(self.shape, self.joint, parameters)
         wide = max(group, _CHUNK // group * group)
-        space, found = _Space(), np.empty(parameters.shape[1])
+        found = np.empty(parameters.shape[1])
         for first in range(0, parameters.shape[1], wide):
             columns = slice(first, first + wide)
             rows = compiled.graph.table.values(parameters[:, columns])
-            values = _propagated(compiled.graph, rows, group, space)
+            values = _propagated(compiled.graph, rows, group, self._space)
             found[columns] = compiled.graph.end.at(values, rows)[0]
         return found
 
@@ -108,9 +109,9 @@ class Replay:
 
     def _values(self, graph: Graph, parameters: Floats) -> Floats:
         rows = graph.table.values(parameters)
-        return (
-            _single(graph)(rows) if parameters.ndim == 1 else _propagated(graph, rows, 1, _Space())
-        )
+        if parameters.ndim == 1:
+            return _single(graph)(rows)
+        return _propagated(graph, rows, 1, _Space())
 
 
 def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compiled:
@@ -165,13 +166,13 @@ class _Space:
     """Arrays for one chunk of columns, made once for all chunks of one width."""
 
     def __init__(self) -> None:
-        self.columns = -1
+        self.shape = (-1, -1)
         self.values = self.terms = self.weights = np.empty((0, 0))
 
     def fit(self, graph: Graph, columns: int) -> None:
-        if self.columns != columns:
+        if self.shape != (graph.nodes, columns):
             most = max((level.nodes.size for level in graph.levels), default=0)
-            self.columns = columns
+            self.shape = graph.nodes, columns
             self.values = np.zeros((graph.nodes, columns))
             self.terms, self.weights = np.empty((2, most, columns))
 
@@ -179,12 +180,12 @@ class _Space:
 def _propagated(graph: Graph, rows: Floats, group: int, space: _Space) -> Floats:
     """The values of all nodes for many columns."""
     space.fit(graph, rows.shape[1])
-    meeting = set(graph.meeting.tolist())
     for level in graph.levels:
         _advance(level, space, rows)
-        for node in meeting.intersection(range(level.first, level.last)) if group > 1 else ():
-            met = space.values[node].reshape(-1, group)
-            met[:] = met.max(axis=1, keepdims=True)
+        if group > 1 and level.meeting < level.last:
+            met = space.values[level.meeting : level.last]
+            met = met.reshape(len(met), -1, group)
+            met[:] = met.max(axis=2, keepdims=True)
     return space.values
 
 
@@ -209,13 +210,12 @@ def with_parameters(score: Score, shape: Shape, parameters: Floats) -> Score:
             stream: [_with(step, number, shape, new) for step in steps]
             for stream, steps in part.streams.items()
         }
-        parts.append(replace(part, streams=streams))
-    transfers = []
-    for one, mine in zip(score.transfers, shape.class_of_transfer, strict=True):
-        first = shape.transfer_parameter(mine)
-        ratio = new[first + 1] / old[first + 1] if old[first + 1] > 0.0 else 1.0
-        transfers.append(replace(one, latency=new[first], size=one.size * ratio))
-    return replace(score, parts=tuple(parts), transfers=tuple(transfers))
+        parts.append(Part(part.role, streams))
+    starts = map(shape.transfer_parameter, shape.class_of_transfer)
+    transfers = [
+        _resized(one, first, new, old) for one, first in zip(score.transfers, starts, strict=True)
+    ]
+    return Score(parts=tuple(parts), transfers=tuple(transfers), links=score.links)
 
 
 def _with(step: Step, part: int, shape: Shape, durations: list[float]) -> Step:
@@ -223,4 +223,16 @@ def _with(step: Step, part: int, shape: Shape, durations: list[float]) -> Step:
         return step
     first = shape.pass_parameter(shape.class_of_pass[part, step.index])
     device, host, gap = durations[first : first + 3]
-    return replace(step, device=device, host=host, lead=device + gap)
+    if (device, host, device + gap) == (step.device, step.host, step.lead):
+        return step
+    return Pass(
+        step.index, step.name, device, host, device + gap, step.parts, step.after, step.sync,
+        step.phase, step.microbatch, step.chunk, step.joins,
+    )  # fmt: skip
+
+
+def _resized(one: Transfer, first: int, new: list[float], old: list[float]) -> Transfer:
+    if new[first : first + 2] == old[first : first + 2]:
+        return one
+    ratio = new[first + 1] / old[first + 1] if old[first + 1] > 0.0 else 1.0
+    return replace(one, latency=new[first], size=one.size * ratio)

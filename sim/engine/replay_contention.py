@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sim.engine.clock import end_of, perform
 from sim.engine.replay import Replay, with_parameters
-from sim.engine.replay_shape import alone
+from sim.engine.replay_shape import Shape, alone
 from sim.engine.replay_weights import Floats
 from sim.engine.score import Score
 from sim.errors import InputError
@@ -92,25 +92,34 @@ def prepared(score: Score, *, joint: frozenset[int] = frozenset()) -> tuple[Repl
     return Replay(score, factors=clocked_factors(score), joint=joint), True
 
 
-def check(replay: Replay, columns: Floats, *, tolerance: float = TOLERANCE) -> float:
-    """The worst relative error of replay against the clock on up to 20 of the columns.
+def spread(columns: int) -> NDArray[np.intp]:
+    """Which columns are held to the clock: up to 20, evenly spread."""
+    return np.unique(np.linspace(0, columns - 1, min(columns, SAMPLES)).astype(np.intp))
 
-    Raises `InputError` where it is above `tolerance`: an approximation that is no good is refused.
+
+def clocked_times(shape: Shape, columns: Floats) -> list[float]:
+    """The step times (s) of columns of durations, each played on the clock."""
+    return [
+        end_of(perform(with_parameters(shape.score, shape, columns[:, i]))[2])
+        for i in range(columns.shape[1])
+    ]
+
+
+def worst_error(replayed: Floats, clocked: Sequence[float]) -> float:
+    """The worst relative error of replay against the clock.
+
+    Raises `InputError` where it is above 1 %: an approximation that is no good is refused.
     """
-    count = columns.shape[1]
-    chosen = np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).astype(int))
-    worst = max(_errors(replay, columns[:, chosen]), default=0.0)
-    if worst > tolerance:
-        what = f"transfers contend, and replay is off by {worst:.1%} on {len(chosen)} samples"
+    pairs = zip(replayed.tolist(), clocked, strict=True)
+    worst = max((abs(a / b - 1.0) for a, b in pairs if b > 0.0), default=0.0)
+    if worst > TOLERANCE:
+        what = f"transfers contend, and replay is off by {worst:.1%} on {len(clocked)} samples"
         raise InputError("--engine replay", what, "use --engine clock")
     return worst
 
 
-def _errors(replay: Replay, columns: Floats) -> Sequence[float]:
-    replayed = replay.times(columns)
-    score, shape = replay.shape.score, replay.shape
-    played = [
-        end_of(perform(with_parameters(score, shape, columns[:, i]))[2])
-        for i in range(columns.shape[1])
-    ]
-    return [abs(a / b - 1.0) for a, b in zip(replayed.tolist(), played, strict=True) if b > 0.0]
+def check(replay: Replay, columns: Floats) -> float:
+    """The worst error on up to 20 of the columns; raises as `worst_error` does."""
+    chosen = columns[:, spread(columns.shape[1])]
+    clocked = clocked_times(replay.shape, chosen)
+    return worst_error(replay.times(chosen), clocked)

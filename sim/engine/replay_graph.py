@@ -54,9 +54,13 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Nodes first to last - 1, each the maximum over k of times[nodes[k]] + rows[weights[k]]."""
+    """Nodes first to last - 1, each the maximum over k of times[nodes[k]] + rows[weights[k]].
+
+    Replicas meet at those from `meeting` on.
+    """
 
     first: int
+    meeting: int
     last: int
     nodes: NDArray[np.intp]
     weights: NDArray[np.intp]
@@ -67,8 +71,7 @@ class Graph:
     """What is left of a score.
 
     `end` is the moment when all is done; `starts` are those of transfers, `steps` first the ready
-    moments of all steps in `keys` (part, index) and then their ends; `meeting` are the nodes at
-    which replicas meet.
+    moments of all steps in `keys` (part, index) and then their ends.
     """
 
     levels: tuple[Level, ...]
@@ -78,7 +81,6 @@ class Graph:
     starts: "Moments"
     steps: "Moments"
     keys: tuple[tuple[int, int], ...]
-    meeting: NDArray[np.intp]
 
 
 def graph_of(shape: Shape, low: Floats, high: Floats, joint: frozenset[int] = frozenset()) -> Graph:
@@ -98,7 +100,7 @@ class _Builder:
         self.weights = Weights(low, high)
         self.before: list[Moment] = [()]
         self.floor = [0.0]
-        self.joint_nodes: dict[int, int] = {}
+        self.meeting: set[int] = set()
         score = shape.score
         self.host: list[Moment] = [ZERO for _ in score.parts]
         self.ended: list[dict[int, Moment]] = [{} for _ in score.parts]
@@ -191,7 +193,7 @@ class _Builder:
         start = self.latest(tuple(self.joins[number]))
         if number in self.joint:
             start = self.named(start, most=0)
-            self.joint_nodes[number] = start[0][0]
+            self.meeting.add(start[0][0])
         first = self.shape.transfer_parameter(self.shape.class_of_transfer[number])
         self.start[number] = start
         self.done[number] = self.named(self.later(self.later(start, first), first + 1))
@@ -259,7 +261,6 @@ class _Builder:
             starts=self._moments(self.start, place),
             steps=self._moments(both, place),
             keys=keys,
-            meeting=np.sort(place[list(self.joint_nodes.values())]),
         )
 
     def _table(self, used: Iterable[int]) -> tuple[Table, NDArray[np.intp]]:
@@ -275,13 +276,13 @@ class _Builder:
         return Moments(_flat(moments, place, rows), table)
 
     def _levels(self) -> tuple[NDArray[np.intp], list[tuple[int, int]]]:
-        """Nodes by level, those with as many terms side by side, and where each level lies."""
+        """Nodes by level, those at which replicas meet last, and where each level lies."""
         level = [0] * len(self.before)
         for node, terms in enumerate(self.before):
             if node:
                 level[node] = 1 + max(level[before] for before, _ in terms)
-        sizes = [len(terms) for terms in self.before]
-        order = np.lexsort(np.array((range(len(level)), sizes, level)))
+        meets = [node in self.meeting for node in range(len(level))]
+        order = np.lexsort(np.array((range(len(level)), meets, level)))
         heights = np.array(level)[order]
         bounds = np.flatnonzero(np.diff(heights)) + 1
         edges = [*bounds.tolist(), len(order)]
@@ -300,7 +301,9 @@ class _Builder:
         padded = [one + (one[0],) * (most - len(one)) for one in terms]
         table = np.array(padded, dtype=np.intp).reshape(len(terms), most, 2)
         nodes = np.ascontiguousarray(place[table[:, :, 0]].T)
-        return Level(first, last, nodes, np.ascontiguousarray(rows[table[:, :, 1]].T))
+        weights = np.ascontiguousarray(rows[table[:, :, 1]].T)
+        meeting = last - sum(node in self.meeting for node in order[first:last].tolist())
+        return Level(first, meeting, last, nodes, weights)
 
 
 def _flat(moments: list[Moment], place: NDArray[np.intp], rows: NDArray[np.intp]) -> Terms:

@@ -1,276 +1,107 @@
-"""How long a step takes, by replay of its passes: thousands of layouts in seconds, no clock.
+"""How slow every rank is in every step: causes drawn, and groups at their slowest member's pace."""
 
-Layouts whose pipelines have one shape are evaluated together (`sim.study.wave`). Every collective
-is given the links to itself, as the topology and the backend have it, so this is the clock's
-answer wherever transfers do not contend; the best layouts are confirmed by the clock.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sim.collectives.shape import Shape
-from sim.engine.compose import Span, span_of
-from sim.engine.machine import Machine
-from sim.parallel import gradients
-from sim.parallel.balance import Chunk
+from sim.hardware.topology import Topology
+from sim.jitter import Cause, Jitter
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
-from sim.parallel.step import boundary_bytes
-from sim.parallel.work import Items, Job, backward, forward, optimizer
-from sim.program import Collective
-from sim.setup import Setup
-from sim.study.wave import Floats, Wave, wave
+from sim.stragglers import generators
 
-_LAYER, _EMBEDDING, _HEAD = Chunk(layers=1), Chunk(layers=0, embedding=True), Chunk(layers=0, head=True)
+Floats = NDArray[np.float64]
 
 
-@dataclass(slots=True)
-class Spans:
-    """Passes through one layer, the embedding and the head, each composed once.
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the ranks sit: [replicas, stages, members] rank numbers, and each rank's node."""
 
-    They depend on the microbatch, tensor parallelism and recomputation, not on the rest of a plan.
+    ranks: NDArray[np.intp]
+    node: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, plan: Plan, topology: Topology) -> "Places":
+        grid = Mesh(axes=plan.mesh)
+        axes = list(plan.mesh)  # fastest varying first
+        numbers = np.arange(grid.size, dtype=np.intp)
+        table = numbers.reshape([plan.mesh[axis] for axis in reversed(axes)])
+        table = np.moveaxis(table, [len(axes) - 1 - axes.index(a) for a in ("dp", "pp")], [0, 1])
+        replicas, stages = plan.mesh["dp"], plan.mesh["pp"]
+        return cls(table.reshape(replicas, stages, -1), numbers // topology.gpus_per_node)
+
+    @property
+    def nodes(self) -> int:
+        return int(self.node[-1]) + 1
+
+    def unit(self, each: str) -> NDArray[np.intp]:
+        """The number of each rank's node, stage or replica, or its own."""
+        if each == "node":
+            return self.node
+        found = np.arange(len(self.node), dtype=np.intp)
+        for number in range(self.ranks.shape[0] if each == "replica" else 0):
+            found[self.ranks[number].ravel()] = number
+        for number in range(self.ranks.shape[1] if each == "stage" else 0):
+            found[self.ranks[:, number].ravel()] = number
+        return found
+
+    def groups(self, ranks: Floats) -> Floats:
+        """[steps, ranks] to [steps, replicas, stages]: a tensor-parallel group waits for its
+        slowest member at every collective."""
+        found: Floats = ranks[:, self.ranks[:, :, 0]]
+        for member in range(1, self.ranks.shape[2]):
+            np.maximum(found, ranks[:, self.ranks[:, :, member]], out=found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The factor on kernels' time of every rank: [steps, ranks], all causes multiplied.
+
+    `of` keeps each cause's own part: [steps, ranks], or [1, ranks] where it lasts.
     """
 
-    _known: dict[tuple[object, ...], dict[tuple[str, Chunk], Span]] = field(default_factory=dict)
+    total: Floats
+    of: Mapping[str, Floats]
 
-    def of(self, job: Job, machine: Machine) -> dict[tuple[str, Chunk], Span]:
-        """By phase and piece."""
-        plan = job.plan
-        key = (plan.microbatch, plan.tp, plan.sequence_parallel, plan.recompute, plan.pp > 1,
-               job.crosses_nodes)  # fmt: skip
-        if key not in self._known:
-            self._known[key] = {
-                (phase, piece): span_over(build(job, piece).items, job, machine)
-                for phase, build in (("F", forward), ("B", backward))
-                for piece in (_LAYER, _EMBEDDING, _HEAD)
-            }
-        return self._known[key]
+    def without(self, cause: str) -> Floats:
+        """All causes but this one."""
+        others = [part for name, part in self.of.items() if name != cause]
+        return _product(others, *self.total.shape)
+
+    def first(self, steps: int) -> "Pace":
+        """Of the first steps only."""
+        return Pace(self.total[:steps], {name: part[:steps] for name, part in self.of.items()})
 
 
-def span_over(items: Items, job: Job, machine: Machine) -> Span:
-    """Segments and collectives in a row as one span, collectives alone on their links."""
-    whole = Span()
-    for item in items:
-        if isinstance(item, Collective):
-            seconds = alone(item, job.plan, machine)
-            whole = whole.then(Span(seconds, 0.0, seconds))
-            continue
-        span = span_of(item, 1.0)
-        for call in item.beside:
-            span = span.beside(call.cause, alone(call, job.plan, machine))
-        whole = whole.then(span)
-    return whole
+def drawn(
+    jitter: Jitter, places: Places, steps: int, *, slowdown: Mapping[int, float] | None = None
+) -> Pace:
+    """Draw every cause for so many steps; `slowdown` are ranks that are slow all the time."""
+    rngs = generators(jitter.seed, *(cause.name for cause in jitter.causes))
+    parts = {one.name: _part(one, places, steps, rngs[one.name]) for one in jitter.causes}
+    if slowdown:
+        constant = np.ones((1, len(places.node)))
+        constant[0, list(slowdown)] = list(slowdown.values())
+        parts["stragglers named in the scenario"] = constant
+    return Pace(_product(list(parts.values()), steps, len(places.node)), parts)
 
 
-def alone(call: Collective, plan: Plan, machine: Machine) -> float:
-    """Seconds of a collective when nothing else uses its links."""
-    shape = group_shape(call.axes, plan, machine.topology.gpus_per_node)
-    return duration(machine, call.kind, call.bytes, shape)
+def _part(cause: Cause, places: Places, steps: int, rng: np.random.Generator) -> Floats:
+    unit = places.unit(cause.each)
+    count = int(unit.max()) + 1
+    factors = cause.distribution().draw(rng, 1 if cause.lasts == "job" else steps, count)
+    if cause.share < 1.0:
+        factors[:, rng.random(count) >= cause.share] = 1.0
+    return factors if cause.each == "rank" else factors[:, unit]
 
 
-def duration(machine: Machine, kind: str, bytes: float, shape: Shape) -> float:
-    """Seconds of a call with its links to itself, NICs shared evenly by a node's devices."""
-    if shape.ranks == 1:
-        return 0.0
-    topology = machine.topology
-    wire = machine.wire(kind, bytes, shape)
-    port = nic = 0.0
-    if topology.node is not None:
-        fabric = machine.fabric
-        port = wire.port / (fabric.port_bandwidth * topology.node.efficiency)
-    if topology.network is not None and shape.nodes > 1:
-        network, slots = topology.network, topology.gpus_per_node
-        share = network.bandwidth * network.efficiency * max(network.nics, 1) / slots
-        nic = wire.nic / (share * shape.per_node)
-    return wire.latency + max(port, nic)
-
-
-def group_shape(axes: Sequence[str], plan: Plan, slots: int) -> Shape:
-    """How a group along mesh axes lies on nodes of `slots` devices."""
-    mesh = Mesh(axes=plan.mesh)
-    ranks = mesh.degree(*axes)
-    per_node = 1
-    for axis, size in plan.mesh.items():  # fastest varying first
-        stride = mesh.stride(axis)
-        if axis in axes and stride < slots:
-            per_node *= min(size, slots // stride) if slots % stride == 0 else 1
-    per_node = min(per_node, ranks)
-    return Shape(ranks=ranks, nodes=-(-ranks // per_node), per_node=per_node)
-
-
-def times(span: Span, count: int) -> Span:
-    """So many spans in a row: lead = lead + (n - 1) max(device, host)."""
-    if count == 0:
-        return Span()
-    more = (count - 1) * max(span.device, span.host)
-    return Span(count * span.device, count * span.host, span.lead + more)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """One layout's durations, ready to be put into the columns of a wave."""
-
-    setup: Setup
-    spans: Spans = field(default_factory=Spans)
-
-    @property
-    def job(self) -> Job:
-        return self.setup.job
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Layouts with equal shapes share a wave."""
-        plan = self.job.plan
-        return plan.pp, plan.microbatches, plan.interleave, plan.schedule
-
-    @cached_property
-    def passes(self) -> list[Span]:
-        """By kind: (2 chunk + (phase is B)) stages + stage."""
-        known = self.spans.of(self.job, self.setup.machine)
-        chunks = self.job.plan.interleave if self.job.plan.interleaved else 1
-        found: dict[tuple[str, Chunk], Span] = {}
-        row = []
-        for number in range(chunks):
-            for phase in ("F", "B"):
-                for stage in self.job.chunks:
-                    key = phase, stage[number]
-                    if key not in found:
-                        found[key] = self._pass(phase, stage[number], known)
-                    row.append(found[key])
-        return row
-
-    def _pass(self, phase: str, chunk: Chunk, known: dict[tuple[str, Chunk], Span]) -> Span:
-        layers = times(known[phase, _LAYER], chunk.layers)
-        first = known[phase, _EMBEDDING] if chunk.embedding else Span()
-        last = known[phase, _HEAD] if chunk.head else Span()
-        whole = first.then(layers).then(last) if phase == "F" else last.then(layers).then(first)
-        fed = chunk.embedding if phase == "F" else chunk.head
-        return whole if fed or not self._scatters else self._gather.then(whole)
-
-    @cached_property
-    def _scatters(self) -> bool:
-        job = self.job
-        return job.stack.scatter_gather and job.plan.tp > 1 and not job.plan.sequence_parallel
-
-    @cached_property
-    def _gather(self) -> Span:
-        """Tensor-parallel peers that got a share each of a boundary put it together."""
-        whole = boundary_bytes(self.job) * self.job.plan.tp
-        shape = group_shape(("tp",), self.job.plan, self.setup.machine.topology.gpus_per_node)
-        seconds = duration(self.setup.machine, "all_gather", whole, shape)
-        return Span(seconds, 0.0, seconds)
-
-    @cached_property
-    def messages(self) -> list[float]:
-        """Row 0 is silence, row 1 + s between stage s and the next (the first behind the last)."""
-        plan, machine = self.job.plan, self.setup.machine
-        if plan.pp == 1:
-            return [0.0, 0.0]
-        mesh, node = Mesh(axes=plan.mesh), machine.topology.node_of
-        bytes = boundary_bytes(self.job)
-        row = [0.0]
-        for stage in range(plan.pp):
-            here, there = mesh.rank({"pp": stage}), mesh.rank({"pp": (stage + 1) % plan.pp})
-            apart = node(here) != node(there)
-            shape = Shape(ranks=2, nodes=1 + apart, per_node=2 - apart)
-            row.append(duration(machine, "send", bytes, shape))
-        return row
-
-    # --- What follows the passes -----------------------------------------------------------------
-
-    def parameters(self, stage: int) -> float:
-        return sum(self.job.parameters(chunk) for chunk in self.job.chunks[stage])
-
-    def closing(self, wave: Wave, ends: Floats) -> float:
-        """The end of the step, from when each pass of this layout ends ([nodes])."""
-        free = [self._reduced(wave, ends, stage) for stage in range(wave.stages)]
-        free = self._tied(free)
-        plan, machine = self.job.plan, self.setup.machine
-        axes = ("tp", "pp", "cp", "dp") if plan.zero else ("tp", "pp")
-        shape = group_shape(axes, plan, machine.topology.gpus_per_node)
-        meet = max(free) + duration(machine, "all_reduce", 4.0, shape)
-        if plan.zero or plan.pp > 1:
-            free = [meet] * len(free)
-        return max(at + self._update(stage) for stage, at in enumerate(free))
-
-    def _reduced(self, wave: Wave, ends: Floats, stage: int) -> float:
-        """When a stage has its gradients summed."""
-        done = float(ends[wave.ends[stage]])
-        if self.job.plan.replicas == 1:
-            return done
-        if not self.job.stack.overlap_gradients:
-            return done + self._reduction(self.parameters(stage))
-        at = 0.0
-        for number in np.argsort(ends[wave.last[:, stage]]):
-            at = self._buckets(wave, ends, stage, int(number), at)
-        return max(done, at)
-
-    def _buckets(self, wave: Wave, ends: Floats, stage: int, number: int, at: float) -> float:
-        """Buckets leave as the last backward pass of a chunk fills them, one after the other."""
-        stack, chunk = self.job.stack, self.job.chunks[stage][number]
-        width = stack.reduced_bytes(self.job.plan.precision)
-        pieces = [(None, self.job.head.parameters)] if chunk.head else []
-        pieces += [(None, self.job.layer.parameters)] * chunk.layers
-        pieces += [(None, self.job.embedding.parameters)] if chunk.embedding else []
-        end = float(ends[wave.last[number, stage]])
-        whole = self.passes[(2 * number + 1) * wave.stages + stage].device
-        held, gone, limit = 0.0, 0.0, stack.first_bucket / width
-        total = sum(parameters for _, parameters in pieces)
-        for index, (_, parameters) in enumerate(pieces):
-            held += parameters
-            gone += parameters
-            if held >= limit or index == len(pieces) - 1:
-                filled = end - whole * (1.0 - gone / total)
-                at = max(at, filled) + self._reduction(held)
-                held, limit = 0.0, stack.bucket / width
-        return at
-
-    def _reduction(self, parameters: float) -> float:
-        calls = gradients.reduction(self.job, parameters, "gradients")
-        return sum(alone(call, self.job.plan, self.setup.machine) for call in calls)
-
-    def _tied(self, free: list[float]) -> list[float]:
-        """First and last stage sum the gradients of the tied embedding."""
-        job, last = self.job, len(free) - 1
-        if not job.model.tied_embeddings or last == 0:
-            return free
-        mesh, node = Mesh(axes=job.plan.mesh), self.setup.machine.topology.node_of
-        apart = node(0) != node(mesh.rank({"pp": last}))
-        shape = Shape(ranks=2, nodes=1 + apart, per_node=2 - apart)
-        bytes = job.embedding.parameters * job.stack.reduced_bytes(job.plan.precision)
-        meet = max(free[0], free[last]) + duration(self.setup.machine, "all_reduce", bytes, shape)
-        return [meet, *free[1:-1], meet]
-
-    def _update(self, stage: int) -> float:
-        """Optimizer and, with ZeRO-1, the gathering of weights."""
-        parameters = self.parameters(stage)
-        layers = sum(chunk.layers for chunk in self.job.chunks[stage])
-        span = span_over(optimizer(self.job, parameters, layers), self.job, self.setup.machine)
-        shared = gradients.gathered(self.job, parameters)
-        calls = [call for operation in shared for call in operation.calls]  # type: ignore[union-attr]
-        gather = sum(alone(c, self.job.plan, self.setup.machine) for c in calls if isinstance(c, Collective))
-        return max(span.device, span.lead) + gather
-
-
-def step_times(paces: Sequence[Pace]) -> list[float]:
-    """The step times (s) of layouts whose pipelines have one shape."""
-    job = paces[0].job
-    found = wave(job.plan, job.stack.pipeline_exchange)
-    ends = found.ending(
-        _columns(paces, "device"),
-        _columns(paces, "host"),
-        _columns(paces, "lead"),
-        np.array([pace.messages for pace in paces]).T,
-        opening=job.stack.step_host,
-        sync=job.stack.exchange_sync,
-    )
-    return [pace.closing(found, ends[:, i]) for i, pace in enumerate(paces)]
-
-
-def _columns(paces: Sequence[Pace], what: str) -> Floats:
-    """[kinds, layouts] of one number of every pass; the last row is the end of a stage."""
-    rows = [[getattr(span, what) for span in pace.passes] + [0.0] for pace in paces]
-    return np.array(rows).T
+def _product(parts: list[Floats], steps: int, ranks: int) -> Floats:
+    if len(parts) == 1 and parts[0].shape == (steps, ranks):
+        return parts[0]
+    found = np.ones((steps, ranks))
+    for part in parts:
+        found *= part
+    return found

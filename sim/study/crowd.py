@@ -1,0 +1,130 @@
+"""Every replica of a job as a column of one replay, each stage at a pace of its own."""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from sim.engine.fold import fold
+from sim.engine.replay import Replay
+from sim.engine.replay_contention import clocked_factors, clocked_times, spread, worst_error
+from sim.engine.score import Score
+from sim.errors import InputError
+from sim.parallel.step import training_step
+from sim.program import Collective, Communicate, Program
+from sim.setup import Setup
+from sim.study.pace import Floats, Places
+
+_CHUNK = 256  # columns at a time
+_TEST = 0.1  # the slowdown by which sensitivity is asked
+
+
+class Crowd:
+    """Every replica of a job as a column of one replay."""
+
+    def __init__(self, setup: Setup, score: Score, replay: Replay, *, contended: bool) -> None:
+        self.setup, self.replay, self.contended = setup, replay, contended
+        self.places = Places.of(setup.job.plan, setup.machine.topology)
+        self.replicas, self.stages = self.places.ranks.shape[:2]
+        classes = replay.shape.passes
+        self._stage = np.array([score.parts[one.part].role.stage for one in classes])
+        self._at = np.array([replay.shape.pass_parameter(k) for k in range(len(classes))])
+        moved = [
+            sum(s for cause, s in one.parts if cause.endswith("communication")) for one in classes
+        ]
+        self._kernels = np.array([one.device for one in classes]) - moved
+        self.healthy = replay.time()
+
+    @classmethod
+    def of(cls, setup: Setup) -> "Crowd":
+        """Compile a job's step. Raises `InputError` where its replicas are not alike."""
+        program = training_step(setup.job)
+        machine = replace(setup.machine, slowdown={})
+        score = fold(program, machine)
+        if len(score.parts) != len(program.stages):
+            what = "a slow link or an uneven placement makes replicas unlike"
+            raise InputError(f"{setup.name}, --samples", what, "leave the slow link out")
+        factors = clocked_factors(score)
+        return cls(setup, score, Replay(score, factors=factors, joint=_joint(program, score)),
+                   contended=bool(factors))  # fmt: skip
+
+    def columns(self, groups: Floats) -> Floats:
+        """Durations [parameters, columns] of pipelines whose stages have these factors
+        [columns, stages]."""
+        found: Floats = np.repeat(self.replay.parameters[:, None], len(groups), axis=1)
+        found[self._at] += self._kernels[:, None] * (groups.T[self._stage] - 1.0)
+        return found
+
+    def steps(self, groups: Floats) -> Floats:
+        """The step time of each sample [samples, replicas, stages], replicas meeting."""
+        return self._times(groups, meet=True).max(axis=1)
+
+    def own_steps(self, groups: Floats) -> Floats:
+        """[samples, replicas]: the step of each replica if it had to wait for no other one."""
+        return self._times(groups, meet=False)
+
+    def _times(self, groups: Floats, *, meet: bool) -> Floats:
+        at_once = max(1, _CHUNK // self.replicas)
+        found = np.empty(groups.shape[:2])
+        for first in range(0, len(groups), at_once):
+            some = groups[first : first + at_once]
+            columns = self.columns(some.reshape(-1, self.stages))
+            times = self.replay.times(columns, group=self.replicas if meet else 1)
+            found[first : first + at_once] = times.reshape(-1, self.replicas)
+        return found
+
+    def pipelines(self, groups: Floats) -> Floats:
+        """The step times of single replicas [columns, stages]."""
+        return self.replay.times(self.columns(groups))
+
+    def checking(self, groups: Floats) -> "Check":
+        """Hold replicas spread over all samples to the clock, in a process beside this one."""
+        flat = groups.reshape(-1, self.stages)
+        return Check(self.replay, self.columns(flat[spread(len(flat))]))
+
+    def sensitivity(self) -> tuple[dict[str, float], ...]:
+        """What one group of each stage, a tenth slower, costs the step."""
+        slower = 1.0 + _TEST * np.eye(self.stages)
+        lost = self.pipelines(slower) - self.healthy
+        share = lost / self.healthy / _TEST
+        return tuple(
+            {"stage": stage, "seconds": float(lost[stage]), "share": float(share[stage])}
+            for stage in range(self.stages)
+        )
+
+
+class Check:
+    """Columns played on the clock, in a process beside this one; `with` ends it."""
+
+    def __init__(self, replay: Replay, columns: Floats) -> None:
+        self._replayed = replay.times(columns)
+        self._pool = ProcessPoolExecutor(max_workers=1)
+        self._clocked = self._pool.submit(clocked_times, replay.shape, columns)
+
+    def __enter__(self) -> "Check":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def worst(self) -> float:
+        """The worst error of replay. Raises `InputError` where it is above 1 %."""
+        return worst_error(self._replayed, self._clocked.result())
+
+
+def _joint(program: Program, score: Score) -> frozenset[int]:
+    """The transfers at which replicas meet: those of collectives along the data axis."""
+    shared: set[str] = set()
+    inner: set[str] = set()
+    for operation in (one for stage in program.stages for one in stage):
+        if isinstance(operation, Communicate):
+            calls, names = operation.calls, shared
+        else:
+            calls, names = tuple(operation.work.collectives()), inner
+        names |= {c.name for c in calls if isinstance(c, Collective) and "dp" in c.axes}
+    return frozenset(
+        number
+        for number, one in enumerate(score.transfers)
+        if one.kind != "send"
+        and (one.name in shared or any(one.name.endswith(f" {name}") for name in inner))
+    )
