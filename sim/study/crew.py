@@ -53,4 +53,6 @@ def cluster(
     with client:
         # Points that repeat a question must not be merged into one task: pure=False.
         futures = client.map(work, list(tasks), pure=False, retries=3)
-        yield from (answer for _, answer in dask.as_completed(futures, with_results=True))
+        yield from (
+            answer for _, answer in dask.as_completed(futures, loop=client.loop, with_results=True)
+        )
