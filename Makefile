@@ -12,10 +12,12 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BASE := .venv/.installed-base
 DEV := .venv/.installed-dev
+TORCH := .venv/.installed-torch
 SCENARIO ?= gpt3-175b-megatron
 PYTEST ?= -n auto
+HOSTS ?= 4 8
 
-.PHONY: help demo test lint types format bench docs notebook clean
+.PHONY: help demo test testbed lint types format bench docs notebook clean
 
 help: ## What can be made.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
@@ -27,6 +29,9 @@ demo: $(BASE) ## Install, predict a step of GPT-3 175B on 64 A100s, leave a trac
 
 test: $(DEV) ## Install what the tests need and run them all.
 	$(BIN)/python -m pytest $(PYTEST)
+
+testbed: $(TORCH) ## Predict, then measure real gloo processes on a network of namespaces (root).
+	TESTBED_HOSTS="$(HOSTS)" $(BIN)/python -m pytest tests/testbed -m testbed -rs
 
 lint: $(DEV) ## ruff.
 	$(BIN)/ruff check .
@@ -62,4 +67,8 @@ $(BASE): pyproject.toml
 
 $(DEV): $(BASE) constraints.txt
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(TORCH): $(DEV)
+	$(PIP) install --constraint constraints.txt --editable '.[torch]'
 	@touch $@

@@ -14,6 +14,7 @@ from tests.testbed.predict import Predictor
 from tests.testbed.table import Row
 from tests.testbed.wiring import RATE
 
+collect_ignore = ["patterns.py"]  # torch, for the hosts alone
 ARTEFACT = Path(__file__).parents[2] / "out" / "testbed.csv"
 SIZES = [int(size) for size in os.environ.get("TESTBED_HOSTS", "4").split()]
 _rows: list[Row] = []

@@ -135,7 +135,10 @@ class Hosts:
 
     def _tell(self, indices: Sequence[int] | range, *command: Any) -> list[Any]:
         for index in indices:
-            self._pipes[index].send(command)
+            try:
+                self._pipes[index].send(command)
+            except BrokenPipeError:
+                raise RuntimeError(f"host {index} has died") from None
         return self._everyone(indices)
 
     def _everyone(self, indices: Sequence[int] | range | None = None) -> list[Any]:
@@ -152,7 +155,10 @@ class Hosts:
                 raise TimeoutError(f"hosts {sorted(waiting.values())} did not answer")
             for pipe in ready:
                 index = waiting.pop(pipe)
-                failed, answers[index] = pipe.recv()
+                try:
+                    failed, answers[index] = pipe.recv()
+                except EOFError:
+                    raise RuntimeError(f"host {index} has died") from None
                 if failed:
                     raise RuntimeError(f"host {index}:\n{answers[index]}")
         return [answers[index] for index in indices]

@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 
+NETWORK, COMPUTE = 10, 5  # real-time priorities
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29
 _SIOCETHTOOL = 0x8946
@@ -36,13 +37,9 @@ def sleep_precisely() -> None:
     _checked(_libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0), "prctl")
 
 
-def run_first(yes: bool = True) -> None:
-    """Ahead of all ordinary processes (SCHED_FIFO), or as one of them again.
-
-    Threads that are started later inherit it.
-    """
-    policy, priority = (os.SCHED_FIFO, 10) if yes else (os.SCHED_OTHER, 0)
-    os.sched_setscheduler(0, policy, os.sched_param(priority))
+def run_first(priority: int = NETWORK) -> None:
+    """Ahead of all ordinary processes (SCHED_FIFO); threads that are started later inherit it."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
 
 
 def switch_offloads_off(device: str) -> None:

@@ -6,7 +6,8 @@ A pattern is called in every rank's process; it prepares and returns the part th
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -118,7 +119,7 @@ def parameter_server(host: Host, size: int, pauses: Sequence[float] = ()) -> Act
 
 
 def gossip(
-    host: Host, size: int, rounds: Sequence[Sequence[int]], pauses: Sequence[float] = ()
+    host: Host, size: int, rounds: Sequence[Mapping[int, int]], pauses: Sequence[float] = ()
 ) -> Act:
     """In each round a rank computes (sleeps), then exchanges `size` bytes with its partner.
 
@@ -259,23 +260,30 @@ def _step(model: torch.nn.Module, data: torch.Tensor, bucket: float) -> Act:
     return act
 
 
+@contextmanager
+def _behind_gloo() -> Iterator[None]:
+    """Real compute must not starve Gloo's own thread, which was started first of all."""
+    kernel.run_first(kernel.COMPUTE)
+    try:
+        yield
+    finally:
+        kernel.run_first()
+
+
 def _network(layers: int, width: int) -> torch.nn.Module:
     torch.manual_seed(0)
     return torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(layers)))
 
 
 def ddp_computing(host: Host, layers: int, width: int, batch: int, bucket: float) -> Act:
-    """A step of DDP on a real multilayer perceptron, as an ordinary process."""
+    """A step of DDP on a real multilayer perceptron."""
     act = _step(_network(layers, width), torch.ones(batch, width), bucket)
 
-    def ordinary() -> None:
-        kernel.run_first(False)
-        try:
+    def behind() -> None:
+        with _behind_gloo():
             act()
-        finally:
-            kernel.run_first()
 
-    return ordinary
+    return behind
 
 
 def computing(host: Host, layers: int, width: int, batch: int) -> Act:
@@ -283,15 +291,12 @@ def computing(host: Host, layers: int, width: int, batch: int) -> Act:
     model, data = _network(layers, width), torch.ones(batch, width)
 
     def act() -> tuple[float, float]:
-        kernel.run_first(False)
-        try:
+        with _behind_gloo():
             model.zero_grad(set_to_none=False)
             start = time.monotonic()
             loss = model(data).sum()
             middle = time.monotonic()
             loss.backward()
             return middle - start, time.monotonic() - middle
-        finally:
-            kernel.run_first()
 
     return act

@@ -1,12 +1,13 @@
 """What the simulator says of the patterns: the testbed as a topology, with Gloo as its library.
 
-The topology and the backend are ordinary files. What is measured beforehand, in the same run, is
-Gloo's fixed cost of a message (half a ping-pong) and, for real compute, seconds of the passes
-without any communication.
+The topology and the backend are ordinary files, the parameter servers those of `sim.sharing`. What
+is measured beforehand, in the same run, is Gloo's fixed cost of a message (half a ping-pong) and,
+for real compute, seconds of the passes without any communication.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sim.collectives import backend
 from sim.collectives.gloo import Gloo
@@ -15,24 +16,29 @@ from sim.engine.fold import fold
 from sim.engine.machine import Machine
 from sim.engine.processes import Event, Place, Process, World
 from sim.hardware import topology
+from sim.hardware.topology import Topology
 from sim.program import Collective, Communicate, Compute, Kind, Operation, Program, Segment, Work
+from sim.sharing.gossip import pairing
+from sim.sharing.plan import Sharing
+from sim.sharing.run import METHODS, build, stage
+from sim.sharing.team import Team
+from sim.sharing.workload import Workload
 
 
 class Predictor:
     """The testbed of so many hosts; `slow` divides the rate of some hosts' links."""
 
     def __init__(self, hosts: int, message: float, slow: Mapping[int, float] | None = None) -> None:
-        library = backend.load("gloo")
-        assert isinstance(library, Gloo)
-        cluster = topology.load(f"testbed-{hosts}")
-        for host, factor in (slow or {}).items():
-            cluster = cluster.slowed(f"node{host}.nic0", factor)
-        self.hosts, self.message = hosts, message
-        self.machine = Machine(cluster, replace(library, message=message))
-        self.places = [Place((host,)) for host in range(hosts)]
+        self.hosts, self.message, self.slow = hosts, message, slow or {}
+        self.machine = self._machine(lambda host: host)
 
-    def _world(self) -> World:
-        return World(self.machine, overhead=self.message, each_message=True)
+    def _machine(self, node_of: Callable[[int], int]) -> Machine:
+        """The machine, with host h at node node_of(h)."""
+        library, cluster = backend.load("gloo"), _cluster(self.hosts)
+        assert isinstance(library, Gloo)
+        for host, factor in self.slow.items():
+            cluster = cluster.slowed(f"node{node_of(host)}.nic0", factor)
+        return Machine(cluster, replace(library, message=self.message))
 
     # Synchronous: programs on the engine.
 
@@ -73,91 +79,99 @@ class Predictor:
         slow = {rank: factor for rank, factor in enumerate(slowdown) if factor != 1.0}
         return play(fold(program, replace(self.machine, slowdown=slow))).end
 
-    # Between pairs: processes on the engine.
+    # One by one: the processes of `sim.sharing`.
 
     def send(self, size: float) -> float:
         """One message."""
-        world = self._world()
-        world.send(size, self.places[0], {self.places[1]: 1.0})
+        world = World(self.machine, overhead=self.message)
+        world.send(size, Place((0,)), {Place((1,)): 1.0})
         world.run()
         return world.now
 
     def parameter_server(self, size: float, pauses: Sequence[float] = ()) -> float:
         """All push to rank 0; when it has everything, all pull."""
-        world, (server, *workers) = self._world(), self.places
+        steps = [[pause] for pause in pauses[1:] or [0.0] * (self.hosts - 1)]
+        return self._served(size, steps, mode="bsp").world.now
 
-        def push(place: Place, pause: float) -> Process:
-            yield world.sleep(pause)
-            yield world.send(size, place, {server: 1.0})
-
-        def round_() -> Process:
-            pauses_of = pauses[1:] or [0.0] * len(workers)
-            pushes = zip(workers, pauses_of, strict=True)
-            yield world.all_of([world.start(push(*one)) for one in pushes])
-            yield world.send(size, server, dict.fromkeys(workers, 1.0))
-
-        world.start(round_())
-        world.run()
-        return world.now
+    def asynchronous(
+        self, size: float, pauses: Sequence[Sequence[float]], bound: int | None
+    ) -> tuple[float, float]:
+        """Updates/s and mean staleness of a server that does not wait for everyone."""
+        if bound is None:
+            team = self._served(size, pauses, mode="async")
+        else:
+            team = self._served(size, pauses, mode="ssp", bound=bound)
+        record = team.record
+        late = sum(staleness * count for staleness, count in record.staleness.items())
+        return record.updates / team.world.now, late / record.updates
 
     def gossip(
-        self, size: float, rounds: Sequence[Sequence[int]], pauses: Sequence[float] = ()
+        self, size: float, rounds: Sequence[Mapping[int, int]], pauses: Sequence[float] = ()
     ) -> float:
-        """Rounds with a partner each: who has computed waits for the partner, then they swap."""
-        world = self._world()
-        waiting: dict[tuple[int, int], Event] = {}
+        """Rounds with a partner each, those of `partners`.
 
-        def meet(turn: int, me: int, partner: int) -> Event:
-            """The end of the exchange; the second to come starts it."""
-            pair = (turn, min(me, partner))
-            if pair not in waiting:
-                waiting[pair] = world.event()
-                return waiting[pair]
-            end = world.swap(size, self.places[me], self.places[partner])
-            assert end.callbacks is not None
-            end.callbacks.append(lambda _: waiting[pair].succeed())
-            return end
+        Gloo's messages leave when they are awaited, so an exchange begins when both are there.
+        """
+        world = World(self.machine, overhead=self.message)
+        waiting: dict[tuple[int, int], Event] = {}
 
         def rank(me: int) -> Process:
             for turn, partners in enumerate(rounds):
                 yield world.sleep(pauses[me] if pauses else 0.0)
-                yield meet(turn, me, partners[me])
+                pair = (turn, min(me, partners[me]))
+                if pair in waiting:
+                    yield world.swap(size, Place((me,)), Place((partners[me],)))
+                    waiting[pair].succeed()
+                else:
+                    waiting[pair] = world.event()
+                    yield waiting[pair]
 
         for me in range(self.hosts):
             world.start(rank(me))
         world.run()
         return world.now
 
-    def asynchronous(
-        self, size: float, pauses: Sequence[Sequence[float]], bound: int | None
-    ) -> tuple[float, float]:
-        """Updates/s and mean staleness of an asynchronous server with one process a worker."""
-        world, (server, *workers) = self._world(), self.places
-        clocks = [0] * len(workers)
-        staleness: list[int] = []
-        changed = [world.event()]
+    def _served(self, size: float, pauses: Sequence[Sequence[float]], **mode: Any) -> Team:
+        """The server comes last on a machine of `sim.sharing`, so rank r is node r - 1 there."""
+        plan = Sharing(
+            method="parameter_server",
+            workers=self.hosts - 1,
+            steps=len(pauses[0]),
+            overhead=self.message,
+            fluid=False,
+            server_passes=0.0,
+            **mode,
+        )
+        machine = self._machine(lambda host: (host - 1) % self.hosts)
+        return _played(plan, machine, size, pauses)
 
-        def ahead(worker: int) -> int:
-            return clocks[worker] - min(clocks)
 
-        def worker(me: int) -> Process:
-            seen = 0
-            for pause in pauses[me]:
-                yield world.sleep(pause)
-                yield world.send(size, workers[me], {server: 1.0})
-                staleness.append(len(staleness) - seen)
-                clocks[me] += 1
-                changed[0].succeed()
-                changed[0] = world.event()
-                while bound is not None and ahead(me) > bound:
-                    yield changed[0]
-                seen = len(staleness)
-                yield world.send(size, server, {workers[me]: 1.0})
+def partners(hosts: int, rounds: int) -> list[dict[int, int]]:
+    """The random partners of so many rounds, as simulated workers draw them, for all to use."""
+    plan = Sharing(method="gossip", algorithm="random_pairs")
+    team = build(stage(plan, Machine(_cluster(hosts), backend.load("gloo")), _work(4.0)))
+    return [pairing(team, turn) for turn in range(rounds)]
 
-        for me in range(len(workers)):
-            world.start(worker(me))
-        world.run()
-        return len(staleness) / world.now, sum(staleness) / len(staleness)
+
+def _played(
+    plan: Sharing, machine: Machine, size: float, pauses: Sequence[Sequence[float]]
+) -> Team:
+    """Workers share updates of `size` bytes; worker r computes pauses[r][t] seconds in step t."""
+    team = build(stage(plan, machine, _work(size)))
+    for worker in team.workers:
+        worker.pace = lambda rank, copy, step: pauses[rank][step]
+    METHODS[plan.method](team)
+    team.world.run()
+    return team
+
+
+def _work(size: float) -> Workload:
+    """A second of compute, so that a pace is in seconds, and fp32 gradients."""
+    return Workload.plain(1.0, size / 4.0)
+
+
+def _cluster(hosts: int) -> Topology:
+    return topology.load(f"testbed-{hosts}")
 
 
 def _call(kind: Kind, size: float, name: str) -> Collective:

@@ -61,7 +61,7 @@ def interface(host: int, hosts: int) -> list[str]:
     return [
         "link set lo up",
         f"addr add {address(host)}/24 dev eth0",
-        "link set eth0 up",
+        "link set eth0 gso_max_segs 1 up",  # TCP hands over packets, never runs of them
         *neighbours,
     ]
 
