@@ -61,13 +61,12 @@ class Found:
 
     @property
     def pareto(self) -> tuple[Layout, ...]:
-        """Layouts than which none is both faster and smaller, fastest first."""
-        front: list[Layout] = []
+        """Layouts than which none is both faster (by replay) and smaller, fastest first."""
         confirmed = {str(one.plan): one for one in self.best}
-        known = [confirmed.get(str(one.plan), one) for one in self.layouts]
-        for one in sorted(known, key=_rank):
+        front: list[Layout] = []
+        for one in sorted(self.layouts, key=_paced):
             if not front or one.memory < front[-1].memory:
-                front.append(one)
+                front.append(confirmed.get(str(one.plan), one))
         return tuple(front)
 
     def mfu(self, layout: Layout) -> float:
@@ -110,6 +109,10 @@ def search(space: Space, *, jobs: int | None = None, best: int = BEST) -> Found:
 def _rank(layout: Layout) -> tuple[float, float, str]:
     """Fastest first, then smallest, then by name, so that the order never depends on chance."""
     return layout.step_time, layout.memory, str(layout.plan)
+
+
+def _paced(layout: Layout) -> tuple[float, float, str]:
+    return layout.paced, layout.memory, str(layout.plan)
 
 
 def _nothing(space: Space, pruned: Pruned) -> tuple[str, str]:
