@@ -81,6 +81,7 @@ def main() -> None:
     default="auto",
     help="Play on the clock, or replay without one.",
 )
+@click.option("--samples", type=int, help="Draw so many steps with stragglers, see [jitter].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
     scenario: str,
@@ -91,6 +92,7 @@ def run(
     timeline: Path | None,
     unfold: bool,
     engine: Literal["auto", "clock", "replay"],
+    samples: int | None,
     as_json: bool,
 ) -> None:
     """Predict one training step of SCENARIO (a name or a TOML file)."""
@@ -99,11 +101,30 @@ def run(
     from sim.study import outputs
 
     files = _files(trace=trace, picture=picture, report=report, timeline=timeline)
+    if samples is not None:
+        _refuse_with_samples(unfold=unfold, engine=engine == "clock", **dict.fromkeys(files, True))
+        return _sample(scenarios.load(scenario, settings), samples, picture, as_json)
     result = simulate(scenarios.load(scenario, settings), unfold=unfold, engine=engine)
     for kind, path in files.items():
         outputs.write(kind, result, path)
         _wrote(path)
     click.echo(json.dumps(result.to_dict()) if as_json else str(result))
+
+
+def _refuse_with_samples(**given: bool) -> None:
+    for name in sorted(name for name, used in given.items() if used and name != "picture"):
+        raise InputError(f"--{name}", "is of one step, not of samples", "leave out one of the two")
+
+
+def _sample(scenario: Any, count: int, picture: Path | None, as_json: bool) -> None:
+    """Many steps with stragglers, their distribution instead of one result."""
+    from sim.study import samples, samples_view
+
+    found = samples.samples(scenario, count)
+    if picture is not None:
+        samples_view.draw(found, picture)
+        _wrote(picture)
+    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
 
 
 @main.command()

@@ -57,7 +57,8 @@ class Crowd:
 
     def steps(self, groups: Floats) -> Floats:
         """The step time of each sample [samples, replicas, stages], replicas meeting."""
-        return self._times(groups, meet=True).max(axis=1)
+        found: Floats = self._times(groups, meet=True).max(axis=1)
+        return found
 
     def own_steps(self, groups: Floats) -> Floats:
         """[samples, replicas]: the step of each replica if it had to wait for no other one."""
