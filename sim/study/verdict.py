@@ -125,6 +125,7 @@ def plot(tables: Sequence[Table], path: Path) -> None:
                 alpha=0.65,
                 linewidths=0,
                 color=_COLOURS[number % len(_COLOURS)],
+                marker=_MARKERS[number // len(_COLOURS) % len(_MARKERS)],
                 label=f"{table.name}: {len(timed)} runs, median error {found['median']:.1%}",
                 zorder=3 if len(timed) < 50 else 2,
             )
@@ -135,6 +136,9 @@ def plot(tables: Sequence[Table], path: Path) -> None:
 
 # Okabe and Ito 2008: told apart by colour-blind readers too.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442")
+
+
+_MARKERS = ("o", "^", "s", "D")  # when the colours are used up
 
 
 def _decorate(axes: Any) -> None:
