@@ -102,7 +102,7 @@ def run(
 
     files = _files(trace=trace, picture=picture, report=report, timeline=timeline)
     if samples is not None:
-        _refuse_with_samples(unfold=unfold, engine=engine == "clock", **dict.fromkeys(files, True))
+        _refuse_with_samples(unfold=unfold, clock=engine == "clock", **dict.fromkeys(files, True))
         return _sample(scenarios.load(scenario, settings), samples, picture, as_json)
     result = simulate(scenarios.load(scenario, settings), unfold=unfold, engine=engine)
     for kind, path in files.items():
@@ -113,7 +113,8 @@ def run(
 
 def _refuse_with_samples(**given: bool) -> None:
     for name in sorted(name for name, used in given.items() if used and name != "picture"):
-        raise InputError(f"--{name}", "is of one step, not of samples", "leave out one of the two")
+        option = "--engine clock" if name == "clock" else f"--{name}"
+        raise InputError(option, "plays one step, not --samples", "leave out one of the two")
 
 
 def _sample(scenario: Any, count: int, picture: Path | None, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from sim.setup import Setup
 from sim.study.pace import Floats, Places
 
 _CHUNK = 256  # columns at a time
+_PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
 _TEST = 0.1  # the slowdown by which sensitivity is asked
 
 
@@ -95,12 +96,15 @@ class Crowd:
 
 
 class Check:
-    """Columns played on the clock, in a process beside this one; `with` ends it."""
+    """Columns played on the clock, in processes beside this one; `with` ends them."""
 
     def __init__(self, replay: Replay, columns: Floats) -> None:
         self._replayed = replay.times(columns)
-        self._pool = ProcessPoolExecutor(max_workers=1)
-        self._clocked = self._pool.submit(clocked_times, replay.shape, columns)
+        self._pool = ProcessPoolExecutor(max_workers=_PROCESSES)
+        self._clocked = [
+            self._pool.submit(clocked_times, replay.shape, columns[:, first : first + _BATCH])
+            for first in range(0, columns.shape[1], _BATCH)
+        ]
 
     def __enter__(self) -> "Check":
         return self
@@ -110,7 +114,8 @@ class Check:
 
     def worst(self) -> float:
         """The worst error of replay. Raises `InputError` where it is above 1 %."""
-        return worst_error(self._replayed, self._clocked.result())
+        clocked = [seconds for batch in self._clocked for seconds in batch.result()]
+        return worst_error(self._replayed, clocked)
 
 
 def _joint(program: Program, score: Score) -> frozenset[int]:
