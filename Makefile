@@ -45,6 +45,7 @@ format: $(DEV) ## Lay the code out as ruff does.
 
 bench: $(DEV) ## Speed: events, operations, the largest scenarios.
 	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.sharing
 
 docs: $(DEV) ## Run what README.md shows and write down what it prints; TABLES=... fills its table.
 	$(BIN)/python -m docs.refresh $(TABLES)

@@ -18,12 +18,12 @@ Row = tuple[str, ...]
 def text(outcome: "Outcome") -> str:
     """The outcome in plain text."""
     blocks = [
-        _title(outcome) + "\n" + _aligned(headline(outcome)),
-        "Where the workers' time goes\n" + _aligned(_time_rows(outcome)),
-        "Busiest links\n" + _aligned(_link_rows(outcome)),
+        _title(outcome) + "\n" + aligned(headline(outcome)),
+        "Where the workers' time goes\n" + aligned(_time_rows(outcome)),
+        "Busiest links\n" + aligned(_link_rows(outcome)),
     ]
     if outcome.loss is not None:
-        blocks.append(f"Learning: {outcome.task} ({outcome.label})\n" + _aligned(_loss(outcome)))
+        blocks.append(f"Learning: {outcome.task} ({outcome.label})\n" + aligned(_loss(outcome)))
     foot = f"{outcome.events:,} events, {outcome.wall_seconds:.2f} s"
     blocks.append("\n".join([foot, *(f"warning: {one}" for one in outcome.warnings)]))
     return "\n\n".join(blocks)
@@ -31,12 +31,12 @@ def text(outcome: "Outcome") -> str:
 
 def html(outcome: "Outcome", *, picture: bytes | None = None) -> str:
     """The same page for a notebook; `picture` is a PNG to show below it."""
-    parts = [f"<h4>{escape(_title(outcome))}</h4>", _table(headline(outcome))]
-    parts += ["<b>Where the workers' time goes</b>", _table(_time_rows(outcome))]
-    parts += ["<b>Busiest links</b>", _table(_link_rows(outcome))]
+    parts = [f"<h4>{escape(_title(outcome))}</h4>", html_table(headline(outcome))]
+    parts += ["<b>Where the workers' time goes</b>", html_table(_time_rows(outcome))]
+    parts += ["<b>Busiest links</b>", html_table(_link_rows(outcome))]
     if outcome.loss is not None:
         parts += [f"<b>Learning: {escape(outcome.task)}</b> ({outcome.label})"]
-        parts.append(_table(_loss(outcome)))
+        parts.append(html_table(_loss(outcome)))
     parts += [f"<div>⚠ {escape(one)}</div>" for one in outcome.warnings]
     if picture is not None:
         data = b64encode(picture).decode()
@@ -61,16 +61,18 @@ def headline(outcome: "Outcome") -> list[Row]:
     return rows
 
 
-def loss_figure(outcomes: Iterable["Outcome"], *, title: str = "") -> "Figure":
+def loss_figure(
+    outcomes: Iterable["Outcome"], *, names: Sequence[str] = (), title: str = ""
+) -> "Figure":
     """Loss against simulated seconds and against samples, a line for each outcome."""
     from matplotlib.figure import Figure
 
     fig = Figure(figsize=(11.0, 4.2), layout="constrained")
     by_time, by_samples = fig.subplots(1, 2, sharey=True)
-    for outcome in outcomes:
+    for number, outcome in enumerate(outcomes):
         if outcome.curve:
             seconds, samples, losses = zip(*outcome.curve, strict=True)
-            by_time.semilogy(seconds, losses, label=outcome.method)
+            by_time.semilogy(seconds, losses, label=names[number] if names else outcome.method)
             by_samples.semilogy(samples, losses)
     by_time.set(xlabel="simulated time (s)", ylabel="loss")
     by_samples.set(xlabel="samples")
@@ -103,7 +105,8 @@ def _loss(outcome: "Outcome") -> list[Row]:
     return rows
 
 
-def _aligned(rows: Iterable[Row]) -> str:
+def aligned(rows: Iterable[Row]) -> str:
+    """Rows as text in columns."""
     rows = list(rows)
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(_columns(rows))]
     lines = (
@@ -116,6 +119,7 @@ def _columns(rows: Sequence[Row]) -> int:
     return max((len(row) for row in rows), default=0)
 
 
-def _table(rows: Iterable[Row]) -> str:
+def html_table(rows: Iterable[Row]) -> str:
+    """Rows as an HTML table."""
     cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
