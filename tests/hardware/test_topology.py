@@ -132,7 +132,9 @@ class TestPresets:
         small = cluster.with_gpus(min(cluster.gpus, 2 * cluster.gpus_per_node))
         for link in small.links:
             assert 0.9 * small.bandwidth(link) < small.capacity(link) < small.bandwidth(link)
-            assert 0 <= small.latency(link) < 1e-5
+            # Hosts on Ethernet may be in offices or homes; machines of one hall are close.
+            far = cluster.network is not None and cluster.network.kind == "ethernet"
+            assert 0 <= small.latency(link) < (0.1 if far else 1e-5)
 
     def test_pods_of_llama3_carry_a_seventh_upwards(self, grand_teton: Topology) -> None:
         assert grand_teton.pod_of(383) == 0
