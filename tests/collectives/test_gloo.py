@@ -10,6 +10,7 @@ from sim.collectives.messages import messages
 from sim.collectives.shape import Fabric, Shape
 from sim.engine.machine import Machine
 from sim.engine.messages import play_messages
+from sim.engine.processes import Place, World
 from sim.errors import InputError
 from sim.hardware import topology
 
@@ -71,6 +72,17 @@ def test_calls_take_what_headers_and_acknowledgements_leave(
     kind: str, ranks: int, expected: float
 ) -> None:
     assert seconds(kind, 2**20, ranks) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
+    one, other = Place((0,)), Place((1,))
+    world = World(Machine(TESTBED, backend.load("gloo")))
+    world.send(2**20, one, {other: 1.0})
+    world.run()
+    sent = world.now
+    world.swap(2**20, one, other)
+    world.run()
+    assert (sent, world.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
 
 
 def test_short_segments_wait_for_each_others_messages() -> None:

@@ -116,7 +116,7 @@ def _collectives(hosts: int) -> Iterator[Check]:
         yield _collective("all_reduce", size)
     yield _collective("all_gather", 2 * MIB)
     yield _collective("reduce_scatter", MIB if hosts == 4 else 2 * MIB)
-    yield _collective("broadcast", MIB, bar=0.05 if hosts == 4 else 0.10)
+    yield _collective("broadcast", MIB // 2, bar=0.05 if hosts == 4 else 0.10)
 
 
 def _pairs(hosts: int) -> Iterator[Check]:
@@ -161,13 +161,13 @@ def _gossip(
 
 def _slow_links(hosts: int) -> Iterator[Check]:
     """The last host's link at a half and at an eighth of the rate."""
-    for word, factor in (("half", 2.0), ("an eighth", 8.0)):
+    for word, factor in (("half", 2.0), ("an eighth", 8.0))[0 if hosts == 4 else 1 :]:
         slow, size = {hosts - 1: factor}, 512 * KIB if factor == 2.0 else 256 * KIB
         yield _collective(
             "all_reduce", size, f"all-reduce {_size(size)}, a link at {word}", slow=slow
         )
         yield _server(f"parameter server {_size(size)}, a link at {word}", size, slow=slow)
-        if hosts == 4 or factor == 2.0:
+        if hosts == 4:
             name = f"pair gossip 1 MiB, a link at {word}"
             yield _gossip(name, MIB, partners(hosts, 1), slow=slow)
 
@@ -181,7 +181,8 @@ def _stragglers(hosts: int) -> Iterator[Check]:
         arguments={"size": 512 * KIB, "pauses": pauses},
         predict=lambda p: _time(p.collective("all_reduce", 512 * KIB, pauses)),
     )
-    yield _server("parameter server 512 KiB, a straggler", 512 * KIB, pauses)
+    size = 512 * KIB if hosts == 4 else 256 * KIB
+    yield _server(f"parameter server {_size(size)}, a straggler", size, pauses)
     yield _gossip("random partners 1 MiB, 2 rounds, a straggler", MIB, partners(hosts, 2), pauses)
 
 

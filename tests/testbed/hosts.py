@@ -137,7 +137,7 @@ class Hosts:
         for index in indices:
             try:
                 self._pipes[index].send(command)
-            except BrokenPipeError:
+            except ConnectionError:
                 raise RuntimeError(f"host {index} has died") from None
         return self._everyone(indices)
 
@@ -157,7 +157,7 @@ class Hosts:
                 index = waiting.pop(pipe)
                 try:
                     failed, answers[index] = pipe.recv()
-                except EOFError:
+                except (EOFError, ConnectionError):
                     raise RuntimeError(f"host {index} has died") from None
                 if failed:
                     raise RuntimeError(f"host {index}:\n{answers[index]}")
