@@ -17,6 +17,7 @@ from pathlib import Path
 
 import simpy
 
+from benchmarks import study
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
@@ -96,6 +97,7 @@ def measure() -> dict[str, object]:
         "llama3_405b_16384_gpus_command": best(command("run", "llama3-405b-16k"), repeat=3),
         "gpt3_175b_64_gpus_in_process": best(lambda: simulate("gpt3-175b-megatron")),
         "sim_help": best(command("--help"), repeat=5),
+        "replay": replay.measure(),
         "scaling": [
             {
                 "gpus": gpus,
@@ -105,6 +107,7 @@ def measure() -> dict[str, object]:
             }
             for gpus in SCALES
         ],
+        "study": study.measure(),
     }
 
 
@@ -124,6 +127,7 @@ def table(found: dict) -> str:
         ("operations per bare timeout",
          f"1 / {found['bare_simpy_timeouts_per_second'] / found['operations_per_second']:.1f}", ""),
     ]  # fmt: skip
+    rows += study.text(found["study"])
     width = max(len(what) for what, _, _ in rows)
     lines = [f"{found['machine']}, {found['date']}", ""]
     lines += [f"{what:<{width}}  {value:>10}  {bar}" for what, value, bar in rows]

@@ -21,7 +21,7 @@ from sim.study.layouts import Candidate, Pruned, Space, assembled, candidates
 from sim.study.tempo import Spans, Tempo, step_times
 
 BEST = 20
-_CLOCKED = 6  # layouts that the clock confirms
+CLOCKED = 6  # layouts that the clock confirms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def search(space: Space, *, jobs: int | None = None, best: int = BEST) -> Found:
     if not evaluated:
         raise InputError("sim plan", *_nothing(space, pruned))
     evaluated.sort(key=_rank)
-    first = [(space, number, one) for number, one in enumerate(evaluated[:_CLOCKED])]
+    first = [(space, number, one) for number, one in enumerate(evaluated[:CLOCKED])]
     clocked = dict(crew.here(_clocked, first, jobs=jobs))
     known = [clocked.get(number, one) for number, one in enumerate(evaluated[:best])]
     return Found(
