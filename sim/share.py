@@ -5,12 +5,13 @@ stack, or times that were measured). `sim.sharing.run` puts workers and servers 
 lets them live by the method.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from sim import library
 from sim.collectives import backend as backends
+from sim.collectives.shape import Shape
 from sim.engine.machine import Machine
 from sim.errors import InputError
 from sim.hardware import device as devices
@@ -19,12 +20,13 @@ from sim.hardware import topology as topologies
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.hardware.topology import Topology
+from sim.program import Collective
 from sim.scenario import SharingScenario, Straggler, changed, load
 from sim.sharing.outcome import Outcome
 from sim.sharing.plan import Sharing, Times
 from sim.sharing.run import Stage, play, stage
 from sim.sharing.workload import Piece, Workload
-from sim.worker_step import Model, read_model, worker_step
+from sim.worker_step import Model, free, read_model, worker_step
 
 __all__ = ["set_up", "share"]
 
@@ -58,8 +60,24 @@ def set_up(scenario: SharingScenario, **options: Any) -> Stage:
         for gpu in _slow(one, topology, f"{where}, straggler"):
             slowdown[gpu] = slowdown.get(gpu, 1.0) * one.factor
     machine = Machine(topology, backends.load(scenario.backend), slowdown)
-    found = stage(plan, machine, _workload(scenario, topology.device), name=where, **options)
-    return replace(found, works=_of_groups(scenario, found))
+    together = _in_step(scenario, machine)
+    work = _workload(scenario, topology.device, together)
+    found = stage(plan, machine, work, name=where, **options)
+    return replace(found, works=_of_groups(scenario, found, together))
+
+
+def _in_step(scenario: SharingScenario, machine: Machine) -> Callable[[Collective], float]:
+    """How long a collective of all workers takes on an idle network, where they go in step."""
+    topology = machine.topology
+    if scenario.sharing.method != "all_reduce" or topology.gpus == 1:
+        return free
+    shape = Shape.of(topology.gpus, topology.gpus_per_node)
+
+    def seconds(call: Collective) -> float:
+        wire = machine.backend.wire(call.kind, call.bytes, shape, machine.fabric)
+        return machine.fabric.duration(wire, shape)
+
+    return seconds
 
 
 def _slow(one: Straggler, topology: Topology, where: str) -> Iterable[int]:
@@ -87,7 +105,9 @@ def _topology(scenario: SharingScenario) -> Topology:
     return topology.with_gpus(gpus)
 
 
-def _workload(scenario: SharingScenario, device: Device) -> Workload:
+def _workload(
+    scenario: SharingScenario, device: Device, together: Callable[[Collective], float]
+) -> Workload:
     plan = scenario.sharing
     each = plan.batch
     if plan.times is not None:
@@ -96,7 +116,7 @@ def _workload(scenario: SharingScenario, device: Device) -> Workload:
         remedy = 'set model = "resnet50", or give [sharing.times]'
         raise InputError(scenario.name, "says nothing of what the workers compute", remedy)
     model, stack = _model(scenario), _stack(scenario)
-    made = worker_step(model, each, plan, stack, device)
+    made = worker_step(model, each, plan, stack, device, together)
     gpus = 1 if plan.worker == "gpu" else _topology(scenario).gpus_per_node
     return replace(made, batch=each * gpus)
 
@@ -118,14 +138,16 @@ def measured(times: Times, plan: Sharing) -> Workload:
     return Workload(pieces=pieces, optimizer=times.optimizer, width=width, batch=plan.batch)
 
 
-def _of_groups(scenario: SharingScenario, found: Stage) -> tuple[Workload, ...]:
+def _of_groups(
+    scenario: SharingScenario, found: Stage, together: Callable[[Collective], float]
+) -> tuple[Workload, ...]:
     """Every worker's step; groups on another device have another."""
     works = list(found.works)
     for number, group in enumerate(found.plan.group):
         if group.device:
             where = f"{scenario.name}, sharing.group {number + 1}"
             device = devices.load(group.device, where=where)
-            other = _workload(scenario, device)
+            other = _workload(scenario, device, together)
             for rank in group.ranks:
                 works[rank] = other
     return tuple(works)

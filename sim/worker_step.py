@@ -15,7 +15,7 @@ from sim.parallel.balance import Chunk
 from sim.parallel.plan import Plan
 from sim.parallel.segments import segments
 from sim.parallel.work import Items, Job, backward_pieces, forward, optimizer
-from sim.program import Segment
+from sim.program import Collective, Segment
 from sim.sharing.plan import Sharing
 from sim.sharing.workload import Piece, Workload
 
@@ -30,8 +30,23 @@ def read_model(document: dict[str, Any], place: str) -> Model:
     return library.validate(document, Transformer, place)
 
 
-def worker_step(model: Model, batch: int, plan: Sharing, stack: Stack, device: Device) -> Workload:
+def free(collective: Collective) -> float:
+    """A collective that costs nothing: a worker by itself."""
+    return 0.0
+
+
+def worker_step(
+    model: Model,
+    batch: int,
+    plan: Sharing,
+    stack: Stack,
+    device: Device,
+    together: Callable[[Collective], float] = free,
+) -> Workload:
     """The step of one GPU with `batch` samples.
+
+    `together` says how long a collective inside the passes takes (synchronised batch norm). That
+    everybody waits there for the slowest needs no count: they wait the less at the gradients.
 
     >>> from sim.hardware import device, stack
     >>> from sim.model.convolution import load
@@ -41,7 +56,7 @@ def worker_step(model: Model, batch: int, plan: Sharing, stack: Stack, device: D
     (25.6, True)
     """
     if isinstance(model, Convolutional):
-        return _convolutional(model, batch, plan, stack, device)
+        return _convolutional(model, batch, plan, stack, device, together)
     return _transformer(model, batch, plan, stack, device)
 
 
@@ -67,7 +82,12 @@ def _transformer(
 
 
 def _convolutional(
-    model: Convolutional, batch: int, plan: Sharing, stack: Stack, device: Device
+    model: Convolutional,
+    batch: int,
+    plan: Sharing,
+    stack: Stack,
+    device: Device,
+    together: Callable[[Collective], float],
 ) -> Workload:
     def time(kernel: Kernel) -> float:
         return kernel_time(kernel, device)
@@ -89,7 +109,7 @@ def _convolutional(
     return _workload(
         ahead, back, counts, _items(update, time, stack.optimizer_launch),
         stack=stack, plan=plan, batch=batch, inputs=4.0 * pixels,
-        python=stack.layer_forward * len(works),
+        python=stack.layer_forward * len(works), together=together,
     )  # fmt: skip
 
 
@@ -108,9 +128,10 @@ def _workload(
     batch: int,
     inputs: float,
     python: float = 0.0,
+    together: Callable[[Collective], float] = free,
 ) -> Workload:
     """Play all parts in order, the host ahead of the device, and read each one's seconds."""
-    seconds = list(_played([*ahead, *reversed(back), last], stack.step_host))
+    seconds = list(_played([*ahead, *reversed(back), last], stack.step_host, together))
     n = len(counts)
     pieces = [
         Piece(
@@ -131,7 +152,9 @@ def _workload(
     )
 
 
-def _played(parts: Iterable[Items], opening: float) -> Iterator[float]:
+def _played(
+    parts: Iterable[Items], opening: float, together: Callable[[Collective], float]
+) -> Iterator[float]:
     """Seconds from the end of one part to the end of the next; see `sim.program.Segment`."""
     device, host = 0.0, opening
     for items in parts:
@@ -139,4 +162,6 @@ def _played(parts: Iterable[Items], opening: float) -> Iterator[float]:
         for one in items:
             if isinstance(one, Segment):
                 device, host = max(device + one.device, host + one.lead), host + one.host
+            else:
+                device += together(one)
         yield device - before
