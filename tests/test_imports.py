@@ -18,7 +18,7 @@ LAYERS = [
     ["units", "errors"],
     ["door", "files"],
     ["library"],
-    ["program", "graphs", "stragglers", "jitter"],
+    ["program", "compression", "graphs", "stragglers", "jitter"],
     ["model", "hardware", "collectives"],
     ["memory"],
     ["parallel"],

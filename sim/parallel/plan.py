@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from sim.compression import Compression
 from sim.errors import InputError
 from sim.model.kernel import Precision
 
@@ -23,6 +24,7 @@ class Plan:
     transformer layers of each pipeline stage (when interleaved, of each chunk in the order of the
     model); without it they are split evenly, or as the stack does. `zero` is the ZeRO stage
     (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
+    `activations` is how they are compressed between pipeline stages (`sim.compression`).
     """
 
     global_batch: Count
@@ -40,6 +42,7 @@ class Plan:
     precision: Precision = "bf16"
     optimizer: Optimizer = "adam"
     order: str = "tp-cp-dp-pp"
+    activations: Compression | None = None
 
     @property
     def mesh(self) -> dict[str, int]:

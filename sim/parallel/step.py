@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sim.model.kernel import Stream
 from sim.parallel import gradients, pipeline
 from sim.parallel.balance import Chunk
 from sim.parallel.exchange import exchanged, name_of
@@ -48,7 +49,7 @@ def _stage(job: Job, stage: int, order: Sequence[Pass]) -> tuple[Operation, ...]
         stage=stage,
         stages=plan.pp,
         chunks=plan.interleave if plan.interleaved else 1,
-        bytes=boundary_bytes(job),
+        bytes=sent_bytes(job),
         style=job.stack.pipeline_exchange,
         sync=job.stack.exchange_sync,
     )
@@ -61,6 +62,32 @@ def boundary_bytes(job: Job) -> float:
     plan, model = job.plan, job.model
     whole = plan.microbatch * model.seq * model.hidden * job.stack.weight_bytes(plan.precision)
     return whole / (plan.tp if _scattered(job) else 1) / plan.cp
+
+
+def sent_bytes(job: Job) -> float:
+    """The same as they cross the network: compressed where the plan says so."""
+    whole, width = boundary_bytes(job), job.stack.weight_bytes(job.plan.precision)
+    activations = job.plan.activations
+    return whole if activations is None else activations.bytes(whole / width, width)
+
+
+def _compressed(job: Job, chunk: Chunk, one: Pass, work: Work) -> Work:
+    """A pass that decodes what it receives and encodes what it sends."""
+    activations = job.plan.activations
+    if activations is None or job.plan.pp == 1:
+        return work
+    elements = boundary_bytes(job) / job.stack.weight_bytes(job.plan.precision)
+    kernel = Stream(name="compression", bytes=activations.encode_bytes(elements))
+    launch, device = job.stack.launch_forward, job.time(kernel)
+    coding = Segment(
+        name="code activations", cause="compression", device=device, host=launch,
+        lead=launch + device,
+    )  # fmt: skip
+    first, last = (
+        (chunk.embedding, chunk.head) if one.phase == "F" else (chunk.head, chunk.embedding)
+    )
+    before, after = () if first else (coding,), () if last else (coding,)
+    return Work(name=work.name, items=(*before, *work.items, *after))
 
 
 def _scattered(job: Job) -> bool:
@@ -121,6 +148,7 @@ class _Passes:
     def _built(self, one: Pass) -> Work:
         job, chunk = self.job, self.chunks[one.chunk]
         work = _stalled(job, chunk) if one.phase == "F" else backward(job, chunk)
+        work = _compressed(job, chunk, one, work)
         first = chunk.embedding if one.phase == "F" else chunk.head
         if first or not _scattered(job) or job.plan.sequence_parallel:
             return work

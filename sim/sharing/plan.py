@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt
 
 from sim import stragglers
+from sim.compression import Compression
 from sim.errors import InputError
 from sim.learning.optimizers import Rule
 from sim.model.kernel import Precision
-from sim.sharing.compression import Compression
 from sim.stragglers import Straggling
 from sim.units import Bytes, BytesPerSecond, Seconds
 

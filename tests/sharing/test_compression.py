@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.errors import InputError
-from sim.sharing.compression import Compression, matrix_shape
+from sim.compression import Compression, matrix_shape
 from sim.sharing.plan import Learning
 from tests.sharing.teams import QUADRATIC, SIZE, played
 

@@ -32,7 +32,7 @@ REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """How what is sent is compressed: the `[sharing.compression]` table.
+    """How what is sent is compressed: `[sharing.compression]`, or `[plan.activations]`.
 
     - `fp16`, `int8` (one scale a message; Dettmers 2015 style), `onebit` (a sign each and the
       mean of either sign; Seide et al. 2014).
