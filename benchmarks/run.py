@@ -17,7 +17,7 @@ from pathlib import Path
 
 import simpy
 
-from benchmarks import study
+from benchmarks import replay, study
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step

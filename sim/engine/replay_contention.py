@@ -105,21 +105,25 @@ def clocked_times(shape: Shape, columns: Floats) -> list[float]:
     ]
 
 
-def worst_error(replayed: Floats, clocked: Sequence[float]) -> float:
-    """The worst relative error of replay against the clock.
+class InexactError(InputError):
+    """Transfers contend in ways that one clocked run does not foresee."""
 
-    Raises `InputError` where it is above 1 %: an approximation that is no good is refused.
+
+def errors(replayed: Floats, clocked: Sequence[float]) -> tuple[float, float]:
+    """The mean relative error of replay against the clock, and the worst one's size.
+
+    Raises `InexactError` where that is above 1 %: an approximation that is no good is refused.
     """
-    pairs = zip(replayed.tolist(), clocked, strict=True)
-    worst = max((abs(a / b - 1.0) for a, b in pairs if b > 0.0), default=0.0)
+    relative = np.array(replayed) / np.array(clocked) - 1.0
+    worst = float(np.abs(relative).max())
     if worst > TOLERANCE:
         what = f"transfers contend, and replay is off by {worst:.1%} on {len(clocked)} samples"
-        raise InputError("--engine replay", what, "use --engine clock")
-    return worst
+        raise InexactError("--engine replay", what, "use --engine clock")
+    return float(relative.mean()), worst
 
 
 def check(replay: Replay, columns: Floats) -> float:
-    """The worst error on up to 20 of the columns; raises as `worst_error` does."""
+    """The worst error on up to 20 of the columns; raises as `errors` does."""
     chosen = columns[:, spread(columns.shape[1])]
     clocked = clocked_times(replay.shape, chosen)
-    return worst_error(replay.times(chosen), clocked)
+    return errors(replay.times(chosen), clocked)[1]

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from sim.engine.fold import fold
-from sim.engine.replay import Replay
-from sim.engine.replay_contention import clocked_factors, clocked_times, spread, worst_error
+from sim.engine.replay import Replay, with_parameters
+from sim.engine.replay_contention import clocked_factors, clocked_times, errors, spread
 from sim.engine.score import Score
 from sim.errors import InputError
 from sim.parallel.step import training_step
@@ -48,6 +48,18 @@ class Crowd:
         factors = clocked_factors(score)
         return cls(setup, score, Replay(score, factors=factors, joint=_joint(program, score)),
                    contended=bool(factors))  # fmt: skip
+
+    def like(self, groups: Floats) -> "Crowd":
+        """The same with the contention of replicas at these paces [runs, stages], in the mean."""
+        shape, columns = self.replay.shape, self.columns(groups)
+        runs = [
+            clocked_factors(with_parameters(shape.score, shape, columns[:, run]))
+            for run in range(len(groups))
+        ]
+        numbers = sorted(set().union(*runs))
+        mean = {n: sum(run.get(n, 1.0) for run in runs) / len(runs) for n in numbers}
+        replay = Replay(shape.score, factors=mean, joint=self.replay.joint)
+        return Crowd(self.setup, shape.score, replay, contended=True)
 
     def columns(self, groups: Floats) -> Floats:
         """Durations [parameters, columns] of pipelines whose stages have these factors
@@ -112,10 +124,10 @@ class Check:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def worst(self) -> float:
-        """The worst error of replay. Raises `InputError` where it is above 1 %."""
+    def errors(self) -> tuple[float, float]:
+        """The mean and the worst error of replay. Raises `InexactError` where one is above 1 %."""
         clocked = [seconds for batch in self._clocked for seconds in batch.result()]
-        return worst_error(self._replayed, clocked)
+        return errors(self._replayed, clocked)
 
 
 def _joint(program: Program, score: Score) -> frozenset[int]:

@@ -1,8 +1,9 @@
 """Straggler samples for people: a page of text, and a picture."""
 
 from collections.abc import Iterable
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -84,12 +85,20 @@ def _removal(found: "Samples") -> Iterable[str]:
 
 
 def draw(found: "Samples", path: Path) -> None:
-    """Draw the distribution and the heat map into a PNG or SVG file."""
+    """Draw the distribution and the heat map into a PNG or SVG file, whole or not at all."""
     with whole(path) as part:
-        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        figure(found).savefig(
-            part, dpi=_DPI, format=path.suffix.removeprefix("."), metadata=metadata
-        )
+        part.write_bytes(render(found, path.suffix.removeprefix(".")))
+
+
+def render(found: "Samples", kind: str = "png") -> bytes:
+    """The picture as the bytes of a "png" or "svg" file, the same for the same samples."""
+    import matplotlib as mpl
+
+    buffer = BytesIO()
+    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    with mpl.rc_context({"svg.hashsalt": "sim", "svg.fonttype": "none"}):
+        figure(found).savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
+    return buffer.getvalue()
 
 
 def figure(found: "Samples") -> "Figure":

@@ -186,3 +186,13 @@ def test_mistakes_are_one_line_and_exit_code_2(words, what):
     assert done.exit_code == 2
     assert what in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_contention_unlike_the_healthy_steps_is_taken_from_slowed_runs(monkeypatch):
+    busy = scenario(KERNELS, **{"plan.interleave": 2, "plan.schedule": "interleaved"})
+    usual = samples(busy, 5)
+    assert usual.contended
+    assert usual.worst_error > 0.0
+    monkeypatch.setattr("sim.engine.replay_contention.TOLERANCE", usual.worst_error / 1e3)
+    with pytest.raises(InputError, match="off by"):
+        samples(busy, 5)

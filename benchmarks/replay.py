@@ -1,0 +1,136 @@
+"""Replay against the clock: how many evaluations a second, and whether the two agree.
+
+Everything here is measured in one process, the clock back to back with replay.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+
+from sim.engine.clock import play
+from sim.engine.fold import fold
+from sim.engine.replay import Replay
+from sim.engine.replay_contention import clocked_factors, contended
+from sim.parallel.step import training_step
+from sim.scenario import load
+from sim.setup import from_scenario
+
+NAME = "gpt3-175b-megatron"
+
+
+def best(act: Callable[[], object], repeat: int) -> float:
+    """The shortest of a few runs, in seconds."""
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def speed(columns: int = 4096) -> dict[str, float]:
+    """One evaluation and many of the 175B job, beside the clock."""
+    setup = from_scenario(load(NAME))
+    score = fold(training_step(setup.job), setup.machine)
+    replay = Replay(score, factors=clocked_factors(score))
+    compiling = best(replay.time, repeat=1)
+    noise = np.random.default_rng(0).lognormal(0.0, 0.02, (len(replay.parameters), columns))
+    many = replay.parameters[:, None] * noise
+    return {
+        "steps": sum(part.steps for part in score.parts),
+        "clock_seconds": best(lambda: play(score), repeat=5),
+        "compile_seconds": compiling,
+        "one_seconds": best(replay.time, repeat=100),
+        "columns_per_second": columns / best(lambda: replay.times(many), repeat=3),
+        "difference": abs(replay.time() / play(score).end - 1.0),
+    }
+
+
+def random_plan(rng: Random) -> dict[str, object]:
+    """A small layout with durations and sizes of its own."""
+    pp = rng.choice((1, 2, 4))
+    microbatches = pp * rng.randint(1, 4)
+    return dict(
+        tp=rng.choice((1, 2, 4, 8)), dp=rng.choice((1, 2)), pp=pp, microbatches=microbatches,
+        chunks=rng.choice((1, 2, 3)) if pp > 1 else 1,
+        style=rng.choice(("batched", "async-send", "overlapped")), layers=rng.randint(1, 3),
+        forward=rng.uniform(1e-4, 1e-2), boundary=10 ** rng.uniform(3, 7),
+        gradients=10 ** rng.uniform(6, 9), overlap=rng.random() < 0.5,
+        host=rng.choice((0.0, 1e-5, 1e-3)),
+    )  # fmt: skip
+
+
+def agreement(wanted: int = 500) -> dict[str, float]:
+    """The worst difference from the clock over random plans in which no transfers contend."""
+    from tests.engine.programs import machine, training
+
+    rng, worst, found, tried = Random(0), 0.0, 0, 0
+    while found < wanted:
+        plan = random_plan(rng)
+        gpus = plan["tp"] * plan["dp"] * plan["pp"]  # type: ignore[operator]
+        score = fold(training(**plan), machine("dgx-a100-hdr", gpus))  # type: ignore[arg-type]
+        replay, tried = Replay(score), tried + 1
+        if contended(replay):
+            continue
+        found += 1
+        worst = max(worst, abs(replay.time() / play(score).end - 1.0))
+    return {"plans": found, "tried": tried, "worst": worst}
+
+
+def sampling(count: int = 1000) -> dict[str, float]:
+    """A thousand steps of Llama 3 405B on 16,384 GPUs, in a process of its own."""
+    code = (
+        "import json, resource; from sim.study.samples import samples;"
+        f"found = samples('llama3-405b-16k', {count});"
+        "print(json.dumps([found.wall_seconds, found.worst_error, found.loss / found.healthy]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    seconds, error, loss = json.loads(done.stdout)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {"samples": count, "seconds": seconds, "peak_mib": children.ru_maxrss / 1024,
+            "worst_error": error, "loss": loss}  # fmt: skip
+
+
+def measure() -> dict[str, dict[str, float]]:
+    """All figures, in seconds, evaluations a second and MiB."""
+    return {"speed": speed(), "agreement": agreement(), "sampling": sampling()}
+
+
+def rows(found: dict[str, dict[str, float]]) -> list[tuple[str, str, str]]:
+    """What was measured, the figure, and the bar that it is held to."""
+    fast, same, many = found["speed"], found["agreement"], found["sampling"]
+    clock = fast["clock_seconds"]
+    return [
+        ("Replay: GPT-3 175B, 64 GPUs, one evaluation, compiled",
+         f"{1e3 * fast['one_seconds']:.2f} ms", "<= 2 ms"),
+        ("  the same on the clock, folded already", f"{1e3 * clock:.0f} ms", ""),
+        ("  compiling it, once a shape", f"{1e3 * fast['compile_seconds']:.0f} ms", ""),
+        ("  evaluations a second over columns, one core",
+         f"{fast['columns_per_second']:,.0f}", ">= 4,000"),
+        ("  clock runs a second", f"{1.0 / clock:.1f}", ""),
+        (f"  worst difference from the clock, {same['plans']:.0f} random uncontended plans",
+         f"{same['worst']:.1e}", "<= 1e-9"),
+        ("Samples: Llama 3 405B, 16,384 GPUs, 1,000 steps",
+         f"{many['seconds']:.1f} s", "< 10 s"),
+        ("  peak memory", f"{many['peak_mib']:,.0f} MiB", "< 4,096 MiB"),
+        ("  worst difference from the clock, 20 samples", f"{many['worst_error']:.2%}", "< 1 %"),
+        ("  one clock run a replica and step instead would take",
+         f"{many['samples'] * 128 * clock / 3600:.0f} h", ""),
+    ]  # fmt: skip
+
+
+def table(found: dict[str, dict[str, float]]) -> str:
+    """The figures as a person reads them."""
+    lines = rows(found)
+    width = max(len(what) for what, _, _ in lines)
+    return "\n".join(f"{what:<{width}}  {value:>10}  {bar}".rstrip() for what, value, bar in lines)
+
+
+if __name__ == "__main__":
+    print(table(measure()))
