@@ -28,14 +28,16 @@ def rounds(team: Team) -> Process:
     sizes = data_sizes(team)
     for turn in team.rounds():
         chosen = yield from _chosen(team, there, turn)
+        if not chosen:
+            break
         wanted = max(1, round(len(chosen) * (1.0 - team.plan.late)))
         answers: dict[int, Vector] = {}
         enough = team.world.event()
         for me in chosen:
-            team.world.start(_at_home(me, team, turn, answers, wanted, enough))
+            team.world.start(_at_home(me, chosen, team, turn, answers, wanted, enough))
         yield enough
         if not answers:
-            break
+            continue
         shares = {rank: sizes[rank] for rank in answers}
         team.hub.weights = mean(answers, shares)
         team.hub.version += 1
@@ -46,7 +48,13 @@ def rounds(team: Team) -> Process:
 
 
 def _at_home(
-    me: Worker, team: Team, turn: int, answers: dict[int, Vector], wanted: int, enough: Event
+    me: Worker,
+    chosen: list[Worker],
+    team: Team,
+    turn: int,
+    answers: dict[int, Vector],
+    wanted: int,
+    enough: Event,
 ) -> Process:
     """One host's part of a round: pull, train, push."""
     version = team.hub.version
@@ -62,14 +70,14 @@ def _at_home(
             answers[me.rank] = sent
         else:
             team.record.dropped += 1
-    alive = sum(not one.gone for one in team.workers)
-    if len(answers) >= min(wanted, alive) and not enough.triggered:
+    still_out = sum(not one.gone and one.rank not in answers for one in chosen)
+    if (len(answers) >= wanted or not still_out) and not enough.triggered:
         enough.succeed()
 
 
 def _chosen(team: Team, there: list["Presence"], turn: int) -> Process:
     """The participants of a round, among those who are online; waits until somebody is."""
-    while True:
+    while not all(me.gone for me in team.workers):
         now = team.world.now
         online = [me for me in team.workers if not me.gone and there[me.rank].online(now)]
         if online:
@@ -77,6 +85,7 @@ def _chosen(team: Team, there: list["Presence"], turn: int) -> Process:
             picked = team.choices(1, turn).choice(len(online), count, replace=False)
             return [online[place] for place in sorted(picked)]
         yield team.world.sleep(max(team.plan.offline / 10.0, 1e-3))
+    return []
 
 
 class Presence:

@@ -205,5 +205,8 @@ def _roles(team: Team) -> list[Role]:
 def _warnings(team: Team) -> Iterator[str]:
     if team.world.full:
         yield f"only the first {team.world.keep:,} spans are kept for pictures and traces"
+    stuck = [me.rank for me in team.workers if not me.ended and not me.gone]
+    if stuck and team.plan.until is None:
+        yield f"workers {stuck} wait for somebody who does not come"
     if gone := [me.rank for me in team.workers if me.gone]:
         yield f"workers {gone} failed and did not come back"

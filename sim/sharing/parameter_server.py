@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.processes import Process
+from sim.engine.processes import Event, Process
 from sim.sharing.meeting import Clocks, Meeting
 from sim.sharing.team import Story, Team
 from sim.sharing.worker import Worker, mean
@@ -86,9 +86,7 @@ def _apply_mean(team: Team, gradients: dict[int, Vector]) -> None:
 
 def with_backup_workers(team: Team, backup: int) -> Story:
     """The first n - b gradients count, later ones are dropped (Chen et al. 2016, algorithm 3)."""
-    enough = len(team.workers) - backup
-    collected: dict[int, Vector] = {}
-    rounds = [team.world.event()]
+    first_ones = FirstOnes(team, backup)
 
     def story(me: Worker, team: Team) -> Process:
         for step in team.steps():
@@ -100,21 +98,39 @@ def with_backup_workers(team: Team, backup: int) -> Story:
             if me.version < team.hub.version:
                 team.record.dropped += 1
             else:
-                next_round = collect(me, sent)
-                yield from me.wait(next_round)
+                yield from me.wait(first_ones.bring(me.rank, sent))
             yield from team.hub.pull(me)
 
-    def collect(me: Worker, gradient: Vector) -> Any:
-        collected[me.rank] = gradient
-        this_round = rounds[0]
-        if len(collected) == enough:
-            _apply_mean(team, collected)
-            collected.clear()
-            rounds[0] = team.world.event()
-            this_round.succeed()
+    return story
+
+
+class FirstOnes:
+    """Gradients of one round, until all but `backup` of those who are there have brought theirs."""
+
+    def __init__(self, team: Team, backup: int) -> None:
+        self.team, self.backup = team, backup
+        self.members = {me.rank for me in team.workers}
+        self.collected: dict[int, Vector] = {}
+        self.complete = team.world.event()
+        team.when_one_leaves(self.leave)
+
+    def bring(self, rank: int, gradient: Vector) -> Event:
+        """Fires when the round is complete."""
+        self.collected[rank] = gradient
+        this_round = self.complete
+        self._apply_if_enough()
         return this_round
 
-    return story
+    def leave(self, rank: int) -> None:
+        self.members.discard(rank)
+        self._apply_if_enough()
+
+    def _apply_if_enough(self) -> None:
+        if self.collected and len(self.collected) >= len(self.members) - self.backup:
+            _apply_mean(self.team, self.collected)
+            self.collected = {}
+            complete, self.complete = self.complete, self.team.world.event()
+            complete.succeed()
 
 
 def layer_by_layer(team: Team) -> Story:

@@ -62,6 +62,10 @@ class Team:
 
     # What they share.
 
+    def when_one_leaves(self, leave: Callable[[int], None]) -> None:
+        """Call this with the rank of everyone who fails for good."""
+        self._leavers.append(leave)
+
     @property
     def hub(self) -> Server:
         assert self.server is not None, "this way to share needs servers"
