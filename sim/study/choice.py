@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.files import whole
 from sim.parallel.plan import Plan
 from sim.study.search import Found, Layout, why
 from sim.units import human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 _HEAD = ("rank", "tp", "pp", "dp", "mb", "schedule", "zero", "recompute", "seq.par.", "order",
          "step", "MFU", "memory", "bubble", "$/1e9 tok")  # fmt: skip
@@ -73,13 +78,18 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def plot(found: Found, path: Path) -> None:
+    """Write `figure` as .png or .svg, whole or not at all."""
+    drawn = figure(found)
+    with whole(path) as part:
+        drawn.savefig(part, dpi=150, bbox_inches="tight")
+
+
+def figure(found: Found) -> "Figure":
     """Every evaluated layout, time against memory, with the Pareto front."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 5))
+    drawn = Figure(figsize=(8, 5))
+    axes = drawn.subplots()
     cloud = axes.scatter(
         [one.step_time for one in found.layouts],
         [one.memory / 2**30 for one in found.layouts],
@@ -91,11 +101,18 @@ def plot(found: Found, path: Path) -> None:
     front = found.pareto
     times, sizes = [one.step_time for one in front], [one.memory / 2**30 for one in front]
     axes.step(times, sizes, where="post", color="tab:red", label="Pareto front")
-    axes.axhline(found.space.topology.device.usable_memory / 2**30, color="grey", linestyle=":")
-    figure.colorbar(cloud, label="pipeline stages")
+    limit = found.space.topology.device.usable_memory / 2**30
+    axes.axhline(limit, color="grey", linestyle=":", label="memory of a GPU")
+    drawn.colorbar(cloud, label="pipeline stages")
     axes.set(xlabel="step time (s)", ylabel="memory of the fullest GPU (GiB)", xscale="log")
     axes.set_title(f"{found.space.topology.gpus} GPUs, {found.space.global_batch} sequences a step")
     axes.legend()
-    with whole(path) as part:
-        figure.savefig(part, dpi=150, bbox_inches="tight")
-    plt.close(figure)
+    return drawn
+
+
+def frame(found: Found) -> "pd.DataFrame":
+    """The best layouts as a table, one row each."""
+    import pandas as pd
+
+    rows = [_cells(found, one, rank) for rank, one in enumerate(found.best, 1)]
+    return pd.DataFrame(rows, columns=_HEAD).set_index("rank")

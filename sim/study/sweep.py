@@ -77,15 +77,25 @@ def check(scenario: str, points: Sequence[Point]) -> None:
 
     What only does not fit together (sizes that do not divide) is an invalid row, not a mistake.
     """
-    seen = {(key, repr(value)): value for point in points for key, value in point.items()}
     scenarios.load(scenario)
-    for (key, _), value in seen.items():
-        asked = scenarios.load(scenario, {key: value})
-        try:
-            from_scenario(asked)
-        except InputError as error:
-            if not _of_layout(error):
-                raise
+    for key, values in _values(points).items():
+        for value in values:
+            asked = scenarios.load(scenario, {key: value})
+            try:
+                from_scenario(asked)
+            except InputError as error:
+                if not _of_layout(error):
+                    raise
+
+
+def _values(points: Sequence[Point]) -> dict[str, list[Any]]:
+    """Per key its values, of long ranges the first and the last few."""
+    seen: dict[str, dict[str, Any]] = {}
+    for point in points:
+        for key, value in point.items():
+            seen.setdefault(key, {})[repr(value)] = value
+    listed = {key: list(values.values()) for key, values in seen.items()}
+    return {key: v if len(v) <= 16 else [*v[:8], *v[-8:]] for key, v in listed.items()}
 
 
 def _of_layout(error: InputError) -> bool:
