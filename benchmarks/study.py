@@ -76,7 +76,7 @@ def points(count: int) -> list[dict[str, Any]]:
 
 def sweeping(count: int = 2000) -> dict[str, float]:
     """A sweep on one core, on two, and as one simulation a point without any of it."""
-    name, asked = "megatron-1.7b", points(count)
+    name, asked = "megatron-7.5b", points(count)
     few = asked[:: max(count // 50, 1)]
     _, bare = timed(lambda: [simulate(load(name, point)) for point in few])
     _, one = timed(lambda: study.sweep(name, asked, jobs=1))

@@ -25,6 +25,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 )
 @click.option("--zip", "zipped", is_flag=True, help="Take values side by side, not all pairs.")
 @click.option("--csv", "rows", type=FILE, help="Take points from a CSV, one column a key.")
+@click.option("--samples", type=click.IntRange(min=1), help="Draw so many steps with stragglers.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes; one a core otherwise.")
 @click.option("--cluster", metavar="ADDRESS", help="Work on this Dask scheduler instead.")
 @click.option("--store", type=FILE, help="Keep results in this SQLite file; continue from it.")
@@ -35,6 +36,7 @@ def sweep(
     varied: tuple[str, ...],
     zipped: bool,
     rows: Path | None,
+    samples: int | None,
     jobs: int | None,
     cluster: str | None,
     store: Path | None,
@@ -50,7 +52,9 @@ def sweep(
     _check_out(out)
     given = vary.rows(rows) if rows is not None else [{}]
     points = vary.points([vary.axis(text) for text in varied], given, zipped=zipped)
-    frame = study.sweep(scenario, points, store=store, jobs=jobs, cluster=cluster)
+    frame = study.sweep(
+        scenario, points, samples=samples or 0, store=store, jobs=jobs, cluster=cluster
+    )
     if out is not None:
         study.write(frame, out)
         click.echo(f"wrote {out}", err=True)

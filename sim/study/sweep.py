@@ -42,12 +42,14 @@ class Task:
     scenario: str
     point: Point
     key: str
+    samples: int = 0
 
 
 def sweep(
     scenario: str,
     points: Sequence[Point],
     *,
+    samples: int = 0,
     store: Path | None = None,
     jobs: int | None = None,
     cluster: str | None = None,
@@ -56,12 +58,16 @@ def sweep(
 
     Invalid points stay in the table with `valid` false and a `reason`. `store` keeps results, so
     that an interrupted sweep continues and a repeated one answers at once; `jobs` processes (one a
-    core) or the Dask scheduler at `cluster` do the work. Raises `InputError` for keys that do not
-    exist and values of the wrong kind, before any work.
+    core) or the Dask scheduler at `cluster` do the work; with `samples` so many steps with
+    stragglers are drawn at every point (`sim.study.samples`). Raises `InputError` for keys that do
+    not exist and values of the wrong kind, before any work.
     """
     question.forget()
     check(scenario, points)
-    tasks = [Task(scenario=scenario, point=p, key=question.key(scenario, p)) for p in points]
+    tasks = [
+        Task(scenario=scenario, point=p, key=question.key(scenario, p, (samples,)), samples=samples)
+        for p in points
+    ]
     if store is None:
         rows = _computed(tasks, {}, None, jobs, cluster)
     else:
@@ -148,10 +154,11 @@ def _agreeing(
 
 def answer(task: Task) -> tuple[str, str]:
     """Work on one task: its key, found again from what this process reads, and its row."""
-    return question.key(task.scenario, task.point), json.dumps(row(task.scenario, task.point))
+    found = row(task.scenario, task.point, task.samples)
+    return question.key(task.scenario, task.point, (task.samples,)), json.dumps(found)
 
 
-def row(scenario: str, point: Point) -> Row:
+def row(scenario: str, point: Point, samples: int = 0) -> Row:
     """Inputs and metrics of one point; `reason` says why a row is not valid."""
     asked = scenarios.load(scenario, point)
     found: Row = {"scenario": asked.name, "model": asked.model, "topology": asked.topology}
@@ -160,11 +167,21 @@ def row(scenario: str, point: Point) -> Row:
         setup = from_scenario(asked)
         found |= {"gpus": setup.machine.topology.gpus, **_plan(setup.job.plan)}
         result = run(setup)
+        drawn = _drawn(asked, samples) if samples else {}
     except InputError as error:
         return {**found, "valid": False, "reason": str(error), WALL: 0.0}
     reason = "" if result.fits else _too_big(result)
-    return {**found, **metrics(result), "valid": result.fits, "reason": reason,
+    return {**found, **metrics(result), **drawn, "valid": result.fits, "reason": reason,
             WALL: result.wall_seconds}  # fmt: skip
+
+
+def _drawn(asked: scenarios.Scenario, samples: int) -> Row:
+    """The distribution of the step time with stragglers."""
+    from sim.study.samples import samples as draw
+
+    found = draw(asked, samples)
+    quantiles = {f"samples.p{share}": found.quantile(share / 100) for share in (50, 95, 99)}
+    return {"samples.mean": found.mean, "samples.loss": found.loss, **quantiles}
 
 
 def _plan(plan: Any) -> Row:
@@ -210,7 +227,7 @@ def _place(name: str) -> tuple[int, int, str]:
     if name in _METRICS:
         return 1, _METRICS.index(name), name
     prefix = name.partition(".")[0]
-    groups = {"seconds": 2, "memory": 3, "valid": 4, "reason": 5, WALL: 6}
+    groups = {"seconds": 2, "memory": 3, "samples": 4, "valid": 5, "reason": 6, WALL: 7}
     return groups.get(prefix, 0), 0, name
 
 

@@ -130,6 +130,13 @@ def test_a_faster_network_is_never_slower(folder: Path) -> None:
     assert (times.diff().dropna() <= 1e-12).all()
 
 
+def test_samples_add_the_distribution_of_the_step(folder: Path) -> None:
+    frame = study.sweep("job.toml", [{"plan.tp": 2}], samples=50, jobs=1)
+    row = frame.loc[0]
+    assert row["step_time"] < row["samples.mean"] < row["samples.p95"] <= row["samples.p99"]
+    assert row["samples.loss"] == pytest.approx(row["samples.mean"] - row["step_time"], rel=0.05)
+
+
 # The store.
 
 
