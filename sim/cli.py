@@ -35,6 +35,12 @@ def _mistakes() -> Iterator[None]:
         raise
     except click.UsageError as error:
         raise _Mistake(_usage(error)) from None
+    except BrokenPipeError:
+        raise  # click ends quietly where nobody reads on
+    except OSError as error:
+        what = f"cannot be read or written ({error.strerror})"
+        where = error.filename or "standard output"
+        raise _Mistake(f"{where}: {what}; check the disk and the path") from None
 
 
 def _usage(error: click.UsageError) -> str:

@@ -55,7 +55,7 @@ def report(
         straggler_seconds=step - healthy.end if healthy else 0.0,
         plan=plan,
         timeline=timeline,
-        memory_per_gpu={**worst.parts, "total": worst.total},
+        memory_per_gpu=_parts(worst),
         capacity=job.device.usable_memory,
         fits=worst.fits(job.device.usable_memory),
     )
@@ -83,10 +83,16 @@ def _stages(setup: Setup, timeline: Timeline, spent: Sequence[Account]) -> list[
                 "compute": account.get("compute", 0.0) + account.get("recompute", 0.0),
                 "bubble": account.get("bubble", 0.0),
                 "stragglers": account.get("stragglers", 0.0),
-                "memory": taken[stage].total,
+                "memory": taken[stage].reserved,
             }
         )
     return rows
+
+
+def _parts(memory: Memory) -> dict[str, float]:
+    """Bytes by part and their total, what the allocator cannot give back included."""
+    lost = {"fragmentation": memory.fragmented} if memory.fragmented else {}
+    return {**memory.parts, **lost, "total": memory.reserved}
 
 
 def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """A scenario: which model, on which machine, by which plan; from TOML to one frozen object."""
 
 import copy
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -94,7 +95,9 @@ class SharingScenario(Scenario):
     sharing: Sharing
 
 
-def load(name: str, settings: Iterable[str] | Mapping[str, Any] = ()) -> Scenario:
+def load(
+    name: str | os.PathLike[str], settings: str | Iterable[str] | Mapping[str, Any] = ()
+) -> Scenario:
     """The scenario of a name or path, with settings applied: `key=value` texts, or a mapping.
 
     Raises `InputError` for an unknown name, an unknown key or a value out of range.
@@ -102,7 +105,8 @@ def load(name: str, settings: Iterable[str] | Mapping[str, Any] = ()) -> Scenari
     >>> load("gpt3-175b-megatron", {"plan.tp": 4, "network.bandwidth": "100 Gb/s"}).change
     {'network.bandwidth': '100 Gb/s'}
     """
-    path = library.find("scenarios", name)
+    path = library.find("scenarios", os.fspath(name))
+    settings = [settings] if isinstance(settings, str) else settings
     document = {"name": path.stem, **library.read(path)}
     pairs = settings.items() if isinstance(settings, Mapping) else map(setting, settings)
     for key, value in pairs:
@@ -132,9 +136,11 @@ def setting(written: str) -> tuple[str, Any]:
 
 def _apply(document: dict[str, Any], key: str, value: Any) -> None:
     where, head = f"setting {key}", key.split(".")[0]
-    own = [f.name for f in fields(SharingScenario)]
-    if head not in own and head not in _FILES:
-        raise InputError(where, f"unknown key {key!r}", nearest(head, [*own, *_FILES]))
+    if hasattr(value, "item"):
+        value = value.item()  # a numpy scalar, as loops over np.arange give it
+    known = dict.fromkeys([*(f.name for f in fields(SharingScenario)), *_FILES])
+    if head not in known:
+        raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
     if "." in key and head not in ("plan", "jitter", "sharing"):
         document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
     else:

@@ -7,6 +7,7 @@ timeline is read for its accounts.
 """
 
 import gc
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,9 @@ Engine = Literal["auto", "clock", "replay"]
 ENGINES: tuple[Engine, ...] = ("auto", "clock", "replay")
 
 
-def simulate(scenario: Scenario | str, *, unfold: bool = False, engine: Engine = "auto") -> Result:
+def simulate(
+    scenario: Scenario | str | os.PathLike[str], *, unfold: bool = False, engine: Engine = "auto"
+) -> Result:
     """Predict one training step.
 
     `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
@@ -43,14 +46,23 @@ def simulate(scenario: Scenario | str, *, unfold: bool = False, engine: Engine =
     >>> result.ranks, result.roles, result.fits
     (64, 8, True)
     """
-    if isinstance(scenario, str):
-        scenario = load(scenario)
+    scenario = _scenario(scenario)
     if isinstance(scenario, SharingScenario):
         from sim.share import share
 
         outcome: Any = share(scenario)
         return cast(Result, outcome)
     return run(from_scenario(scenario), unfold=unfold, engine=engine)
+
+
+def _scenario(given: Any) -> Scenario:
+    """A scenario as it is, or the one of a name or path."""
+    if isinstance(given, Scenario):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return load(given)
+    what = f"a {type(given).__name__} is no scenario"
+    raise InputError("simulate", what, 'give a name such as "gpt3-175b-megatron", or a Scenario')
 
 
 def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Result:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim import library
 from sim.errors import InputError
 from sim.scenario import Scenario, Straggler, load
 from sim.simulate import simulate
@@ -123,3 +124,34 @@ def test_a_result_shows_itself_as_text_and_html():
     assert "Where the time goes" in str(result)
     assert result._repr_html_().lstrip().startswith("<")
     assert len(result.to_frame()) == result.operations
+
+
+def test_what_is_no_scenario_is_refused():
+    with pytest.raises(InputError, match="a int is no scenario"):
+        simulate(3)
+
+
+def test_a_path_is_as_good_as_a_name(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(library.find("scenarios", "gpt2-one-gpu").read_text())
+    assert simulate(path).step_time == simulate("gpt2-one-gpu").step_time
+
+
+def test_a_slower_switch_inside_the_node_is_felt():
+    times = [
+        simulate(replace(small(), change={"node.latency": latency})).step_time
+        for latency in ("0.6 us", "60 us")
+    ]
+    assert times[1] > times[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"schedule": "none"}, "schedule = 'none' with pp = 2"),
+        ({"global_batch": 16 * 20_001, "microbatch": 1}, "at most 20,000 are played"),
+    ],
+)
+def test_a_plan_that_cannot_be_meant_is_refused(settings, complaint):
+    with pytest.raises(InputError, match=complaint):
+        simulate(small(**settings))

@@ -66,7 +66,8 @@ class Call:
 
         Steps of a ring through the network take at least the proxies' `overhead` each.
         """
-        inside = steps.intra * max(getattr(self.node.hop, protocol), overhead)
+        hop = getattr(self.node.hop, protocol) + self.farther_inside
+        inside = steps.intra * max(hop, overhead)
         between = steps.inter * (getattr(self.network.hop, protocol) + self.farther)
         return self.node.launch + self.network.launch + float(inside + between)
 
@@ -76,6 +77,13 @@ class Call:
         if self.fabric.latency is None:
             return 0.0
         return max(self.fabric.latency - self.network.latency, -self.network.hop.ll)
+
+    @property
+    def farther_inside(self) -> float:
+        """The same of the way from port to port within a node."""
+        if self.fabric.port_latency is None:
+            return 0.0
+        return max(self.fabric.port_latency - self.node.latency, -self.node.hop.ll)
 
     @property
     def cabled(self) -> float:

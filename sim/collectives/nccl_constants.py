@@ -56,13 +56,15 @@ class Node:
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
     fractions of the line rate in the Simple protocol, of which `keeps` (`tree_keeps`) remains in
     the others; `touch` is what the ring's members move besides the wire in one turn around it, in
-    bytes for each byte of the buffer.
+    bytes for each byte of the buffer. The steps were measured between ports about `latency` apart
+    (one hop of NVLink, hwLat of LL in tuning.cc); a fabric's own makes them longer or shorter.
     """
 
     launch: Seconds
     hop: Hop
     keeps: Per
     tree_keeps: Per
+    latency: Seconds = 0.6e-6
     ring: float
     tree: float
     peer: float

@@ -94,6 +94,7 @@ class Fabric:
     mesh: tuple[tuple[int, ...], ...] = ()
     cable_bandwidth: float = 0.0
     latency: float | None = None
+    port_latency: float | None = None
     efficiency: float = 1.0
 
     def nic_share(self, per_node: int) -> float:

@@ -10,6 +10,7 @@ from sim.errors import InputError
 from sim.model.kernel import Precision
 
 Count = Annotated[int, Ge(1)]
+MOST_MICROBATCHES = 20_000
 Schedule = Literal["none", "naive", "gpipe", "1f1b", "interleaved"]
 Recompute = Literal["none", "selective", "full"]
 Optimizer = Literal["adam", "sgd", "lamb"]
@@ -102,6 +103,12 @@ def _check_batch(plan: Plan, where: str) -> None:
             f"global_batch = {plan.global_batch} is not a multiple of microbatch*dp = {each}",
             f"set global_batch = {near}",
         )
+    if plan.microbatches > MOST_MICROBATCHES:
+        raise InputError(
+            where,
+            f"{plan.microbatches:,} micro-steps a step; at most {MOST_MICROBATCHES:,} are played",
+            "raise microbatch or dp, or lower global_batch",
+        )
     if plan.interleaved and plan.microbatches % plan.pp:
         raise InputError(
             where,
@@ -112,6 +119,8 @@ def _check_batch(plan: Plan, where: str) -> None:
 
 
 def _check_features(plan: Plan, where: str) -> None:
+    if plan.schedule == "none" and plan.pp > 1:
+        raise InputError(where, f"schedule = 'none' with pp = {plan.pp}", "set schedule = '1f1b'")
     if plan.interleave > 1 and plan.pp == 1:
         raise InputError(where, "interleave > 1 without pipeline stages", "set pp > 1")
     if plan.interleave > 1 and plan.schedule not in ("interleaved", "1f1b"):
