@@ -1,6 +1,10 @@
 """Who does the work of a sweep: this process, all cores through joblib, or a Dask cluster."""
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -28,7 +32,26 @@ def here(
     from joblib import Parallel, delayed
 
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="8*n_jobs")
-    yield from pool(delayed(work)(task) for task in tasks)
+    child = delayed(_as_child)
+    yield from pool(child(os.getpid(), work, task) for task in tasks)
+
+
+def _as_child(parent: int, work: Callable[[Task], Answer], task: Task) -> Answer:
+    _die_with(parent)
+    return work(task)
+
+
+@cache
+def _die_with(parent: int) -> None:
+    """End this process soon after its parent has ended; a parent that is killed cannot say so."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(2.0)
+        os._exit(1)
+
+    if os.getpid() != parent:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def cluster(
