@@ -7,9 +7,10 @@ from sim.engine.account import Account, bubble_fraction, critical_role
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
 from sim.memory import Memory
-from sim.model.kernel import Attention, Gemm
+from sim.model.kernel import Attention, Gemm, Item, Kernel, Overlap
 from sim.parallel.footprint import footprints
 from sim.parallel.work import Job
+from sim.program import Collective
 from sim.result import Result
 from sim.setup import Setup
 from sim.units import human_bytes
@@ -62,10 +63,25 @@ def report(
 
 
 def recomputed_flops(job: Job) -> float:
-    """FLOPs of forward products that run a second time, in one step of the whole job."""
+    """FLOPs of forward products that run a second time, in one step of the whole job.
+
+    Counted as model FLOPs are: attention in full also where it is causal.
+    """
     plan = job.plan
-    once = sum(item.flops for item in job.layer.recompute if isinstance(item, Gemm | Attention))
+    once = sum(_full_flops(kernel) for item in job.layer.recompute for kernel in _kernels(item))
     return once * job.model.layers * plan.tp * plan.cp * plan.global_batch / plan.microbatch
+
+
+def _kernels(item: Item) -> tuple[Kernel, ...]:
+    if isinstance(item, Overlap):
+        return item.kernels
+    return () if isinstance(item, Collective) else (item,)
+
+
+def _full_flops(kernel: Kernel) -> float:
+    if isinstance(kernel, Attention):
+        return kernel.flops * (2.0 if kernel.causal else 1.0)
+    return kernel.flops if isinstance(kernel, Gemm) else 0.0
 
 
 def _stages(setup: Setup, timeline: Timeline, spent: Sequence[Account]) -> list[dict[str, Any]]:

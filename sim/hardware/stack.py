@@ -19,7 +19,7 @@ class Stack:
     (`launch_member` more for each further member of its group, in pipelines over several nodes);
     `layer_forward` and `layer_backward` its seconds per layer and pass that no launch accounts for
     (python of modules, checkpointing, garbage collection); `step_host` per step, before the first
-    launch, and `step_pair` more for each pair of nodes.
+    launch, and `step_node` more for each node.
 
     Attention: `attention` names the fused kernels that the stack offers, best first; the first
     that the device knows runs. A stack that offers none keeps the scores of every model.
@@ -50,7 +50,7 @@ class Stack:
     layer_forward: Seconds = 0.0
     layer_backward: Seconds = 0.0
     step_host: Seconds = 0.0
-    step_pair: Seconds = 0.0
+    step_node: Seconds = 0.0
     attention: tuple[str, ...] = ("flash2",)
     pipeline_exchange: Exchange = "batched"
     exchange_sync: bool = False

@@ -33,7 +33,7 @@ def footprint(job: Job, stage: int) -> Memory:
         [_works(job, chunk) for chunk in job.chunks[stage]],
         kept=kept,
         allocator=stack.allocator,
-        schedule="interleaved" if plan.interleaved else plan.schedule,
+        schedule="interleaved" if plan.interleaved else plan.schedule if plan.pp > 1 else "1f1b",
         stage=stage,
         stages=plan.pp,
         microbatches=plan.microbatches,

@@ -7,6 +7,7 @@ them, and each bucket leaves while the pass goes on (DDP, Li et al. 2020, sectio
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from sim.parallel.work import Job, join
 from sim.program import Collective, Communicate, Compute, Kind, Operation, Work
@@ -69,11 +70,20 @@ def overlapped(job: Job, pieces: Iterable[tuple[Work, float]], compute: Compute)
                 microbatch=compute.microbatch,
             )
         )
-        calls = reduction(job, bucket.parameters, f"gradients {compute.chunk}.{number}")
-        if calls:
-            label = f"reduce {compute.chunk}.{number}"
-            done.append(Communicate(name=label, calls=calls, after=(name,), stream="data"))
+        done += _leaving(job, bucket.parameters, f"{compute.chunk}.{number}", name)
     return done
+
+
+def _leaving(job: Job, parameters: float, label: str, after: str) -> list[Operation]:
+    """The reductions of gradients that are ready together, none larger than a bucket."""
+    size, width = job.stack.bucket, job.stack.reduced_bytes(job.plan.precision)
+    # A bucket of one byte means every block by itself, as FSDP wraps them.
+    parts = max(1, ceil(parameters * width / size)) if size > 1 else 1
+    return [
+        Communicate(name=f"reduce {label}.{part}", calls=calls, after=(after,), stream="data")
+        for part in range(parts)
+        if (calls := reduction(job, parameters / parts, f"gradients {label}.{part}"))
+    ]
 
 
 def blocking(job: Job, parameters: float) -> list[Operation]:

@@ -20,32 +20,41 @@ _AHEAD = 2  # layers whose weights are whole at once: the running one and the ne
 
 
 def sharded_pass(
-    job: Job, one: Pass, name: str, after: tuple[str, ...], pieces: Pieces
+    job: Job,
+    one: Pass,
+    name: str,
+    after: tuple[str, ...],
+    pieces: Pieces,
+    *,
+    gathers: bool,
+    reduces: bool,
+    before: tuple[str, ...] = (),
 ) -> list[Operation]:
     """The operations of one pass, layer by layer; the last compute operation is called `name`.
 
-    `pieces` are the pass's works in order, each with the parameters that it needs.
+    `pieces` are the pass's works in order, each with the parameters that it needs; `before` the
+    last two compute operations ahead of it, whose weights make room for its first ones.
     """
-    return _Layers(job, one, name, after, pieces).operations()
+    layers = _Layers(job, one, name, after, pieces)
+    layers.gathers, layers.reduces, layers.before = gathers, reduces and one.phase == "B", before
+    return layers.operations()
 
 
 class _Layers:
+    gathers: bool
+    reduces: bool
+    before: tuple[str, ...]
+
     def __init__(
-        self,
-        job: Job,
-        one: Pass,
-        name: str,
-        after: tuple[str, ...],
-        pieces: Pieces,
+        self, job: Job, one: Pass, name: str, after: tuple[str, ...], pieces: Pieces
     ) -> None:
         self.job, self.one, self.name, self.after, self.pieces = job, one, name, after, pieces
-        self.gathers = job.plan.zero >= 3
 
     def operations(self) -> list[Operation]:
         """Gather two layers; then compute one, reduce it, gather the next, and so on."""
         done: list[Operation] = []
         for number in range(min(_AHEAD, len(self.pieces))):
-            done += self._gather(number, ())
+            done += self._gather(number, self.before[number : number + 1])
         for number in range(len(self.pieces)):
             done.append(self._compute(number))
             done += self._reduce(number)
@@ -87,7 +96,7 @@ class _Layers:
 
     def _reduce(self, number: int) -> list[Operation]:
         _, parameters = self.pieces[number]
-        if self.one.phase != "B" or parameters == 0:
+        if not self.reduces or parameters == 0:
             return []
         label = self._label("gradients", number)
         calls = reduction(self.job, parameters, label)

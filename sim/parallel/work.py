@@ -77,7 +77,7 @@ class Job:
     @property
     def opening(self) -> float:
         """The host's seconds per step, before the first launch."""
-        return self.stack.step_host + self.nodes**2 * self.stack.step_pair
+        return self.stack.step_host + self.nodes * self.stack.step_node
 
     def parameters(self, chunk: Chunk) -> float:
         """Parameters that one rank holds of a chunk."""

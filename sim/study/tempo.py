@@ -17,8 +17,8 @@ from sim.engine.machine import Machine
 from sim.parallel import gradients
 from sim.parallel.balance import Chunk
 from sim.parallel.mesh import Mesh
+from sim.parallel.passes import boundary_bytes
 from sim.parallel.plan import Plan
-from sim.parallel.step import boundary_bytes
 from sim.parallel.work import Items, Job, backward, forward, optimizer
 from sim.program import Collective, Communicate
 from sim.setup import Setup

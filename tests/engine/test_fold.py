@@ -2,7 +2,6 @@
 
 import pytest
 
-from sim.engine.account import accounts
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from tests.engine.programs import machine, training
@@ -58,13 +57,22 @@ def test_folded_equals_unfolded(layout, where, order):
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize(("layout", "where"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
-def test_every_rank_ends_when_its_role_does(layout, where, order):
+def test_every_step_ends_when_it_does_unfolded(layout, where, order):
     _, folded, unfolded = both(layout, where, order)
-    short, long = play(folded), play(unfolded)
-    busy = [sum(a.get("compute", 0.0) for a in [x]) for x in accounts(short)]
-    alone = {role.first_rank: x for role, x in zip(long.roles, accounts(long), strict=True)}
-    for role, seconds in zip(short.roles, busy, strict=True):
-        assert seconds == pytest.approx(alone[role.first_rank].get("compute", 0.0), rel=1e-9)
+    ends: dict[int, dict[tuple[str, str], float]] = {}
+    long = play(unfolded)
+    for span in long.spans:
+        rank = long.roles[span.role].first_rank
+        ends.setdefault(rank, {})[span.stream, span.name] = span.end
+    short = play(folded)
+    compared = 0
+    for span in short.spans:
+        alone = ends[short.roles[span.role].first_rank]
+        if (span.stream, span.name) in alone:
+            assert span.end == pytest.approx(alone[span.stream, span.name], rel=1e-9)
+            compared += 1
+    # Tensor collectives inside a pass have no step of their own where it is folded in time.
+    assert compared >= 0.5 * len(short.spans)
 
 
 def test_equal_replicas_are_one_role_a_stage():

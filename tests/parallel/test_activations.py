@@ -6,7 +6,7 @@ import pytest
 
 import sim
 from sim.errors import InputError
-from sim.parallel.step import boundary_bytes, sent_bytes
+from sim.parallel.passes import boundary_bytes, sent_bytes
 from sim.setup import from_scenario
 
 

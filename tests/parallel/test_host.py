@@ -40,10 +40,10 @@ def test_calls_grow_with_their_group_only_in_pipelines_over_several_nodes() -> N
     assert job(16, software=software, tp=4, pp=1).job.call == pytest.approx(1e-5)
 
 
-def test_a_step_opens_later_by_pairs_of_nodes() -> None:
-    software = stack(step_host=0.01, step_pair=1e-3)
+def test_a_step_opens_later_by_nodes() -> None:
+    software = stack(step_host=0.01, step_node=1e-3)
     assert job(8, software=software).job.opening == pytest.approx(0.011)
-    assert job(32, software=software).job.opening == pytest.approx(0.01 + 16e-3)
+    assert job(32, software=software).job.opening == pytest.approx(0.01 + 4e-3)
 
 
 def test_a_host_that_waits_for_exchanges_is_slower_where_it_is_the_limit() -> None:

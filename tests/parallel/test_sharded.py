@@ -1,12 +1,14 @@
 """FSDP: weights come in time, gradients leave in time, and both are paid for."""
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
+from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
-from sim.program import Communicate, Compute
+from sim.program import Communicate, Compute, Segment
 from sim.scenario import load
 from sim.setup import from_scenario
 from sim.simulate import simulate
@@ -56,13 +58,18 @@ def test_no_layer_computes_before_its_weights_are_there():
 
 
 def test_at_most_two_layers_are_whole_at_once():
-    weights = 0
-    for operation in operations(3):
-        if isinstance(operation, Communicate) and operation.name.startswith("weights"):
-            weights += 1
-        elif isinstance(operation, Compute) and operation.phase in ("F", "B"):
-            weights -= 1
-        assert weights <= 2
+    # In time: weights are whole from their gathering to the end of the layer that needs them.
+    setup = from_scenario(scenario(3))
+    spans = play(fold(training_step(setup.job), setup.machine)).spans
+    ends = {span.name: span.end for span in spans if span.stream == "compute"}
+    whole = []
+    for span in spans:
+        if span.name.startswith("weights "):
+            name, number = span.name.removeprefix("weights ").rsplit(".", 1)
+            layer = ends.get(f"{name} layer {number}", ends[name])
+            whole += [(span.args["transfers"][0][2], 1), (layer, -1)]
+    alive = list(accumulate(change for _, change in sorted(whole)))
+    assert max(alive) == 2
 
 
 def test_sharding_trades_memory_for_communication():
@@ -86,3 +93,34 @@ def test_folded_equals_unfolded(zero, pp):
     unfolded = simulate(scenario(zero, pp=pp), unfold=True)
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
     assert sum(folded.breakdown.values()) == pytest.approx(folded.step_time, rel=1e-9)
+
+
+def seconds(zero: int, stack: str, phase: str, **changes: object) -> float:
+    """Device and host seconds, and bytes of tensor collectives, of one microbatch's pass."""
+    base = replace(scenario(zero, tp=2, pp=2), stack=stack, change=changes)
+    first = [
+        op
+        for op in training_step(from_scenario(base).job).stages[1]
+        if isinstance(op, Compute) and op.phase == phase and op.microbatch == 1
+    ]
+    items = [item for op in first for item in op.work.items]
+    bytes = sum(call.bytes for op in first for call in op.work.collectives())
+    return bytes + sum(item.device + item.host for item in items if isinstance(item, Segment))
+
+
+@pytest.mark.parametrize("phase", ["F", "B"])
+@pytest.mark.parametrize("stack", ["megatron-core", "megatron-lm-2021", "nanotron"])
+def test_a_pass_costs_the_same_whole_or_in_pieces(stack, phase):
+    assert seconds(0, stack, phase) == pytest.approx(seconds(2, stack, phase))
+    assert seconds(2, stack, phase) == pytest.approx(seconds(3, stack, phase))
+
+
+def test_weights_updated_in_the_last_step_come_before_their_layers_run():
+    hidden = replace(scenario(1), stack="megatron-core")
+    names = [op.name for op in training_step(from_scenario(hidden).job).stages[0]]
+    assert "weights F0.0.0" in names
+    assert "gather weights" not in names
+    slow = replace(hidden, change={"network.bandwidth": "5 Gb/s"})
+    shown = replace(slow, change={**slow.change, "stack.overlap_gather": False})
+    assert simulate(slow).breakdown["data communication"] > 0
+    assert simulate(slow).step_time < simulate(shown).step_time
