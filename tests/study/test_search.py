@@ -64,7 +64,7 @@ def test_the_fullest_stage_is_the_fullest_of_all() -> None:
 
 @pytest.mark.parametrize(
     ("stack", "most"),
-    [("megatron-lm-2022", 0.01), ("megatron-core", 0.03), ("nanotron", 0.03)],
+    [("megatron-lm-2022", 0.01), ("megatron-core", 0.06), ("nanotron", 0.06)],
 )
 def test_replay_is_near_the_clock_on_random_layouts(stack: str, most: float) -> None:
     spans = Spans()
@@ -73,7 +73,7 @@ def test_replay_is_near_the_clock_on_random_layouts(stack: str, most: float) -> 
         paced = step_times([Tempo(one.setup, spans)])[0]
         errors.append(abs(paced / run(one.setup).step_time - 1))
     assert max(errors) < most
-    assert sorted(errors)[len(errors) // 2] < 0.005
+    assert sorted(errors)[len(errors) // 2] < 0.01
 
 
 def test_replay_is_the_clock_where_transfers_have_their_links_alone() -> None:
