@@ -7,7 +7,6 @@ them, and each bucket leaves while the pass goes on (DDP, Li et al. 2020, sectio
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import ceil
 
 from sim.parallel.work import Job, join
 from sim.program import Collective, Communicate, Compute, Kind, Operation, Work
@@ -75,15 +74,15 @@ def overlapped(job: Job, pieces: Iterable[tuple[Work, float]], compute: Compute)
 
 
 def _leaving(job: Job, parameters: float, label: str, after: str) -> list[Operation]:
-    """The reductions of gradients that are ready together, none larger than a bucket."""
-    size, width = job.stack.bucket, job.stack.reduced_bytes(job.plan.precision)
-    # A bucket of one byte means every block by itself, as FSDP wraps them.
-    parts = max(1, ceil(parameters * width / size)) if size > 1 else 1
-    return [
-        Communicate(name=f"reduce {label}.{part}", calls=calls, after=(after,), stream="data")
-        for part in range(parts)
-        if (calls := reduction(job, parameters / parts, f"gradients {label}.{part}"))
-    ]
+    """The reduction of gradients that are ready together.
+
+    A layer's gradients leave in one call also where DDP would cut them into several buckets: with
+    the ring latencies that were fitted to whole layers, cutting them overstates large clusters.
+    """
+    calls = reduction(job, parameters, f"gradients {label}")
+    if not calls:
+        return []
+    return [Communicate(name=f"reduce {label}", calls=calls, after=(after,), stream="data")]
 
 
 def blocking(job: Job, parameters: float) -> list[Operation]:
