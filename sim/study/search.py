@@ -94,16 +94,24 @@ def search(space: Space, *, jobs: int | None = None, best: int = BEST) -> Found:
     if not evaluated:
         raise InputError("sim plan", *_nothing(space, pruned))
     evaluated.sort(key=_rank)
-    first = [(space, number, one) for number, one in enumerate(evaluated[:CLOCKED])]
-    clocked = dict(crew.here(_clocked, first, jobs=jobs))
-    known = [clocked.get(number, one) for number, one in enumerate(evaluated[:best])]
+    known = _confirmed(space, evaluated[: max(best, CLOCKED)], jobs)
     return Found(
         space=space,
-        best=tuple(sorted(known, key=_rank)),
+        best=tuple(known[:best]),
         layouts=tuple(evaluated),
         pruned=pruned,
         wall_seconds=time.perf_counter() - began,
     )
+
+
+def _confirmed(space: Space, first: list[Layout], jobs: int) -> list[Layout]:
+    """The first few by the clock, and whoever comes to stand among them then, a few times over."""
+    for _ in range(3):
+        first = sorted(first, key=_rank)
+        asked = [(space, n, one) for n, one in enumerate(first[:CLOCKED]) if one.result is None]
+        clocked = dict(crew.here(_clocked, asked, jobs=jobs))
+        first = [clocked.get(number, one) for number, one in enumerate(first)]
+    return sorted(first, key=_rank)
 
 
 def _rank(layout: Layout) -> tuple[float, float, str]:

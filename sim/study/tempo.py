@@ -8,6 +8,7 @@ answer wherever transfers do not contend; the best layouts are confirmed by the 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from math import ceil
 
 import numpy as np
 
@@ -126,6 +127,7 @@ class Tempo:
     _cut: dict[Chunk, list[tuple[float, float]]] = field(default_factory=dict)
     _summed: dict[float, float] = field(default_factory=dict)
     _updated: dict[tuple[Chunk, ...], float] = field(default_factory=dict)
+    _gathered: dict[float, float] = field(default_factory=dict)
 
     @property
     def job(self) -> Job:
@@ -151,7 +153,66 @@ class Tempo:
                     if key not in found:
                         found[key] = self._pass(phase, stage[number], known)
                     row.append(found[key])
+        return [*row, Span(), *self._first_passes(row, chunks)]
+
+    def _first_passes(self, row: list[Span], chunks: int) -> list[Span]:
+        """Forward passes of the first microbatch, behind what they gather of ZeRO-1's weights."""
+        stages = self.job.chunks
+        forward = [row[2 * c * len(stages) + s] for c in range(chunks) for s in range(len(stages))]
+        if not self._gathers:
+            return forward
+        found = []
+        for number, span in enumerate(forward):
+            chunk, stage = divmod(number, len(stages))
+            device = self._gathering(span, stages[stage][chunk], early=chunk > 0)
+            found.append(Span(device, span.host, span.lead + device - span.device))
+        return found
+
+    @cached_property
+    def behind(self) -> list[float]:
+        """By kind of pass the least time since the end of the pass before: that in which the
+        first layer's weights are gathered, whether or not the pass's input is there."""
+        stages, row = self.job.chunks, [0.0] * len(self.passes)
+        chunks = len(stages[0])
+        if self._gathers:
+            for number in range(len(stages), chunks * len(stages)):
+                chunk, stage = divmod(number, len(stages))
+                span = self.passes[2 * chunk * len(stages) + stage]
+                piece = stages[stage][chunk]
+                place = len(row) - chunks * len(stages) + number
+                row[place] = self._gathering(span, piece, early=False, fed=False)
         return row
+
+    @property
+    def _gathers(self) -> bool:
+        plan = self.job.plan
+        return bool(plan.zero) and self.job.stack.overlap_gather and plan.replicas > 1
+
+    def _gathering(self, span: Span, chunk: Chunk, *, early: bool, fed: bool = True) -> float:
+        """Seconds of a pass each of whose layers waits for its weights: two are asked for as
+        its input comes (`fed`), the next as each ends; the first is there already if `early`."""
+        layer = self.job.layer.parameters
+        counts = [self.job.embedding.parameters] * chunk.embedding + [layer] * chunk.layers
+        counts += [self.job.head.parameters] * chunk.head
+        compute = span.device / max(len(counts), 1)
+        never = float("-inf")
+        asked, done, gathered = [0.0, 0.0 if fed else never], 0.0 if fed else never, 0.0
+        for number, parameters in enumerate(counts):
+            there = early and number == 0
+            gathered = max(gathered, asked[number])
+            gathered += 0.0 if there else self._gather_seconds(parameters)
+            done = max(done, gathered) + compute
+            asked.append(done)
+        return done
+
+    def _gather_seconds(self, parameters: float) -> float:
+        if parameters not in self._gathered:
+            whole = parameters * self.job.stack.weight_bytes(self.job.plan.precision)
+            shape = group_shape(
+                ("cp", "dp"), self.job.plan, self.setup.machine.topology.gpus_per_node
+            )
+            self._gathered[parameters] = duration(self.setup.machine, "all_gather", whole, shape)
+        return self._gathered[parameters]
 
     def _pass(self, phase: str, chunk: Chunk, known: dict[tuple[str, Chunk], Span]) -> Span:
         layers = times(known[phase, _LAYER], chunk.layers)
@@ -203,10 +264,9 @@ class Tempo:
         free = self._tied(free)
         plan, machine = self.job.plan, self.setup.machine
         axes = ("tp", "pp", "cp", "dp") if plan.zero else ("tp", "pp")
-        shape = group_shape(axes, plan, machine.topology.gpus_per_node)
-        meet = max(free) + duration(machine, "all_reduce", 4.0, shape)
-        if plan.zero or plan.pp > 1:
-            free = [meet] * len(free)
+        if self.job.stack.clip or plan.precision == "fp16":  # all agree on one number
+            shape = group_shape(axes, plan, machine.topology.gpus_per_node)
+            free = [max(free) + duration(machine, "all_reduce", 4.0, shape)] * len(free)
         return max(at + self._update(stage) for stage, at in enumerate(free))
 
     def _reduced(self, wave: Wave, ends: Floats, stage: int) -> float:
@@ -242,7 +302,8 @@ class Tempo:
         for index, parameters in enumerate(pieces, 1):
             held, gone = held + parameters, gone + parameters
             if held >= limit or index == len(pieces):
-                found.append((1.0 - gone / sum(pieces), self._reduction(held)))
+                parts = max(1, ceil(held * width / stack.bucket)) if stack.bucket > 1 else 1
+                found.append((1.0 - gone / sum(pieces), parts * self._reduction(held / parts)))
                 held, limit = 0.0, stack.bucket / width
         return found
 
@@ -263,7 +324,8 @@ class Tempo:
         mesh, node = Mesh(axes=job.plan.mesh), self.setup.machine.topology.node_of
         apart = node(0) != node(mesh.rank({"pp": last}))
         shape = Shape(ranks=2, nodes=1 + apart, per_node=2 - apart)
-        bytes = job.embedding.parameters * job.stack.reduced_bytes(job.plan.precision)
+        rows = -(-job.model.vocab // job.plan.tp)
+        bytes = rows * job.model.hidden * job.stack.reduced_bytes(job.plan.precision)
         meet = max(free[0], free[last]) + duration(self.setup.machine, "all_reduce", bytes, shape)
         return [meet, *free[1:-1], meet]
 
@@ -289,6 +351,7 @@ def step_times(tempos: Sequence[Tempo]) -> list[float]:
         _columns(tempos, "device"),
         _columns(tempos, "host"),
         _columns(tempos, "lead"),
+        np.array([tempo.behind for tempo in tempos]).T,
         np.array([tempo.messages for tempo in tempos]).T,
         opening=job.opening,
         sync=job.stack.exchange_sync,
@@ -297,6 +360,6 @@ def step_times(tempos: Sequence[Tempo]) -> list[float]:
 
 
 def _columns(tempos: Sequence[Tempo], what: str) -> Floats:
-    """[kinds, layouts] of one number of every pass; the last row is the end of a stage."""
-    rows = [[getattr(span, what) for span in tempo.passes] + [0.0] for tempo in tempos]
+    """[kinds, layouts] of one number of every kind of pass."""
+    rows = [[getattr(span, what) for span in tempo.passes] for tempo in tempos]
     return np.array(rows).T

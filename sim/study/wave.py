@@ -45,9 +45,10 @@ class Level:
 class Wave:
     """A pipeline's passes as nodes; node 0 is the beginning of the step.
 
-    `kind[n]` is the row of a pass's durations: (2 chunk + (phase is B)) stages + stage, and one
-    row more for the ends of stages, which last nothing. `last[chunk][stage]` is the last backward
-    pass of a chunk, `ends[stage]` the node behind a stage's last exchange.
+    `kind[n]` is the row of a pass's durations: (2 chunk + (phase is B)) stages + stage; behind them
+    one row for the ends of stages, which last nothing, and chunk stages + stage for the forward
+    passes of the first microbatch, which may have weights to wait for. `last[chunk][stage]` is the
+    last backward pass of a chunk, `ends[stage]` the node behind a stage's last exchange.
     """
 
     stages: int
@@ -57,11 +58,12 @@ class Wave:
     last: Indices
     ends: Indices
 
-    def ending(self, device: Floats, host: Floats, lead: Floats, message: Floats, *, opening: float,
-               sync: bool) -> Floats:  # fmt: skip
+    def ending(self, device: Floats, host: Floats, lead: Floats, behind: Floats, message: Floats, *,
+               opening: float, sync: bool) -> Floats:  # fmt: skip
         """When every node ends, [nodes, layouts].
 
-        `device`, `host` and `lead` are [kinds, layouts] and `message` [1 + stages, layouts]: row
+        `device`, `host`, `lead` and `behind` (the least time since the end of the pass before) are
+        [kinds, layouts] and `message` [1 + stages, layouts]: row
         1 + s is a message between stage s and the next. With `sync` the host waits for whatever
         blocks the compute stream.
         """
@@ -76,6 +78,7 @@ class Wave:
                 launch = np.where(level.blocked[:, None], np.maximum(launch, ready), launch)
             kind = self.kind[level.nodes]
             end = np.maximum(ready + device[kind], launch + lead[kind])
+            np.maximum(end, moments[level.before] + behind[kind], out=end)
             launch += host[kind]
             free[level.nodes] = launch
             moments[level.nodes] = end
@@ -231,6 +234,8 @@ def _wavefronts(grid: _Grid, waits: Indices, messages: Indices, blocked: NDArray
         kind[grid.first[stage] : grid.ends[stage]] = (
             2 * (piece % chunks) + piece // chunks
         ) * stages + stage
+        first = grid.place[stage, np.arange(chunks) * microbatches]
+        kind[first] = 2 * chunks * stages + 1 + np.arange(chunks) * stages + stage
     kind[grid.ends] = 2 * chunks * stages
     backward = grid.place[:, chunks * microbatches :].reshape(stages, chunks, microbatches)
     last = backward.max(axis=2).T
