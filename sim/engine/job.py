@@ -82,9 +82,9 @@ def simulate(
     """The ledger of so many seconds; the same generator gives the same one.
 
     >>> quiet = Conduct(interval=1000.0, stop=10.0)
-    >>> ledger = simulate([], quiet, seconds=10100.0, rng=np.random.default_rng(0))
+    >>> ledger = simulate([], quiet, seconds=5550.0, rng=np.random.default_rng(0))
     >>> ledger.seconds["productive"], ledger.seconds["checkpoints"], ledger.checkpoints
-    (10000.0, 100.0, 10)
+    (5500.0, 50.0, 5)
     """
     job = Job(simpy.Environment(), conduct, rng)
     for fault in faults:
