@@ -33,11 +33,12 @@ def here(
 
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="8*n_jobs")
     child = delayed(_as_child)
-    yield from pool(child(os.getpid(), work, task) for task in tasks)
+    yield from pool(child(os.getpid(), os.getcwd(), work, task) for task in tasks)
 
 
-def _as_child(parent: int, work: Callable[[Task], Answer], task: Task) -> Answer:
+def _as_child(parent: int, folder: str, work: Callable[[Task], Answer], task: Task) -> Answer:
     _die_with(parent)
+    os.chdir(folder)  # joblib keeps its processes, and the user's files are looked for from here
     return work(task)
 
 
