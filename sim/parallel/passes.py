@@ -81,7 +81,8 @@ class Passes:
     def _work(self, one: Pass) -> Work:
         key = (one.phase, one.chunk)
         if key not in self._works:
-            self._works[key] = join(work for work, _ in self._cut(one))
+            name = "forward" if one.phase == "F" else "backward"
+            self._works[key] = join((work for work, _ in self._cut(one)), name=name)
         return self._works[key]
 
 

@@ -10,7 +10,7 @@ from sim.hardware.stack import Stack
 from sim.hardware.time import kernel_time
 from sim.model.ends import embedding_work, head_work
 from sim.model.execution import Sharding
-from sim.model.kernel import Kernel, LayerWork
+from sim.model.kernel import Item, Kernel, LayerWork
 from sim.model.layers import layer_work
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
@@ -89,27 +89,8 @@ class Job:
 
 
 def forward(job: Job, chunk: Chunk) -> Work:
-    """Embedding, layers, head: whatever of these the chunk has."""
-    embedding = _forward(job, job.embedding, 0) if chunk.embedding else ()
-    head = _forward(job, job.head, 0) if chunk.head else ()
-    return Work(name="forward", items=embedding + _layers(job) * chunk.layers + head)
-
-
-def _layers(job: Job) -> Items:
-    return _forward(job, job.layer, 1)
-
-
-def _forward(job: Job, work: LayerWork, layers: int) -> Items:
-    stack = job.stack
-    items = segments(
-        work.forward,
-        name="forward",
-        cause="compute",
-        time=job.time,
-        launch=stack.launch_forward,
-        call=job.call,
-    )
-    return with_host(items, stack.layer_forward * layers)
+    """The whole forward pass of a chunk: embedding, layers, head, whatever of these it has."""
+    return join((work for work, _ in forward_pieces(job, chunk)), name="forward")
 
 
 def forward_pieces(job: Job, chunk: Chunk) -> list[tuple[Work, float]]:
@@ -117,7 +98,7 @@ def forward_pieces(job: Job, chunk: Chunk) -> list[tuple[Work, float]]:
     pieces = []
     if chunk.embedding:
         pieces.append((_forward(job, job.embedding, 0), job.embedding.parameters))
-    pieces += [(_layers(job), job.layer.parameters)] * chunk.layers
+    pieces += [(_forward(job, job.layer, 1), job.layer.parameters)] * chunk.layers
     if chunk.head:
         pieces.append((_forward(job, job.head, 0), job.head.parameters))
     return [(Work(name="forward", items=items), count) for items, count in pieces]
@@ -142,31 +123,27 @@ def backward(job: Job, chunk: Chunk) -> Work:
     return join(work for work, _ in backward_pieces(job, chunk))
 
 
-def join(works: Iterable[Work]) -> Work:
+def join(works: Iterable[Work], *, name: str = "backward") -> Work:
     """Works in a row as one."""
-    return Work(name="backward", items=tuple(item for work in works for item in work.items))
+    return Work(name=name, items=tuple(item for work in works for item in work.items))
+
+
+def _forward(job: Job, work: LayerWork, layers: int) -> Items:
+    stack = job.stack
+    items = _segments(job, work.forward, "forward", "compute", stack.launch_forward)
+    return with_host(items, stack.layer_forward * layers)
 
 
 def _backward(job: Job, work: LayerWork, layers: int) -> Items:
     stack = job.stack
-    again = segments(
-        work.recompute,
-        name="recompute",
-        cause="recompute",
-        time=job.time,
-        launch=stack.launch_forward,
-        call=job.call,
-    )
-    items = segments(
-        work.backward,
-        name="backward",
-        cause="compute",
-        time=job.time,
-        launch=stack.launch_backward,
-        call=job.call,
-    )
+    again = _segments(job, work.recompute, "recompute", "recompute", stack.launch_forward)
+    items = _segments(job, work.backward, "backward", "compute", stack.launch_backward)
     host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
     return with_host(again + items, host)
+
+
+def _segments(job: Job, items: Iterable[Item], name: str, cause: str, launch: float) -> Items:
+    return segments(items, name=name, cause=cause, time=job.time, launch=launch, call=job.call)
 
 
 def with_host(items: Items, host: float) -> Items:
