@@ -124,5 +124,5 @@ def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
         )
     if plan.interleave > 1 and plan.schedule == "1f1b" and plan.pp > 1:
         yield "interleave > 1: the interleaved schedule was taken"
-    if plan.zero and plan.replicas * plan.cp == 1:
+    if plan.zero and plan.copies == 1:
         yield "zero has no effect without data parallelism"

@@ -24,7 +24,7 @@ def footprint(job: Job, stage: int) -> Memory:
         optimizer=plan.optimizer,
         gradients=stack.fusion.gradients,
         zero=plan.zero,
-        dp=plan.replicas * plan.cp,
+        dp=plan.copies,
         fused=stack.fused_optimizer,
         master=stack.master_weights,
         allocator=stack.allocator,

@@ -41,7 +41,7 @@ def buckets(pieces: Iterable[tuple[Work, float]], *, first: float, size: float) 
 
 def reduction(job: Job, parameters: float, name: str) -> tuple[Collective, ...]:
     """The collective that sums the gradients of `parameters` parameters over the replicas."""
-    if job.plan.replicas * job.plan.cp == 1:
+    if job.plan.copies == 1:
         return ()
     kind: Kind = "all_reduce"
     if job.plan.zero and job.stack.zero_reduce == "reduce_scatter":
@@ -93,7 +93,7 @@ def blocking(job: Job, parameters: float) -> list[Operation]:
 
 def gathered(job: Job, parameters: float) -> list[Operation]:
     """ZeRO-1: every replica has updated its share of the weights and sends it to the others."""
-    if job.plan.zero not in (1, 2) or job.plan.replicas == 1 or job.stack.overlap_gather:
+    if job.plan.zero not in (1, 2) or job.plan.copies == 1 or job.stack.overlap_gather:
         return []
     call = Collective(
         kind="all_gather",

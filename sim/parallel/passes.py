@@ -52,7 +52,7 @@ class Passes:
 
     @property
     def _replicated(self) -> bool:
-        return self.job.plan.replicas * self.job.plan.cp > 1
+        return self.job.plan.copies > 1
 
     @property
     def _shards_gradients(self) -> bool:
@@ -66,7 +66,7 @@ class Passes:
         return hidden and one.phase == "F" and one.microbatch == 0
 
     def _releases_gradients(self, one: Pass) -> bool:
-        overlap = self.job.stack.overlap_gradients and self.job.plan.replicas > 1
+        overlap = self.job.stack.overlap_gradients and self.job.plan.copies > 1
         return overlap and self._last_backward.get(one.chunk) == one
 
     def _cut(self, one: Pass) -> Pieces:

@@ -56,6 +56,11 @@ class Plan:
         return self.dp
 
     @property
+    def copies(self) -> int:
+        """Ranks that hold the same weights and sum their gradients: dp * cp."""
+        return self.replicas * self.cp
+
+    @property
     def microbatches(self) -> int:
         """Micro-steps per optimizer step and data-parallel rank."""
         return self.global_batch // (self.microbatch * self.replicas)
@@ -135,5 +140,3 @@ def _check_features(plan: Plan, where: str) -> None:
         )
     if plan.zero > 3:
         raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
-    if plan.cp > 1:
-        raise InputError(where, "context parallelism is not simulated yet", "set cp = 1")

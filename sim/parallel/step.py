@@ -61,7 +61,7 @@ def _closing(job: Job, stage: int, reductions: Sequence[str]) -> list[Operation]
     parameters = sum(job.parameters(chunk) for chunk in chunks)
     done: list[Operation] = []
     at_the_end = job.plan.zero < 2 and not job.stack.overlap_gradients
-    if at_the_end or job.plan.replicas == 1:
+    if at_the_end or job.plan.copies == 1:
         done += gradients.blocking(job, parameters)
     done += _tie_embeddings(job, stage, reductions)
     layers = sum(chunk.layers for chunk in chunks)

@@ -158,7 +158,7 @@ def optimizer(job: Job, parameters: float, layers: int) -> Items:
     plan, stack = job.plan, job.stack
     kernels = optimizer_work(
         parameters=parameters,
-        updated=parameters / (plan.replicas * plan.cp) if plan.zero else None,
+        updated=parameters / plan.copies if plan.zero else None,
         optimizer=plan.optimizer,
         precision=plan.precision,
         gradients=stack.fusion.gradients,

@@ -1,0 +1,71 @@
+"""Context parallelism: a sequence divided over ranks, keys and values round a ring."""
+
+import pytest
+
+from sim import scenario as scenarios
+from sim.parallel.step import training_step
+from sim.program import Collective, Communicate
+from sim.setup import Setup, from_scenario
+from sim.simulate import run, simulate
+
+NAME = "llama3-8b-long-context"
+
+
+def setup(*settings: str) -> Setup:
+    return from_scenario(scenarios.load(NAME, settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("plan.pp=2",),
+        ("plan.order=tp-dp-cp-pp", "plan.tp=2"),
+        ("plan.zero=3", "plan.tp=1", "plan.sequence_parallel=false", "stack=torchtitan-compile"),
+        ("plan.tp=2", "plan.cp=16"),
+    ],
+    ids=["one node each", "pipeline", "ring over nodes", "sharded weights", "two nodes a ring"],
+)
+def test_folded_equals_unfolded(settings: tuple[str, ...]) -> None:
+    job = setup("model.layers=4", *settings)
+    folded, unfolded = run(job), run(job, unfold=True)
+    assert folded.roles < unfolded.roles == 64
+    assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
+    assert sum(folded.breakdown.values()) == pytest.approx(folded.step_time, rel=1e-9)
+
+
+def test_each_rank_does_its_share_of_the_attention() -> None:
+    whole, part = (simulate(shared_over(cp)) for cp in (4, 8))
+    per_sequence = [one.breakdown["compute"] for one in (whole, part)]
+    # Twice the ranks a sequence and half the replicas: the same work on every GPU.
+    assert per_sequence[1] == pytest.approx(per_sequence[0], rel=0.06)  # smaller products
+    assert part.memory_per_gpu["activations"] == pytest.approx(
+        whole.memory_per_gpu["activations"] / 2, rel=0.05
+    )
+
+
+def shared_over(cp: int) -> scenarios.Scenario:
+    return scenarios.load(NAME, {"plan.cp": cp})
+
+
+def test_gradients_are_summed_over_the_ranks_of_a_sequence_too() -> None:
+    job = setup("plan.dp=1", "gpus=32").job
+    calls = [
+        call
+        for operation in training_step(job).stages[0]
+        if isinstance(operation, Communicate)
+        for call in operation.calls
+        if isinstance(call, Collective) and call.name.startswith("gradients")
+    ]
+    assert calls and all(call.axes == ("cp", "dp") for call in calls)
+    assert sum(call.bytes for call in calls) == pytest.approx(
+        sum(map(job.parameters, job.chunks[0])) * job.stack.reduced_bytes("bf16")
+    )
+
+
+def test_a_ring_over_nodes_shows_what_it_cannot_hide() -> None:
+    short = ("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false", "plan.cp=32")
+    inside = run(setup("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false"))
+    outside = run(setup(*short))
+    share = [one.breakdown["context communication"] / one.step_time for one in (inside, outside)]
+    assert share[1] > 2 * share[0] > 0
