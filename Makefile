@@ -14,7 +14,7 @@ BASE := .venv/.installed-base
 DEV := .venv/.installed-dev
 TORCH := .venv/.installed-torch
 SCENARIO ?= gpt3-175b-megatron
-PYTEST ?= -n auto
+PYTEST ?= -n auto --dist worksteal
 HOSTS ?= 4 8
 
 .PHONY: help demo test testbed lint types format bench docs notebook clean
