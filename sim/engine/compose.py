@@ -36,13 +36,28 @@ class Span:
             parts,
         )
 
-    def beside(self, cause: str, seconds: float) -> "Span":
-        """With a collective of so many seconds that starts together with this span."""
-        exposed = max(seconds - self.device, 0.0)
-        parts = dict(self.parts)
-        if exposed:
-            parts[cause] = parts.get(cause, 0.0) + exposed
-        return Span(self.device + exposed, self.host, max(self.lead, seconds), parts)
+    def slowed(self, cause: str, seconds: float, interference: float) -> "Span":
+        """At 1 - `interference` of its pace while a collective of so many seconds runs beside it.
+
+        What it loses is put down to `cause`.
+        """
+        lost = min(interference * seconds, self.device * interference / (1.0 - interference))
+        return self._longer(cause, lost, self.lead + lost)
+
+    def beside(self, cause: str, seconds: float, interference: float = 0.0) -> "Span":
+        """Slowed by a collective that starts together with this span, and ending with it at last.
+
+        >>> Span(3.0, 0.0, 3.0).beside("communication", 1.0, 0.4).device
+        3.4
+        >>> Span(3.0, 0.0, 3.0).beside("communication", 9.0, 0.4).device
+        9.0
+        """
+        span = self.slowed(cause, seconds, interference)
+        return span._longer(cause, max(seconds - span.device, 0.0), max(span.lead, seconds))
+
+    def _longer(self, cause: str, seconds: float, lead: float) -> "Span":
+        parts = {**self.parts, cause: self.parts.get(cause, 0.0) + seconds}
+        return Span(self.device + seconds, self.host, lead, parts if seconds else self.parts)
 
 
 def span_of(segment: Segment, slowdown: float) -> Span:
@@ -128,7 +143,7 @@ class _Composer:
         if isinstance(item, Segment):
             span = span_of(item, self.slowdown)
             for call in item.beside:
-                span = span.beside(call.cause, self._seconds(call))
+                span = span.beside(call.cause, self._seconds(call), self.desk.interference)
             return span
         seconds = self._seconds(item)
         return Span(seconds, 0.0, seconds, {item.cause: seconds})
@@ -175,6 +190,8 @@ class _Composer:
         span = span_of(segment, self.slowdown)
         if not segment.beside:
             return [self._pass(operation, span, name=name, after=after)]
+        for call in segment.beside:
+            span = span.slowed(call.cause, self._seconds(call), self.desk.interference)
         met = self._transfers(segment.beside, f"{operation.name}.{number}")
         inner = f"{operation.name}.{number} beside"
         first = self._pass(operation, span, name=inner, after=after, joins=met)

@@ -170,6 +170,11 @@ class Desk:
     desk: TransferDesk
     index: int
 
+    @property
+    def interference(self) -> float:
+        """The share of their pace that kernels lose to a collective beside them."""
+        return self.desk.machine.topology.device.interference
+
     def transfer(self, call: Call, stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
         g = self.desk.group_at(self.index, scope_of(call, stage))

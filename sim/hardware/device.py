@@ -42,7 +42,8 @@ class Device:
     the first tensor and outside torch's allocator: CUDA context and NCCL's buffers. `clock` is the
     boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by generation of the
     fused kernel) hold what kernels achieve of these figures, `lanes` the integer lanes of an SM;
-    `profile` names measured times in
+    `interference` is the share of their pace that they lose while a tensor-parallel collective runs
+    beside them, whose CTAs hold SMs and memory bandwidth; `profile` names measured times in
     `topologies/profiles`, which are preferred.
     """
 
@@ -60,6 +61,7 @@ class Device:
     stream: StreamRates
     attention: Mapping[str, AttentionRates]
     lanes: int = INTEGER_LANES
+    interference: float = 0.0
     profile: str = ""
 
     def __post_init__(self) -> None:
@@ -67,6 +69,8 @@ class Device:
             raise ValueError(f"sms = {self.sms} must be at least 1")
         if not math.isfinite(self.memory) or not 0 <= self.reserve < self.memory:
             raise ValueError("reserve must be smaller than memory")
+        if not 0 <= self.interference < 1:
+            raise ValueError(f"interference = {self.interference} is outside [0, 1)")
 
     def __hash__(self) -> int:
         """By name, for caches; equality still compares every rate."""

@@ -64,7 +64,8 @@ def span_over(items: Items, job: Job, machine: Machine) -> Span:
             continue
         span = span_of(item, 1.0)
         for call in item.beside:
-            span = span.beside(call.cause, alone(call, job.plan, machine))
+            lost = machine.topology.device.interference
+            span = span.beside(call.cause, alone(call, job.plan, machine), lost)
         whole = whole.then(span)
     return whole
 

@@ -52,3 +52,19 @@ def test_a_slow_device_stretches_kernels_but_not_launches():
     segment = Segment(name="a", cause="compute", device=2.0, host=1.0, lead=2.5)
     slow = span_of(segment, 1.5)
     assert (slow.device, slow.host, slow.lead) == (3.0, 1.0, 3.5)
+
+
+def test_a_collective_takes_its_share_of_the_kernels_pace_while_it_lasts():
+    alone = Span(3.0, 0.0, 3.0, {"compute": 3.0})
+    span = alone.beside("tensor communication", 2.0, 0.25)
+    assert span.device == pytest.approx(1.5 / 0.75 + 1.5)  # 2 s at three quarters, then alone
+    assert span.parts == pytest.approx({"compute": 3.0, "tensor communication": 0.5})
+    within = alone.beside("tensor communication", 5.0, 0.25)
+    assert within.device == 5.0  # the kernels take 4 s beside it and are hidden
+
+
+def test_interference_never_costs_more_than_one_after_the_other():
+    for seconds in (0.5, 3.0, 4.0, 8.0):
+        for share in (0.0, 0.3, 0.9):
+            span = Span(3.0, 0.0, 3.0, {"compute": 3.0}).beside("c", seconds, share)
+            assert max(3.0, seconds) <= span.device <= 3.0 + seconds
