@@ -28,7 +28,14 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 @click.option("--samples", type=click.IntRange(min=1), help="Draw so many steps with stragglers.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes; one a core otherwise.")
 @click.option("--cluster", metavar="ADDRESS", help="Work on this Dask scheduler instead.")
-@click.option("--store", type=FILE, help="Keep results in this SQLite file; continue from it.")
+@click.option(
+    "--store",
+    type=FILE,
+    default="sweeps.db",
+    show_default=True,
+    help="Keep results in this SQLite file; continue from it.",
+)
+@click.option("--no-store", "forget", is_flag=True, help="Keep nothing.")
 @click.option("--out", type=FILE, help="Write the table: .csv or .parquet.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def sweep(
@@ -39,11 +46,16 @@ def sweep(
     samples: int | None,
     jobs: int | None,
     cluster: str | None,
-    store: Path | None,
+    store: Path,
+    forget: bool,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate SCENARIO at every point of a grid or table; one row a point."""
+    """Simulate SCENARIO at every point of a grid or table; one row a point.
+
+    Rows are stored as they come: a sweep that was interrupted continues, one asked again answers
+    from the store, and whatever has changed meanwhile is computed anew.
+    """
     from sim.study import sweep as study
     from sim.study import vary
 
@@ -52,8 +64,9 @@ def sweep(
     _check_out(out)
     given = vary.rows(rows) if rows is not None else [{}]
     points = vary.points([vary.axis(text) for text in varied], given, zipped=zipped)
+    kept = None if forget else store
     frame = study.sweep(
-        scenario, points, samples=samples or 0, store=store, jobs=jobs, cluster=cluster
+        scenario, points, samples=samples or 0, store=kept, jobs=jobs, cluster=cluster
     )
     if out is not None:
         study.write(frame, out)

@@ -153,6 +153,17 @@ def test_a_repeated_sweep_answers_from_the_store(
     pd.testing.assert_frame_equal(first, again)  # wall-clock columns too
 
 
+def test_the_command_keeps_what_it_finds_unless_told_otherwise(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["sweep", "job.toml", "--vary=plan.tp=1,2", "--jobs=1", "--json"]
+    assert CliRunner().invoke(main, [*words, "--no-store"]).exit_code == 0
+    assert not (folder / "sweeps.db").exists()
+    first = CliRunner().invoke(main, words)
+    monkeypatch.setattr(study, "run", None)  # whoever computes again fails
+    assert CliRunner().invoke(main, words).stdout == first.stdout
+
+
 @pytest.mark.parametrize("changed", ["model", "scenario", "topology", "program"])
 def test_a_changed_input_is_never_answered_with_an_old_result(
     changed: str, folder: Path, monkeypatch: pytest.MonkeyPatch
