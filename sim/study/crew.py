@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
@@ -31,6 +32,8 @@ def here(
         return
     from joblib import Parallel, delayed
 
+    # Whoever stops early knows that the rest is left undone.
+    warnings.filterwarnings("ignore", "[0-9]+ tasks which were still", UserWarning, "joblib")
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="8*n_jobs")
     child = delayed(_as_child)
     yield from pool(child(os.getpid(), os.getcwd(), work, task) for task in tasks)

@@ -21,6 +21,7 @@ from sim.scenario import load
 from sim.simulate import simulate
 from sim.study import question, vary
 from sim.study import sweep as study
+from sim.study.store import Store
 
 JOB = """
 model = "gpt2-124m"
@@ -273,6 +274,33 @@ def test_a_mistake_is_one_line_before_any_work(
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("error: ")
+
+
+def test_a_full_disk_is_one_line_and_what_was_stored_answers_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "_open", full_after_three(Store._open))
+    call = ["sweep", "job.toml", *DOTTED, "--jobs=2", "--store=runs.db"]
+    result = CliRunner().invoke(main, call)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert "full" in result.stderr
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    with Store(folder / "runs.db") as kept:
+        assert len(kept) > 0
+    assert CliRunner().invoke(main, call).exit_code == 0
+
+
+def full_after_three(opened: Any) -> Any:
+    """A store on a disk with room for three pages more."""
+
+    def open_(store: Store) -> None:
+        opened(store)
+        pages = store._one("PRAGMA page_count")
+        store._db.execute(f"PRAGMA max_page_count = {pages + 3}")
+
+    return open_
 
 
 def test_the_table_is_written_as_csv_and_as_parquet(folder: Path) -> None:
