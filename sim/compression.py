@@ -86,8 +86,19 @@ class Compression:
         }[self.kind]
 
     def encode_bytes(self, elements: float) -> float:
-        """Bytes that encoding moves through the device's memory; decoding takes as much again."""
+        """Bytes that encoding moves through the device's memory."""
         return _PASSES[self.kind] * 4.0 * elements
+
+    def decode_bytes(self, elements: float, messages: int = 1) -> float:
+        """Bytes that decoding so many messages moves: each is read and added to fp32 elements.
+
+        >>> [Compression(kind=k).decode_bytes(1e6, 2) for k in ("none", "fp16", "topk")]
+        [0.0, 20000000.0, 320000.0]
+        """
+        if self.kind == "none":
+            return 0.0
+        touched = self.ratio if self.kind in ("topk", "randomk") else 1.0
+        return messages * (self.bytes(elements) + 8.0 * touched * elements)
 
     def encode(self, vector: Vector, error: Vector, seed: tuple[int, ...]) -> tuple[Vector, Vector]:
         """What the receiver reads of a vector, and the error that stays behind."""

@@ -148,6 +148,7 @@ def _of_groups(
             where = f"{scenario.name}, sharing.group {number + 1}"
             device = devices.load(group.device, where=where)
             other = _workload(scenario, device, together)
+            other = replace(other, memory=device.memory_bandwidth)
             for rank in group.ranks:
                 works[rank] = other
     return tuple(works)

@@ -35,17 +35,23 @@ def all_reduce(team: Team, size: float, values: dict[int, Vector]) -> Process:
     return mean(values)
 
 
+def messages(team: Team, group: Meeting) -> int:
+    """How many compressed messages everyone reads: one, where they are added on the way."""
+    return 1 if team.plan.compression.reducible else len(group.members)
+
+
 def all_reduce_sgd(team: Team) -> Story:
     """Synchronous SGD: the mean of all gradients, then everybody's step (Goyal et al. 2017)."""
     group = team.meeting(lambda _, values: all_reduce(team, team.workers[0].message, values))
 
     def story(me: Worker, team: Team) -> Process:
         for step in team.steps():
-            gradient = yield from me.compute(step)
+            gradient = yield from me.passes(step)
             sent = yield from me.encode(gradient, step)
             average = yield from me.meet(group.join(me.rank, step, sent), "all-reduce")
+            yield from me.decode(messages(team, group))
             yield from me.apply(average)
-            _count(me, team, group)
+            count(me, team, group)
 
     return story
 
@@ -67,26 +73,29 @@ def overlapped(team: Team) -> Story:
             gradient = me.task.gradient(me.weights, me.rank, step)
             for bucket in buckets:
                 yield from me.forward(step, bucket)
+            sent = me.compressed(gradient, step)
             reduced: list[Any] = []
             for number, bucket in reversed(list(enumerate(buckets))):
+                share = bucket.parameters / me.work.parameters
                 yield from me.backward(step, bucket)
-                key = (step, number, bucket.parameters / me.work.parameters)
-                reduced.append(group.join(me.rank, key, gradient))
+                yield from me.encode_part(share)
+                reduced.append(group.join(me.rank, (step, number, share), sent))
             average = yield from me.meet(reduced[-1], "all-reduce")
+            yield from me.decode(messages(team, group))
             yield from me.apply(average)
             me.steps += 1
-            _count(me, team, group)
+            count(me, team, group)
 
     return story
 
 
-def _count(me: Worker, team: Team, group: Meeting) -> None:
-    """One update of all, counted once."""
+def count(me: Worker, team: Team, group: Meeting, steps: int = 1) -> None:
+    """One update of all, from so many steps of each, counted once."""
     me.version += 1
     if me.version > team.version:
         team.version = me.version
         batches = sum(team.workers[rank].work.batch for rank in group.members)
-        team.record.update(0, batches, lambda: me.weights)
+        team.record.update(0, steps * batches, lambda: me.weights)
 
 
 def single_process(team: Team) -> Process:

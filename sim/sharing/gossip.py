@@ -1,11 +1,15 @@
 """Gossip: workers average with a few neighbours; nobody holds the weights of all."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.processes import Process
 from sim.graphs import exponential_hops, graph, mixing
 from sim.sharing.meeting import Post
+from sim.sharing.replicas import Replicas
 from sim.sharing.team import Story, Team
 from sim.sharing.worker import Worker
 
@@ -24,43 +28,42 @@ def d_psgd(team: Team) -> Story:
     x_i <- sum_j W_ij x_j - rate g(x_i). With overlap the exchange runs beside the gradient, which
     the algorithm allows: both start from x_i.
     """
-    post = team.post()
+    post, replicas = team.post(), team.replicas()
     neighbours = graph(team.plan.graph, len(team.workers))
     rows = mixing(neighbours)
+
+    def tell(me: Worker, step: int) -> Process:
+        yield from me.encode_part(1.0)
+        known = replicas.told(me.rank, "all", me.weights, step)
+        post.send(me.rank, neighbours[me.rank], step, me.message, known)
+        return known
 
     def story(me: Worker, team: Team) -> Process:
         beside = neighbours[me.rank]
         for step in team.steps():
             if team.plan.overlap:
-                post.send(me.rank, beside, step, me.message, me.weights)
+                known = yield from tell(me, step)
+                post.expect(beside, me.rank, step)
             gradient = yield from me.compute(step)
             if not team.plan.overlap:
-                post.send(me.rank, beside, step, me.message, me.weights)
+                known = yield from tell(me, step)
             letters = yield from _letters(me, post, beside, step)
-            me.weights = mixed(rows[me.rank], me.rank, me.weights, letters)
+            me.weights = replicas.pulled(me, rows[me.rank], known, letters)
             yield from me.apply(gradient)
             _count(me, team)
 
     return story
 
 
-def _letters(me: Worker, post: Post, beside: tuple[int, ...], step: int) -> Process:
+def _letters(me: Worker, post: Post, beside: Sequence[int], step: int) -> Process:
     """What the neighbours have written; those that are gone write nothing."""
     found: dict[int, Vector] = {}
     for other in beside:
         value = yield from _letter(me, post, other, step)
         if value is not None:
             found[other] = value
+    yield from me.decode(len(found))
     return found
-
-
-def mixed(row: dict[int, float], own: int, mine: Vector, theirs: dict[int, Vector]) -> Vector:
-    """sum_j W_ij x_j; the weight of those that are missing is the worker's own."""
-    kept = row[own] + sum(weight for j, weight in row.items() if j != own and j not in theirs)
-    total = kept * mine
-    for j in sorted(theirs):
-        total = total + row[j] * theirs[j]
-    return total
 
 
 def ad_psgd(team: Team) -> Story:
@@ -69,29 +72,42 @@ def ad_psgd(team: Team) -> Story:
     The neighbour is not asked and does not stop computing: its gradient was taken on weights that
     have changed since. With overlap the exchange runs beside the gradient.
     """
-    neighbours = graph(team.plan.graph, len(team.workers))
+    neighbours, replicas = graph(team.plan.graph, len(team.workers)), team.replicas()
 
     def story(me: Worker, team: Team) -> Process:
-        choices = team.choices(me.rank)
+        choices, overlap = team.choices(me.rank), team.plan.overlap
         for step in team.steps():
-            read = me.version
-            other = team.workers[choices.choice(neighbours[me.rank])]
-            meeting = team.world.start(_averaged(me, other)) if team.plan.overlap else None
-            gradient = yield from me.compute(step)
-            yield from me.wait(meeting or team.world.start(_averaged(me, other)), "communication")
+            read, other = me.version, _partner(team, neighbours[me.rank], choices)
+            gradient: Any = None if overlap else (yield from me.compute(step))
+            yield from me.encode_part(1.0)
+            meeting = team.world.start(_averaged(me, other, replicas))
+            gradient = (yield from me.compute(step)) if overlap else gradient
+            yield from me.wait(meeting, "communication")
+            yield from me.decode()
             yield from me.apply(gradient)
             team.record.update(me.version - read - 1, me.work.batch, team.average)
 
     return story
 
 
-def _averaged(me: Worker, other: Worker) -> Process:
-    began = me.world.now
-    yield me.world.swap(me.message, me.place, other.place)
-    me.weights = other.weights = 0.5 * (me.weights + other.weights)
+def _partner(team: Team, beside: Sequence[int], choices: np.random.Generator) -> Worker | None:
+    """One of the neighbours that are there now."""
+    there = [rank for rank in beside if not team.workers[rank].away]
+    return team.workers[choices.choice(there)] if there else None
+
+
+def _averaged(me: Worker, other: Worker | None, replicas: Replicas) -> Process:
+    if other is not None:
+        began = me.world.now
+        yield me.world.swap(me.message, me.place, other.place)
+        half = {me.rank: 0.5, other.rank: 0.5}
+        mine = replicas.told(me.rank, other.rank, me.weights, me.version)
+        theirs = replicas.told(other.rank, me.rank, other.weights, other.version)
+        me.weights = replicas.pulled(me, half, mine, {other.rank: theirs})
+        other.weights = replicas.pulled(other, half, theirs, {me.rank: mine})
+        other.version += 1
+        me.note(f"average with {other.rank}", "data communication", began)
     me.version += 1
-    other.version += 1
-    me.note(f"average with {other.rank}", "data communication", began)
 
 
 def push_sum(team: Team) -> Story:
@@ -99,7 +115,8 @@ def push_sum(team: Team) -> Story:
 
     In step k everyone sends half of (x, w) to the worker 2^k places on, keeps half and adds what
     arrives; the gradient is taken at z = x / w. With overlap (their OSGP) nobody waits for the
-    message of its own step, but for that of the step before.
+    message of its own step, but for that of the step before. What rounding a message to fp16 or
+    int8 leaves out stays with its sender.
     """
     post, hops, n = team.post(), exponential_hops(len(team.workers)), len(team.workers)
     late = 1 if team.plan.overlap else 0
@@ -110,14 +127,18 @@ def push_sum(team: Team) -> Story:
             gradient = yield from me.compute(step)
             yield from me.optimizer_pass()
             mass, me.state = me.rule.step(mass, gradient, me.state)
-            mass, me.push_weight = 0.5 * mass, 0.5 * me.push_weight
-            to = (me.rank + hops[step % len(hops)]) % n
-            post.send(me.rank, [to], step, me.message, (mass, me.push_weight))
+            yield from me.encode_part(1.0)
+            half = team.plan.compression.lossy(0.5 * mass, (me.seed, step))
+            mass, me.push_weight = mass - half, 0.5 * me.push_weight
+            to, source = ((me.rank + way * hops[step % len(hops)]) % n for way in (1, -1))
+            post.send(me.rank, [to], step, me.message, (half, me.push_weight))
+            post.expect([source], me.rank, step)
             if step >= late:
                 source = (me.rank - hops[(step - late) % len(hops)]) % n
                 arrived = yield from _letter(me, post, source, step - late)
                 if arrived is not None:
                     mass, me.push_weight = mass + arrived[0], me.push_weight + arrived[1]
+                    yield from me.decode()
             me.weights = mass / me.push_weight
             _count(me, team, late)
 
@@ -137,7 +158,7 @@ def random_pairs(team: Team) -> Story:
 
     Boyd et al. 2006 (randomised gossip), in rounds. With an odd number one sits out.
     """
-    post, pairs = team.post(), [pairing(team, 0)]
+    post, replicas, pairs = team.post(), team.replicas(), [pairing(team, 0)]
 
     def story(me: Worker, team: Team) -> Process:
         for step in team.steps():
@@ -147,9 +168,12 @@ def random_pairs(team: Team) -> Story:
                 pairs.append(pairing(team, len(pairs)))
             partner = pairs[step].get(me.rank)
             if partner is not None:
-                post.send(me.rank, [partner], step, me.message, me.weights)
+                yield from me.encode_part(1.0)
+                known = replicas.told(me.rank, partner, me.weights, step)
+                post.send(me.rank, [partner], step, me.message, known)
                 letters = yield from _letters(me, post, (partner,), step)
-                me.weights = mixed({me.rank: 0.5, partner: 0.5}, me.rank, me.weights, letters)
+                half = {me.rank: 0.5, partner: 0.5}
+                me.weights = replicas.pulled(me, half, known, letters)
             _count(me, team)
 
     return story

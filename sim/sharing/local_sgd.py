@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from sim.engine.processes import Process
 from sim.learning.optimizers import Optimizer, Rule
-from sim.sharing.data_parallel import all_reduce
+from sim.sharing.data_parallel import all_reduce, count, messages
 from sim.sharing.server import Server
 from sim.sharing.team import Story, Team
 from sim.sharing.worker import Worker
@@ -35,8 +35,9 @@ def local_sgd(team: Team) -> Story:
             yield from local_steps(me, turn, team.plan.period)
             sent = yield from me.encode(began - me.weights, turn)
             gradient = yield from me.meet(group.join(me.rank, turn, sent), "all-reduce")
+            yield from me.decode(messages(team, group))
             me.weights, state = outer.step(began, gradient, state)
-            _count(me, team)
+            count(me, team, group, team.plan.period)
 
     return story
 
@@ -53,13 +54,6 @@ def local_steps(me: Worker, turn: int, period: int) -> Process:
     for step in range(turn * period, (turn + 1) * period):
         gradient = yield from me.compute(step)
         yield from me.apply(gradient)
-
-
-def _count(me: Worker, team: Team) -> None:
-    me.version += 1
-    if me.version > team.version:
-        team.version = me.version
-        team.record.update(0, team.samples * team.plan.period, lambda: me.weights)
 
 
 def asynchronous(team: Team) -> Story:

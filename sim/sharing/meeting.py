@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from sim.engine.processes import Event, Place, Process, World
 
 Act = Callable[[Any, dict[int, Any]], Process]
+Address = tuple[int, int, Any]
 
 
 class Meeting:
@@ -85,28 +87,53 @@ class Clocks:
 
 
 class Post:
-    """Letters from worker to worker; each is read once, by the one it was written to."""
+    """Letters from worker to worker; each is read once, by the one it was written to.
 
-    def __init__(self, world: World, places: Mapping[int, Place]) -> None:
-        self.world, self.places = world, places
-        self._letters: dict[tuple[int, int, Any], Event] = {}
-        self.in_flight: dict[tuple[int, int, Any], Any] = {}
+    All write about as much as they read, so links carry acknowledgements beside letters.
+
+    With `rendezvous` a letter leaves when its reader waits for it, as large messages of MPI and
+    Gloo do; otherwise when it is written.
+    """
+
+    def __init__(
+        self, world: World, places: Mapping[int, Place], *, rendezvous: bool = False
+    ) -> None:
+        self.world, self.places, self.rendezvous = world, places, rendezvous
+        self._letters: dict[Address, Event] = {}
+        self.in_flight: dict[Address, Any] = {}
+        self._expected: set[Address] = set()
+        self._held: dict[Address, Callable[[], None]] = {}
         self._gone: set[int] = set()
 
-    def send(self, source: int, targets: Iterable[int], key: Any, size: float, value: Any) -> Event:
-        """Send `size` bytes to each target; the event fires when the last has arrived."""
+    def send(self, source: int, targets: Iterable[int], key: Any, size: float, value: Any) -> None:
+        """Send `size` bytes to each target."""
         there = [target for target in targets if target not in self._gone]
-        mine = self.places[source]
-        if self.world.each_message:
-            parts = [self._one(mine, [to], source, key, size, value) for to in there]
-            return self.world.all_of(parts)
-        return self._one(mine, there, source, key, size, value)
+        self.in_flight.update({(source, to, key): value for to in there})
+        if self.rendezvous:
+            for to in there:
+                address = (source, to, key)
+                self._when_expected(address, partial(self._launch, source, [to], key, size, value))
+            return
+        for some in [[to] for to in there] if self.world.each_message else [there]:
+            self._launch(source, some, key, size, value)
 
-    def _one(
-        self, place: Place, targets: list[int], source: int, key: Any, size: float, value: Any
-    ) -> Event:
-        event = self.world.send(size, place, {self.places[to]: 1.0 for to in targets})
-        self.in_flight.update({(source, to, key): value for to in targets})
+    def _when_expected(self, address: Address, launch: Callable[[], None]) -> None:
+        if address in self._expected:
+            launch()
+        else:
+            self._held[address] = launch
+
+    def expect(self, sources: Iterable[int], target: int, key: Any) -> None:
+        """A reader is ready for its letters."""
+        for source in sources if self.rendezvous else ():
+            address = (source, target, key)
+            self._expected.add(address)
+            if launch := self._held.pop(address, None):
+                launch()
+
+    def _launch(self, source: int, targets: list[int], key: Any, size: float, value: Any) -> None:
+        places = {self.places[to]: 1.0 for to in targets}
+        event = self.world.send(self.world.crossing(size), self.places[source], places)
 
         def deliver(_: Event) -> None:
             for to in targets:
@@ -114,10 +141,10 @@ class Post:
 
         assert event.callbacks is not None
         event.callbacks.append(deliver)
-        return event
 
     def read(self, source: int, target: int, key: Any) -> Event:
         """The letter, now or when it arrives; it brings None where its writer has gone."""
+        self.expect([source], target, key)
         event = self._letter(source, target, key)
         if source in self._gone and not event.triggered:
             event.succeed(None)
@@ -127,6 +154,7 @@ class Post:
         """The letter has been read and can be thrown away; until then it is in flight."""
         self._letters.pop((source, target, key), None)
         self.in_flight.pop((source, target, key), None)
+        self._expected.discard((source, target, key))
 
     def leave(self, rank: int) -> None:
         self._gone.add(rank)

@@ -38,6 +38,8 @@ class Pace:
             if factor != 1.0:
                 self._times(rank, factor)
         for number, one in enumerate(slow):
+            if one.links:
+                continue
             distribution = one.distribution
             for rank in _ranks(one, places, topology):
                 key = [seed, crc32(b"stragglers"), number, rank]

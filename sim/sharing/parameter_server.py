@@ -150,11 +150,12 @@ def layer_by_layer(team: Team) -> Story:
                 if number in there:
                     yield from me.wait(there.pop(number))
                 yield from me.forward(step, layer)
-            gradient = me.task.gradient(me.weights, me.rank, step)
+            sent = me.compressed(me.task.gradient(me.weights, me.rank, step), step)
             for number, layer in reversed(list(enumerate(layers))):
                 yield from me.backward(step, layer)
                 share = layer.parameters / me.work.parameters
-                trip = _round_trip(me, team, everyone, (step, number), share, gradient)
+                yield from me.encode_part(share)
+                trip = _round_trip(me, team, everyone, (step, number), share, sent)
                 there[number] = team.world.start(trip)
             me.steps += 1
         for event in there.values():
@@ -166,12 +167,20 @@ def layer_by_layer(team: Team) -> Story:
 def _round_trip(
     me: Worker, team: Team, everyone: Meeting, key: Any, share: float, gradient: Vector
 ) -> Process:
-    """One layer to the servers, its mean back: beside the passes."""
-    hub, began = team.hub, team.world.now
+    """One layer to the servers, its mean back: beside the passes.
+
+    The GPUs of a node each reduce, send and receive a part of it, and gather the others' parts.
+    """
+    hub, world, began = team.hub, team.world, team.world.now
+    size, several = share * me.work.bytes, len(me.place.gpus) > 1
+    if several:
+        yield world.collective("reduce_scatter", size, [me.place])
     yield hub.arrival(me, share * me.message)
-    yield hub.turn(share * me.work.bytes)
+    yield hub.turn(size)
     weights, _ = yield everyone.join(me.rank, key, gradient)
-    yield team.world.gather(share * me.work.bytes, hub.shards.places, me.place)
+    yield world.gather(size, hub.shards.places, me.place)
+    if several:
+        yield world.collective("all_gather", size, [me.place])
     me.note(f"push and pull {key[1]}", "data communication", began)
     if key[1] == 0:
         me.weights, me.version = weights, hub.version

@@ -33,7 +33,7 @@ _OWN: dict[str, tuple[str, ...]] = {
     "all_reduce": ("overlap", "bucket"),
     "data_parallel": (),
     "parameter_server": ("mode", "bound", "backup", "overlap", "bucket", *_SERVER),
-    "gossip": ("algorithm", "graph", "overlap"),
+    "gossip": ("algorithm", "graph", "overlap", "rendezvous", "consensus"),
     "local_sgd": ("period", "outer_rate", "outer_momentum", "nesterov"),
     "async_local_sgd": (
         "period", "dynamic", "outer_rate", "outer_momentum", "delay", *_SERVER,
@@ -66,7 +66,8 @@ class Group:
 class Slow:
     """Steps that take longer, by a distribution of `sim.stragglers`, for some ranks or all.
 
-    Several of these multiply. `file` is a CSV of step times for kind = "trace".
+    With `links` it is these that are slow, by another factor every `interval` (at least 1). Several
+    of these multiply. `file` is a CSV of step times for kind = "trace".
     """
 
     kind: Literal[
@@ -74,6 +75,8 @@ class Slow:
     ]
     ranks: tuple[Natural, ...] | None = None
     nodes: tuple[Natural, ...] | None = None
+    links: tuple[str, ...] = ()
+    interval: Annotated[Seconds, Gt(0)] = 1.0
     factor: Share = 2.0
     sigma: Annotated[float, Ge(0)] = 0.1
     extra: Annotated[float, Ge(0)] = 0.1
@@ -87,6 +90,8 @@ class Slow:
     def __post_init__(self) -> None:
         if (self.kind == "trace") != bool(self.file):
             raise ValueError('kind = "trace" and file = "..." belong together')
+        if self.links and (self.ranks is not None or self.nodes is not None):
+            raise ValueError("ranks or nodes are slow in their steps, links by time; write two")
 
     @property
     def distribution(self) -> Straggling:
@@ -168,7 +173,9 @@ class Sharing:
     `server_memory` bandwidth for each byte of an update (read the gradient, read and write the
     weights). With `overlap` layers of at least `bucket` are pushed and pulled beside the passes.
 
-    Gossip: `algorithm` on a `graph` by name or edges. Local SGD: `period` steps between averages,
+    Gossip: `algorithm` on a `graph` by name or edges; with `rendezvous` messages leave when their
+    readers are ready; `consensus` is CHOCO-SGD's step size, below 1 for coarse compression. Local
+    SGD: `period` steps between averages,
     applied with `outer_rate` and `outer_momentum` (Nesterov's is DiLoCo's). Asynchronous local
     SGD: `dynamic` local updates and momentum every `delay` arrivals. Federated: a `fraction` of the
     workers each round, `unequal` data (the exponent of a power law), who are `online` and
@@ -199,6 +206,8 @@ class Sharing:
     bucket: Bytes = 25 * 2.0**20
     algorithm: Algorithm = "d_psgd"
     graph: str | tuple[tuple[int, ...], ...] = "ring"
+    rendezvous: bool = False
+    consensus: Share = 1.0
     period: Count = 1
     dynamic: bool = False
     outer_rate: Share = 1.0
@@ -231,8 +240,20 @@ class Sharing:
             raise ValueError(f'backup workers with mode = "{self.mode}"; set mode = "backup"')
         if self.overlap and self.method == "parameter_server" and self.mode != "bsp":
             raise ValueError('layer by layer needs mode = "bsp"; leave overlap out')
+        self._refuse_compression()
         if not self.fraction <= 1 or not self.late < 1 or not self.outer_momentum < 1:
             raise ValueError("fraction, late and outer_momentum are shares; write 0.1")
+
+    def _refuse_compression(self) -> None:
+        kind = self.compression.kind
+        if self.method == "data_parallel" and kind != "none":
+            raise ValueError("data_parallel sends gradients as they are; leave compression out")
+        if self.method != "gossip":
+            return
+        if self.algorithm == "sgp" and kind not in ("none", "fp16", "int8"):
+            raise ValueError(f'push-sum cannot do with parts of its sums: not "{kind}" but "fp16"')
+        if self.algorithm == "ad_psgd" and self.rendezvous:
+            raise ValueError("ad_psgd asks nobody: its partners wait for nothing; no rendezvous")
 
     def _refuse_keys_of_other_methods(self) -> None:
         known = _OWN[self.method]

@@ -20,6 +20,7 @@ from sim.sharing.plan import Learning, Sharing
 from sim.sharing.record import Record
 from sim.sharing.server import Server, Shards
 from sim.sharing.team import Team
+from sim.sharing.weather import weather
 from sim.sharing.worker import Worker
 from sim.sharing.workload import Workload
 
@@ -266,7 +267,9 @@ def _rule(learning: Learning | None) -> Optimizer:
 
 
 def _plan_changes(stage: Stage, world: World) -> None:
-    """Links whose rate changes on the way."""
+    """Links whose rate changes on the way, at known moments or by a law."""
     for one in stage.plan.change:
-        for link in stage.machine.topology.parse_link(one.link):
-            world.call(one.at, partial(world.change_link, link, one.factor))
+        for link in world.ways.links_named(one.link):
+            world.call(one.at, partial(world.slow_link, link, one.factor, "change"))
+    if any(one.links for one in stage.plan.straggler):
+        world.start(weather(stage.plan.straggler, world, seed=stage.plan.seed))

@@ -12,6 +12,7 @@ from sim.learning.task import Task
 from sim.sharing.meeting import Act, Clocks, Meeting, Post
 from sim.sharing.plan import Sharing
 from sim.sharing.record import Record
+from sim.sharing.replicas import Replicas
 from sim.sharing.server import Server
 from sim.sharing.worker import Gone, Worker
 
@@ -83,9 +84,15 @@ class Team:
         return made
 
     def post(self) -> Post:
-        made = self.letters = Post(self.world, {me.rank: me.place for me in self.workers})
+        places = {me.rank: me.place for me in self.workers}
+        made = self.letters = Post(self.world, places, rendezvous=self.plan.rendezvous)
         self._leavers.append(made.leave)
         return made
+
+    def replicas(self) -> Replicas:
+        """What those who gossip know of each other."""
+        plan = self.plan
+        return Replicas(self.task.start, plan.compression, rate=plan.consensus, seed=plan.seed)
 
     def choices(self, *key: int) -> np.random.Generator:
         """A generator for the method's own choices, named by what they are for."""
@@ -97,6 +104,6 @@ class Team:
         return float(sum(me.work.batch for me in self.workers))
 
     def average(self) -> Vector:
-        """The mean of what all workers hold, where nobody holds the weights of all."""
-        total = sum((me.weights for me in self.workers[1:]), self.workers[0].weights)
-        return np.asarray(total / len(self.workers))
+        """The mean of what all who are left hold, where nobody holds the weights of all."""
+        left = [me.weights for me in self.workers if not me.gone] or [self.workers[0].weights]
+        return np.asarray(sum(left[1:], left[0]) / len(left))

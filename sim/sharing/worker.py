@@ -51,8 +51,9 @@ class Worker:
         self.work, self.task, self.copies = work, task, copies
         self.pace, self.usual = pace, usual
         self.faults = sorted(faults, key=lambda fault: fault.at)
+        self._absences = tuple(self.faults)
         self.compression, self.seed = compression, seed
-        self.encoding = compression.encode_bytes(work.parameters) / memory_bandwidth
+        self.memory = work.memory or memory_bandwidth
         self.rule = rule
         self.weights: Vector = task.start.copy()
         self.state = rule.start(self.weights.size)
@@ -68,20 +69,26 @@ class Worker:
     # What a worker does.
 
     def compute(self, step: int) -> Process:
-        """Forward and backward of a step; returns the gradient at the weights held at its start."""
+        """Forward and backward of a step, the gradients of the worker's GPUs added up; returns the
+        gradient at the weights held at its start."""
+        gradient = yield from self.passes(step)
+        yield from self._inside("all_reduce", self.work.bytes)
+        return gradient
+
+    def passes(self, step: int) -> Process:
+        """The same, where those who add up all gradients add up those of its GPUs too."""
         gradient = self.task.gradient(self.weights, self.rank, step)
-        yield from self._passes(step, self.work.forward, self.work.backward)
-        yield from self._reduce_inside()
+        yield from self._execute(step, self.work.forward, self.work.backward)
         self.steps += 1
         return gradient
 
     def forward(self, step: int, piece: Piece) -> Process:
         """Forward through some layers."""
-        yield from self._passes(step, piece.forward, 0.0)
+        yield from self._execute(step, piece.forward, 0.0)
 
     def backward(self, step: int, piece: Piece) -> Process:
         """Backward through some layers."""
-        yield from self._passes(step, 0.0, piece.backward)
+        yield from self._execute(step, 0.0, piece.backward)
 
     def apply(self, gradient: Vector) -> Process:
         """One step of the worker's own optimizer."""
@@ -94,7 +101,21 @@ class Worker:
 
     def encode(self, vector: Vector, step: int) -> Process:
         """Compress what is to be sent; returns what its receiver will read."""
-        yield from self._busy(self.encoding, "encode", "compression")
+        yield from self.encode_part(1.0)
+        return self.compressed(vector, step)
+
+    def encode_part(self, share: float) -> Process:
+        """The time of compressing a share of an update, without its arithmetic."""
+        moved = self.compression.encode_bytes(share * self.work.parameters)
+        yield from self._busy(moved / self.memory, "encode", "compression")
+
+    def decode(self, messages: int = 1) -> Process:
+        """The time of reading so many compressed updates."""
+        moved = self.compression.decode_bytes(self.work.parameters, messages)
+        yield from self._busy(moved / self.memory, "decode", "compression")
+
+    def compressed(self, vector: Vector, step: int) -> Vector:
+        """What a receiver reads of a vector; what is lost waits for the next one."""
         sent, self.error = self.compression.encode(vector, self.error, (self.seed, step))
         return sent
 
@@ -127,13 +148,20 @@ class Worker:
             self.world.span(self.rank, "network", name, cause, start, kind=name)
 
     @property
+    def away(self) -> bool:
+        """Whether the worker is down just now, or for good."""
+        now = self.world.now
+        spans = ((fault.at, fault.after) for fault in self._absences if fault.after is not None)
+        return self.gone or any(at <= now < at + after for at, after in spans)
+
+    @property
     def message(self) -> float:
         """Bytes of an update on the wire."""
         return self.compression.bytes(self.work.parameters, self.work.width)
 
     # How long it takes.
 
-    def _passes(self, step: int, forward: float, backward: float) -> Process:
+    def _execute(self, step: int, forward: float, backward: float) -> Process:
         world, whole = self.world, forward + backward
         seconds = yield from self._survive(whole * self.factor(step))
         if seconds > 0.0:
@@ -159,18 +187,18 @@ class Worker:
             if fault is None:
                 return seconds
             self.faults.remove(fault)
-            if fault.after is None:
-                raise Gone
-            back = max(fault.at, now) + fault.after
+            back = max(fault.at, now) + (fault.after or 0.0)
             yield self.world.sleep(back - now)
             self.seconds["down"] += back - now
             self.world.span(self.rank, "compute", "down", "down", now, phase="down")
+            if fault.after is None:
+                raise Gone
 
-    def _reduce_inside(self) -> Process:
-        """The GPUs of a node add up their gradients before anything leaves it."""
+    def _inside(self, kind: str, size: float) -> Process:
+        """A collective of the GPUs of one node, before anything leaves it."""
         if len(self.place.gpus) > 1:
             start = self.world.now
-            yield self.world.collective("all_reduce", self.work.bytes, [self.place])
+            yield self.world.collective(kind, size, [self.place])
             self.seconds["communication"] += self.world.now - start
             self.note("inside the node", "tensor communication", start)
 

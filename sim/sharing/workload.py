@@ -1,7 +1,7 @@
 """What one worker computes in a step: seconds and parameters, layer by layer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,8 @@ class Workload:
     """One step of one worker on an idle device: pieces in forward order, then the optimizer.
 
     `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
-    `inputs` the bytes of one sample, `launches` the host's seconds of a forward pass.
+    `inputs` the bytes of one sample, `launches` the host's seconds of a forward pass, `memory` the
+    bandwidth of the device's memory (B/s) where it is not the machine's.
     """
 
     pieces: tuple[Piece, ...]
@@ -27,6 +28,7 @@ class Workload:
     batch: int = 1
     inputs: float = 0.0
     launches: float = 0.0
+    memory: float = 0.0
 
     @classmethod
     def plain(cls, seconds: float, parameters: float, **options: float) -> "Workload":
@@ -54,14 +56,6 @@ class Workload:
     def bytes(self) -> float:
         """Bytes of all gradients, or of all weights."""
         return self.parameters * self.width
-
-    def times(self, factor: float) -> "Workload":
-        """The same on a device that is so many times slower."""
-        pieces = tuple(
-            replace(piece, forward=factor * piece.forward, backward=factor * piece.backward)
-            for piece in self.pieces
-        )
-        return replace(self, pieces=pieces, optimizer=factor * self.optimizer)
 
 
 def grouped(pieces: Sequence[Piece], *, parameters: float) -> tuple[Piece, ...]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sim.compression import Compression, matrix_shape
 from sim.errors import InputError
 from sim.sharing.plan import Learning
-from tests.sharing.teams import QUADRATIC, SIZE, played
+from tests.sharing.teams import QUADRATIC, SIZE, lived, played
 
 KINDS = ("fp16", "int8", "topk", "randomk", "powersgd", "onebit")
 ELEMENTS = SIZE / 4
@@ -102,3 +102,47 @@ def test_all_kinds_learn(kind):
     compression = Compression(kind=kind, ratio=0.2, rank=2)
     outcome = played("all_reduce", learning=QUADRATIC, steps=300, compression=compression)
     assert outcome.curve[-1][2] < 0.3 * outcome.curve[0][2]
+
+
+OVERLAPPED = {
+    "DDP": ("all_reduce", {}),
+    "layer by layer": ("parameter_server", {"mode": "bsp"}),
+}
+
+
+@pytest.mark.parametrize("way", OVERLAPPED)
+@pytest.mark.parametrize("kind", ["topk", "onebit"])
+def test_overlap_changes_when_compressed_gradients_are_sent_and_not_what(way, kind):
+    method, options = OVERLAPPED[way]
+    options = options | dict(learning=QUADRATIC, compression=Compression(kind=kind, ratio=0.3))
+    plain, beside = (lived(method, overlap=overlap, **options) for overlap in (False, True))
+    assert np.array_equal(plain.workers[0].weights, beside.workers[0].weights)
+    coding = [sum(me.seconds["compression"] for me in team.workers) for team in (plain, beside)]
+    assert coding[1] == pytest.approx(coding[0], rel=1e-9)
+    assert coding[0] > 0.0
+
+
+def test_federated_hosts_compress_their_changes():
+    """A top-k of the weights themselves would forget all the others."""
+    learning = Learning(task="quadratic", rate=0.05, noise=0.0, size=20)
+    compression = Compression(kind="topk", ratio=0.2)
+    options = dict(learning=learning, compression=compression, period=5, steps=400)
+    outcome = played("federated", **options)
+    assert outcome.loss < 0.02 * outcome.curve[0][2]
+
+
+def test_who_gathers_decodes_every_message():
+    one, all_of_them = (Compression(kind="topk").decode_bytes(1e6, n) for n in (1, 8))
+    assert all_of_them == 8 * one > 0.0
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("data_parallel", {}, "as they are"),
+        ("gossip", {"algorithm": "sgp"}, "push-sum cannot do with parts"),
+    ],
+)
+def test_compression_where_it_makes_no_sense_is_refused(method, options, said):
+    with pytest.raises(ValueError, match=said):
+        played(method, compression=Compression(kind="topk"), **options)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sim.compression import Compression
 from sim.graphs import graph as named
 from sim.graphs import metropolis, second_eigenvalue
 from sim.learning.task import Vector
@@ -139,3 +140,60 @@ def test_fluid_and_message_by_message_agree_within_a_percent(algorithm):
     options = dict(algorithm=algorithm, workers=8, steps=40, straggler=JITTER)
     fluid, each = (played("gossip", fluid=fluid, **options).time for fluid in (True, False))
     assert fluid == pytest.approx(each, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["fp16", "int8", "topk", "randomk", "powersgd", "onebit"])
+@pytest.mark.parametrize("algorithm", ["d_psgd", "ad_psgd", "random_pairs"])
+def test_compressed_gossip_keeps_the_mean_and_comes_together(algorithm, kind):
+    """CHOCO-SGD: differences are sent, so that what is left out is not lost."""
+    compression = Compression(kind=kind, ratio=0.4, rank=1)
+    options = dict(compression=compression, consensus=0.3, steps=200, straggler=JITTER)
+    team = scattered(algorithm=algorithm, **options)
+    before, apart = team.average(), distance(team)
+    METHODS["gossip"](team)
+    team.world.run()
+    assert team.average() == pytest.approx(before, rel=1e-9)
+    assert distance(team) < 0.02 * apart
+
+
+def test_rounded_push_sum_loses_nothing():
+    team = scattered(algorithm="sgp", steps=60, compression=Compression(kind="int8"))
+    before = team.average()
+    METHODS["gossip"](team)
+    team.world.run()
+    total = sum(me.weights * me.push_weight for me in team.workers)
+    total = total + sum(mass for mass, _ in team.letters.in_flight.values())
+    assert total / 8 == pytest.approx(before, rel=1e-9)
+
+
+def test_coding_gossip_takes_time():
+    none, some = (played("gossip", compression=Compression(kind=k)) for k in ("none", "onebit"))
+    assert none.shares["compression"] == 0.0 < some.shares["compression"]
+    assert some.bytes < none.bytes / 30
+
+
+def test_with_a_rendezvous_a_letter_waits_for_its_reader():
+    """The slow one's partner has written long before: its letter is there, or only now leaves."""
+    slow = (Slow(kind="constant", ranks=(1,), factor=3.0),)
+    options = dict(algorithm="random_pairs", workers=2, steps=1, straggler=slow)
+    at_once, awaited = (lived("gossip", rendezvous=r, **options) for r in (False, True))
+    there = 3 * STEP + SIZE / RATE
+    assert [me.ended for me in at_once.workers] == pytest.approx([there, 3 * STEP])
+    assert [me.ended for me in awaited.workers] == pytest.approx([there, there])
+
+
+@pytest.mark.parametrize("algorithm", ["d_psgd", "sgp"])
+def test_with_overlap_readers_are_ready_before_they_compute(algorithm):
+    options = dict(algorithm=algorithm, overlap=True, workers=4)
+    early, awaited = (played("gossip", rendezvous=r, **options).time for r in (False, True))
+    assert awaited == pytest.approx(early, rel=1e-9)
+
+
+def test_nobody_averages_with_one_that_is_gone():
+    options = dict(algorithm="ad_psgd", graph="complete", workers=4, learning=QUADRATIC)
+    team = lived("gossip", fault=(Fault(rank=2, at=0.0),), **options)
+    dead = team.workers[2]
+    assert dead.version == 0
+    assert np.array_equal(dead.weights, team.task.start)
+    alive = [me.weights for me in team.workers if not me.gone]
+    assert team.average() == pytest.approx(np.mean(alive, axis=0))

@@ -1,5 +1,7 @@
 """Local SGD, DiLoCo, asynchronous local SGD and federated rounds."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -95,9 +97,40 @@ def test_federated_rounds_that_do_not_wait_for_the_late_are_shorter():
     assert without.time < 0.6 * all_of_them.time
 
 
-def test_a_fraction_takes_part_and_their_data_count():
-    outcome = played("federated", period=5, steps=20, workers=8, fraction=0.25, unequal=1.0)
+def test_a_fraction_takes_part():
+    outcome = played("federated", period=5, steps=20, workers=8, fraction=0.25)
     assert sum(row["steps"] for row in outcome.workers) == 4 * 5 * 2
+
+
+def test_unequal_hosts_do_steps_and_count_in_proportion_to_their_data():
+    """1 : 1/2 : 1/3, the mean host 11 steps; the mean of their changes has the same weights."""
+    options = dict(period=11, steps=11, workers=3, unequal=1.0, learning=QUADRATIC)
+    task = Quadratic(size=5, noise=0.3, unlike=0.5, workers=3, batch=32)
+    team = lived("federated", task=task, **options)
+    assert [me.steps for me in team.workers] == [18, 9, 6]
+    changes = []
+    for rank, steps in enumerate((18, 9, 6)):
+        weights = task.start
+        for step in range(steps):
+            weights = weights - QUADRATIC.rate * task.gradient(weights, rank, step)
+        changes.append(weights)
+    expected = (6 * changes[0] + 3 * changes[1] + 2 * changes[2]) / 11
+    assert team.hub.weights == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_host_that_is_late_is_in_no_other_round_meanwhile():
+    slow = (Slow(kind="constant", ranks=(2,), factor=3.5),)
+    outcome = played("federated", period=5, steps=60, straggler=slow, late=0.25)
+    passes = sorted((s.start, s.end) for s in outcome.timeline.spans if s.role == 2)
+    assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(passes))
+    assert outcome.dropped > 1
+
+
+def test_a_host_that_goes_offline_loses_its_part_of_the_round():
+    options = dict(period=20, steps=400, workers=8, learning=QUADRATIC)
+    outcome = played("federated", online=3.0, offline=1.0, **options)
+    assert outcome.dropped > 10
+    assert played("federated", **options).dropped == 0
 
 
 def test_hosts_that_come_and_go_are_chosen_only_while_they_are_there():

@@ -52,6 +52,23 @@ MISTAKES = {
         'method = "all_reduce"\n[[sharing.change]]\nlink = "node9.nic0"\nat = "1 s"\nfactor = 2.0',
         "node9.nic0",
     ),
+    "a slow link that is not there": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nlinks = ["node9.nic0"]',
+        "node9.nic0",
+    ),
+    "a law of ranks and links": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\n'
+        'links = ["node0.nic0"]\nranks = [1]',
+        "links by time",
+    ),
+    "parts of a push-sum": (
+        'method = "gossip"\nalgorithm = "sgp"\n[sharing.compression]\nkind = "topk"',
+        "push-sum cannot do with parts",
+    ),
+    "a rendezvous with nobody": (
+        'method = "gossip"\nalgorithm = "ad_psgd"\nrendezvous = true',
+        "no rendezvous",
+    ),
 }
 
 

@@ -1,11 +1,16 @@
 """The machine under the workers: slow links, changes on the way, regions, unlike devices."""
 
+import numpy as np
 import pytest
 
 import sim
+from sim.engine.processes import World
+from sim.errors import InputError
 from sim.share import share
-from sim.sharing.plan import Change, Group, Sharing, Wide
-from tests.sharing.teams import RATE, SIZE, STEP, played
+from sim.sharing.plan import Change, Fault, Group, Sharing, Slow, Wide
+from sim.sharing.weather import Sky
+from sim.sharing.workload import Piece
+from tests.sharing.teams import RATE, SIZE, STEP, hosts, lived, played, work
 
 
 def test_a_link_at_half_rate_holds_back_its_own_worker_alone():
@@ -69,3 +74,72 @@ def test_time_that_is_given_ends_the_run():
 
 def test_plans_are_plain_data_with_defaults_of_their_method():
     assert Sharing(method="gossip").graph == "ring"
+
+
+IDLE = Piece(forward=0.0, backward=0.0, parameters=SIZE / 4)
+LAWS = {
+    "constant": {"factor": 3.0},
+    "lognormal": {"sigma": 0.5},
+    "shifted-exponential": {"extra": 1.0},
+    "pareto": {"alpha": 3.0},
+    "on-off": {"factor": 4.0, "slow": 2.0, "well": 2.0},
+    "pauses": {"factor": 9.0, "every": 3},
+}
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_a_link_slows_by_every_law(kind):
+    """One worker's messages end when the integral of its link's rate is their bytes."""
+    slow = Slow(kind=kind, links=("node0.nic0",), interval=0.05, **LAWS[kind])
+    options = dict(mode="async", workers=1, steps=60, load=work(pieces=(IDLE,)))
+    held = played("parameter_server", straggler=(slow,), **options)
+    factors = Sky(slow, World(hosts()), seed=0, number=0).factors[:, 0]
+    carried = np.cumsum(0.05 * RATE / factors)
+    full = int(np.searchsorted(carried, 120 * SIZE))
+    rest = 120 * SIZE - (carried[full - 1] if full else 0.0)
+    assert held.time == pytest.approx(0.05 * full + rest * factors[full] / RATE, rel=1e-9)
+    assert held.straggler_seconds == pytest.approx(held.time - 120 * SIZE / RATE, rel=1e-9)
+    assert all(one["busy"] <= 1.0 for one in held.links)
+
+
+def test_a_link_at_half_rate_by_law_is_one_at_half_rate_by_change():
+    slow = Slow(kind="constant", links=("node0.nic0",), factor=2.0, interval=0.07)
+    change = Change(link="node0.nic0", at=0.0, factor=2.0)
+    options = dict(mode="async", workers=2, straggler=(), steps=10)
+    by_law = played("parameter_server", **options | {"straggler": (slow,)})
+    by_change = played("parameter_server", change=(change,), **options)
+    assert by_law.time == pytest.approx(by_change.time, rel=1e-9)
+
+
+def test_causes_of_a_slow_link_multiply():
+    slow = Slow(kind="constant", links=("node0.nic0",), factor=2.0)
+    change = (Change(link="node0.nic0", at=0.0, factor=3.0),)
+    outcome = played("parameter_server", mode="async", workers=1, straggler=(slow,), change=change)
+    assert outcome.time == pytest.approx(20 * (STEP + 6 * 2 * SIZE / RATE), rel=1e-9)
+
+
+def test_a_regions_link_can_be_slow():
+    wide = Wide(nodes=1, bandwidth=RATE / 10, latency=0.0)
+    change = (Change(link="region1", at=0.0, factor=2.0),)
+    options = dict(algorithm="random_pairs", workers=2, regions=wide)
+    outcome = played("gossip", change=change, **options)
+    assert outcome.time == pytest.approx(20 * (STEP + 20 * SIZE / RATE), rel=1e-9)
+    with pytest.raises(InputError, match="there are regions 0 to 1"):
+        played("gossip", change=(Change(link="region2.up", at=0.0, factor=2.0),), **options)
+
+
+def test_a_law_of_links_does_not_keep_a_run_alive():
+    slow = Slow(kind="lognormal", links=("node0.nic0", "node1.nic0"), interval=1e-3)
+    faults = (Fault(rank=0, at=0.05), Fault(rank=1, at=0.05))
+    assert played("all_reduce", workers=2, straggler=(slow,), fault=faults).time < 0.2
+
+
+def test_nodes_that_reduce_all_together_do_not_reduce_inside_before():
+    shared = {"sharing.steps": 3, "sharing.workers": 2, "sharing.method": "all_reduce"}
+    outcome = share(sim.load("local-sgd", shared | {"sharing.period": 1}))
+    assert "inside the node" not in {span.name for span in outcome.timeline.spans}
+
+
+def test_one_that_never_returns_leaves_when_it_fails():
+    team = lived("parameter_server", mode="async", fault=(Fault(rank=1, at=0.55),))
+    assert team.workers[1].ended == pytest.approx(0.55)

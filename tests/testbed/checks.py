@@ -154,7 +154,7 @@ def _gossip(
         name=name,
         pattern="gossip",
         arguments={"size": size, "rounds": rounds, "pauses": pauses},
-        predict=lambda p: _time(p.gossip(size, rounds, pauses)),
+        predict=lambda p: _time(p.gossip(size, len(rounds), pauses)),
         slow=slow or {},
     )
 
@@ -251,7 +251,7 @@ def _asynchronous(hosts: int) -> Iterator[Check]:
         Quantity(name="staleness", unit="updates", bar=0.10),
     )
     modes = (("asynchronous", None), ("stale-synchronous, bound 2", 2))
-    for name, bound in modes if hosts == 4 else modes[:1]:
+    for name, bound in modes:
         yield Check(
             name=f"parameter server {_size(size)}, {name}",
             pattern="asynchronous",

@@ -14,7 +14,7 @@ from sim.collectives.gloo import Gloo
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.engine.machine import Machine
-from sim.engine.processes import Event, Place, Process, World
+from sim.engine.processes import Place, World
 from sim.hardware import topology
 from sim.hardware.topology import Topology
 from sim.program import Collective, Communicate, Compute, Kind, Operation, Program, Segment, Work
@@ -105,31 +105,21 @@ class Predictor:
         late = sum(staleness * count for staleness, count in record.staleness.items())
         return record.updates / team.world.now, late / record.updates
 
-    def gossip(
-        self, size: float, rounds: Sequence[Mapping[int, int]], pauses: Sequence[float] = ()
-    ) -> float:
+    def gossip(self, size: float, rounds: int, pauses: Sequence[float] = ()) -> float:
         """Rounds with a partner each, those of `partners`.
 
         Gloo's messages leave when they are awaited, so an exchange begins when both are there.
         """
-        world = World(self.machine, overhead=self.message)
-        waiting: dict[tuple[int, int], Event] = {}
-
-        def rank(me: int) -> Process:
-            for turn, partners in enumerate(rounds):
-                yield world.sleep(pauses[me] if pauses else 0.0)
-                pair = (turn, min(me, partners[me]))
-                if pair in waiting:
-                    yield world.swap(size, Place((me,)), Place((partners[me],)))
-                    waiting[pair].succeed()
-                else:
-                    waiting[pair] = world.event()
-                    yield waiting[pair]
-
-        for me in range(self.hosts):
-            world.start(rank(me))
-        world.run()
-        return world.now
+        plan = Sharing(
+            method="gossip",
+            algorithm="random_pairs",
+            workers=self.hosts,
+            steps=rounds,
+            overhead=self.message,
+            rendezvous=True,
+        )
+        steps = [[pause] * rounds for pause in pauses or [0.0] * self.hosts]
+        return _played(plan, self.machine, size, steps).world.now
 
     def _served(self, size: float, pauses: Sequence[Sequence[float]], **mode: Any) -> Team:
         """The server comes last on a machine of `sim.sharing`, so rank r is node r - 1 there."""
