@@ -136,7 +136,7 @@ def _histogram(axes: "Axes", found: "Samples") -> None:
 
 def _bars(axes: "Axes", found: "Samples") -> None:
     parts = [(name, seconds, _BLUE) for name, seconds in found.by_meeting.items()]
-    parts += [(f"without {name}", seconds, _ORANGE) for name, seconds in found.by_cause.items()]
+    parts += [(f"cause: {name}", seconds, _ORANGE) for name, seconds in found.by_cause.items()]
     labels = [name for name, _, _ in parts]
     widths = [1e3 * seconds for _, seconds, _ in parts]
     axes.barh(range(len(parts)), widths, color=[colour for *_, colour in parts], height=0.65)

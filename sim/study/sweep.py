@@ -262,17 +262,11 @@ def to_dict(frame: "pd.DataFrame") -> dict[str, Any]:
 
 def text(frame: "pd.DataFrame") -> str:
     """What varied, and the first figures that anyone looks at."""
-    shown = [
-        *frame.attrs["varied"],
-        "step_time",
-        "mfu",
-        "bubble_fraction",
-        "memory.total",
-        "reason",
-    ]
-    found = frame[[name for name in dict.fromkeys(shown) if name in frame.columns]]
     ways: dict[str, Any] = {
-        "step_time": human_seconds, "mfu": "{:.1%}".format, "bubble_fraction": "{:.1%}".format,
-        "memory.total": human_bytes, "reason": str,
+        "step_time": human_seconds, "samples.p99": human_seconds, "mfu": "{:.1%}".format,
+        "bubble_fraction": "{:.1%}".format, "memory.total": human_bytes, "reason": str,
     }  # fmt: skip
-    return str(found.to_string(na_rep="", formatters=ways, max_colwidth=100))
+    columns = dict.fromkeys([*frame.attrs["varied"], *ways])
+    found = frame[[name for name in columns if name in frame.columns]]
+    shown = found.to_string(na_rep="", formatters=ways, max_colwidth=100)
+    return "\n".join(line.rstrip() for line in shown.splitlines())
