@@ -14,7 +14,7 @@ from sim.engine.processes import Event, Process
 from sim.sharing.meeting import Clocks, Meeting
 from sim.sharing.team import Story, Team
 from sim.sharing.worker import Worker, mean
-from sim.sharing.workload import grouped
+from sim.sharing.workload import Piece, grouped
 
 Vector = NDArray[np.float64]
 
@@ -148,7 +148,7 @@ def layer_by_layer(team: Team) -> Story:
         for step in team.steps():
             for number, layer in enumerate(layers):
                 if number in there:
-                    yield from me.wait(there.pop(number))
+                    yield from _arrived(me, team, there.pop(number), layer)
                 yield from me.forward(step, layer)
             sent = me.compressed(me.task.gradient(me.weights, me.rank, step), step)
             for number, layer in reversed(list(enumerate(layers))):
@@ -158,10 +158,17 @@ def layer_by_layer(team: Team) -> Story:
                 trip = _round_trip(me, team, everyone, (step, number), share, sent)
                 there[number] = team.world.start(trip)
             me.steps += 1
-        for event in there.values():
-            yield from me.wait(event)
+        for number in sorted(there):
+            yield from _arrived(me, team, there[number], layers[number])
 
     return story
+
+
+def _arrived(me: Worker, team: Team, trip: Event, layer: Piece) -> Process:
+    """A layer is back; where servers only sum, its optimizer's step follows."""
+    yield from me.wait(trip)
+    if team.hub.sums:
+        yield from me.optimizer_pass(layer.parameters / me.work.parameters)
 
 
 def _round_trip(

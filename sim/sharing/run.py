@@ -217,7 +217,8 @@ def _team(stage: Stage, *, healthy: bool) -> Team:
     team = Team(plan, world, workers, stage.task, record)
     if stage.servers:
         shards = Shards(places=stage.servers, rate=_server_rate(plan))
-        team.server = Server(world, shards, stage.task.start, rule, record)
+        sums = plan.servers == "spare"
+        team.server = Server(world, shards, stage.task.start, rule, record, sums=sums)
     if not healthy:
         _plan_changes(stage, world)
     return team

@@ -33,11 +33,22 @@ class Shards:
 
 
 class Server:
-    """All shards together: a push to them is one transfer, so their queues are one queue."""
+    """All shards together: a push to them is one transfer, so their queues are one queue.
+
+    Servers that only sum (BytePS) leave the time of the optimizer to every worker.
+    """
 
     def __init__(
-        self, world: World, shards: Shards, weights: Vector, rule: Optimizer, record: "Record"
+        self,
+        world: World,
+        shards: Shards,
+        weights: Vector,
+        rule: Optimizer,
+        record: "Record",
+        *,
+        sums: bool = False,
     ) -> None:
+        self.sums = sums
         self.world, self.shards, self.record = world, shards, record
         self.weights, self.rule = weights.copy(), rule
         self.state = rule.start(weights.size)
@@ -65,6 +76,8 @@ class Server:
         weights, version = self.weights, self.version
         arrival = self.world.gather(share * me.work.bytes, self.shards.places, me.place)
         yield from me.wait(arrival, "communication", "pull")
+        if self.sums:
+            yield from me.optimizer_pass()
         me.weights, me.version = weights, version
 
     def apply(self, gradient: Vector, read: int, samples: float, *, scale: float = 1.0) -> None:

@@ -95,9 +95,9 @@ class Worker:
         yield from self.optimizer_pass()
         self.weights, self.state = self.rule.step(self.weights, gradient, self.state)
 
-    def optimizer_pass(self) -> Process:
-        """The time of the optimizer's step, without its arithmetic."""
-        yield from self._busy(self.work.optimizer, "optimizer", "optimizer")
+    def optimizer_pass(self, share: float = 1.0) -> Process:
+        """The time of the optimizer's step on a share of the weights, without its arithmetic."""
+        yield from self._busy(share * self.work.optimizer, "optimizer", "optimizer")
 
     def encode(self, vector: Vector, step: int) -> Process:
         """Compress what is to be sent; returns what its receiver will read."""

@@ -166,3 +166,16 @@ def test_fluid_and_message_by_message_agree_within_a_percent():
     each = played("parameter_server", fluid=False, **options)
     assert fluid.time == pytest.approx(each.time, rel=0.01)
     assert fluid.staleness["mean"] == pytest.approx(each.staleness["mean"], rel=0.01)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_servers_that_only_sum_leave_the_optimizer_to_the_workers(overlap):
+    options = dict(mode="bsp", overlap=overlap, workers=4, shards=4, load=work(optimizer=0.01))
+    updating, summing = (
+        played("parameter_server", servers=servers, **options).shares["optimizer"]
+        for servers in ("dedicated", "spare")
+    )
+    assert updating == 0.0
+    assert summing * played("parameter_server", servers="spare", **options).time == pytest.approx(
+        20 * 0.01
+    )
