@@ -124,8 +124,8 @@ def text() -> str:
     lines = ["SlowMo (Wang et al. 2020), table 2a, ms an iteration", head]
     lines += [_row(line, "8.0f") for line in slowmo()]
     lines += [
-        "  The order is theirs. What would explain the rest: GPUs that do 118 images/s where nothing",
-        "  is waited for, a third of what V100s can (data loading, 2019's software), and a network",
+        "  The order is theirs. What would explain the rest: GPUs that do 118 images/s where none",
+        "  waits, a third of what V100s can (data loading, 2019's software), and a network",
         "  of 20 Gb/s; the 10 Gb/s of the table are assumed.",
         "",
         "BytePS over all-reduce (docs/performance.md, NVLink + TCP; 4 nodes assumed)",
