@@ -1,6 +1,6 @@
 """Bytes per rank: model state, activations in flight, transients, what the allocator holds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -21,7 +21,8 @@ class State:
     ZeRO-1 divides `master` and `moments` by `dp`, ZeRO-2 also `gradients`, ZeRO-3 also `weights`.
     `fresh` gradients live from a backward pass to their accumulation behind it; `update` lives
     only while the optimizer steps, on the share that the rank updates; `gather` are the copies
-    through which ZeRO-1 gathers weights.
+    through which ZeRO-1 gathers weights. `growing` gradients are not there before the backward
+    pass that makes them.
     """
 
     weights: float
@@ -31,6 +32,7 @@ class State:
     fresh: float = 0.0
     update: float = 0.0
     gather: float = 0.0
+    growing: bool = False
     zero: int = 0
     dp: int = 1
 
@@ -84,6 +86,7 @@ def state(
         fresh=half if dp == 1 else 0.0,
         update=cast + (0.0 if fused else 4.0),
         gather=weight * (1 + 1 / dp) if allocator.gather_copies and zero and dp > 1 else 0.0,
+        growing=gradients == "fresh" and (dp == 1 or zero >= 2),  # DDP's buckets stay
         zero=zero,
         dp=dp,
     )
@@ -158,13 +161,39 @@ def rank_memory(
     }
     share = parameters * kept.share(1)
     stepping = {"optimizer step": share * kept.update + parameters * kept.gather}
-    moment = max(running, stepping, key=lambda parts: sum(parts.values()))
+    if kept.growing and stages == microbatches == 1:
+        moment = max(_growing(chunks[0], held, running), held | stepping, key=_sum)
+    else:
+        moment = held | max(running, stepping, key=_sum)
     lazy = share * kept.moments if allocator.lazy_state else 0.0
     return Memory(
-        parts={part: size for part, size in (held | moment).items() if size},
+        parts={part: size for part, size in moment.items() if size},
         rest=sum(held.values()) + parameters * kept.gather,
         fragmented=min(lazy, transient),
     )
+
+
+def _sum(parts: Mapping[str, float]) -> float:
+    return sum(parts.values())
+
+
+def _growing(
+    chunk: Chunk, held: Mapping[str, float], running: Mapping[str, float]
+) -> dict[str, float]:
+    """The worst moment of the only backward pass of a step that begins without gradients.
+
+    Layer by layer from the last, activations go and gradients come.
+    """
+    each = held["gradients"] / max(1.0, sum(work.parameters for work in chunk))
+    extra = running["transient"] - max(work.transient for work in chunk)
+    alive, grown = sum(work.saved for work in chunk), 0.0
+    moments = []
+    for work in reversed(chunk):
+        now = {"activations": alive, "transient": work.transient + extra, "gradients": grown}
+        moments.append({**held, **running, **now})
+        alive -= work.saved
+        grown += each * work.parameters
+    return max(moments, key=_sum)
 
 
 def _unsharded(chunks: Sequence[Chunk], kept: State) -> float:

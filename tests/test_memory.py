@@ -236,3 +236,18 @@ def test_peaks_of_megatron_core_on_b200_within_one_percent(tp, dp, gibibytes) ->
     ]
     found = rank_memory([chunk], kept=state(precision="bf16", zero=1, dp=dp))
     assert found.total / 2**30 == pytest.approx(gibibytes, rel=0.01)
+
+
+def test_gradients_that_grow_share_the_memory_that_activations_leave() -> None:
+    """Three layers of 10 saved, 3 transient and 4 x 2.5 gradient bytes: 30 + 3 at any layer."""
+    chunk = [LayerWork(saved=10.0, transient=3.0, parameters=2.5)] * 3
+    kept = state(precision="fp32", gradients="fresh")
+    found = rank_memory([chunk], kept=kept, allocator=BARE)
+    assert found.total == 7.5 * 12 + 33
+    later = rank_memory([chunk], kept=kept, allocator=BARE, microbatches=2)
+    assert later.total == 7.5 * 16 + 33
+
+
+def test_ddp_keeps_the_gradients_of_its_buckets() -> None:
+    assert state(precision="fp32", gradients="fresh").growing
+    assert not state(precision="fp32", gradients="fresh", dp=2).growing

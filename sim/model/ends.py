@@ -1,5 +1,7 @@
 """The two ends of the model on one rank: the embedding, and the head with its loss."""
 
+from dataclasses import replace
+
 from sim.model.execution import Execution, Sharding
 from sim.model.kernel import Fusion, Item, LayerWork, Precision, Stream
 from sim.model.linear import Linear, accumulate, beside
@@ -27,6 +29,8 @@ def embedding_work(
     sharding: Sharding,
     precision: Precision,
     fusion: Fusion,
+    later: float = 1.0,
+    bucketed: float = 0.0,
 ) -> LayerWork:
     """Word (and position) embedding, the sum over vocabulary shards, dropout.
 
@@ -34,7 +38,13 @@ def embedding_work(
     accumulates a dense gradient of the whole shard, as torch does.
     """
     run = Execution(
-        model=model, microbatch=microbatch, sharding=sharding, precision=precision, fusion=fusion
+        model=model,
+        microbatch=microbatch,
+        sharding=sharding,
+        precision=precision,
+        fusion=fusion,
+        later=later,
+        bucketed=bucketed,
     )
     operators = [_look_up(run), _positions(run)]
     if model.post_norm:
@@ -73,10 +83,19 @@ def _look_up(run: Execution) -> Operator:
 
 
 def _always_accumulate(run: Execution, name: str, weights: int) -> tuple[Item, ...]:
-    """An embedding's gradient comes from no GEMM: even fused stacks add it by a kernel."""
+    """An embedding's gradient comes from no GEMM: even fused stacks add it by a kernel.
+
+    A tied one is the sum of the output layer's and its own in every micro-step.
+    """
     if run.fusion.gradients == "fused":
         return (Stream(name=f"{name} accumulate", bytes=float(weights * (run.width + 8))),)
-    return accumulate(run, name, weights)
+    joined = 1.0 if _joins_gradients(run) else 0.0
+    return accumulate(replace(run, later=run.later + joined), name, weights)
+
+
+def _joins_gradients(run: Execution) -> bool:
+    """Whether autograd adds up a tied matrix's two gradients before they are accumulated."""
+    return run.model.tied_embeddings and run.fusion.gradients == "fresh"
 
 
 def _positions(run: Execution) -> Operator:
@@ -117,6 +136,8 @@ def head_work(
     sharding: Sharding,
     precision: Precision,
     fusion: Fusion,
+    later: float = 1.0,
+    bucketed: float = 0.0,
     own_output: bool = False,
 ) -> LayerWork:
     """Final normalisation, logits and cross-entropy over the vocabulary's shards.
@@ -126,7 +147,13 @@ def head_work(
     a tied output matrix here as well: a last stage that is not the first holds its copy.
     """
     run = Execution(
-        model=model, microbatch=microbatch, sharding=sharding, precision=precision, fusion=fusion
+        model=model,
+        microbatch=microbatch,
+        sharding=sharding,
+        precision=precision,
+        fusion=fusion,
+        later=later,
+        bucketed=bucketed,
     )
     operators = [] if model.post_norm else [normalise(run, "final norm", run.local, residual=False)]
     rows = run.rows
@@ -204,7 +231,9 @@ def _logits(run: Execution, rows: int, *, holds: bool) -> Operator:
     """Column-parallel output layer, its input gathered (or its gradient summed) like any other."""
     hidden, vocab = run.model.hidden, run.vocab
     masked = bool(run.model.predictions)
-    linear = Linear(run=run, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=masked)
+    # A tied matrix's gradient is accumulated behind the embedding.
+    own = replace(run, later=0.0, bucketed=0.0) if _joins_gradients(run) else run
+    linear = Linear(run=own, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=masked)
     ahead: tuple[Item, ...] = ()
     back: tuple[Item, ...] = (*linear.input_gradient, *linear.weight_gradient)
     whole = rows * hidden

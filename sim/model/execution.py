@@ -52,13 +52,20 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One microbatch of a model on one rank: what every operator's sizes are computed from."""
+    """One microbatch of a model on one rank: what every operator's sizes are computed from.
+
+    Where a step's first gradients are kept as they come (`Fusion.gradients` "fresh"), `later` is
+    the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
+    theirs into DDP's buckets.
+    """
 
     model: Transformer
     microbatch: int
     sharding: Sharding
     precision: Precision
     fusion: Fusion
+    later: float = 1.0
+    bucketed: float = 0.0
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)

@@ -119,7 +119,7 @@ class Overlap:
 Item = Kernel | Collective | Overlap
 
 
-Gradients = Literal["grad", "buffer", "fp32-buffer", "fused"]
+Gradients = Literal["grad", "fresh", "buffer", "fp32-buffer", "fused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +137,10 @@ class Fusion:
     `split_gather`: the product behind an all-gather is issued in two, the rank's own rows beside
     the gather, the others' behind it. `layout_copies`: Q, K and V are copied into the order that
     the fused attention kernel wants, and sequence lengths counted from a mask.
-    `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, in a
-    `buffer` of the weights' precision, in an `fp32-buffer` (both by a kernel per parameter), or
-    `fused` into the GEMM, which adds into an fp32 buffer.
+    `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, which
+    is zeroed between steps or left out (`fresh`: `zero_grad(set_to_none=True)`, so that the first
+    micro-step's gradients become it), in a `buffer` of the weights' precision, in an `fp32-buffer`
+    (both by a kernel per parameter), or `fused` into the GEMM, which adds into an fp32 buffer.
     """
 
     bias_gelu: bool = False

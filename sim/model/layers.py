@@ -15,6 +15,8 @@ def layer_work(
     precision: Precision,
     recompute: Recompute = "none",
     fusion: Fusion,
+    later: float = 1.0,
+    bucketed: float = 0.0,
 ) -> LayerWork:
     """One layer's kernels, tensor-parallel collectives and activation bytes.
 
@@ -26,7 +28,13 @@ def layer_work(
     Raises `InputError` where tp or cp do not divide the model.
     """
     run = Execution(
-        model=model, microbatch=microbatch, sharding=sharding, precision=precision, fusion=fusion
+        model=model,
+        microbatch=microbatch,
+        sharding=sharding,
+        precision=precision,
+        fusion=fusion,
+        later=later,
+        bucketed=bucketed,
     )
     operators = _post_norm(run) if model.post_norm else _pre_norm(run)
     alive = max(operator.transient for operator in operators)

@@ -13,11 +13,17 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
 
     torch's AccumulateGrad and a buffer of the weights' precision move three times the width; an
     fp32 buffer (Megatron-LM accumulate_allreduce_grads_in_fp32, nanotron) the width and 8 bytes.
+    Fresh gradients are added from the second micro-step on, and copied into DDP's buckets in the
+    last (torch/csrc/distributed/c10d/reducer.cpp): the mean over all is counted.
     """
-    if run.fusion.gradients == "fused":
+    gradients = run.fusion.gradients
+    if gradients == "fresh":
+        moved = (3 * run.later + 2 * run.bucketed) * weights * run.width
+    else:
+        moved = weights * (run.width + (8 if gradients == "fp32-buffer" else 2 * run.width))
+    if gradients == "fused" or moved == 0:
         return ()
-    buffer = 8 if run.fusion.gradients == "fp32-buffer" else 2 * run.width
-    return (Stream(name=f"{name} accumulate", bytes=float(weights * (run.width + buffer))),)
+    return (Stream(name=f"{name} accumulate", bytes=float(moved)),)
 
 
 def products(

@@ -53,9 +53,10 @@ def optimizer_work(
 
     Below fp32 there are fp32 masters: half-precision gradients are cast up first, fp16 is
     unscaled and checked for overflow, the norm is taken and applied (`clip`), moments and masters
-    are updated, working weights written back, gradient buffers zeroed. `updated` is the share of
-    a distributed optimizer (ZeRO-1). `fused=False` is one kernel per arithmetic operation.
-    `tensors` are the parameter tensors, of which copies launch one kernel each.
+    are updated, working weights written back, gradients zeroed unless they are `fresh` in each
+    step. `updated` is the share of a distributed optimizer (ZeRO-1). `fused=False` is one kernel
+    per arithmetic operation. `tensors` are the parameter tensors, of which copies launch one kernel
+    each.
 
     Source: Megatron-LM, megatron/optimizer/optimizer.py (Float16OptimizerWithFloat16Params.step).
 
@@ -73,7 +74,8 @@ def optimizer_work(
     if mixed:
         copied = share * (4 + weight_width(precision))
         steps.append(Stream(name="copy to weights", bytes=copied, launches=_launches(share)))
-    steps.append(Stream(name="zero gradients", bytes=parameters * grad))
+    if gradients != "fresh":
+        steps.append(Stream(name="zero gradients", bytes=parameters * grad))
     return tuple(steps)
 
 

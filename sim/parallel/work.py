@@ -58,6 +58,8 @@ class Job:
             "sharding": Sharding(tp=plan.tp, sequence_parallel=plan.sequence_parallel, cp=plan.cp),
             "precision": plan.precision,
             "fusion": self.stack.fusion,
+            "later": 1.0 - 1.0 / plan.microbatches,
+            "bucketed": 1.0 / plan.microbatches if plan.replicas > 1 and not plan.zero else 0.0,
         }
 
     def time(self, kernel: Kernel) -> float:

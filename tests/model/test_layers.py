@@ -281,3 +281,31 @@ def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
     assert gemm_flops(part.forward) * 4 == gemm_flops(whole.forward)
     assert part.saved * 4 == whole.saved
     assert {call.axes for call in collectives(part.forward)} == {("cp",)}
+
+
+def accumulated(fusion: Fusion, *, later: float, bucketed: float = 0.0) -> float:
+    """Passes over a layer's weights and the tied embedding that add up gradients."""
+    small = Transformer(layers=1, hidden=64, heads=4, ffn=256, vocab=100, seq=32)
+    options = dict(microbatch=1, sharding=Sharding(), precision="fp32", fusion=fusion)
+    options |= dict(later=later, bucketed=bucketed)
+    works = [build(small, **options) for build in (embedding_work, layer_work, head_work)]
+    moved = sum(
+        kernel.bytes
+        for one in works
+        for kernel in kernels(one.backward)
+        if kernel.name.endswith("accumulate")
+    )
+    return moved / 4 / (small.layer_weights + small.vocab * small.hidden)
+
+
+def test_the_first_fresh_gradients_of_untied_matrices_cost_nothing() -> None:
+    fresh = Fusion(gradients="fresh")
+    tied = 100 * 64 / (12 * 64 * 64 + 100 * 64)
+    assert accumulated(fresh, later=0.0) == pytest.approx(3 * tied)
+    assert accumulated(fresh, later=1.0) == pytest.approx(3 + 3 * tied)
+
+
+def test_ddp_copies_fresh_gradients_into_its_buckets_once() -> None:
+    fresh = Fusion(gradients="fresh")
+    more = accumulated(fresh, later=0.5, bucketed=0.5) - accumulated(fresh, later=0.5)
+    assert more == pytest.approx(1.0)

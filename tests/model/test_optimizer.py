@@ -61,3 +61,9 @@ def test_sharding_divides_all_but_the_zeroing(dp) -> None:
 )
 def test_gradients_are_as_wide_as_their_buffer(precision, gradients, width) -> None:
     assert gradient_width(precision, gradients) == width
+
+
+def test_fresh_gradients_are_not_zeroed() -> None:
+    options = dict(parameters=1.0, precision="fp32", clip=False)
+    fresh, kept = (optimizer_work(**options, gradients=kind) for kind in ("fresh", "grad"))
+    assert [kernel.name for kernel in kept if kernel not in fresh] == ["zero gradients"]

@@ -18,6 +18,8 @@ PUBLISHED = {
     "llama3-8b": 8_030_261_248,
     "llama3-70b": 70_553_706_496,
     "llama3-405b": 405_853_388_800,
+    "llama3.2-1b": 1_235_814_400,
+    "llama3.2-3b": 3_212_749_824,
     # Narayanan et al. 2021, table 1 (billions).
     "megatron-18b": 18.4e9,
     "megatron-39b": 39.1e9,
@@ -30,6 +32,9 @@ PUBLISHED = {
     "megatron-22b": 22e9,
     "gpt3-175b": 175e9,
     "mtnlg-530b": 530e9,
+    # nanoGPT's train.py prints 10.65M (without positions); Turc et al. 2019, table 1.
+    "gpt-small": 10.65e6 + 256 * 384,
+    "bert-small": 28.8e6,
 }
 ROUNDED = {"megatron-1.7b": 1.7, "megatron-3.6b": 3.6, "megatron-7.5b": 7.5}
 
@@ -53,9 +58,7 @@ def test_checkpoints_are_met_to_the_last_parameter() -> None:
 
 def test_every_packaged_model_has_a_published_count() -> None:
     folder = library.packaged_root() / "models"
-    transformers = {
-        path.stem for path in folder.glob("*.toml") if "kind" not in library.read(path)
-    }
+    transformers = {path.stem for path in folder.glob("*.toml") if "kind" not in library.read(path)}
     assert transformers == PUBLISHED.keys() | ROUNDED.keys()
 
 
