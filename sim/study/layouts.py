@@ -122,8 +122,8 @@ def candidates(space: Space, pruned: Pruned) -> Iterator[Candidate]:
         except InputError:
             pruned.divisibility += len(orders)
             continue
-        worst = fullest(setup.job)
-        if not worst.fits(capacity):
+        worst = fullest(setup.job, capacity)
+        if worst is None:
             pruned.memory += len(orders)
             continue
         for order in orders:
@@ -139,14 +139,19 @@ def assembled(space: Space, plan: Plan) -> Setup:
     )
 
 
-def fullest(job: Job) -> Memory:
-    """The memory of the rank that reserves most.
+def fullest(job: Job, capacity: float) -> Memory | None:
+    """The memory of the rank that reserves most, or None as soon as one has not enough.
 
     Of stages with equal chunks the first has the most microbatches in flight, so that the others
     need no look.
     """
     distinct = {chunks: stage for stage, chunks in reversed(list(enumerate(job.chunks)))}
-    return max((footprint(job, stage) for stage in distinct.values()), key=lambda m: m.reserved)
+    found: list[Memory] = []
+    for stage in sorted(distinct.values()):
+        found.append(footprint(job, stage))
+        if not found[-1].fits(capacity):
+            return None
+    return max(found, key=lambda memory: memory.reserved)
 
 
 def plans(space: Space, pruned: Pruned) -> Iterator[Plan]:

@@ -14,11 +14,12 @@ from sim.errors import InputError
 from sim.parallel.pipeline import bubble
 from sim.parallel.plan import Plan
 from sim.result import Result
-from sim.simulate import run
+from sim.simulate import garbage_left, run
 from sim.study import crew
 from sim.study.cost import Cost, cost_of
+from sim.study.durations import Spans
 from sim.study.layouts import Candidate, Pruned, Space, assembled, candidates
-from sim.study.tempo import Spans, Tempo, step_times
+from sim.study.tempo import Tempo, step_times
 
 BEST = 20
 CLOCKED = 6  # layouts that the clock confirms
@@ -83,8 +84,12 @@ class Found:
 
 def search(space: Space, *, jobs: int | None = None, best: int = BEST) -> Found:
     """Evaluate every layout of a space; raises `InputError` where none divides and fits."""
+    with garbage_left():
+        return _search(space, jobs or crew.cores(), best)
+
+
+def _search(space: Space, jobs: int, best: int) -> Found:
     began = time.perf_counter()
-    jobs = jobs or crew.cores()
     evaluated: list[Layout] = []
     pruned = Pruned()
     for layouts, counted in crew.here(_evaluated, _parts(space, jobs), jobs=jobs):
@@ -139,7 +144,8 @@ def _parts(space: Space, jobs: int) -> list[Space]:
 
 def _evaluated(space: Space) -> tuple[list[Layout], Pruned]:
     pruned = Pruned()
-    return list(evaluate(candidates(space, pruned))), pruned
+    with garbage_left():
+        return list(evaluate(candidates(space, pruned))), pruned
 
 
 def evaluate(found: Iterable[Candidate]) -> Iterator[Layout]:

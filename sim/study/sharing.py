@@ -67,18 +67,20 @@ def loss_figure(
     """Loss against simulated seconds and against samples, a line for each outcome."""
     from matplotlib.figure import Figure
 
-    fig = Figure(figsize=(11.0, 4.2), layout="constrained")
+    fig = Figure(figsize=(12.0, 4.2), layout="constrained")
     by_time, by_samples = fig.subplots(1, 2, sharey=True)
     for number, outcome in enumerate(outcomes):
         if outcome.curve:
             seconds, samples, losses = zip(*outcome.curve, strict=True)
-            by_time.semilogy(seconds, losses, label=names[number] if names else outcome.method)
-            by_samples.semilogy(samples, losses)
+            name = names[number] if names else outcome.method
+            by_time.semilogy(seconds, losses, linewidth=1.3)
+            by_samples.semilogy(samples, losses, linewidth=1.3, label=name)
     by_time.set(xlabel="simulated time (s)", ylabel="loss")
     by_samples.set(xlabel="samples")
+    by_samples.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     for axes in (by_time, by_samples):
         axes.spines[["right", "top"]].set_visible(False)
-    by_time.legend(frameon=False)
+    fig.legend(loc="outside right center", frameon=False)
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return fig
 

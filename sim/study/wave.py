@@ -27,14 +27,15 @@ SILENT = 0  # the row of a message that takes no time
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Nodes of one wavefront, and for each the moments that it waits for: [terms, nodes].
+    """Nodes first to last - 1 of one wavefront, and the moments that each waits for [terms, nodes].
 
     `before` is the stage's previous node, `blocked` whether an exchange lies between the two. Of n
     nodes, moment i is the end of node i, n + i when it was ready, 2 n + i when stage and host had
     both come behind it.
     """
 
-    nodes: Indices
+    first: int
+    last: int
     before: Indices
     blocked: NDArray[np.bool_]
     waits: Indices
@@ -43,7 +44,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """A pipeline's passes as nodes; node 0 is the beginning of the step.
+    """A pipeline's passes as nodes, by wavefront; node 0 is the beginning of the step.
 
     `kind[n]` is the row of a pass's durations: (2 chunk + (phase is B)) stages + stage; behind them
     one row for the ends of stages, which last nothing, and chunk stages + stage for the forward
@@ -71,19 +72,21 @@ class Wave:
         moments = np.zeros((3 * nodes, layouts))
         free = np.zeros((nodes, layouts))  # when the host has launched a pass
         free[0] = moments[0] = moments[2 * nodes] = opening
+        gathers = bool(behind.any())
+        device, host, lead, behind = (row[self.kind] for row in (device, host, lead, behind))
         for level in self.levels:
+            here = slice(level.first, level.last)
             ready = (moments[level.waits] + message[level.messages]).max(axis=0)
             launch = free[level.before]
             if sync:
                 launch = np.where(level.blocked[:, None], np.maximum(launch, ready), launch)
-            kind = self.kind[level.nodes]
-            end = np.maximum(ready + device[kind], launch + lead[kind])
-            np.maximum(end, moments[level.before] + behind[kind], out=end)
-            launch += host[kind]
-            free[level.nodes] = launch
-            moments[level.nodes] = end
-            moments[level.nodes + nodes] = ready
-            moments[level.nodes + 2 * nodes] = np.maximum(end, launch)
+            end = np.maximum(ready + device[here], launch + lead[here])
+            if gathers:
+                np.maximum(end, moments[level.before] + behind[here], out=end)
+            launch += host[here]
+            free[here], moments[here] = launch, end
+            moments[nodes + level.first : nodes + level.last] = ready
+            np.maximum(end, launch, out=moments[2 * nodes + level.first : 2 * nodes + level.last])
         return moments[:nodes]
 
 
@@ -217,16 +220,27 @@ def _batched(grid: _Grid) -> Wave:
 
 
 def _wavefronts(grid: _Grid, waits: Indices, messages: Indices, blocked: NDArray[np.bool_]) -> Wave:
-    """Nodes by the longest chain of nodes before them."""
-    before = grid.before
+    """Nodes numbered anew, by the longest chain of nodes before them."""
     depth = np.array(_depths(grid, (waits[1:] % grid.nodes).T.tolist()), dtype=np.intp)
-    order = np.argsort(depth, kind="stable")[1:]
-    edges = [*np.flatnonzero(np.diff(depth[order], prepend=0)).tolist(), len(order)]
-    columns = before[order], blocked[order], waits[:, order], messages[:, order]
+    order = np.argsort(depth, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(grid.nodes)
+    before, blocked, messages = place[grid.before[order]], blocked[order], messages[:, order]
+    waits = (waits - waits % grid.nodes + place[waits % grid.nodes])[:, order]
+    edges = [*(1 + np.flatnonzero(np.diff(depth[order]))).tolist(), grid.nodes]
     levels = tuple(
-        Level(order[a:b], columns[0][a:b], columns[1][a:b], columns[2][:, a:b], columns[3][:, a:b])
+        Level(a, b, before[a:b], blocked[a:b], waits[:, a:b], messages[:, a:b])
         for a, b in pairwise(edges)
     )
+    stages, chunks, microbatches = grid.stages, grid.chunks, grid.microbatches
+    backward = grid.place[:, chunks * microbatches :].reshape(stages, chunks, microbatches)
+    last = place[backward.max(axis=2).T]
+    return Wave(stages=stages, chunks=chunks, kind=_kinds(grid)[order], levels=levels, last=last,
+                ends=place[grid.ends])  # fmt: skip
+
+
+def _kinds(grid: _Grid) -> Indices:
+    """Per node the row of its durations, see `Wave`."""
     stages, chunks, microbatches = grid.stages, grid.chunks, grid.microbatches
     kind = np.zeros(grid.nodes, dtype=np.intp)
     for stage in range(stages):
@@ -237,9 +251,7 @@ def _wavefronts(grid: _Grid, waits: Indices, messages: Indices, blocked: NDArray
         first = grid.place[stage, np.arange(chunks) * microbatches]
         kind[first] = 2 * chunks * stages + 1 + np.arange(chunks) * stages + stage
     kind[grid.ends] = 2 * chunks * stages
-    backward = grid.place[:, chunks * microbatches :].reshape(stages, chunks, microbatches)
-    last = backward.max(axis=2).T
-    return Wave(stages=stages, chunks=chunks, kind=kind, levels=levels, last=last, ends=grid.ends)
+    return kind
 
 
 def _depths(grid: _Grid, causes: list[list[int]]) -> list[int]:

@@ -12,9 +12,10 @@ from sim.cli import main
 from sim.errors import InputError
 from sim.simulate import run
 from sim.study import choice
+from sim.study.durations import Spans
 from sim.study.layouts import Candidate, Pruned, Space, candidates, fullest, plans, space
 from sim.study.search import Found, search, to_dict, why
-from sim.study.tempo import Spans, Tempo, step_times
+from sim.study.tempo import Tempo, step_times
 
 
 @cache
@@ -56,7 +57,9 @@ def test_the_fullest_stage_is_the_fullest_of_all() -> None:
 
     for one in random.Random(1).sample(listed("megatron-core"), 40):
         job = one.setup.job
-        assert fullest(job).reserved == max(memory.reserved for memory in footprints(job))
+        most = fullest(job, job.device.usable_memory)
+        assert most is not None
+        assert most.reserved == max(memory.reserved for memory in footprints(job))
 
 
 # Replay of passes.
@@ -111,8 +114,7 @@ def test_nothing_on_the_pareto_front_is_beaten_in_both() -> None:
     front = found().pareto
     for one in front:
         assert not any(
-            other.paced < one.paced and other.memory < one.memory
-            for other in found().layouts
+            other.paced < one.paced and other.memory < one.memory for other in found().layouts
         )
     assert [one.paced for one in front] == sorted(one.paced for one in front)
 
