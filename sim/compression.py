@@ -102,7 +102,7 @@ class Compression:
 
     def encode(self, vector: Vector, error: Vector, seed: tuple[int, ...]) -> tuple[Vector, Vector]:
         """What the receiver reads of a vector, and the error that stays behind."""
-        if self.kind == "none" or vector.size == 0:
+        if self.kind == "none":
             return vector, error
         wanted = vector + error if self.feedback else vector
         sent = self.lossy(wanted, seed)
@@ -114,6 +114,8 @@ class Compression:
         >>> Compression(kind="topk", ratio=0.5).lossy(np.array([3.0, -1.0, 0.5, -4.0]))
         array([ 3.,  0.,  0., -4.])
         """
+        if self.kind == "none" or not vector.size:
+            return vector
         if self.kind == "fp16":
             return vector.astype(np.float16).astype(np.float64)
         if self.kind == "int8":

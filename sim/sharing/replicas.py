@@ -30,7 +30,7 @@ class Replicas:
 
     def told(self, source: int, target: Any, weights: Vector, step: int) -> Vector:
         """What a target knows of a source's weights after a message about them."""
-        if self._compression.kind == "none" or not weights.size:
+        if self._compression.kind == "none":
             return weights
         known = self._known.get((source, target), self._start)
         news = self._compression.lossy(weights - known, (self._seed, step))

@@ -57,6 +57,11 @@ def test_a_low_rank_matrix_survives_powersgd(seed):
     assert sent == pytest.approx(matrix.ravel(), abs=1e-9)
 
 
+def test_without_compression_everything_is_sent():
+    vector = np.arange(5.0)
+    assert Compression().lossy(vector) is vector
+
+
 def test_top_k_keeps_the_largest():
     vector = np.arange(-5.0, 5.0)
     sent = Compression(kind="topk", ratio=0.3).lossy(vector)

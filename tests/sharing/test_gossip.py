@@ -7,7 +7,7 @@ from sim.compression import Compression
 from sim.graphs import graph as named
 from sim.graphs import metropolis, second_eigenvalue
 from sim.learning.task import Vector
-from sim.sharing.plan import Fault, Slow
+from sim.sharing.plan import Fault, Learning, Slow
 from sim.sharing.run import METHODS, build, stage
 from tests.sharing.teams import (
     JITTER,
@@ -99,6 +99,13 @@ def test_push_sum_reaches_the_mean():
     team.world.run()
     for me in team.workers:
         assert me.weights == pytest.approx(before, rel=1e-9)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_noiseless_push_sum_finds_the_optimum(overlap):
+    learning = Learning(task="quadratic", rate=0.3, noise=0.0, condition=2.0)
+    outcome = played("gossip", algorithm="sgp", overlap=overlap, learning=learning, steps=200)
+    assert outcome.loss < 1e-12
 
 
 def test_overlap_hides_the_exchange_behind_the_gradient():
