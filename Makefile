@@ -43,8 +43,8 @@ format: $(DEV) ## Lay the code out as ruff does.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(DEV) ## Speed: events, operations, the largest scenarios.
-	$(BIN)/python -m benchmarks.run
+bench: $(DEV) ## Speed: every figure beside a plain way to the same; TABLE=runs.csv adds the regret of choices.
+	$(BIN)/python -m benchmarks.run $(if $(TABLE),--table $(TABLE))
 	$(BIN)/python -m benchmarks.sharing
 
 docs: $(DEV) ## Run what README.md shows and write down what it prints; TABLES=... fills its table.

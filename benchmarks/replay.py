@@ -7,12 +7,12 @@ import json
 import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import Row, best
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.engine.replay import Replay
@@ -22,16 +22,6 @@ from sim.scenario import load
 from sim.setup import from_scenario
 
 NAME = "gpt3-175b-megatron"
-
-
-def best(act: Callable[[], object], repeat: int) -> float:
-    """The shortest of a few runs, in seconds."""
-    times = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        act()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def speed(columns: int = 4096) -> dict[str, float]:
@@ -83,54 +73,58 @@ def agreement(wanted: int = 500) -> dict[str, float]:
     return {"plans": found, "tried": tried, "worst": worst}
 
 
+def measure() -> dict[str, Any]:
+    """Seconds and evaluations a second, and how near replay is to the clock."""
+    return {"speed": speed(), "agreement": agreement()}
+
+
+def rows(found: dict[str, Any]) -> list[Row]:
+    """The figures of `measure` for the table."""
+    fast, same = found["speed"], found["agreement"]
+    clock = fast["clock_seconds"]
+    return [
+        Row(what="replay of GPT-3 175B, 64 GPUs: one evaluation, compiled",
+            value=f"{1e3 * fast['one_seconds']:.2f} ms", bar="<= 2 ms",
+            plain="the clock, folded already", beside=f"{1e3 * clock:.0f} ms"),
+        Row(what="  compiling it, once a shape", value=f"{1e3 * fast['compile_seconds']:.0f} ms"),
+        Row(what="  evaluations a second over columns, one core",
+            value=f"{fast['columns_per_second']:,.0f}", bar=">= 4,000",
+            plain="clock runs a second", beside=f"{1.0 / clock:.1f}"),
+        Row(what=f"  worst difference from the clock, {same['plans']} random plans, uncontended",
+            value=f"{same['worst']:.1e}", bar="<= 1e-9"),
+    ]  # fmt: skip
+
+
+# --- Straggler samples ----------------------------------------------------------------------------
+
+JOB = "llama3-405b-16k"
+
+
 def sampling(count: int = 1000) -> dict[str, float]:
     """A thousand steps of Llama 3 405B on 16,384 GPUs, in a process of its own."""
     code = (
-        "import json, resource; from sim.study.samples import samples;"
-        f"found = samples('llama3-405b-16k', {count});"
+        "import json; from sim.study.samples import samples;"
+        f"found = samples({JOB!r}, {count});"
         "print(json.dumps([found.wall_seconds, found.worst_error, found.loss / found.healthy]))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     seconds, error, loss = json.loads(done.stdout)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    setup = from_scenario(load(JOB))
+    score = fold(training_step(setup.job), setup.machine)
     return {"samples": count, "seconds": seconds, "peak_mib": children.ru_maxrss / 1024,
-            "worst_error": error, "loss": loss}  # fmt: skip
+            "worst_error": error, "loss": loss, "replicas": setup.job.plan.replicas,
+            "clock_seconds": best(lambda: play(score), repeat=3)}  # fmt: skip
 
 
-def measure() -> dict[str, dict[str, float]]:
-    """All figures, in seconds, evaluations a second and MiB."""
-    return {"speed": speed(), "agreement": agreement(), "sampling": sampling()}
-
-
-def rows(found: dict[str, dict[str, float]]) -> list[tuple[str, str, str]]:
-    """What was measured, the figure, and the bar that it is held to."""
-    fast, same, many = found["speed"], found["agreement"], found["sampling"]
-    clock = fast["clock_seconds"]
+def sampling_rows(found: dict[str, float]) -> list[Row]:
+    """The figures of `sampling` for the table."""
+    hours = found["samples"] * found["replicas"] * found["clock_seconds"] / 3600.0
     return [
-        ("Replay: GPT-3 175B, 64 GPUs, one evaluation, compiled",
-         f"{1e3 * fast['one_seconds']:.2f} ms", "<= 2 ms"),
-        ("  the same on the clock, folded already", f"{1e3 * clock:.0f} ms", ""),
-        ("  compiling it, once a shape", f"{1e3 * fast['compile_seconds']:.0f} ms", ""),
-        ("  evaluations a second over columns, one core",
-         f"{fast['columns_per_second']:,.0f}", ">= 4,000"),
-        ("  clock runs a second", f"{1.0 / clock:.1f}", ""),
-        (f"  worst difference from the clock, {same['plans']:.0f} random uncontended plans",
-         f"{same['worst']:.1e}", "<= 1e-9"),
-        ("Samples: Llama 3 405B, 16,384 GPUs, 1,000 steps",
-         f"{many['seconds']:.1f} s", "< 10 s"),
-        ("  peak memory", f"{many['peak_mib']:,.0f} MiB", "< 4,096 MiB"),
-        ("  worst difference from the clock, 20 samples", f"{many['worst_error']:.2%}", "< 1 %"),
-        ("  one clock run a replica and step instead would take",
-         f"{many['samples'] * 128 * clock / 3600:.0f} h", ""),
+        Row(what="straggler samples: Llama 3 405B, 16,384 GPUs, 1,000 steps",
+            value=f"{found['seconds']:.1f} s", bar="< 10 s",
+            plain="a loop over steps and replicas on the clock", beside=f"{hours:.1f} h"),
+        Row(what="  peak memory", value=f"{found['peak_mib']:,.0f} MiB", bar="< 4,096 MiB"),
+        Row(what="  worst difference from the clock, 20 samples",
+            value=f"{found['worst_error']:.2%}", bar="< 1 %"),
     ]  # fmt: skip
-
-
-def table(found: dict[str, dict[str, float]]) -> str:
-    """The figures as a person reads them."""
-    lines = rows(found)
-    width = max(len(what) for what, _, _ in lines)
-    return "\n".join(f"{what:<{width}}  {value:>10}  {bar}".rstrip() for what, value, bar in lines)
-
-
-if __name__ == "__main__":
-    print(table(measure()))

@@ -1,152 +1,75 @@
 """How fast the simulator is: every figure of the README, measured again by `make bench`.
 
-Times are the best of a few runs, each beside what the machine does with SimPy alone, because
-machines differ and are shared. Nothing here is a test: tests never assert wall time.
+    python -m benchmarks.run [--table RUNS.csv] [PART ...]
+
+Each figure stands beside a plain way to the same, measured in the same process or right behind
+it, because machines differ and are shared. Parts that are not named keep their last figures;
+`regret` needs a CSV of measured runs (the columns of README.md). Nothing here is a test: tests
+never assert wall time.
 """
 
+import argparse
 import json
-import platform
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import simpy
-
-from benchmarks import replay, study
-from sim.engine.clock import play
-from sim.engine.fold import fold
-from sim.parallel.step import training_step
-from sim.scenario import Scenario, load
-from sim.setup import from_scenario
-from sim.simulate import garbage_left, simulate
+from benchmarks import clock, figures, replay, study
 
 HERE = Path(__file__).parent
-SCALES = (64, 256, 1024, 4096, 16384, 65536)
+Measure = Callable[[], Any]
+
+PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Row]]]] = {
+    "clock": (clock.measure, clock.rows),
+    "scaling": (clock.scaling, clock.scaling_rows),
+    "replay": (replay.measure, replay.rows),
+    "samples": (replay.sampling, replay.sampling_rows),
+    "study": (study.measure, study.rows),
+}
 
 
-def best(act: Callable[[], object], repeat: int = 5) -> float:
-    """The shortest of a few runs, in seconds."""
-    times = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        act()
-        times.append(time.perf_counter() - began)
-    return min(times)
+def measured(measure: Measure) -> dict[str, Any]:
+    """A part's figures, with when and where they were measured."""
+    found = measure()
+    date = datetime.now(UTC).isoformat(timespec="minutes")
+    return {"date": date, "machine": figures.machine(), "figures": found}
 
 
-def command(*words: str) -> Callable[[], object]:
-    """Running the command in a fresh interpreter."""
-    call = [sys.executable, "-m", "sim.cli", *words]
-    return lambda: subprocess.run(call, check=True, capture_output=True)
-
-
-def bare_simpy(events: int = 300_000) -> float:
-    """Timeouts a second that SimPy manages with nothing around them."""
-
-    def ticks(env: simpy.Environment):
-        for _ in range(events):
-            yield env.timeout(1.0)
-
-    env = simpy.Environment()
-    env.process(ticks(env))
-    return events / best(env.run, repeat=1)
-
-
-def operations_per_second(name: str) -> tuple[int, float]:
-    """Steps of a scenario's score, and how many the clock plays a second."""
-    setup = from_scenario(load(name))
-    score = fold(training_step(setup.job), setup.machine)
-    steps = sum(part.steps for part in score.parts)
-    with garbage_left():  # as `simulate` plays it
-        return steps, steps / best(lambda: play(score))
-
-
-def scaled(gpus: int) -> Scenario:
-    """The 175B job with its replicas multiplied; each replica's work stays the same."""
-    scenario = load("gpt3-175b-megatron")
-    plan = replace(scenario.plan, dp=None, global_batch=scenario.plan.global_batch * gpus // 64)
-    return replace(scenario, gpus=gpus, plan=plan)
-
-
-def peak_memory(gpus: int) -> float:
-    """MiB at the peak of a process that runs one scenario and nothing else."""
-    code = (
-        "import resource; from benchmarks.run import scaled; from sim.simulate import simulate;"
-        f"simulate(scaled({gpus}));"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return float(done.stdout)
-
-
-def measure() -> dict[str, object]:
-    """All figures, in seconds, operations a second and MiB."""
-    steps, rate = operations_per_second("gpt3-175b-megatron")
-    contended_steps, contended = operations_per_second("llama3-405b-16k")
-    return {
-        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
-        "versions": {name: version(name) for name in ("clustersim", "simpy", "numpy")},
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "bare_simpy_timeouts_per_second": bare_simpy(),
-        "operations": steps,
-        "operations_per_second": rate,
-        "contended_operations": contended_steps,
-        "contended_operations_per_second": contended,
-        "llama3_405b_16384_gpus_in_process": best(lambda: simulate("llama3-405b-16k")),
-        "llama3_405b_16384_gpus_command": best(command("run", "llama3-405b-16k"), repeat=3),
-        "gpt3_175b_64_gpus_in_process": best(lambda: simulate("gpt3-175b-megatron")),
-        "sim_help": best(command("--help"), repeat=5),
-        "replay": replay.measure(),
-        "scaling": [
-            {
-                "gpus": gpus,
-                "seconds": best(lambda gpus=gpus: simulate(scaled(gpus)), repeat=3),
-                "peak_mib": peak_memory(gpus),
-                "roles": simulate(scaled(gpus)).roles,
-            }
-            for gpus in SCALES
-        ],
-        "study": study.measure(),
-    }
-
-
-def table(found: dict) -> str:
-    """The figures as a person reads them, with the bar that each is held to."""
-    rows = [
-        ("Llama 3 405B, 16,384 GPUs, one step, in process",
-         f"{found['llama3_405b_16384_gpus_in_process']:.2f} s", "< 1 s"),
-        ("the same, whole command", f"{found['llama3_405b_16384_gpus_command']:.2f} s", "< 2.5 s"),
-        ("GPT-3 175B, 64 GPUs, in process",
-         f"{found['gpt3_175b_64_gpus_in_process']:.2f} s", "< 0.5 s"),
-        ("sim --help", f"{found['sim_help']:.2f} s", "< 0.4 s"),
-        ("program operations a second on the clock (175B)",
-         f"{found['operations_per_second']:,.0f}", "> 80,000"),
-        ("the same where every stage's gradients and activations share NICs (405B)",
-         f"{found['contended_operations_per_second']:,.0f}", "> 80,000"),
-        ("bare SimPy timeouts a second, same run",
-         f"{found['bare_simpy_timeouts_per_second']:,.0f}", ""),
-        ("operations per bare timeout",
-         f"1 / {found['bare_simpy_timeouts_per_second'] / found['operations_per_second']:.1f}", ""),
-    ]  # fmt: skip
-    rows += study.text(found["study"])
-    width = max(len(what) for what, _, _ in rows)
-    lines = [f"{found['machine']}, {found['date']}", ""]
-    lines += [f"{what:<{width}}  {value:>10}  {bar}" for what, value, bar in rows]
-    lines += ["", "GPT-3 175B, replicas multiplied:", "   GPUs  roles  seconds  peak MiB"]
-    lines += [
-        f"{row['gpus']:>7,}  {row['roles']:>5}  {row['seconds']:>7.2f}  {row['peak_mib']:>8.0f}"
-        for row in found["scaling"]
-    ]
+def table(parts: dict[str, dict[str, Any]]) -> str:
+    """All parts as a person reads them."""
+    readers = {name: rows for name, (_, rows) in PARTS.items()} | {"regret": study.choosing_rows}
+    lines = []
+    for name, read in readers.items():
+        if name in parts:
+            lines += [_title(name, parts[name]), *figures.aligned(read(parts[name]["figures"])), ""]
     return "\n".join(lines)
 
 
+def _title(name: str, part: dict[str, Any]) -> str:
+    at = part["machine"]
+    versions = ", ".join(f"{what} {version}" for what, version in at["versions"].items())
+    return f"{name}: {part['date']}, {at['processor']}, {at['cores']} cores, {versions}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, regret")
+    parser.add_argument("--table", type=Path, help="measured runs, for the regret of choices")
+    asked = parser.parse_args()
+    known = {name: measure for name, (measure, _) in PARTS.items()}
+    if asked.table:
+        known["regret"] = lambda: study.choosing(asked.table)
+    if unknown := [name for name in asked.parts if name not in known]:
+        parser.error(f"no part {unknown[0]!r} here; there are {', '.join(known)}")
+    latest = HERE / "latest.json"
+    found = json.loads(latest.read_text()) if latest.exists() else {}
+    for name in asked.parts or known:
+        found[name] = measured(known[name])
+        latest.write_text(json.dumps(found, indent=2) + "\n")
+    (HERE / "latest.txt").write_text(table(found))
+    print(table(found))
+
+
 if __name__ == "__main__":
-    figures = measure()
-    (HERE / "latest.json").write_text(json.dumps(figures, indent=2) + "\n")
-    (HERE / "latest.txt").write_text(table(figures) + "\n")
-    print(table(figures))
+    main()

@@ -1,10 +1,5 @@
-"""How fast questions are answered: search, sweeps, days of failures; each beside a plain baseline.
+"""How fast questions are answered: search, sweeps, days of failures; and what a choice costs."""
 
-`python -m benchmarks.study [TABLE]` prints them; `benchmarks.run` includes them. TABLE is a CSV of
-measured runs (the columns of README.md) for the regret of the layouts that the search prefers.
-"""
-
-import json
 import os
 import random
 import signal
@@ -12,46 +7,39 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import Row, timed
 from sim.scenario import load
 from sim.setup import from_scenario
 from sim.simulate import run, simulate
 from sim.study import failures, vary
 from sim.study import goodput as days
 from sim.study import sweep as study
-from sim.study.layouts import Pruned, candidates, space
+from sim.study.layouts import assembled, space
 from sim.study.regret import regret
-from sim.study.search import evaluate, search
+from sim.study.search import search
 from sim.units import DAY
 
 KILLS = 10
 
 
-def timed(act: Any) -> tuple[Any, float]:
-    """What a call returns, and its seconds."""
-    began = time.perf_counter()
-    found = act()
-    return found, time.perf_counter() - began
-
-
 def searching() -> dict[str, float]:
-    """GPT-3 175B on 1,024 A100s: layouts a second and core, and the whole search."""
+    """GPT-3 175B on 1,024 A100s: the whole search on one core, and on all of them."""
     asked = space("gpt3-175b", "dgx-a100-hdr", gpus=1024, global_batch=1536)
-    layouts, alone = timed(lambda: list(evaluate(candidates(asked, Pruned()))))
-    found, seconds = timed(lambda: search(asked))
-    best = found.best[0]
-    some = random.Random(0).sample(layouts, 5)
-    from sim.study.layouts import assembled
-
+    alone = search(asked, jobs=1)
+    found = search(asked)
+    some = random.Random(0).sample(found.layouts, 5)
     _, clocked = timed(lambda: [run(assembled(asked, one.plan)) for one in some])
+    best = found.best[0]
     return {
-        "plan_layouts": len(layouts),
-        "plan_layouts_per_second_and_core": len(layouts) / alone,
-        "plan_baseline_one_clocked_run_a_layout": len(some) / clocked,
-        "plan_gpt3_1024_seconds": seconds,
-        "plan_best_replay_over_clock": best.paced / best.step_time - 1.0,
+        "layouts": len(alone.layouts),
+        "layouts_per_second_one_core": len(alone.layouts) / alone.wall_seconds,
+        "clocked_runs_per_second": len(some) / clocked,
+        "seconds": found.wall_seconds,
+        "best_replay_over_clock": best.paced / best.step_time - 1.0,
     }
 
 
@@ -61,10 +49,20 @@ def failing() -> dict[str, float]:
     faults = seen.faults(16384)
     conduct = days.conduct_of(seen.recovery, 405e9 * 14, 54 * DAY / 466, 16)
     _, seconds = timed(lambda: days.run(faults, conduct, 30.0, 0))
+    _, steps = timed(lambda: step_by_step(sum(one.rate for one in faults), 7.6, 30 * DAY))
     return {
-        "goodput_30_days_16384_gpus_seconds": seconds,
-        "goodput_llama3_effective": days.effective(faults, conduct, 54.0, 0),
+        "days_30_gpus_16384_seconds": seconds,
+        "days_30_step_by_step_seconds": steps,
+        "llama3_effective": days.effective(faults, conduct, 54.0, 0),
     }
+
+
+def step_by_step(rate: float, step: float, seconds: float) -> int:
+    """The plain way through the days: at every step, has something failed?"""
+    chance, failed = random.Random(0), 0
+    for _ in range(int(seconds / step)):
+        failed += chance.random() < rate * step
+    return failed
 
 
 def points(count: int) -> list[dict[str, Any]]:
@@ -82,10 +80,10 @@ def sweeping(count: int = 2000) -> dict[str, float]:
     _, one = timed(lambda: study.sweep(name, asked, jobs=1))
     _, two = timed(lambda: study.sweep(name, asked, jobs=2))
     return {
-        "sweep_points": count,
-        "sweep_points_per_second_one_core": count / one,
-        "sweep_baseline_one_run_a_point": len(few) / bare,
-        "sweep_two_cores_over_one": one / two,
+        "points": count,
+        "points_per_second_one_core": count / one,
+        "runs_per_second": len(few) / bare,
+        "two_cores_over_one": one / two,
     }
 
 
@@ -113,54 +111,58 @@ def killed(count: int = 400) -> dict[str, Any]:
 
         one, other = (pd.read_csv(Path(folder) / f"{n}.csv") for n in ("whole", "hurt"))
         same = one.drop(columns=study.WALL).equals(other.drop(columns=study.WALL))
-    return {"sweep_kills": KILLS, "sweep_same_table_after_kills": same}
+    return {"kills": KILLS, "same_table": same}
 
 
-def measure(table: Path | None = None) -> dict[str, Any]:
-    """All figures."""
+def measure() -> dict[str, Any]:
+    """All figures but the regret."""
     from_scenario(load("megatron-1.7b"))  # imports, before anything is timed
-    found = {**searching(), **failing(), **sweeping(), **killed()}
-    if table is not None:
-        one = regret(table)
-        found |= {"regret_groups": one.groups, "regret_median": one.median,
-                  "regret_mean": one.mean, "regret_constant_utilisation": one.constant,
-                  "regret_random_choice": one.chance}  # fmt: skip
-    return found
+    return {"plan": searching(), "goodput": failing(), "sweep": sweeping(), "killed": killed()}
 
 
-def text(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Rows of (what, figure, bar) for people."""
-    rows = [
-        ("sim plan, layouts a second and core, memory pruning included",
-         f"{found['plan_layouts_per_second_and_core']:,.0f}", "> 300"),
-        ("  baseline: one clocked run a layout",
-         f"{found['plan_baseline_one_clocked_run_a_layout']:.1f}", ""),
-        ("sim plan gpt3-175b, 1,024 GPUs", f"{found['plan_gpt3_1024_seconds']:.1f} s", "< 15 s"),
-        ("  its best, replay against clock", f"{found['plan_best_replay_over_clock']:+.2%}", "1 %"),
-        ("30 days of 16,384 GPUs with failures",
-         f"{found['goodput_30_days_16384_gpus_seconds']:.2f} s", "< 5 s"),
-        ("Llama 3's effective training time, 54 days",
-         f"{found['goodput_llama3_effective']:.1%}", "> 90 %"),
-        (f"sweep of {found['sweep_points']:,} points, points a second on one core",
-         f"{found['sweep_points_per_second_one_core']:.1f}", ""),
-        ("  baseline: one run a point", f"{found['sweep_baseline_one_run_a_point']:.1f}", ""),
-        ("  two cores over one", f"{found['sweep_two_cores_over_one']:.2f}", "> 1.6"),
-        (f"  the same table after {found['sweep_kills']} kills",
-         str(found["sweep_same_table_after_kills"]), "True"),
+def rows(found: dict[str, Any]) -> list[Row]:
+    """The figures of `measure` for the table."""
+    plan, job, sweep, killed = (found[name] for name in ("plan", "goodput", "sweep", "killed"))
+    return [
+        Row(what=f"sim plan, {plan['layouts']:,} layouts that fit, end to end: a second, one core",
+            value=f"{plan['layouts_per_second_one_core']:,.0f}", bar=">= 300",
+            plain="one clocked run a layout", beside=f"{plan['clocked_runs_per_second']:.1f}"),
+        Row(what="  sim plan gpt3-175b dgx-a100-hdr --gpus 1024, all cores",
+            value=f"{plan['seconds']:.1f} s", bar="< 15 s", plain="one clocked run a layout",
+            beside=f"{plan['layouts'] / plan['clocked_runs_per_second'] / 60.0:.0f} min"),
+        Row(what="  its best, what the search said over the clock",
+            value=f"{plan['best_replay_over_clock']:+.2%}", bar="1 %"),
+        Row(what="30 days of 16,384 GPUs with failures",
+            value=f"{job['days_30_gpus_16384_seconds']:.2f} s", bar="< 5 s",
+            plain="a loop over steps that only asks for failures",
+            beside=f"{job['days_30_step_by_step_seconds']:.2f} s"),
+        Row(what="  effective training time of Llama 3's 54 days",
+            value=f"{job['llama3_effective']:.1%}", bar="> 90 %"),
+        Row(what=f"sweep of {sweep['points']:,} points, a second on one core",
+            value=f"{sweep['points_per_second_one_core']:.0f}",
+            plain="a loop of runs", beside=f"{sweep['runs_per_second']:.0f}"),
+        Row(what="  two cores over one", value=f"{sweep['two_cores_over_one']:.2f}", bar=">= 1.6"),
+        Row(what=f"  after {killed['kills']} kills by SIGKILL the undisturbed table",
+            value=str(killed["same_table"]), bar="True"),
     ]  # fmt: skip
-    if "regret_median" in found:
-        rows += [
-            (f"regret of the layout ranked first, median of {found['regret_groups']} groups",
-             f"{found['regret_median']:.1%}", "< 3 %"),
-            ("  its mean", f"{found['regret_mean']:.1%}", ""),
-            ("  mean of a constant utilisation", f"{found['regret_constant_utilisation']:.1%}", ""),
-            ("  mean of a random choice", f"{found['regret_random_choice']:.1%}", ""),
-        ]  # fmt: skip
-    return rows
 
 
-if __name__ == "__main__":
-    figures = measure(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
-    for what, value, bar in text(figures):
-        print(f"{what:<66} {value:>10}  {bar}")
-    print(json.dumps(figures))
+# --- What a choice costs --------------------------------------------------------------------------
+
+
+def choosing(table: Path) -> dict[str, float]:
+    """The regret of the layouts that the search prefers, on a CSV of measured runs."""
+    return asdict(regret(table))
+
+
+def choosing_rows(found: dict[str, float]) -> list[Row]:
+    """The figures of `choosing` for the table."""
+    return [
+        Row(what=f"measured regret of the layout ranked first, median of {found['groups']} groups",
+            value=f"{found['median']:.1%}", bar="<= 3 %"),
+        Row(what="  mean", value=f"{found['mean']:.1%}", plain="a choice at random",
+            beside=f"{found['chance']:.1%}"),
+        Row(what="  mean", value=f"{found['mean']:.1%}",
+            plain="constant utilisation (layouts that it ranks equal: their mean)",
+            beside=f"{found['constant']:.1%}"),
+    ]  # fmt: skip

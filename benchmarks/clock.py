@@ -1,0 +1,136 @@
+"""The clock: one step of the main jobs, operations a second, and what more GPUs cost."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import simpy
+
+from benchmarks.figures import Row, best
+from sim.engine.clock import play
+from sim.engine.fold import fold
+from sim.parallel.step import training_step
+from sim.scenario import Scenario, load
+from sim.setup import from_scenario
+from sim.simulate import garbage_left, simulate
+
+SCALES = (64, 256, 1024, 4096, 16384, 65536)
+
+
+def python(*words: str) -> Callable[[], object]:
+    """A fresh interpreter with these words."""
+    return lambda: subprocess.run([sys.executable, *words], check=True, capture_output=True)
+
+
+def sim(*words: str) -> Callable[[], object]:
+    """The command in a fresh interpreter."""
+    return python("-m", "sim.cli", *words)
+
+
+def bare_simpy(events: int = 300_000) -> float:
+    """Timeouts a second that SimPy manages with nothing around them."""
+
+    def ticks(env: simpy.Environment):
+        for _ in range(events):
+            yield env.timeout(1.0)
+
+    env = simpy.Environment()
+    env.process(ticks(env))
+    return events / best(env.run, repeat=1)
+
+
+def operations_per_second(name: str) -> tuple[int, float]:
+    """Steps of a scenario's score, and how many the clock plays a second."""
+    setup = from_scenario(load(name))
+    score = fold(training_step(setup.job), setup.machine)
+    steps = sum(part.steps for part in score.parts)
+    with garbage_left():  # as `simulate` plays it
+        return steps, steps / best(lambda: play(score), repeat=5)
+
+
+def measure() -> dict[str, Any]:
+    """Seconds, and operations a second."""
+    steps, rate = operations_per_second("gpt3-175b-megatron")
+    contended_steps, contended = operations_per_second("llama3-405b-16k")
+    return {
+        "bare_simpy_timeouts_per_second": bare_simpy(),
+        "operations": steps,
+        "operations_per_second": rate,
+        "contended_operations": contended_steps,
+        "contended_operations_per_second": contended,
+        "llama3_405b_16384_gpus_in_process": best(lambda: simulate("llama3-405b-16k"), 5),
+        "llama3_405b_16384_gpus_command": best(sim("run", "llama3-405b-16k"), 3),
+        "gpt3_175b_64_gpus_in_process": best(lambda: simulate("gpt3-175b-megatron"), 5),
+        "gpt3_175b_64_gpus_unfolded": best(lambda: simulate("gpt3-175b-megatron", unfold=True), 1),
+        "sim_help": best(sim("--help"), 5),
+        "bare_python": best(python("-c", "pass"), 5),
+    }  # fmt: skip
+
+
+def rows(found: dict[str, Any]) -> list[Row]:
+    """The figures of `measure` for the table."""
+    bare = f"{found['bare_simpy_timeouts_per_second']:,.0f}"
+    return [
+        Row(what="Llama 3 405B, 16,384 GPUs, one step, in process",
+            value=f"{found['llama3_405b_16384_gpus_in_process']:.2f} s", bar="< 1 s"),
+        Row(what="the same, whole command",
+            value=f"{found['llama3_405b_16384_gpus_command']:.2f} s", bar="< 2.5 s"),
+        Row(what="GPT-3 175B, 64 GPUs, in process",
+            value=f"{found['gpt3_175b_64_gpus_in_process']:.2f} s", bar="< 0.5 s",
+            plain="every rank by itself (--unfold)",
+            beside=f"{found['gpt3_175b_64_gpus_unfolded']:.1f} s"),
+        Row(what="sim --help", value=f"{found['sim_help']:.2f} s", bar="< 0.4 s",
+            plain="python -c pass", beside=f"{found['bare_python']:.2f} s"),
+        Row(what="operations a second on the clock, 175B",
+            value=f"{found['operations_per_second']:,.0f}", bar="> 80,000",
+            plain="bare SimPy, timeouts a second", beside=bare),
+        Row(what="the same where activations and gradients share NICs, 405B",
+            value=f"{found['contended_operations_per_second']:,.0f}", bar="> 80,000",
+            plain="bare SimPy, timeouts a second", beside=bare),
+    ]  # fmt: skip
+
+
+# --- More GPUs ------------------------------------------------------------------------------------
+
+
+def scaled(gpus: int) -> Scenario:
+    """The 175B job with its replicas multiplied; each replica's work stays the same."""
+    scenario = load("gpt3-175b-megatron")
+    plan = replace(scenario.plan, dp=None, global_batch=scenario.plan.global_batch * gpus // 64)
+    return replace(scenario, gpus=gpus, plan=plan)
+
+
+def peak_memory(gpus: int) -> float:
+    """MiB at the peak of a process that runs one scenario and nothing else."""
+    code = (
+        "import resource; from benchmarks.clock import scaled; from sim.simulate import simulate;"
+        f"simulate(scaled({gpus}));"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def scaling() -> list[dict[str, float]]:
+    """Seconds and MiB by the number of GPUs."""
+    return [
+        {
+            "gpus": gpus,
+            "seconds": best(lambda gpus=gpus: simulate(scaled(gpus)), repeat=3),
+            "peak_mib": peak_memory(gpus),
+            "roles": simulate(scaled(gpus)).roles,
+        }
+        for gpus in SCALES
+    ]
+
+
+def scaling_rows(found: list[dict[str, float]]) -> list[Row]:
+    """The figures of `scaling` for the table."""
+    return [
+        Row(what=f"175B job, replicas multiplied to {row['gpus']:,} GPUs, one step",
+            value=f"{row['seconds']:.2f} s", plain=f"{row['roles']} roles, peak memory",
+            beside=f"{row['peak_mib']:.0f} MiB")
+        for row in found
+    ]  # fmt: skip
