@@ -1,14 +1,12 @@
 """The same job shared in several ways, side by side: what `notebooks/which_sharing.ipynb` shows."""
 
-from base64 import b64encode
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 from sim.scenario import SharingScenario, load
 from sim.share import share
 from sim.sharing.outcome import Outcome
-from sim.study.sharing import Row, aligned, html_table, loss_figure
+from sim.study.sharing import Row, aligned, html_table, image, loss_figure, png
 from sim.units import human_seconds
 
 _SERVER: dict[str, Any] = {"method": "parameter_server", "shards": 2}
@@ -63,14 +61,10 @@ class Comparison:
 
     def png(self) -> bytes:
         """The figure as a picture."""
-        buffer = BytesIO()
-        self.figure().savefig(buffer, format="png", dpi=60, metadata={"Software": None})
-        return buffer.getvalue()
+        return png(self.figure())
 
     def _repr_html_(self) -> str:
-        picture = b64encode(self.png()).decode()
-        image = f'<img style="max-width:100%" src="data:image/png;base64,{picture}">'
-        return f"<b>{self.title}</b>{html_table(self.rows)}{image}"
+        return f"<b>{self.title}</b>{html_table(self.rows)}{image(self.png())}"
 
 
 def compare(

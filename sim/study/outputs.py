@@ -62,7 +62,9 @@ def _page(result: Result | Outcome) -> str:
 
     picture = gantt.render(_shown(result), title=result.scenario)
     if isinstance(result, Outcome):
-        body = sharing.html(result, picture=picture)
+        curve = sharing.loss_figure([result], title=result.label) if result.curve else None
+        pictures = [picture] if curve is None else [picture, sharing.png(curve, dpi=80)]
+        body = sharing.html(result, pictures=pictures)
     else:
         body = summary.html(result, picture=picture)
     head = f'<meta charset="utf-8"><title>{escape(result.scenario)}</title>'

@@ -1,10 +1,13 @@
 """An outcome of shared updates as a page, and as a picture of the loss."""
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from io import BytesIO
 from typing import TYPE_CHECKING
 
+from sim.study.summary import bar
 from sim.units import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -13,15 +16,18 @@ if TYPE_CHECKING:
     from sim.sharing.outcome import Outcome
 
 Row = tuple[str, ...]
+_BINS = 12  # of the histogram, at most
 
 
 def text(outcome: "Outcome") -> str:
     """The outcome in plain text."""
     blocks = [
         _title(outcome) + "\n" + aligned(headline(outcome)),
-        "Where the workers' time goes\n" + aligned(_time_rows(outcome)),
+        "Where the workers' time goes, in the mean\n" + aligned(_time_rows(outcome)),
         "Busiest links\n" + aligned(_link_rows(outcome)),
     ]
+    if outcome.staleness["max"]:
+        blocks.append("Updates by staleness\n" + aligned(_staleness_rows(outcome)))
     if outcome.loss is not None:
         blocks.append(f"Learning: {outcome.task} ({outcome.label})\n" + aligned(_loss(outcome)))
     foot = f"{outcome.events:,} events, {outcome.wall_seconds:.2f} s"
@@ -29,18 +35,18 @@ def text(outcome: "Outcome") -> str:
     return "\n\n".join(blocks)
 
 
-def html(outcome: "Outcome", *, picture: bytes | None = None) -> str:
-    """The same page for a notebook; `picture` is a PNG to show below it."""
+def html(outcome: "Outcome", *, pictures: Sequence[bytes] = ()) -> str:
+    """The same page for a notebook; `pictures` are PNGs to show below it."""
     parts = [f"<h4>{escape(_title(outcome))}</h4>", html_table(headline(outcome))]
     parts += ["<b>Where the workers' time goes</b>", html_table(_time_rows(outcome))]
     parts += ["<b>Busiest links</b>", html_table(_link_rows(outcome))]
+    if outcome.staleness["max"]:
+        parts += ["<b>Updates by staleness</b>", html_table(_staleness_rows(outcome))]
     if outcome.loss is not None:
         parts += [f"<b>Learning: {escape(outcome.task)}</b> ({outcome.label})"]
         parts.append(html_table(_loss(outcome)))
     parts += [f"<div>⚠ {escape(one)}</div>" for one in outcome.warnings]
-    if picture is not None:
-        data = b64encode(picture).decode()
-        parts.append(f'<img style="max-width:100%" src="data:image/png;base64,{data}">')
+    parts += [image(picture) for picture in pictures]
     return '<div style="line-height:1.4">' + "\n".join(parts) + "</div>"
 
 
@@ -55,10 +61,17 @@ def headline(outcome: "Outcome") -> list[Row]:
         ("on all links", human_bytes(outcome.bytes), ""),
     ]
     if outcome.straggler_seconds:
-        rows.append(("lost to stragglers", human_seconds(outcome.straggler_seconds), ""))
+        rows.append(_lost(outcome.straggler_seconds))
     if outcome.dropped:
         rows.append(("dropped updates", f"{outcome.dropped:,}", ""))
     return rows
+
+
+def _lost(seconds: float) -> Row:
+    """Workers that are never in step also collide less, which may be worth more than they lose."""
+    if seconds < 0.0:
+        return "gained by stragglers", human_seconds(-seconds), "messages collide less"
+    return "lost to stragglers", human_seconds(seconds), ""
 
 
 def loss_figure(
@@ -85,6 +98,19 @@ def loss_figure(
     return fig
 
 
+def png(figure: "Figure", *, dpi: int = 60) -> bytes:
+    """A figure as the bytes of a file, the same for the same figure."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def image(picture: bytes) -> str:
+    """A PNG as HTML."""
+    data = b64encode(picture).decode()
+    return f'<img style="max-width:100%" src="data:image/png;base64,{data}">'
+
+
 def _title(outcome: "Outcome") -> str:
     return f"{outcome.scenario}: {outcome.method}, {len(outcome.workers)} workers"
 
@@ -92,7 +118,30 @@ def _title(outcome: "Outcome") -> str:
 def _time_rows(outcome: "Outcome") -> Iterator[Row]:
     for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1]):
         if share > 0.0005:
-            yield cause, f"{100 * share:.1f} %"
+            yield cause, f"{100 * share:.1f} %", _spread(outcome, cause)
+
+
+def _spread(outcome: "Outcome", cause: str) -> str:
+    """The workers with the least and the most of it."""
+    rows = sorted(outcome.workers, key=lambda row: float(row[cause]))
+    least, most = rows[0], rows[-1]
+    if most[cause] - least[cause] < 0.001:
+        return ""
+    low, high = (f"{100 * row[cause]:.1f} % (worker {row['rank']})" for row in (least, most))
+    return f"{low} to {high}"
+
+
+def _staleness_rows(outcome: "Outcome") -> Iterator[Row]:
+    """How many updates were so late, in at most twelve rows."""
+    counted = {int(late): times for late, times in outcome.staleness["histogram"].items()}
+    width = outcome.staleness["max"] // _BINS + 1
+    bins = Counter(dict.fromkeys(range(0, outcome.staleness["max"] + 1, width), 0))
+    for late, times in counted.items():
+        bins[late // width * width] += times
+    most = max(bins.values())
+    for first, times in bins.items():
+        name = str(first) if width == 1 else f"{first} to {first + width - 1}"
+        yield name, f"{times:,}", bar(times / most)
 
 
 def _link_rows(outcome: "Outcome") -> list[Row]:

@@ -25,7 +25,8 @@ def test_a_run_leaves_json_trace_picture_and_report(tmp_path: Path) -> None:
     names = {event["name"] for event in trace["traceEvents"]}
     assert any("push" in name for name in names)
     assert files["picture"].read_bytes().startswith(b"\x89PNG")
-    assert "data:image/png" in files["report"].read_text()
+    page = files["report"].read_text()
+    assert page.count("data:image/png") == 2  # the timeline and the loss
     assert "worker 0" not in files["timeline"].read_text()
 
 
@@ -41,6 +42,20 @@ def test_text_says_what_kind_of_loss_it_is() -> None:
     shown = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.steps=5"]).stdout
     assert "Where the workers' time goes" in shown
     assert "not a forecast" in shown
+
+
+def test_text_shows_the_staleness_and_who_waits_most() -> None:
+    shown = CliRunner().invoke(main, ["run", "ps-ssp", "--set", "sharing.steps=30"]).stdout
+    blocks = dict(block.split("\n", 1) for block in shown.split("\n\n") if "\n" in block)
+    counts = [line.split("  ")[2:] for line in blocks["Updates by staleness"].splitlines()]
+    assert sum(int(cells[0] or cells[1]) for cells in counts) == 8 * 30
+    assert "(worker 0)" in blocks["Where the workers' time goes, in the mean"]
+
+
+def test_stragglers_that_keep_workers_apart_gain_time() -> None:
+    shown = CliRunner().invoke(main, ["run", "ps-async"]).stdout
+    assert "gained by stragglers" in shown
+    assert "lost to stragglers" not in shown
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
