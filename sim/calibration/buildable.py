@@ -1,0 +1,50 @@
+"""Which jobs `sim measure` can build as a torch module, and why not the others."""
+
+from sim.errors import InputError
+from sim.parallel.work import Job
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+# Kernels of Megatron-LM, apex and TransformerEngine, which no plain torch module runs.
+_FOREIGN = (
+    "bias_gelu", "masked_softmax", "bias_dropout_add", "rotary", "swiglu", "cross_entropy",
+    "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
+)  # fmt: skip
+
+
+def check(job: Job, name: str, device: str) -> None:
+    """Raise `InputError` unless a torch module on `device` does what the job describes."""
+    _check_model(job, name)
+    _check_plan(job, name, device)
+    _check_stack(job)
+
+
+def _check_model(job: Job, name: str) -> None:
+    if job.model.positions == "alibi":
+        what = f"a module with positions = {job.model.positions!r} is not built"
+        raise InputError(f"{name}, model", what, "GPT, Llama and BERT families are")
+
+
+def _check_plan(job: Job, name: str, device: str) -> None:
+    plan, where = job.plan, f"{name}, plan"
+    for axis in ("tp", "pp", "cp"):
+        if getattr(plan, axis) > 1:
+            what = f"{axis} = {getattr(plan, axis)} is not measured"
+            raise InputError(where, what, f"set {axis} = 1; DDP (zero = 0) and FSDP (zero = 3) are")
+    if plan.replicas > 1 and plan.zero not in (0, 3):
+        what = f"zero = {plan.zero} is not measured"
+        raise InputError(where, what, "set zero = 0 (DDP) or 3 (FSDP)")
+    if plan.optimizer == "lamb":
+        raise InputError(where, "torch has no lamb", 'set optimizer = "adam" or "sgd"')
+    if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):
+        known = "fp32 or bf16" if device == "cpu" else "fp32, tf32 or bf16"
+        raise InputError(where, f"precision = {plan.precision!r} is not measured", f"set {known}")
+
+
+def _check_stack(job: Job) -> None:
+    fusion, where = job.stack.fusion, f"stack {job.stack.name}"
+    foreign = [key for key in _FOREIGN if getattr(fusion, key) and not fusion.compiled]
+    if fusion.gradients not in ("fresh", "grad"):
+        foreign.append(f"gradients = {fusion.gradients!r}")
+    if foreign:
+        what = f"has kernels that plain torch has not ({', '.join(foreign)})"
+        raise InputError(where, what, 'set stack = "pytorch-eager", or "pytorch-cpu" on CPUs')

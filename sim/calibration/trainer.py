@@ -1,0 +1,159 @@
+"""A job's training step in real torch: module, precision, replication, optimizer, laps."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import set_checkpoint_early_stop
+
+from sim.calibration import stopwatch
+from sim.calibration.allocation import bytes_of
+from sim.calibration.modules.batch import draw
+from sim.calibration.modules.transformer import Network
+from sim.calibration.update import Update
+from sim.parallel.work import Job
+
+SEED = 0
+_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Trainer:
+    """Runs steps of one rank of a job on random tokens; `step()` gives the seconds of each phase.
+
+    Phases: `forward`, `backward`, `communication` (what of it follows the backward pass; only
+    DDP's can be told apart) and `optimizer`. With several ranks their process group must exist.
+    """
+
+    def __init__(self, job: Job, device: str = "cpu", rank: int = 0) -> None:
+        self.job, self.device = job, device
+        torch.manual_seed(SEED)
+        if device == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = job.plan.precision == "tf32"
+        self.network = self._network()
+        self.model: Any = self._replicated(self.network)
+        self.update = Update(self.model, job)
+        size = job.plan.microbatch
+        self.batches = [
+            draw(job.model, size, SEED + rank * job.plan.microbatches + number, device)
+            for number in range(job.plan.microbatches)
+        ]
+        self.watch = stopwatch.on_gpu() if device == "cuda" else stopwatch.on_host()
+        self._mark_last_gradients()
+
+    def step(self) -> dict[str, float]:
+        """One optimizer step. Seconds by phase, and of the whole as `step`."""
+        self.losses: list[Any] = []
+        self.watch.mark("start")
+        # Recompute all that the job lists, also what no gradient needs any more.
+        with set_checkpoint_early_stop(False), self._attention():
+            for number, batch in enumerate(self.batches):
+                with self._quiet(number):
+                    self.losses.append(self._forward(batch))
+                    self.watch.mark("forward")
+                    (self.losses[-1] / len(self.batches)).backward()
+                self.watch.mark("communication" if self._marks_last(number) else "backward")
+        self.update.step()
+        self.watch.mark("optimizer")
+        laps = self.watch.laps()
+        return {**laps, "step": sum(laps.values())}
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the last step's micro-steps on this rank."""
+        return float(torch.stack([one.detach().float() for one in self.losses]).mean())
+
+    @property
+    def held(self) -> float:
+        """Bytes of all tensors that outlive a step, DDP's buckets included."""
+        tensors = [*self.network.buffers(), *self.update.tensors()]
+        for one in self.network.parameters():
+            tensors += [one.detach()] + ([one.grad] if one.grad is not None else [])
+        buckets = bytes_of(tensors) if not self._ddp else self._with_buckets(tensors)
+        return buckets + bytes_of(tensor for batch in self.batches for tensor in _fields(batch))
+
+    def _with_buckets(self, tensors: list[Any]) -> float:
+        """Gradients of DDP are views of its buckets, which stay when gradients are set to none."""
+        return bytes_of(tensors) + sum(
+            one.numel() * one.element_size() for one in self.network.parameters()
+        )
+
+    @property
+    def _ddp(self) -> bool:
+        return self.model is not self.network
+
+    def _network(self) -> Network:
+        job = self.job
+        with torch.device(self.device):
+            network = Network(job.model, job.stack.fusion, job.plan.recompute)
+        network = network.to(dtype=_DTYPES[job.plan.precision])
+        return network
+
+    def _replicated(self, network: Network) -> nn.Module:
+        plan = self.job.plan
+        if plan.replicas == 1:
+            return self._compiled(network)
+        if plan.zero == 3:
+            return self._sharded(network)
+        from torch.nn.parallel import DistributedDataParallel
+
+        # DDP cuts as soon as a bucket is full; the first one early.
+        return DistributedDataParallel(
+            self._compiled(network),
+            bucket_cap_mb=self.job.stack.bucket / 2**20,
+            gradient_as_bucket_view=True,
+        )
+
+    def _compiled(self, network: nn.Module) -> nn.Module:
+        if self.job.stack.fusion.compiled:
+            network.compile()
+        return network
+
+    def _sharded(self, network: Network) -> Network:
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in network.layers:
+            fully_shard(layer)
+        fully_shard(network)
+        return network
+
+    def _forward(self, batch: Any) -> Any:
+        return self.model(batch)
+
+    def _quiet(self, number: int) -> AbstractContextManager[Any]:
+        """Only the last micro-step's gradients leave."""
+        if self._ddp and number < len(self.batches) - 1:
+            quiet: AbstractContextManager[Any] = self.model.no_sync()
+            return quiet
+        return nullcontext()
+
+    def _marks_last(self, number: int) -> bool:
+        return self._ddp and number == len(self.batches) - 1
+
+    def _mark_last_gradients(self) -> None:
+        """The embedding's gradients are the last ones: the backward pass ends with them."""
+        if not self._ddp:
+            return
+        parameters: Iterable[Any] = self.network.embedding.parameters()
+        for parameter in parameters:
+            parameter.register_post_accumulate_grad_hook(lambda _: self.watch.mark("backward"))
+
+    def _attention(self) -> AbstractContextManager[Any]:
+        """The fused attention that the stack offers first, among torch's."""
+        if self.device == "cpu":
+            return nullcontext()
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        known = {
+            "flash2": SDPBackend.FLASH_ATTENTION,
+            "cudnn": SDPBackend.CUDNN_ATTENTION,
+            "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
+        }
+        offered = [known[name] for name in self.job.stack.attention if name in known]
+        chosen: AbstractContextManager[Any] = sdpa_kernel([*offered, SDPBackend.MATH])
+        return chosen
+
+
+def _fields(batch: Any) -> Iterator[Any]:
+    return (getattr(batch, name) for name in batch.__slots__)

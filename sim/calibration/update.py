@@ -1,0 +1,57 @@
+"""The optimizer's part of a step: masters, clipping, the update, gradients let go."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from sim.parallel.work import Job
+
+
+class Update:
+    """Adam or SGD on a model's parameters, below fp32 on fp32 copies of them where the stack
+    keeps such (Micikevicius et al. 2018)."""
+
+    def __init__(self, model: Any, job: Job) -> None:
+        self.stack = job.stack
+        self.parameters = [one for one in model.parameters() if one.requires_grad]
+        mixed = job.plan.precision == "bf16" and job.stack.master_weights
+        self.updated = [_master(one) for one in self.parameters] if mixed else self.parameters
+        kind = torch.optim.AdamW if job.plan.optimizer == "adam" else torch.optim.SGD
+        options: dict[str, Any] = {"lr": 1e-4, "fused": job.stack.fused_optimizer}
+        if not job.stack.fused_optimizer:
+            options |= {"foreach": True}
+        if kind is torch.optim.SGD:
+            options |= {"momentum": 0.9}
+        self.optimizer = kind(self.updated, **options)
+
+    def step(self) -> None:
+        """Cast, clip, update, copy back, let the gradients go (or zero them)."""
+        mixed = self.updated is not self.parameters
+        if mixed:
+            for master, one in zip(self.updated, self.parameters, strict=True):
+                master.grad = one.grad.float()
+        if self.stack.clip:
+            torch.nn.utils.clip_grad_norm_(self.updated, 1.0)
+        self.optimizer.step()
+        fresh = self.stack.fusion.gradients == "fresh"
+        if mixed:
+            with torch.no_grad():
+                torch._foreach_copy_(self.parameters, self.updated)
+            self.optimizer.zero_grad(set_to_none=True)
+        for one in self.parameters:
+            if fresh:
+                one.grad = None
+            else:
+                one.grad.zero_()
+
+    def tensors(self) -> Iterator[Any]:
+        """Masters and moments."""
+        for state in self.optimizer.state.values():
+            yield from (one for one in state.values() if isinstance(one, torch.Tensor))
+        if self.updated is not self.parameters:
+            yield from (one.detach() for one in self.updated)
+
+
+def _master(parameter: Any) -> torch.nn.Parameter:
+    return torch.nn.Parameter(parameter.detach().float().clone())
