@@ -60,7 +60,15 @@ class Replay:
 
     @property
     def compiled(self) -> Compiled:
-        return _compiled(self.shape, self.joint, self.parameters)
+        return self.compiled_for(self.parameters)
+
+    def compiled_for(self, parameters: Floats) -> Compiled:
+        """A graph that holds for these durations."""
+        return _compiled(self.shape, self.joint, parameters)
+
+    def values(self, compiled: Compiled) -> Floats:
+        """The values of a graph's nodes (s) for the score's own durations."""
+        return _single(compiled.graph)(compiled.graph.table.values(self.parameters))
 
     def time(self, parameters: Floats | None = None) -> float:
         """The step time (s) of one column of durations, the score's own by default."""

@@ -8,12 +8,15 @@ the larger one, which lets the graph drop what can never matter.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Real = TypeVar("Real", np.float64, np.float32)
 Sum = tuple[tuple[int, int], ...]  # (parameter, how often), by parameter
+Scaled = tuple[tuple[int, float], ...]  # the same with any factors
 
 NOTHING = 0  # the row of the empty sum
 
@@ -89,7 +92,7 @@ class Table:
     place: NDArray[np.intp]
 
     @classmethod
-    def of(cls, sums: Sequence[Sum]) -> "Table":
+    def of(cls, sums: Sequence[Sum | Scaled]) -> "Table":
         order = sorted(range(len(sums)), key=lambda i: -len(sums[i]))
         place = np.empty(len(sums), dtype=np.intp)
         place[order] = np.arange(len(sums))
@@ -101,10 +104,22 @@ class Table:
             counts.append(np.array([count for _, count in terms], dtype=np.float64))
         return cls(tuple(parameters), tuple(counts), place)
 
-    def values(self, parameters: Floats) -> Floats:
-        """The sums' values, sum i at `place[i]`: [n] gives [sums], [n, columns] [sums, columns]."""
-        found: Floats = np.zeros((len(self.place), *parameters.shape[1:]))
+    def values(self, parameters: NDArray[Real]) -> NDArray[Real]:
+        """The sums' values, sum i at `place[i]`: [n] gives [sums], [n, columns] [sums, columns].
+
+        They have the precision of the parameters.
+        """
+        kind = parameters.dtype
+        found: NDArray[Real] = np.zeros((len(self.place), *parameters.shape[1:]), dtype=kind)
         for index, count in zip(self.parameters, self.counts, strict=True):
-            term = parameters[index]
+            term, count = parameters[index], count.astype(kind, copy=False)
             found[: len(index)] += term * (count if term.ndim == 1 else count[:, None])
         return found
+
+    def sums(self) -> list[Sum]:
+        """The sums as they lie in `values`."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.place]
+        for index, count in zip(self.parameters, self.counts, strict=True):
+            for terms, parameter, often in zip(found, index.tolist(), count.tolist(), strict=False):
+                terms.append((parameter, int(often)))
+        return [tuple(terms) for terms in found]

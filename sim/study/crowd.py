@@ -8,6 +8,7 @@ import numpy as np
 from sim.engine.fold import fold
 from sim.engine.replay import Replay, with_parameters
 from sim.engine.replay_contention import clocked_factors, clocked_times, errors, spread
+from sim.engine.replay_nearby import Nearby
 from sim.engine.score import Score
 from sim.errors import InputError
 from sim.parallel.step import training_step
@@ -15,7 +16,6 @@ from sim.program import Collective, Communicate, Program
 from sim.setup import Setup
 from sim.study.pace import Floats, Places
 
-_CHUNK = 256  # columns at a time
 _PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
 _TEST = 0.1  # the slowdown by which sensitivity is asked
 
@@ -35,6 +35,8 @@ class Crowd:
         ]
         self._kernels = np.array([one.device for one in classes]) - moved
         self.healthy = replay.time()
+        moves = zip(self._at.tolist(), self._stage.tolist(), self._kernels.tolist(), strict=True)
+        self._near = Nearby(replay, {at: (stage, seconds) for at, stage, seconds in moves})
 
     @classmethod
     def of(cls, setup: Setup) -> "Crowd":
@@ -78,14 +80,9 @@ class Crowd:
         return self._times(groups, meet=False)
 
     def _times(self, groups: Floats, *, meet: bool) -> Floats:
-        at_once = max(1, _CHUNK // self.replicas)
-        found = np.empty(groups.shape[:2])
-        for first in range(0, len(groups), at_once):
-            some = groups[first : first + at_once]
-            columns = self.columns(some.reshape(-1, self.stages))
-            times = self.replay.times(columns, group=self.replicas if meet else 1)
-            found[first : first + at_once] = times.reshape(-1, self.replicas)
-        return found
+        slower = groups.reshape(-1, self.stages).T - 1.0
+        times = self._near.times(slower, group=self.replicas if meet else 1)
+        return times.reshape(-1, self.replicas)
 
     def pipelines(self, groups: Floats) -> Floats:
         """The step times of single replicas [columns, stages]."""

@@ -1,0 +1,51 @@
+"""Columns near a reference: the same step times as replay's, but for single precision."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.engine.replay import Replay
+from sim.engine.replay_nearby import Nearby
+from tests.engine.scores import random_score
+
+
+def moved(replay: Replay, spread: float, seed: int, columns: int = 12):
+    """Every parameter along one of four coordinates, by its own size; columns of coordinates."""
+    moves = {p: (p % 4, float(own)) for p, own in enumerate(replay.parameters)}
+    coordinates = np.random.default_rng(seed).uniform(-spread, spread, (4, columns))
+    full = replay.parameters[:, None] * (1.0 + coordinates[np.arange(len(moves)) % 4])
+    return moves, coordinates, full
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**9), spread=st.sampled_from((0.001, 0.05, 0.8)))
+def test_columns_are_replays_to_a_millionth_of_what_they_differ_by(seed, spread):
+    replay = Replay(random_score(seed))
+    moves, coordinates, full = moved(replay, spread, seed)
+    found, wanted = Nearby(replay, moves).times(coordinates), replay.times(full)
+    most = float(np.abs(replay.parameters).sum())
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-6 * spread * most + 1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_replicas_meet_as_they_do_in_replay(seed):
+    score = random_score(seed, shared=False)
+    replay = Replay(score, joint=frozenset(range(0, len(score.transfers), 3)))
+    moves, coordinates, full = moved(replay, 0.1, seed)
+    found = Nearby(replay, moves).times(coordinates, group=3)
+    assert found == pytest.approx(replay.times(full, group=3), rel=1e-6)
+
+
+def test_no_deviation_is_the_reference_itself():
+    replay = Replay(random_score(7))
+    moves, coordinates, _ = moved(replay, 0.1, 7)
+    assert Nearby(replay, moves).times(0.0 * coordinates).tolist() == [replay.time()] * 12
+
+
+def test_deviations_too_large_for_the_graph_get_another_one():
+    replay = Replay(random_score(11))
+    near = Nearby(replay, {p: (0, float(own)) for p, own in enumerate(replay.parameters)})
+    found = near.times(np.array([[0.0, 9.0]]))
+    assert found == pytest.approx([replay.time(), 10.0 * replay.time()], rel=1e-6)
