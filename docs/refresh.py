@@ -118,7 +118,10 @@ def main(tables: list[str]) -> None:
     README.write_text(text)
     picture = str(ROOT / "docs" / "pipeline.png")
     _run(["sim", "run", "gpt3-175b-selective", "--json", "--picture", picture], Path.cwd())
-    _shrink(Path(picture))
+    shared = str(ROOT / "docs" / "sharing.png")
+    _run([sys.executable, "scenarios/ring_ps_gossip.py", "--picture", shared], ROOT)
+    for drawn in (picture, shared):
+        _shrink(Path(drawn))
 
 
 def _shrink(picture: Path) -> None:

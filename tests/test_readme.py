@@ -1,6 +1,7 @@
 """What the documentation shows is what happens: every command, file and piece of code is run."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 from docs.refresh import BLOCK, README, ROOT, walk
 from sim.collectives.execute import execute
+from sim.compression import Compression
+from sim.sharing.plan import Change, Fault, Group, Learning, Sharing, Slow, Times, Wide
 from sim.study.table import REQUIRED
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]{2,}")
@@ -28,6 +31,28 @@ def test_every_command_of_the_readme_prints_what_stands_there(tmp_path: Path) ->
 def test_the_readme_names_every_column_that_a_table_needs() -> None:
     text = README.read_text().partition("### Your own measurements")[2]
     assert [column for column in REQUIRED if f"`{column}`" not in text] == []
+
+
+def test_the_page_on_sharing_names_every_key() -> None:
+    text = (ROOT / "docs" / "sharing.md").read_text()
+    tables = (Sharing, Times, Group, Fault, Wide, Slow, Change, Learning, Compression)
+    keys = {one.name for table in tables for one in fields(table)}
+    assert [key for key in sorted(keys) if f"`{key}`" not in text and f".{key}]" not in text] == []
+
+
+def test_the_readmes_table_of_ways_names_scenarios_that_are_there() -> None:
+    section = README.read_text().partition("## Sharing updates")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\|.*`([\w-]+)` \|$", section, re.M)
+    assert len(rows) == 16
+    assert [name for name in rows if not (ROOT / "scenarios" / f"{name}.toml").exists()] == []
+
+
+def test_the_page_on_sharing_trains_a_torch_module(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    text = (ROOT / "docs" / "sharing.md").read_text()
+    (block,) = [found["body"] for found in BLOCK.finditer(text) if found["kind"] == "python"]
+    exec(block, {})
+    assert capsys.readouterr().out.count("(") == 1
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"])
