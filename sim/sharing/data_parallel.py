@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sim.engine.processes import Process
 from sim.sharing.meeting import Meeting
 from sim.sharing.team import Story, Team
-from sim.sharing.worker import Worker, mean
+from sim.sharing.worker import Gone, Worker, mean
 from sim.sharing.workload import Piece, grouped
 
 Vector = NDArray[np.float64]
@@ -103,34 +103,51 @@ def single_process(team: Team) -> Process:
 
     Every step GPU 0 scatters the inputs and broadcasts the weights; one thread a GPU launches
     its kernels, but the interpreter's lock lets one launch at a time; outputs are gathered, the
-    gradients reduced on GPU 0, which alone steps.
+    gradients reduced on GPU 0, which alone steps. A GPU that fails for good ends the process.
     """
-    world, workers = team.world, team.workers
-    first, places = workers[0], [me.place for me in workers]
-    others = {me.place: 1.0 for me in workers[1:]}
+    world, workers, first = team.world, team.workers, team.workers[0]
     for step in team.steps():
         began = world.now
-        inputs = first.work.inputs * first.work.batch
-        yield from first.wait(world.send(inputs, first.place, others), "communication", "scatter")
-        copying = world.collective("broadcast", first.work.bytes, places)
-        yield from first.wait(copying, "communication", "replicate")
+        yield from _handed_out(team, first)
         gradients = yield from _in_threads(workers, step)
-        reducing = world.collective("reduce", first.work.bytes, places)
-        yield from first.wait(reducing, "communication", "reduce")
-        yield from first.apply(mean(gradients))
+        if any(me.gone for me in workers):
+            break
+        yield from _taken_back(team, first, gradients)
         for me in workers[1:]:
             me.weights = first.weights
-            me.seconds["waiting"] += world.now - began - me.seconds.pop("pass", 0.0)
+            me.seconds["waiting"] += world.now - began - me.seconds.pop("pass")
         team.record.update(0, team.samples, lambda: first.weights)
+    broken = any(me.gone for me in workers)
     for me in workers:
-        me.ended = world.now
+        me.gone, me.ended = broken, world.now
+
+
+def _handed_out(team: Team, first: Worker) -> Process:
+    """Inputs scattered and weights broadcast from GPU 0."""
+    others = {me.place: 1.0 for me in team.workers[1:]}
+    inputs = first.work.inputs * first.work.batch
+    scattering = team.world.send(inputs, first.place, others)
+    yield from first.wait(scattering, "communication", "scatter")
+    places = [me.place for me in team.workers]
+    copying = team.world.collective("broadcast", first.work.bytes, places)
+    yield from first.wait(copying, "communication", "replicate")
+
+
+def _taken_back(team: Team, first: Worker, gradients: dict[int, Vector]) -> Process:
+    """Gradients reduced on GPU 0, and its step."""
+    places = [me.place for me in team.workers]
+    reducing = team.world.collective("reduce", first.work.bytes, places)
+    yield from first.wait(reducing, "communication", "reduce")
+    yield from first.apply(mean(gradients))
 
 
 def _in_threads(workers: Sequence[Worker], step: int) -> Process:
     """All GPUs at once; forward is launched from python, whose lock makes threads take turns."""
-    world = workers[0].world
-    launching = sum(me.work.launches for me in workers)
+    world, first = workers[0].world, workers[0]
+    began, launching = world.now, sum(me.work.launches for me in workers)
     yield world.all_of([world.start(_thread(me, step, launching)) for me in workers])
+    if not first.gone:
+        first.seconds["waiting"] += world.now - began - first.seconds.pop("pass")
     return {me.rank: me.task.gradient(me.weights, me.rank, step) for me in workers}
 
 
@@ -138,10 +155,14 @@ def _thread(me: Worker, step: int, launching: float) -> Process:
     """Forward ends when all threads have launched theirs; autograd's backward needs no lock."""
     began = me.world.now
     whole = Piece(forward=me.work.forward, backward=me.work.backward, parameters=0.0)
-    yield from me.forward(step, whole)
-    late = launching - (me.world.now - began)
-    if late > 0.0:
-        yield from me.wait(me.world.sleep(late))
-    yield from me.backward(step, whole)
-    me.steps += 1
+    try:
+        yield from me.forward(step, whole)
+        late = launching - (me.world.now - began)
+        if late > 0.0:
+            yield from me.wait(me.world.sleep(late))
+        yield from me.backward(step, whole)
+    except Gone:
+        me.gone = True
+    else:
+        me.steps += 1
     me.seconds["pass"] = me.world.now - began

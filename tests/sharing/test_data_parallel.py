@@ -86,6 +86,32 @@ def test_data_parallel_in_one_process_is_the_slow_baseline():
     assert slow.time > 20 * 8 * STEP / 4 > fast.time
 
 
+def on_a_node(**options):
+    node = Machine(topology.load("dgx-1-v100").with_gpus(8), backend.load("nccl"))
+    load = work(launches=STEP / 4, inputs=6e5, batch=32)
+    return play(stage(plan("data_parallel", workers=8, **options), node, load))
+
+
+def test_a_gpu_that_fails_for_good_ends_the_one_process():
+    outcome = on_a_node(fault=(Fault(rank=2, at=1.0),))
+    assert outcome.warnings == (f"workers {list(range(8))} failed and did not come back",)
+    assert {row["steps"] for row in outcome.workers} <= {outcome.updates, outcome.updates + 1}
+    assert outcome.time < 1.5
+
+
+def test_a_gpu_that_returns_holds_up_the_one_process():
+    away, without = on_a_node(fault=(Fault(rank=2, at=1.0, after=3.0),)), on_a_node()
+    assert away.updates == without.updates
+    assert 3.0 < away.time - without.time < 3.0 + STEP
+
+
+def test_the_one_process_accounts_for_all_of_its_gpus_time():
+    outcome = on_a_node(straggler=JITTER)
+    for row in outcome.workers:
+        assert row["idle"] < 1e-9
+    assert outcome.workers[0]["waiting"] > 0.0
+
+
 def test_the_same_seed_gives_the_same_run():
     one, other = (played("all_reduce", straggler=JITTER, seed=3) for _ in range(2))
     assert spans(one) == spans(other)
