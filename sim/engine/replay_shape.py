@@ -87,20 +87,30 @@ def shape_of(score: Score, factors: Mapping[int, float] | None = None) -> Shape:
                 _check(step, stream, part.role.name)
                 if isinstance(step, Pass):
                     kind = _class(step, number)
-                    mine = passes.setdefault(kind, len(passes))
-                    of_pass[number, step.index] = mine
-                    code += [-2, mine, step.sync, len(step.joins), *step.joins]
-                    joined = step.joins
-                else:
-                    code += [-3, step.joined, step.sync, len(step.transfers), *step.transfers]
-                    joined = () if step.joined else step.transfers
-                code += [step.index, *step.after]
-                for transfer in joined:
+                    of_pass[number, step.index] = passes.setdefault(kind, len(passes))
+                code += _coded(step, of_pass.get((number, step.index), -1))
+                for transfer in _joined(step):
                     members[transfer].append(number)
     transfers, of_transfer = _transfers(score, members, factors or {})
     code += [-4, *(one.arity for one in score.transfers), *of_transfer]
     key = np.array(code, dtype=np.int64).tobytes()
     return Shape(score, tuple(passes), tuple(transfers), of_pass, of_transfer, key)
+
+
+def _coded(step: Step, kind: int) -> list[int]:
+    """What a step waits for and starts, as numbers; `kind` is its class if it is a pass."""
+    if isinstance(step, Pass):
+        code = [-2, kind, step.sync, len(step.joins), *step.joins]
+    else:
+        code = [-3, step.joined, step.sync, len(step.transfers), *step.transfers]
+    return [*code, step.index, *step.after]
+
+
+def _joined(step: Step) -> tuple[int, ...]:
+    """The transfers that a step joins."""
+    if isinstance(step, Pass):
+        return step.joins
+    return () if step.joined else step.transfers
 
 
 def alone(transfer: Transfer, score: Score) -> float:

@@ -93,30 +93,27 @@ def goodput(
     """Simulate a job of this step time for so many days."""
     topology, plan = setup.machine.topology, setup.job.plan
     faults = failures.faults(topology.gpus)
-    between = 1.0 / rate if (rate := sum(fault.rate for fault in faults)) else float("inf")
+    rate = sum(fault.rate for fault in faults)
+    between = 1.0 / rate if rate else float("inf")
     size = failures.recovery.bytes or checkpoint_bytes(setup)
     conduct = conduct_of(failures.recovery, size, between, plan.replicas)
     ledger = run(faults, conduct, days, seed)
-    share = ledger.seconds["productive"] / (days * DAY)
-    per_step = plan.global_batch * setup.job.model.seq
-    tokens = ledger.seconds["productive"] / result.step_time * per_step
+    tokens, cost = _earned(setup, result, ledger.seconds["productive"], days)
     return Goodput(
-        days=days,
-        gpus=topology.gpus,
-        conduct=conduct,
-        checkpoint_bytes=size,
-        seconds=ledger.seconds,
-        interruptions=sum(ledger.faults.values()),
-        faults=ledger.faults,
-        between=between,
-        young=young(conduct.stop, between),
-        daly=daly(conduct.stop, between),
-        formula=expected(conduct, between),
-        best=best_interval(faults, conduct, days, seed),
-        tokens=tokens,
-        cost=cost_of(topology, result.step_time, per_step, tokens, goodput=share or 1.0),
-        allowed=tuple(allowed(faults, conduct, between, days, seed)),
-    )
+        days=days, gpus=topology.gpus, conduct=conduct, checkpoint_bytes=size,
+        seconds=ledger.seconds, interruptions=sum(ledger.faults.values()), faults=ledger.faults,
+        between=between, young=young(conduct.stop, between), daly=daly(conduct.stop, between),
+        formula=expected(conduct, between), best=best_interval(faults, conduct, days, seed),
+        tokens=tokens, cost=cost, allowed=tuple(allowed(faults, conduct, between, days, seed)),
+    )  # fmt: skip
+
+
+def _earned(setup: Setup, result: Result, productive: float, days: float) -> tuple[float, Cost]:
+    """The tokens of the productive seconds, and the cost of all days."""
+    per_step = setup.job.plan.global_batch * setup.job.model.seq
+    tokens, share = productive / result.step_time * per_step, productive / (days * DAY)
+    topology = setup.machine.topology
+    return tokens, cost_of(topology, result.step_time, per_step, tokens, goodput=share or 1.0)
 
 
 def checkpoint_bytes(setup: Setup) -> float:
@@ -214,34 +211,47 @@ def _longest(
 
 def text(found: Goodput) -> str:
     """The account of the days, the formulas beside, and what the target needs."""
-    total, conduct = sum(found.seconds.values()), found.conduct
-    lines = [
+    blocks = (_account(found), _checkpoints(found), _needs(found), [_bill(found)])
+    return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def _account(found: Goodput) -> list[str]:
+    total = sum(found.seconds.values())
+    head = (
         f"{found.days:g} days on {found.gpus:,} GPUs: effective training time "
         f"{found.effective:.1%} ({found.interruptions} interruptions, one in "
-        f"{_hours(found.between)})",
-        "",
+        f"{_hours(found.between)})"
+    )
+    return [head, ""] + [
+        f"  {cause:<12} {seconds / total:7.2%}  {_hours(seconds)}"
+        for cause, seconds in found.seconds.items()
     ]
-    lines += [f"  {cause:<12} {seconds / total:7.2%}  {_hours(seconds)}"
-              for cause, seconds in found.seconds.items()]  # fmt: skip
-    best, share = found.best
-    lines += [
-        "",
+
+
+def _checkpoints(found: Goodput) -> list[str]:
+    conduct, (best, share) = found.conduct, found.best
+    return [
         f"checkpoints of {human_bytes(found.checkpoint_bytes)} stop training for "
         f"{human_seconds(conduct.stop)} every {human_seconds(conduct.interval)}",
         f"best interval: Young {human_seconds(found.young)}, Daly {human_seconds(found.daly)}, "
         f"simulated {human_seconds(best)} ({share:.1%} effective)",
         f"by Daly's formula this interval gives {found.formula:.1%}",
-        "",
+    ]
+
+
+def _needs(found: Goodput) -> list[str]:
+    return [
         f"{TARGET:.0%} effective training time needs, at most, with the best interval:",
         "  checkpoint stops for   detection and restart together",
-    ]
-    lines += [f"  {human_seconds(one['checkpoint']):>20}   {_within(one['away'])}"
-              for one in found.allowed]  # fmt: skip
+        *(f"  {human_seconds(one['checkpoint']):>20}   {_within(one['away'])}"
+          for one in found.allowed),
+    ]  # fmt: skip
+
+
+def _bill(found: Goodput) -> str:
     cost = found.cost
-    lines += ["", f"{found.tokens / 1e9:,.0f} billion tokens, {cost.gpu_hours:,.0f} GPU-hours"]
-    if cost.dollars is not None:
-        lines[-1] += f", {cost.dollars:,.0f} dollars"
-    return "\n".join(lines)
+    words = f"{found.tokens / 1e9:,.0f} billion tokens, {cost.gpu_hours:,.0f} GPU-hours"
+    return words if cost.dollars is None else f"{words}, {cost.dollars:,.0f} dollars"
 
 
 def _hours(seconds: float) -> str:

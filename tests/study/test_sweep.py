@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -226,18 +227,33 @@ def test_one_process_and_two_give_the_same_bytes(folder: Path) -> None:
     assert answers(study.sweep("job.toml", GRID, jobs=2)) == answers(swept())
 
 
-def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(folder: Path) -> None:
+def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="extra `cluster` is not installed")
-    points = vary.points([vary.axis("plan.microbatch=1..4"), vary.axis("plan.global_batch=48,96")])
+    points = vary.points([vary.axis("plan.microbatch=1..4"), vary.axis("plan.global_batch=48..96")])
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
     ) as workers:
         victim = next(iter(workers.workers.values())).pid
         address = workers.scheduler_address
-        study.sweep("job.toml", points[:2], cluster=address)
-        os.kill(victim, signal.SIGKILL)
-        frame = study.sweep("job.toml", points, cluster=address)
+        killed_at: list[int] = []
+        killer = threading.Thread(target=kill_later, args=(victim, "runs.db", killed_at))
+        killer.start()
+        frame = study.sweep("job.toml", points, cluster=address, store=folder / "runs.db")
+        killer.join()
+    assert killed_at
+    assert 0 < killed_at[0] < len(points)
     assert answers(frame) == answers(study.sweep("job.toml", points, jobs=1))
+
+
+def kill_later(pid: int, store: str, killed_at: list[int]) -> None:
+    """Kill a process once the first results are stored."""
+    while not Path(store).exists():
+        time.sleep(0.01)
+    with Store(Path(store)) as kept:
+        while not len(kept):
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        killed_at.append(len(kept))
 
 
 # Bad input.
