@@ -63,6 +63,15 @@ def test_rows_become_runs_on_their_fabrics(tables: tuple[Path, Path]) -> None:
     assert set(skipped) == {"odd", "mean"}
 
 
+def test_a_table_whose_log_shows_fewer_nics_has_those(tmp_path: Path) -> None:
+    heading, line = TESTS.splitlines()[0], "{},all_reduce,A100,4,32,400 Gb/s EFA per node,,8,1,1"
+    published, node = tmp_path / "nccl_tests.csv", tmp_path / "node.csv"
+    published.write_text("\n".join([heading, *map(line.format, ("a100_aws_p4d_issue527", "b"))]))
+    node.write_text(NODE)
+    three, four, _ = read(published, node)[0]
+    assert (three.fabric.nic_share(8), four.fabric.nic_share(8)) == (37.5e9, 50e9)
+
+
 def test_fit_recovers_a_constant_that_was_spoiled() -> None:
     runs, spoiled = made(), deepcopy(CONSTANTS)
     spoiled["node"]["hopper"]["nvls"] *= 0.8
