@@ -11,6 +11,7 @@ so that switching a cause on does not reshuffle another.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import exp, inf
 from pathlib import Path
 from typing import Protocol
@@ -217,28 +218,49 @@ class Trace:
 
 
 def recorded(path: Path) -> Trace:
-    """A trace from a CSV file: the last column holds step times (s); a header is skipped.
+    """A trace from a CSV file: the last column holds step times (s), a first one may number the
+    steps; a header and comments are skipped.
 
     Factors are step times over their median. Raises `InputError` for a missing file, an empty one
-    or one with holes.
+    or one with holes: a line or a cell without a time, a number that is left out.
     """
     where = f"trace {path}"
     if not path.is_file():
         raise InputError(where, "no such file", "name a CSV of step times")
-    times: list[float] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        cell = line.split(",")[-1].strip()
-        try:
-            times.append(float(cell))
-        except ValueError:
-            if number > 1 or not cell:
-                what = f"line {number} holds no step time: {line.strip()!r}"
-                raise InputError(where, what, "fill the hole or leave the line out") from None
-        else:
-            if not 0.0 < times[-1] < inf:
-                raise InputError(where, f"line {number}: {cell} is no step time", "mend it")
+    text = path.read_text(encoding="utf-8").rstrip()
+    lines = [line for line in enumerate(text.splitlines(), 1) if not line[1].startswith("#")]
+    if lines and _time(lines[0][1]) is None and lines[0][1].split(",")[-1].strip():
+        del lines[0]  # a header
+    times = [_step_time(line, number, where) for number, line in lines]
     if not times:
         raise InputError(where, "holds no step times", "one a line, in seconds")
+    _check_numbers(lines, where)
     return Trace(factors=tuple((np.array(times) / np.median(times)).tolist()))
+
+
+def _time(line: str) -> float | None:
+    try:
+        return float(line.split(",")[-1])
+    except ValueError:
+        return None
+
+
+def _step_time(line: str, number: int, where: str) -> float:
+    found = _time(line)
+    if found is None:
+        what = f"line {number} holds no step time: {line.strip()!r}"
+        raise InputError(where, what, "fill the hole or leave the line out")
+    if not 0.0 < found < inf:
+        raise InputError(where, f"line {number}: {found} is no step time", "mend it")
+    return found
+
+
+def _check_numbers(lines: list[tuple[int, str]], where: str) -> None:
+    """Steps that are numbered must be numbered without holes."""
+    numbers = [line.split(",")[0].strip() for _, line in lines if "," in line]
+    if not all(number.isdecimal() for number in numbers):
+        return
+    for before, after in pairwise(map(int, numbers)):
+        if after != before + 1:
+            what = f"step {before} is followed by step {after}"
+            raise InputError(where, what, "fill the hole or leave the numbers out")

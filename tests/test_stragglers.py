@@ -120,6 +120,9 @@ def test_a_recorded_trace_is_relative_to_its_median(tmp_path: Path):
         ("1.0\n-1.0\n", "line 2"),
         ("1.0\nnan\n", "line 2"),
         ("seconds\n", "holds no step times"),
+        ("", "holds no step times"),
+        ("seconds\n1.0\n\n2.0\n", "line 3 holds no step time"),
+        ("step,seconds\n1,1.0\n2,1.1\n5,1.0\n", "step 2 is followed by step 5"),
     ],
 )
 def test_a_trace_with_holes_is_refused(tmp_path: Path, content: str, what: str):

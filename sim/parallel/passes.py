@@ -1,6 +1,7 @@
 """The compute operations of a stage's passes, whole or layer by layer, with what they send."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from sim.model.kernel import Stream
 from sim.parallel import gradients
@@ -110,9 +111,8 @@ def _dressed(job: Job, chunk: Chunk, one: Pass, pieces: Pieces) -> Pieces:
     """A pass with what surrounds its layers: the stall of an allocator short of memory, gathering
     and decoding what it receives in front, encoding what it sends behind."""
     ends = (chunk.embedding, chunk.head) if one.phase == "F" else (chunk.head, chunk.embedding)
-    coding = _coding(job)
-    before: Items = () if ends[0] else (*_gather_boundary(job), *coding)
-    behind: Items = () if ends[1] else coding
+    before: Items = () if ends[0] else (*_gather_boundary(job), *_coding(job, "decode"))
+    behind: Items = () if ends[1] else _coding(job, "encode")
     dressed = [(work.items, count) for work, count in pieces]
     items, count = dressed[0]
     if one.phase == "F" and job.stall:
@@ -124,17 +124,18 @@ def _dressed(job: Job, chunk: Chunk, one: Pass, pieces: Pieces) -> Pieces:
     return [(Work(name=name, items=items), count) for items, count in dressed]
 
 
-def _coding(job: Job) -> Items:
+def _coding(job: Job, way: Literal["encode", "decode"]) -> Items:
     """Encoding or decoding compressed activations."""
     activations = job.plan.activations
     if activations is None or job.plan.pp == 1:
         return ()
     elements = boundary_bytes(job) / job.stack.weight_bytes(job.plan.precision)
-    kernel = Stream(name="compression", bytes=activations.encode_bytes(elements))
+    moved = activations.encode_bytes if way == "encode" else activations.decode_bytes
+    kernel = Stream(name="compression", bytes=moved(elements))
     launch, device = job.stack.launch_forward, job.time(kernel)
     return (
         Segment(
-            name="code activations",
+            name=f"{way} activations",
             cause="compression",
             device=device,
             host=launch,
