@@ -9,6 +9,7 @@ from typing import IO, Any, Literal
 
 import click
 
+from sim.calibration.commands import calibrate
 from sim.errors import InputError
 from sim.study import commands
 
@@ -138,16 +139,26 @@ def _sample(scenario: Any, count: int, picture: Path | None, as_json: bool) -> N
 @click.argument("tables", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--plot", type=FILE, help="Draw predicted against measured: .png or .svg.")
 @click.option("--rows", type=FILE, help="Write every row's prediction as CSV.")
+@click.option("--spread", type=FILE, help="Write how far off the tables are, for intervals: .toml.")
+@click.option("--coverage", is_flag=True, help="Hold intervals against rows kept out of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, help="Print the tables' errors only, not every row.")
 def validate(
-    tables: tuple[Path, ...], plot: Path | None, rows: Path | None, as_json: bool, quiet: bool
+    tables: tuple[Path, ...],
+    plot: Path | None,
+    rows: Path | None,
+    spread: Path | None,
+    coverage: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Hold predictions against the measured runs of TABLES (CSV)."""
+    from sim.study import coverage as kept_out
     from sim.study import scoring, verdict
+    from sim.study import spread as spreads
     from sim.study import validate as study
 
-    _files(plot=plot, rows=rows)
+    _files(plot=plot, rows=rows, spread=spread)
     outcome = study.validate(tables)
     if plot is not None:
         verdict.plot(outcome, plot)
@@ -155,8 +166,16 @@ def validate(
     if rows is not None:
         verdict.write_rows(outcome, rows)
         _wrote(rows)
+    if spread is not None:
+        spreads.write(outcome, spread)
+        _wrote(spread)
     found = scoring.to_dict(outcome)
-    click.echo(json.dumps(found) if as_json else verdict.text(outcome, quiet=quiet))
+    shown = [verdict.text(outcome, quiet=quiet)]
+    if coverage:
+        held = kept_out.coverage(outcome)
+        found["coverage"] = kept_out.summary(held)
+        shown.append(kept_out.text(held))
+    click.echo(json.dumps(found) if as_json else "\n\n".join(shown))
 
 
 @main.command()
@@ -176,7 +195,7 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
     _wrote(path)
 
 
-for command in (commands.sweep, commands.plan, commands.goodput, commands.cost):
+for command in (commands.sweep, commands.plan, commands.goodput, commands.cost, calibrate):
     main.add_command(command)
 
 

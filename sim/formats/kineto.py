@@ -1,0 +1,201 @@
+"""What PyTorch's profiler writes (Kineto): kernels, and collectives with their sizes and groups.
+
+A kernel on a GPU is an event of category "kernel"; one of NCCL carries the collective, its
+elements and its group in `args`. On CPUs an operator is a kernel, and the events named `gloo:...`
+are the collectives; their group is the only one of the trace's `distributedInfo`, and their size
+is recorded with `record_shapes=True`. The time of a collective contains the wait for others, so
+that the least of many is the nearest to its own. Format: Trace Event Format (Google, 2016).
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from sim.errors import InputError
+from sim.reading import Reading, of_samples
+
+Event = Mapping[str, Any]
+Key = tuple[tuple[str, Any], ...]
+
+_KINDS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "all_reduce": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "all_to_all": "all_to_all",
+    "all_to_allv": "all_to_all",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "send": "point_to_point",
+    "recv": "point_to_point",
+}
+_DTYPES = {
+    "float": ("fp32", 4),
+    "bfloat16": ("bf16", 2),
+    "c10::bfloat16": ("bf16", 2),
+    "half": ("fp16", 2),
+    "c10::half": ("fp16", 2),
+    "double": ("fp64", 8),
+    "long": ("int64", 8),
+    "long int": ("int64", 8),
+    "int": ("int32", 4),
+    "byte": ("uint8", 1),
+    "float8_e4m3fn": ("fp8", 1),
+}
+
+
+def read(path: Path) -> list[Reading]:
+    """One reading for each kernel by name, and for each collective, size and group.
+
+    Raises `InputError` where the file is no whole trace, naming the line where it ends.
+    """
+    trace = _trace(path)
+    times: dict[Key, list[float]] = defaultdict(list)
+    for key, seconds in _timed(trace):
+        times[key].append(seconds)
+    return [
+        Reading(**dict(key), **of_samples(found), source=path.name) for key, found in times.items()
+    ]
+
+
+def _trace(path: Path) -> Mapping[str, Any]:
+    text = _text(path)
+    try:
+        trace = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _wrong(path, error.lineno, f"is not JSON ({error.msg})") from None
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
+        raise _wrong(path, 1, "holds no traceEvents")
+    return trace
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+        raise InputError(str(path), what, "check the path") from None
+    if path.suffix == ".gz":
+        return _unpacked(data).decode(errors="replace")
+    return data.decode(errors="replace")
+
+
+def _unpacked(data: bytes) -> bytes:
+    """What a gzip file holds, as far as it goes: a part of a trace shows by itself."""
+    try:
+        return gzip.decompress(data)
+    except (EOFError, OSError, zlib.error):
+        stream = zlib.decompressobj(wbits=31)
+        try:
+            return stream.decompress(data)
+        except zlib.error:
+            return b""
+
+
+def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
+    """What each event measured, and its seconds (durations are in us)."""
+    events = [e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("dur", 0) > 0]
+    on_gpu = any(event.get("cat") == "kernel" for event in events)
+    per_node = len(trace.get("deviceProperties") or ())
+    kernels = [e for e in events if e.get("cat") == "kernel"] if on_gpu else _outermost(events)
+    for event in kernels:
+        args = event.get("args") or {}
+        nccl = "Collective name" in args
+        what = _of_nccl(args, per_node) if nccl else _of_kernel(event["name"])
+        yield tuple(what.items()), event["dur"] * 1e-6
+    ranks = _world(trace)
+    for event in events:
+        if event["name"].startswith("gloo:") and (found := _of_gloo(event, ranks)):
+            yield tuple(found.items()), event["dur"] * 1e-6
+
+
+def _outermost(events: Iterable[Event]) -> Iterator[Event]:
+    """Operators that no other one called."""
+    ends: dict[Any, float] = {}
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        thread = (event.get("pid"), event.get("tid"))
+        if event["name"].startswith("aten::") and event["ts"] >= ends.get(thread, 0.0):
+            ends[thread] = event["ts"] + event["dur"]
+            yield event
+
+
+def _of_kernel(name: str) -> dict[str, Any]:
+    """A kernel's name without the arguments of its template and call.
+
+    >>> _of_kernel("void at::native::add<float>(float*, int)")["name"]
+    'at::native::add'
+    """
+    plain = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0]
+    return {"operation": "kernel", "name": plain.strip() or name}
+
+
+def _of_nccl(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
+    """The collective of a kernel; its bytes as nccl-tests counts them, the larger of its ends."""
+    kind = str(args["Collective name"])
+    dtype, width = _dtype(args.get("dtype"))
+    elements = max(int(args.get(f"{end} msg nelems", 0)) for end in ("In", "Out"))
+    ranks = max(1, int(args.get("Group size", 1)))
+    return {
+        "operation": _KINDS.get(kind, kind),
+        "name": str(args.get("Process Group Name", "")),
+        "ranks": ranks,
+        "nodes": _nodes(str(args.get("Process Group Ranks", "")), ranks, per_node),
+        "bytes": float(elements * width),
+        "dtype": dtype,
+    }
+
+
+def _nodes(members: str, ranks: int, per_node: int) -> int:
+    """Nodes of a group; long lists of members are written with dots, and taken to be dense.
+
+    >>> _nodes("[0, 8]", 2, 8), _nodes("[0, 1, ..., 15]", 16, 8), _nodes("", 4, 0)
+    (2, 2, 1)
+    """
+    found = [int(number) for number in re.findall(r"\d+", members)]
+    if not per_node:
+        return 1
+    if len(found) == ranks:
+        return len({member // per_node for member in found})
+    return -(-ranks // per_node)
+
+
+def _of_gloo(event: Event, ranks: int) -> dict[str, Any] | None:
+    """None for what is no collective, or where the shapes were not recorded."""
+    kind = _KINDS.get(event["name"].removeprefix("gloo:"))
+    args = event.get("args") or {}
+    if kind is None or not args.get("Input Dims"):
+        return None
+    dtype, width = _dtype((args.get("Input type") or [""])[0])
+    parts = ranks if kind == "all_gather" else 1
+    size = float(parts * width * sum(map(prod, args["Input Dims"])))
+    return {"operation": kind, "ranks": ranks, "bytes": size, "dtype": dtype}
+
+
+def _world(trace: Mapping[str, Any]) -> int:
+    """Ranks of the trace's first group."""
+    job = trace.get("distributedInfo") or {}
+    groups = job.get("pg_config") or [{}]
+    return int(groups[0].get("pg_size", 0) or job.get("world_size", 1))
+
+
+def _dtype(name: Any) -> tuple[str, int]:
+    """Its name here and its bytes; 4 where it is unknown."""
+    return _DTYPES.get(str(name).lower(), (str(name or ""), 4))
+
+
+def _wrong(path: Path, line: int, what: str) -> InputError:
+    return InputError(f"{path}, line {line}", what, "give a whole trace of PyTorch's profiler")
