@@ -6,31 +6,41 @@ set, mostly those of its own part of the labels.
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from sim.learning.task import Vector, batch_generator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared(Protocol):
+    """What a task says of how its data are shared out."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def unlike(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
 class Samples:
     """Points and their labels 0 or 1, and which of them a worker draws from."""
 
     points: Vector
     labels: Vector
-    workers: int
-    unlike: float
-    seed: int
+    shared: Shared
 
     def batch(self, rank: int, step: int, size: int) -> tuple[Vector, Vector]:
         """A worker's batch: with chance `unlike` a point from its own end of the sorted labels."""
-        generator = batch_generator(self.seed, rank, step)
-        count = len(self.labels)
+        shared, count = self.shared, len(self.labels)
+        generator = batch_generator(shared.seed, rank, step)
         chosen = generator.integers(0, count, size)
-        if self.unlike:
-            own = (rank % self.workers + generator.random(size)) * count / self.workers
+        if shared.unlike:
+            own = (rank % shared.workers + generator.random(size)) * count / shared.workers
             order = np.argsort(self.labels, kind="stable")
-            mostly = generator.random(size) < self.unlike
+            mostly = generator.random(size) < shared.unlike
             chosen = np.where(mostly, order[own.astype(int)], chosen)
         return self.points[chosen], self.labels[chosen]
 
@@ -67,18 +77,8 @@ class Logistic:
     _data: Samples = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        made = clouds(self.samples, self.size, np.random.default_rng((self.seed, 2)))
-        object.__setattr__(
-            self,
-            "_data",
-            Samples(
-                points=made[0],
-                labels=made[1],
-                workers=self.workers,
-                unlike=self.unlike,
-                seed=self.seed,
-            ),
-        )
+        points, labels = clouds(self.samples, self.size, np.random.default_rng((self.seed, 2)))
+        object.__setattr__(self, "_data", Samples(points, labels, self))
 
     @property
     def start(self) -> Vector:
@@ -110,18 +110,8 @@ class Perceptron:
     _data: Samples = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        made = spirals(self.samples, np.random.default_rng((self.seed, 3)))
-        object.__setattr__(
-            self,
-            "_data",
-            Samples(
-                points=made[0],
-                labels=made[1],
-                workers=self.workers,
-                unlike=self.unlike,
-                seed=self.seed,
-            ),
-        )
+        points, labels = spirals(self.samples, np.random.default_rng((self.seed, 3)))
+        object.__setattr__(self, "_data", Samples(points, labels, self))
 
     @property
     def start(self) -> Vector:

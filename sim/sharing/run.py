@@ -8,7 +8,6 @@ from typing import Any
 
 from sim.engine.machine import Machine
 from sim.engine.processes import Place, Regions, World
-from sim.errors import InputError
 from sim.learning.classifiers import Logistic, Perceptron
 from sim.learning.optimizers import Optimizer
 from sim.learning.quadratic import Quadratic
@@ -16,6 +15,7 @@ from sim.learning.task import Nothing, Task
 from sim.sharing import data_parallel, federated, gossip, local_sgd, parameter_server
 from sim.sharing.outcome import Outcome, outcome
 from sim.sharing.pace import Pace, steady
+from sim.sharing.placement import server_shares, taken
 from sim.sharing.plan import Learning, Sharing
 from sim.sharing.record import Record
 from sim.sharing.server import Server, Shards
@@ -33,7 +33,6 @@ METHODS: dict[str, Callable[[Team], None]] = {
     "async_local_sgd": local_sgd.start,
     "federated": federated.start,
 }
-_SERVED = ("parameter_server", "async_local_sgd", "federated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +66,12 @@ def stage(
     where = f"{name}, sharing"
     topology = machine.topology
     each = topology.gpus_per_node if plan.worker == "node" else 1
-    count = plan.workers or max(1, (topology.gpus - _taken(plan, topology.gpus_per_node)) // each)
+    count = plan.workers or max(1, (topology.gpus - taken(plan, topology.gpus_per_node)) // each)
     works = (work,) * count if isinstance(work, Workload) else tuple(work)
     plan.check(count, where)
     plan.compression.check(works[0].parameters, f"{where}.compression")
     workers = tuple(Place(tuple(range(i * each, (i + 1) * each))) for i in range(count))
-    servers, gpus = _servers(plan, workers, topology.gpus_per_node, where)
+    servers, gpus = server_shares(plan, workers, topology.gpus_per_node, where)
     if gpus > 1 and gpus != topology.gpus:
         machine = replace(machine, topology=topology.with_gpus(gpus))
     return Stage(
@@ -116,57 +115,6 @@ def _is_healthy(stage: Stage) -> bool:
     return quiet and all(group.slowdown == 1.0 for group in plan.group) and stage.machine.is_healthy
 
 
-def _taken(plan: Sharing, gpus_per_node: int) -> int:
-    """GPUs' places that dedicated servers take from the machine."""
-    dedicated = plan.method in _SERVED and plan.servers != "colocated"
-    return plan.shards * gpus_per_node if dedicated else 0
-
-
-def _servers(
-    plan: Sharing, workers: Sequence[Place], gpus_per_node: int, where: str
-) -> tuple[dict[Place, float], int]:
-    """Each host's share of the weights, and how many GPUs the machine needs in all."""
-    used = workers[-1].gpus[-1] + 1
-    if plan.method not in _SERVED:
-        return {}, _whole(used, gpus_per_node)
-    if plan.servers == "colocated":
-        if plan.shards > len(workers):
-            what = f"shards = {plan.shards} colocated with {len(workers)} workers"
-            raise InputError(where, what, f"set shards to at most {len(workers)}")
-        hosts = workers[: plan.shards]
-        return dict.fromkeys(hosts, 1.0 / len(hosts)), _whole(used, gpus_per_node)
-    first = -(-used // gpus_per_node)
-    hosts = tuple(
-        Place(tuple(range(node * gpus_per_node, (node + 1) * gpus_per_node)))
-        for node in range(first, first + plan.shards)
-    )
-    shares = dict.fromkeys(hosts, 1.0 / plan.shards)
-    if plan.servers == "spare":
-        shares = byteps_shares(workers, hosts)
-    return shares, (first + plan.shards) * gpus_per_node
-
-
-def byteps_shares(workers: Sequence[Place], spare: Sequence[Place]) -> dict[Place, float]:
-    """What each host sums so that no NIC carries more than another (Jiang et al. 2020, eq. 2, 3).
-
-    With n workers and k <= n spare hosts: 2(n-1)/c for a spare host, (n-k)/c for a worker's own,
-    c = n^2 + kn - 2k.
-
-    >>> a, b, c = (Place((i,)) for i in range(3))
-    >>> list(byteps_shares([a, b], [c]).values())  # half of it on the spare host
-    [0.25, 0.25, 0.5]
-    """
-    n, k = len(workers), min(len(spare), len(workers))
-    whole = n * n + k * n - 2 * k
-    shares = {place: (n - k) / whole for place in workers if n > k}
-    return shares | dict.fromkeys(spare[:k], 2 * (n - 1) / whole) if n > 1 else {spare[0]: 1.0}
-
-
-def _whole(gpus: int, gpus_per_node: int) -> int:
-    """So many GPUs as fill nodes; a single node may be partly used."""
-    return gpus if gpus <= gpus_per_node else -(-gpus // gpus_per_node) * gpus_per_node
-
-
 def task_of(plan: Sharing, workers: int) -> Task:
     """The task that the plan's `[sharing.learning]` names."""
     learning = plan.learning
@@ -189,32 +137,9 @@ def task_of(plan: Sharing, workers: int) -> Task:
 def _team(stage: Stage, *, healthy: bool) -> Team:
     plan = stage.plan
     machine = stage.machine.healthy if healthy else stage.machine
-    world = _world(stage, machine)
-    rule = _rule(plan.learning)
+    world, rule = _world(stage, machine), _rule(plan.learning)
     record = Record(world, stage.task, forgives=bool(plan.learning and plan.learning.decay))
-    pace = None if healthy else _pace(stage)
-    make = partial(
-        Worker,
-        world=world,
-        task=stage.task,
-        pace=pace or steady,
-        copies=plan.copies,
-        compression=plan.compression,
-        memory_bandwidth=machine.topology.device.memory_bandwidth,
-        rule=rule,
-        seed=plan.seed,
-    )
-    workers = [
-        make(
-            rank,
-            place,
-            work=stage.works[rank],
-            usual=pace.usual[rank] if pace else 1.0,
-            faults=() if healthy else [one for one in plan.fault if one.rank == rank],
-        )
-        for rank, place in enumerate(stage.workers)
-    ]
-    team = Team(plan, world, workers, stage.task, record)
+    team = Team(plan, world, _workers(stage, world, rule, healthy=healthy), stage.task, record)
     if stage.servers:
         shards = Shards(places=stage.servers, rate=_server_rate(plan))
         sums = plan.servers == "spare"
@@ -222,6 +147,28 @@ def _team(stage: Stage, *, healthy: bool) -> Team:
     if not healthy:
         _plan_changes(stage, world)
     return team
+
+
+def _workers(stage: Stage, world: World, rule: Optimizer, *, healthy: bool) -> list[Worker]:
+    plan, pace = stage.plan, None if healthy else _pace(stage)
+    return [
+        Worker(
+            rank,
+            place,
+            world=world,
+            work=stage.works[rank],
+            task=stage.task,
+            pace=pace or steady,
+            usual=pace.usual[rank] if pace else 1.0,
+            copies=plan.copies,
+            faults=() if healthy else [one for one in plan.fault if one.rank == rank],
+            compression=plan.compression,
+            memory_bandwidth=world.topology.device.memory_bandwidth,
+            rule=rule,
+            seed=plan.seed,
+        )
+        for rank, place in enumerate(stage.workers)
+    ]
 
 
 def _pace(stage: Stage) -> Pace:
