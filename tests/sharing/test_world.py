@@ -40,9 +40,20 @@ def test_a_way_between_regions_costs_its_latency_and_its_bandwidth():
 
 def test_slow_workers_are_slow_in_every_method():
     group = (Group(ranks=(0,), slowdown=2.0),)
-    methods = ("all_reduce", "parameter_server", "gossip", "local_sgd", "federated")
+    methods = (
+        "all_reduce",
+        "data_parallel",
+        "parameter_server",
+        "gossip",
+        "local_sgd",
+        "async_local_sgd",
+        "federated",
+    )
     for method in methods:
-        assert played(method, group=group, steps=10).straggler_seconds > 0.3
+        outcome = played(method, group=group, steps=10)
+        slow, usual, *_ = outcome.workers
+        assert slow["compute"] == pytest.approx(2 * usual["compute"], rel=1e-9), method
+        assert outcome.straggler_seconds != 0.0
 
 
 def test_another_device_has_its_own_step():
