@@ -18,7 +18,7 @@ from sim.parallel.footprint import footprints
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.work import Job
-from sim.scenario import Scenario, Straggler, changed
+from sim.scenario import Scenario, SharingScenario, Straggler, changed
 
 T = TypeVar("T")
 
@@ -34,6 +34,9 @@ class Setup:
 
 def from_scenario(scenario: Scenario) -> Setup:
     """Load what a scenario names and apply its changes. Raises `InputError`."""
+    if isinstance(scenario, SharingScenario):
+        what = "shares updates in a way of its own ([sharing]), which has no step to ask for"
+        raise InputError(scenario.name, what, "use `sim run`, or a scenario without [sharing]")
     model = _loaded(scenario, "model", "models", models.Transformer)
     stack = _loaded(scenario, "stack", "topologies/stacks", stacks.Stack)
     topology = _topology(scenario)

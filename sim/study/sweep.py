@@ -136,19 +136,21 @@ def _answers(
     if not tasks:
         return iter(())
     if cluster is None:
-        return crew.here(answer, tasks, jobs=jobs)
-    return _agreeing(tasks, crew.cluster(answer, tasks, address=cluster), cluster)
+        remedy = "run it again; what is stored stays valid"
+        return _agreeing(tasks, crew.here(answer, tasks, jobs=jobs), "sim sweep", remedy)
+    answers = crew.cluster(answer, tasks, address=cluster)
+    return _agreeing(tasks, answers, f"--cluster {cluster}", "install the same everywhere")
 
 
 def _agreeing(
-    tasks: Sequence[Task], answers: Iterator[tuple[str, str]], address: str
+    tasks: Sequence[Task], answers: Iterator[tuple[str, str]], where: str, remedy: str
 ) -> Iterator[tuple[str, str]]:
-    """Refuse answers of a worker that sees other files or runs another program."""
+    """Refuse answers to other questions: of workers that read other files or run other code."""
     asked = {task.key for task in tasks}
     for key, text in answers:
         if key not in asked:
-            what = "a worker runs another version or reads other models, topologies or scenarios"
-            raise InputError(f"--cluster {address}", what, "install the same everywhere")
+            what = "a worker found another program or other models, topologies or scenarios"
+            raise InputError(where, what, remedy)
         yield key, text
 
 

@@ -256,6 +256,20 @@ def kill_later(pid: int, store: str, killed_at: list[int]) -> None:
         killed_at.append(len(kept))
 
 
+def test_files_that_change_meanwhile_end_the_sweep_in_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(*_: Any) -> study.Row:
+        monkeypatch.setattr(question, "program_version", lambda: "another")
+        return {"valid": True}
+
+    monkeypatch.setattr(study, "row", changed)
+    call = ["sweep", "job.toml", "--vary=plan.tp=1,2", "--jobs=1"]
+    result = CliRunner().invoke(main, call)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "another program" in result.stderr
+
+
 # Bad input.
 
 
@@ -290,6 +304,15 @@ def test_a_mistake_is_one_line_before_any_work(
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("command", ["sweep", "goodput", "cost", "run"])
+def test_scenarios_that_share_updates_have_no_step_to_ask_for(command: str) -> None:
+    more = {"sweep": ["--vary=sharing.workers=4,8", "--no-store"], "cost": ["--tokens=1e9"],
+            "run": ["--samples=3"]}  # fmt: skip
+    result = CliRunner().invoke(main, [command, "ps-async", *more.get(command, [])])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "[sharing]" in result.stderr
 
 
 def test_a_full_disk_is_one_line_and_what_was_stored_answers_later(
