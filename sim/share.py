@@ -106,7 +106,10 @@ def _topology(scenario: SharingScenario) -> Topology:
 
 
 def _workload(
-    scenario: SharingScenario, device: Device, together: Callable[[Collective], float]
+    scenario: SharingScenario,
+    device: Device,
+    together: Callable[[Collective], float],
+    stack: str = "",
 ) -> Workload:
     plan = scenario.sharing
     each = plan.batch
@@ -115,8 +118,8 @@ def _workload(
     if not scenario.model:
         remedy = 'set model = "resnet50", or give [sharing.times]'
         raise InputError(scenario.name, "says nothing of what the workers compute", remedy)
-    model, stack = _model(scenario), _stack(scenario)
-    made = worker_step(model, each, plan, stack, device, together)
+    software = _stack(scenario, stack or scenario.stack)
+    made = worker_step(_model(scenario), each, plan, software, device, together)
     gpus = 1 if plan.worker == "gpu" else _topology(scenario).gpus_per_node
     return replace(made, batch=each * gpus)
 
@@ -144,10 +147,14 @@ def _of_groups(
     """Every worker's step; groups on another device have another."""
     works = list(found.works)
     for number, group in enumerate(found.plan.group):
-        if group.device:
+        if group.device or group.stack:
             where = f"{scenario.name}, sharing.group {number + 1}"
-            device = devices.load(group.device, where=where)
-            other = _workload(scenario, device, together)
+            if scenario.sharing.times is not None:
+                what = "[sharing.times] were not measured on another device or stack"
+                raise InputError(where, what, "give slowdown = 2.0 or the like")
+            usual = found.machine.topology.device
+            device = devices.load(group.device, where=where) if group.device else usual
+            other = _workload(scenario, device, together, group.stack)
             other = replace(other, memory=device.memory_bandwidth)
             for rank in group.ranks:
                 works[rank] = other
@@ -161,8 +168,8 @@ def _model(scenario: SharingScenario) -> Model:
     return read_model(changed(library.read(path), changes, place), place)
 
 
-def _stack(scenario: SharingScenario) -> Stack:
-    path = library.find("topologies/stacks", scenario.stack, where=f"{scenario.name}, stack")
+def _stack(scenario: SharingScenario, name: str) -> Stack:
+    path = library.find("topologies/stacks", name, where=f"{scenario.name}, stack")
     changes = scenario.changes("stack")
     place = library.place(path, changed=bool(changes))
     return library.validate(changed(library.read(path), changes, place), stacks.Stack, place)

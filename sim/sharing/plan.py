@@ -55,10 +55,12 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Some workers that differ from the others: another device, or `slowdown` times as slow."""
+    """Some workers that differ from the others: another device, perhaps with another software
+    stack (a CPU among GPUs), or `slowdown` times as slow."""
 
     ranks: tuple[Natural, ...]
     device: str = ""
+    stack: str = ""
     slowdown: Share = 1.0
 
 

@@ -63,6 +63,20 @@ def test_another_device_has_its_own_step():
     assert rows[0]["steps"] > 1.2 * rows[5]["steps"]
 
 
+def test_another_stack_has_its_own_step():
+    """A stack that launches for nothing spares a small batch the host's time."""
+    group = [{"ranks": [0], "stack": "pytorch-cpu"}]
+    settings = {"sharing.group": group, "sharing.batch": 1, "sharing.until": "2 s"}
+    first, *_, last = share(sim.load("gossip-ad-psgd", settings)).workers
+    assert first["steps"] > 1.2 * last["steps"]
+
+
+def test_a_device_without_its_measured_times_is_refused():
+    settings = {"sharing.group": [{"ranks": [0], "device": "a100-40gb-sxm"}]}
+    with pytest.raises(InputError, match="give slowdown"):
+        share(sim.load("federated", settings))
+
+
 def test_synchronised_batch_norm_costs_its_collectives():
     settings = {"sharing.steps": 5, "sharing.straggler": []}
     plain = share(sim.load("all-reduce-ddp", settings))
