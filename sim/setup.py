@@ -157,7 +157,8 @@ def _machine(
             topology = topology.slowed(one.link, one.factor)
         for rank in _slow_ranks(one, topology, plan, where):
             slowdown[rank] = slowdown.get(rank, 1.0) * one.factor
-    return Machine(topology, backends.load("nccl"), slowdown)
+    backend = backends.load(topology.backend, where=f"topology {topology.name}, backend")
+    return Machine(topology, backend, slowdown)
 
 
 def _slow_ranks(one: Straggler, topology: Topology, plan: Plan, where: str) -> Iterable[int]:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Protocol
 
 from sim import library
+from sim.collectives import profile
 from sim.collectives.gloo import Gloo
 from sim.collectives.nccl import Nccl
 from sim.collectives.nccl_constants import Constants
@@ -26,13 +27,19 @@ class Backend(Protocol):
 
 
 @cache
-def load(name: str = "nccl") -> Backend:
-    """The backend with the constants of topologies/backends/<name>.toml, whose `library` it is.
+def load(name: str = "nccl", *, where: str = "command line") -> Backend:
+    """The backend of a name: topologies/backends/<name>.toml, or a profile measured somewhere.
 
-    Raises `InputError` where there is no such file or it does not describe a backend.
+    A profile (`sim.collectives.profile`) changes constants of the library that it names. Raises
+    `InputError` where there is no such file or it does not describe a backend.
     """
-    path = library.find("topologies/backends", name)
+    measured = profile.find(name, where=where)
+    own = measured.backend if measured else name
+    path = library.find("topologies/backends", own, where=where)
     data = library.read(path)
+    if measured:
+        data = profile.over(data, measured.constants)
+    place = f"{name}, constants" if measured else library.place(path)
     if data.pop("library", "nccl") == "gloo":
-        return library.validate(data, Gloo, str(path))
-    return Nccl(library.validate(data, Constants, str(path)))
+        return library.validate(data, Gloo, place)
+    return Nccl(library.validate(data, Constants, place))

@@ -6,14 +6,35 @@ broadcast is a binomial tree in which a rank serves all its children at once; to
 reduce-scatter is a whole all-reduce (ProcessGroupGloo.cpp).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from sim.collectives import direct, ring
 from sim.collectives.schedule import KINDS, Kind, Schedule, Send, schedule
 from sim.collectives.shape import Fabric, Loads, Shape, Wire
 from sim.errors import InputError
-from sim.units import Bytes, Seconds
+from sim.units import Bytes, BytesPerSecond, Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What the processors make of one kind of call: copies, sums and buffers of its own.
+
+    `message` (s) is the cost of one message of it. The bytes that a rank sends pass at `near`, and
+    at `far` those of a buffer beyond the caches.
+    """
+
+    message: Seconds
+    near: BytesPerSecond
+    far: BytesPerSecond
+
+    def seconds(self, size: float, cache: float) -> float:
+        """Of a buffer that is sent once.
+
+        >>> Pace(message=0.0, near=4e9, far=1e9).seconds(6e6, cache=4e6)
+        0.003
+        """
+        return min(size, cache) / self.near + max(0.0, size - cache) / self.far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +43,15 @@ class Gloo:
 
     `message` (s) is the software's cost of one message, half a ping-pong; `segment` the largest
     piece of a chunk; `acknowledgements` counts those that TCP returns for each packet, each as
-    long as a packet's headers.
+    long as a packet's headers. `pace`, by kind of call, is known where it was measured; a call
+    then takes as long as its wires or its processors need, whichever is more.
     """
 
     message: Seconds
     segment: Bytes
     acknowledgements: float
+    cache: Bytes = 0.0
+    pace: Mapping[str, Pace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.acknowledgements <= 1.0:
@@ -51,30 +75,39 @@ class Gloo:
         """
         if shape.ranks == 1:
             return Wire(latency=0.0, algorithm="none", protocol="none")
+        called = _kind(kind)
         both = 1.0 + self.returned(fabric.efficiency)
-        loads, rounds, name = _loads(_kind(kind), shape, both)
-        latency = rounds * self.message
+        loads, rounds, name = _loads(called, shape, both)
+        port, nic = size * loads.port, size * loads.nic / fabric.efficiency
+        message, once = self.message, size / (fabric.nic_bandwidth or fabric.port_bandwidth)
+        if pace := self.pace.get(called):
+            message, own = pace.message, pace.seconds(size, self.cache)
+            sent, _, _ = _loads(called, shape, 1.0)
+            port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, fabric)
+            once = max(once, own)
         if name == "ring":
-            latency = rounds * self._filling(size, shape, fabric)
-        return Wire(
-            latency=latency,
-            port=size * loads.port,
-            nic=size * loads.nic / fabric.efficiency,
-            algorithm=name,
-            protocol="tcp",
-        )
+            pieces = segments(size, shape.ranks, self.segment)
+            message = self._filling(message, once, pieces, shape)
+        return Wire(latency=rounds * message, port=port, nic=nic, algorithm=name, protocol="tcp")
 
-    def _filling(self, size: float, shape: Shape, fabric: Fabric) -> float:
+    @staticmethod
+    def _filling(message: float, once: float, pieces: int, shape: Shape) -> float:
         """Seconds that one turn around the ring takes beyond its bytes.
 
         A segment follows the one two before it: with t for its bytes and `message` m a turn of N
-        segments takes m + N t, or N (m + t) / 2 where m > t.
+        segments takes m + N t, or N (m + t) / 2 where m > t. The buffer sent `once` takes so long.
         """
-        pieces = segments(size, shape.ranks, self.segment)
-        bandwidth = fabric.nic_bandwidth or fabric.port_bandwidth
-        seconds = size / (pieces * shape.ranks) / bandwidth
         turn = (shape.ranks - 1) * pieces
-        return max(self.message, turn * (self.message - seconds) / 2.0)
+        return max(message, turn * (message - once / (pieces * shape.ranks)) / 2.0)
+
+
+def _at_least(
+    seconds: float, port: float, nic: float, shape: Shape, fabric: Fabric
+) -> tuple[float, float]:
+    """Bytes on ports and NICs, as many more as keep the slower of them busy for so long."""
+    if shape.nodes == 1:
+        return max(port, seconds * fabric.port_bandwidth), nic
+    return port, max(nic, seconds * fabric.nic_share(shape.per_node))
 
 
 def segments(size: float, ranks: int, largest: float) -> int:

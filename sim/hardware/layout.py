@@ -15,6 +15,7 @@ class Layout:
 
     GPUs are numbered node after node; only a single node may be partly used. `network` is None
     for a cluster of one node, `node` None where a node is one device, `price` None where unknown.
+    `backend` is the collective library, or a profile of it.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Layout:
     node: Fabric | None = None
     network: Network | None = None
     price: Price | None = None
+    backend: str = "nccl"
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.gpus_per_node < 1:

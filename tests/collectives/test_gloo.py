@@ -1,5 +1,7 @@
 """Gloo: its schedules do what they say, and their fluid reading is the rounds' own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -89,6 +91,44 @@ def test_short_segments_wait_for_each_others_messages() -> None:
     """Two in flight: 6 segments a turn take 3 times a message's cost and a segment's bytes."""
     tiny = 16 * 4 * 2  # 16 bytes a segment: 1.3 us
     assert seconds("all_reduce", tiny, 4) == pytest.approx(2 * 3 * (50e-6 + 16 / B2), rel=1e-2)
+
+
+def paced(kind: str, size: float, shape: Shape, fabric: Fabric) -> float:
+    pace = gloo.Pace(message=1e-4, near=4e9, far=1e9)
+    library = gloo.Gloo(
+        message=5e-5, segment=2**20, acknowledgements=0.5, cache=4e6, pace={"all_reduce": pace}
+    )
+    return fabric.duration(library.wire(kind, size, shape, fabric), shape)
+
+
+HOST = Fabric(generation="cpu", gpus_per_node=8, port_bandwidth=100e9)
+LOOPBACK = Fabric(
+    generation="cpu", gpus_per_node=1, port_bandwidth=1.0, nics_per_node=1, nic_bandwidth=100e9
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fabric"), [(Shape(ranks=2), HOST), (Shape(ranks=2, nodes=2), LOOPBACK)]
+)
+def test_where_the_pace_was_measured_bytes_beyond_the_caches_take_longer(
+    shape: Shape, fabric: Fabric
+) -> None:
+    assert paced("all_reduce", 4e6, shape, fabric) == pytest.approx(2e-4 + 1e-3)
+    assert paced("all_reduce", 6e6, shape, fabric) == pytest.approx(2e-4 + 3e-3)
+
+
+def test_four_ranks_send_half_as_much_again_as_two() -> None:
+    two, four = (paced("all_reduce", 4e8, Shape(ranks=n), HOST) - 2e-4 for n in (2, 4))
+    assert four / two == pytest.approx(1.5)
+
+
+def test_a_slow_wire_hides_the_pace_of_processors() -> None:
+    slow = replace(LOOPBACK, nic_bandwidth=1e8)
+    assert paced("all_reduce", 1e6, Shape(ranks=2, nodes=2), slow) == pytest.approx(1e-2 + 2e-4)
+
+
+def test_calls_without_a_measured_pace_keep_the_message_of_the_library() -> None:
+    assert paced("broadcast", 1e6, Shape(ranks=2), HOST) == pytest.approx(5e-5 + 1e-5)
 
 
 def test_a_group_of_one_sends_nothing() -> None:
