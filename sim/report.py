@@ -1,8 +1,9 @@
 """From a timeline to a result: rates, utilisation, accounts, memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sim.certainty import Interval, Sigmas, evidence
 from sim.engine.account import Account, bubble_fraction, critical_role
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
@@ -14,6 +15,7 @@ from sim.program import Collective
 from sim.result import Result
 from sim.setup import Setup
 from sim.units import human_bytes
+from sim.work_shares import sigmas, work_shares
 
 
 def report(
@@ -35,16 +37,22 @@ def report(
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
     worst = max(footprints(job), key=lambda memory: memory.reserved)
+    critical = critical_role(timeline)
+    shares = work_shares(job, critical.stage, spent[critical.index])
+    sure = _sure(job, step, shares)
     return Result(
         scenario=setup.name,
         step_time=step,
+        step_time_low=sure.low,
+        step_time_high=sure.high,
+        interval={**sure.parts, "shares": shares},
         samples_per_second=plan.global_batch / step,
         tokens_per_second=tokens,
         tokens_per_second_per_gpu=tokens / gpus,
         mfu=flops / (step * peak),
         hfu=(flops + recomputed_flops(job)) / (step * peak),
         model_tflops_per_gpu=flops / (step * gpus) / 1e12,
-        breakdown=spent[critical_role(timeline).index],
+        breakdown=spent[critical.index],
         bubble_fraction=bubble_fraction(timeline, spent),
         stages=tuple(_stages(setup, timeline, spent)),
         ranks=gpus,
@@ -59,6 +67,18 @@ def report(
         memory_per_gpu=_parts(worst),
         capacity=job.device.usable_memory,
         fits=worst.fits(job.device.usable_memory),
+    )
+
+
+def _sure(job: Job, step: float, shares: Mapping[str, float]) -> Interval:
+    """The interval of a step time (s) of a job."""
+    kernels = sigmas(job).of_step(shares)
+    return evidence().interval(
+        step,
+        stack=job.stack.name,
+        device=job.device.name,
+        kernels=kernels,
+        usual=Sigmas().of_step(shares),
     )
 
 

@@ -17,15 +17,20 @@ class Result:
     """One predicted training step.
 
     `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
-    it). `mfu` is model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the
-    same with recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and
-    their `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
+    it). The measured one would lie between `step_time_low` and `step_time_high` with the
+    probability `interval["level"]`; its other keys say why (`sim.certainty`). `mfu` is model
+    FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the same with
+    recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and their
+    `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
     `straggler_seconds` is what the step takes longer than with no rank or link slow.
     `wall_seconds` is what the simulation itself took, and no part of the answer.
     """
 
     scenario: str
     step_time: float
+    step_time_low: float
+    step_time_high: float
+    interval: dict[str, Any]
     samples_per_second: float
     tokens_per_second: float
     tokens_per_second_per_gpu: float

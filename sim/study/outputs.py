@@ -17,6 +17,7 @@ _SUFFIXES = {
     "report": (".html", ".txt", ".md"),
     "timeline": (".csv",),
     "rows": (".csv",),
+    "spread": (".toml",),
     "out": (".csv", ".parquet"),
 }
 

@@ -63,7 +63,7 @@ def headline(result: "Result") -> list[Row]:
         (
             "step time",
             human_seconds(result.step_time),
-            f"{count(result.samples_per_second)} samples/s",
+            f"{interval(result)}, {count(result.samples_per_second)} samples/s",
         ),
         (
             "tokens/s",
@@ -77,6 +77,15 @@ def headline(result: "Result") -> list[Row]:
         ),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
     ]
+
+
+def interval(result: "Result") -> str:
+    """Where a measured step time would lie: "(17.6 to 19.0, 90 %)", in its unit if it can."""
+    shown = [human_seconds(time) for time in (result.step_time_low, result.step_time_high)]
+    unit = human_seconds(result.step_time).partition(" ")[2]
+    if all(text.endswith(f" {unit}") for text in shown):
+        shown = [text.removesuffix(f" {unit}") for text in shown]
+    return f"({' to '.join(shown)}, {100 * result.interval['level']:.0f} %)"
 
 
 # --- Rows ----------------------------------------------------------------------------------------
@@ -215,7 +224,7 @@ def _line(row: Row, widths: Sequence[int]) -> str:
         cell.ljust(width) if i == 0 or not _is_figure(cell) else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(row, widths, strict=False))
     ]
-    return ("  " + "  ".join(cells)).rstrip()
+    return ("  " + "  ".join(cells)).replace("  (", " (").rstrip()
 
 
 def _is_figure(cell: str) -> bool:

@@ -19,7 +19,8 @@ class Row:
     """One measured run and its prediction; `reason` says why there is none.
 
     Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
-    of all its matrix products, repeated ones too, at the device's peak rate.
+    of all its matrix products, repeated ones too, at the device's peak rate. `low` and `high`
+    are the bounds of the prediction's interval.
     """
 
     id: str
@@ -33,6 +34,11 @@ class Row:
     fits_measured: bool = True
     fits_predicted: bool | None = None
     reason: str = ""
+    stack: str = ""
+    device: str = ""
+    topology: str = ""
+    low: float | None = None
+    high: float | None = None
 
     @property
     def error(self) -> float | None:
@@ -96,6 +102,11 @@ def predict(record: Mapping[str, Any]) -> Row:
         at_peak=result.hfu * result.step_time,
         memory_predicted=max(one.rest if at_rest else one.total for one in taken),
         fits_predicted=result.fits,
+        stack=setup.job.stack.name,
+        device=setup.job.device.name,
+        topology=str(record["cluster"]),
+        low=result.step_time_low,
+        high=result.step_time_high,
     )
 
 

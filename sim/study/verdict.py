@@ -100,7 +100,12 @@ def write_rows(tables: Sequence[Table], path: Path) -> None:
     keys = ("id", "measured", "predicted", "error", "memory_measured", "memory_predicted",
             "memory_error", "fits_measured", "fits_predicted", "reason")  # fmt: skip
     lines = [
-        {"table": table.name, **{key: getattr(row, key) for key in keys}}
+        {
+            "table": table.name,
+            **{key: getattr(row, key) for key in keys},
+            "step_low": row.low,
+            "step_high": row.high,
+        }
         for table in tables
         for row in table.rows
     ]

@@ -1,0 +1,90 @@
+"""What kinds of work a step consists of: shares of the critical rank's seconds by class."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from sim.certainty import Sigmas
+from sim.engine.account import BUBBLE, HOST, STRAGGLERS, WAITING
+from sim.hardware import profile as profiles
+from sim.model.kernel import Attention, Gemm, Item, Kernel, Overlap
+from sim.parallel.work import Job
+from sim.program import Collective
+
+Seconds = defaultdict[str, float]
+
+_FOR_OTHERS = (BUBBLE, STRAGGLERS, WAITING)
+
+
+def work_shares(job: Job, stage: int, account: Mapping[str, float]) -> dict[str, float]:
+    """Shares of "gemm", "attention", "stream", "collective" and "host", adding up to one.
+
+    Seconds of compute are split as the kernels of the stage are; what a rank waits for others it
+    waits for work of the same kinds.
+    """
+    seconds: Seconds = defaultdict(float)
+    for cause, spent in account.items():
+        if cause in _FOR_OTHERS:
+            continue
+        for kind, share in _mix(job, stage, cause).items():
+            seconds[kind] += share * spent
+    total = sum(seconds.values())
+    return {kind: spent / total for kind, spent in seconds.items()} if total > 0.0 else {}
+
+
+def _mix(job: Job, stage: int, cause: str) -> Mapping[str, float]:
+    """The classes of one cause of the accounts."""
+    if cause == "compute":
+        return _normal(_compute(job, stage))
+    if cause == "recompute":
+        return _normal(_times(job, job.layer.recompute))
+    if cause == "optimizer":
+        return {"stream": 1.0}
+    return {HOST: 1.0} if cause == HOST else {"collective": 1.0}
+
+
+def _compute(job: Job, stage: int) -> Seconds:
+    found: Seconds = defaultdict(float)
+    for chunk in job.chunks[stage]:
+        parts = (
+            (job.layer, chunk.layers),
+            (job.embedding, chunk.embedding),
+            (job.head, chunk.head),
+        )
+        for work, count in parts:
+            if count:
+                for kind, seconds in _times(job, (*work.forward, *work.backward)).items():
+                    found[kind] += count * seconds
+    return found
+
+
+def _times(job: Job, items: Iterable[Item]) -> Seconds:
+    found: Seconds = defaultdict(float)
+    for item in items:
+        kernels = item.kernels if isinstance(item, Overlap) else (item,)
+        for kernel in kernels:
+            if not isinstance(kernel, Collective):
+                found[_class(kernel)] += job.time(kernel)
+    return found
+
+
+def _class(kernel: Kernel) -> str:
+    if isinstance(kernel, Gemm):
+        return "gemm"
+    return "attention" if isinstance(kernel, Attention) else "stream"
+
+
+def _normal(times: Seconds) -> dict[str, float]:
+    total = sum(times.values())
+    return {kind: spent / total for kind, spent in times.items()} if total > 0.0 else {}
+
+
+def sigmas(job: Job) -> Sigmas:
+    """How far kernel times are off: as the device's profile says, else the defaults.
+
+    A profile's residuals are those of measured shapes that its fit did not see, so the noise of
+    the measurements themselves is in them.
+    """
+    if not job.device.profile:
+        return Sigmas()
+    origin = profiles.load(job.device.profile, where=job.device.name).origin
+    return Sigmas().replaced({one.kind: one.sigma for one in origin.residuals})
