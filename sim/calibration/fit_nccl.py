@@ -8,22 +8,16 @@ its GPUs and NVLink, then what several nodes show of their network.
 """
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from math import exp, log, nan
 from pathlib import Path
-from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sim import library
+from sim.calibration.constants import Predict, Tree, alternate, best, get, table_errors
 from sim.calibration.nccl_tables import Run, read
 from sim.collectives.nccl import Nccl
 from sim.collectives.nccl_constants import Constants, Fill, Hop, Network, Node, Per
-
-Tree = dict[str, Any]  # constants as nested tables
-LARGE = 64 * 1024  # bytes; what training sends is above
-PULL = 0.03  # error (of the logarithm) that a factor of e away from the present constant costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,119 +110,18 @@ def _made(kind: Callable[..., C], table: Tree) -> C:
     return kind(**{**table, **inner})
 
 
-def fitted(constants: Tree, runs: Sequence[Run], stages: Iterable[Stage] = STAGES) -> Tree:
-    """The constants after all stages, each fitted on every other size of its tables.
+def predictor(constants: Tree) -> Predict:
+    """What the backend with these constants says of a run."""
+    backend = backend_of(constants)
+    return lambda run: predicted(backend, run)
 
-    Minimises the soft-L1 of log(predicted / measured) over the logarithms of the constants, with
-    a weak pull to where they start, so that what the tables do not show stays as it was.
-    """
+
+def fitted(constants: Tree, runs: Sequence[Run], stages: Iterable[Stage] = STAGES) -> Tree:
+    """The constants after all stages, each fitted on every other size of its tables."""
     for stage in stages:
         shown = [run for run in alternate(runs, 0) if run.table in stage.tables]
-        constants = _after(constants, stage.paths, shown)
+        constants = best(constants, stage.paths, shown, predictor)
     return constants
-
-
-def _after(constants: Tree, paths: list[str], runs: list[Run]) -> Tree:
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]  # it ships no types
-
-    start = [log(_get(constants, path)) for path in paths]
-
-    def with_values(logs: Iterable[float]) -> Tree:
-        tried = deepcopy(constants)
-        for path, value in zip(paths, logs, strict=True):
-            _put(tried, path, exp(value))
-        return tried
-
-    found = least_squares(
-        _residuals(with_values, start, runs),
-        start,
-        bounds=([-60.0] * len(paths), [_ceiling(path) for path in paths]),
-        loss="soft_l1",
-        f_scale=0.05,
-        diff_step=1e-3,
-        max_nfev=100,
-    )
-    return with_values(found.x)
-
-
-def _residuals(
-    with_values: Callable[[Iterable[float]], Tree], start: list[float], runs: list[Run]
-) -> Callable[[Sequence[float]], list[float]]:
-    def residuals(logs: Sequence[float]) -> list[float]:
-        backend = backend_of(with_values(logs))
-        errors = [
-            log(predicted(backend, run) / run.time) * (1.0 if run.size > LARGE else 0.5)
-            for run in runs
-        ]
-        return errors + [PULL * (x - x0) for x, x0 in zip(logs, start, strict=True)]
-
-    return residuals
-
-
-def _ceiling(path: str) -> float:
-    """Fractions of a line rate stay below 1, times and sizes are free."""
-    key = path.split(".")[-1]
-    free = key in ("launch", "time", "half", "touch", "nvls_hop") or ".hop." in path
-    return 60.0 if free else 1e-9
-
-
-def alternate(runs: Sequence[Run], first: int) -> list[Run]:
-    """The runs at every other size of their table, from the first or the second size on."""
-    sizes: dict[str, list[float]] = {}
-    for run in runs:
-        sizes.setdefault(run.table, []).append(run.size)
-    kept = {table: set(sorted(set(found))[first::2]) for table, found in sizes.items()}
-    return [run for run in runs if run.size in kept[run.table]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableError:
-    """Absolute errors predicted/measured - 1 of one table, and of its runs above 64 KiB.
-
-    The latter are NaN where it has none.
-    """
-
-    table: str
-    runs: int
-    median: float
-    worst: float
-    median_large: float
-    worst_large: float
-
-
-def table_errors(backend: Nccl, runs: Sequence[Run]) -> list[TableError]:
-    """One line for each table."""
-    return [
-        _table_error(table, backend, [run for run in runs if run.table == table])
-        for table in dict.fromkeys(run.table for run in runs)
-    ]
-
-
-def _table_error(table: str, backend: Nccl, runs: list[Run]) -> TableError:
-    every = [abs(predicted(backend, run) / run.time - 1) for run in runs]
-    large = [error for error, run in zip(every, runs, strict=True) if run.size > LARGE]
-    return TableError(
-        table=table,
-        runs=len(runs),
-        median=median(every),
-        worst=max(every),
-        median_large=median(large) if large else nan,
-        worst_large=max(large, default=nan),
-    )
-
-
-def _get(tree: Mapping[str, Any], path: str) -> float:
-    value: Any = tree
-    for key in path.split("."):
-        value = value[key]
-    return float(value)
-
-
-def _put(tree: Tree, path: str, value: float) -> None:
-    *keys, last = path.split(".")
-    for key in keys:
-        tree = tree[key]
-    tree[last] = value
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -243,17 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.fit:
         constants = fitted(constants, runs)
         for path in (path for stage in STAGES for path in stage.paths):
-            print(f"{path} = {_get(constants, path):.4g}")
-    _print_errors(backend_of(constants), runs)
+            print(f"{path} = {get(constants, path):.4g}")
+    _print_errors(predictor(constants), runs)
     for table, why in skipped.items():
         print(f"{table}: left out, {why}")
 
 
-def _print_errors(backend: Nccl, runs: Sequence[Run]) -> None:
+def _print_errors(predict: Predict, runs: Sequence[Run]) -> None:
     kept_back = alternate(runs, 1)
     alone = {run.table for run in runs} - {run.table for run in kept_back}  # tables of one size
     print(f"{'table':32}{'runs':>5}{'median':>8}{'worst':>8}   above 64 KiB")
-    for error in table_errors(backend, kept_back + [run for run in runs if run.table in alone]):
+    for error in table_errors(predict, kept_back + [run for run in runs if run.table in alone]):
         print(
             f"{error.table:32}{error.runs:5}{error.median:8.1%}{error.worst:8.1%}"
             f"{error.median_large:8.1%}{error.worst_large:8.1%}"

@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 
 from sim import library
-from sim.calibration.fit_nccl import (
-    STAGES,
-    Stage,
-    alternate,
-    backend_of,
-    fitted,
-    main,
-    predicted,
-    table_errors,
-)
+from sim.calibration.constants import alternate, table_errors
+from sim.calibration.fit_nccl import STAGES, Stage, backend_of, fitted, main, predicted, predictor
 from sim.calibration.nccl_tables import H100, Run, read
 from sim.collectives.nccl_constants import Constants
 from sim.collectives.shape import Shape
@@ -98,7 +90,7 @@ def test_sizes_are_either_fitted_or_kept_back() -> None:
 
 
 def test_errors_of_runs_predicted_exactly_are_zero() -> None:
-    (error,) = table_errors(backend_of(CONSTANTS), made())
+    (error,) = table_errors(predictor(CONSTANTS), made())
     assert (error.runs, error.median, error.worst) == (12, 0.0, 0.0)
 
 
