@@ -22,7 +22,8 @@ class State:
     `fresh` gradients live from a backward pass to their accumulation behind it; `update` lives
     only while the optimizer steps, on the share that the rank updates; `gather` are the copies
     through which ZeRO-1 gathers weights. `growing` gradients are not there before the backward
-    pass that makes them.
+    pass that makes them; under DDP they are views of its buckets, which stay, and those of earlier
+    micro-steps lie `beside` them.
     """
 
     weights: float
@@ -33,6 +34,7 @@ class State:
     update: float = 0.0
     gather: float = 0.0
     growing: bool = False
+    beside: float = 0.0
     zero: int = 0
     dp: int = 1
 
@@ -78,6 +80,7 @@ def state(
     gradient = gradient_width(precision, gradients)
     half = weight if allocator.half_gradients and gradient > weight else 0.0
     cast = 4.0 if mixed and gradient < 4 else 0.0
+    buckets = dp > 1 and zero < 2
     return State(
         weights=weight,
         gradients=gradient + (half if dp > 1 else 0.0),
@@ -86,7 +89,8 @@ def state(
         fresh=half if dp == 1 else 0.0,
         update=cast + (0.0 if fused else 4.0),
         gather=weight * (1 + 1 / dp) if allocator.gather_copies and zero and dp > 1 else 0.0,
-        growing=gradients == "fresh" and (dp == 1 or zero >= 2),  # DDP's buckets stay
+        growing=gradients == "fresh" and not buckets,
+        beside=weight if gradients == "fresh" and buckets else 0.0,
         zero=zero,
         dp=dp,
     )
@@ -133,6 +137,7 @@ def rank_memory(
     microbatches: int = 1,
     gathered: float = 0.0,
     output: float = 0.0,
+    tied: float = 0.0,
 ) -> Memory:
     """Memory of a rank that holds `chunks`, each a row of layers (embedding and head are such).
 
@@ -140,7 +145,7 @@ def rank_memory(
     flight and the transients of the neediest layer, or the optimizer step with its temporaries.
     `gathered` are the bytes of a layer's whole input where tensor-parallel ranks gather it
     (sequence parallelism), `output` those of a rank's share of it, which it hands to the next
-    stage.
+    stage, `tied` those of the gradient of a tied output matrix, where it waits for the embedding's.
     """
     allocator = allocator or Allocator()
     parameters = sum(work.parameters for chunk in chunks for work in chunk)
@@ -161,10 +166,10 @@ def rank_memory(
     }
     share = parameters * kept.share(1)
     stepping = {"optimizer step": share * kept.update + parameters * kept.gather}
-    if kept.growing and stages == microbatches == 1:
-        moment = max(_growing(chunks[0], held, running), held | stepping, key=_sum)
-    else:
-        moment = held | max(running, stepping, key=_sum)
+    passing = held | running
+    if stages == 1 and (kept.growing or kept.beside):
+        passing = _worst_layer(chunks[0], held | running, kept, microbatches, tied)
+    moment = max(passing, held | stepping, key=_sum)
     lazy = share * kept.moments if allocator.lazy_state else 0.0
     return Memory(
         parts={part: size for part, size in moment.items() if size},
@@ -177,22 +182,27 @@ def _sum(parts: Mapping[str, float]) -> float:
     return sum(parts.values())
 
 
-def _growing(
-    chunk: Chunk, held: Mapping[str, float], running: Mapping[str, float]
+def _worst_layer(
+    chunk: Chunk, parts: Mapping[str, float], kept: State, microbatches: int, tied: float
 ) -> dict[str, float]:
-    """The worst moment of the only backward pass of a step that begins without gradients.
+    """The worst moment of a step's last backward pass, where the step began without gradients.
 
-    Layer by layer from the last, activations go and gradients come.
+    Layer by layer from the last, activations go and gradients come, unless earlier micro-steps
+    left them. A tied matrix's gradient waits for the embedding's, and then for the sum of both.
     """
-    each = held["gradients"] / max(1.0, sum(work.parameters for work in chunk))
-    extra = running["transient"] - max(work.transient for work in chunk)
-    alive, grown = sum(work.saved for work in chunk), 0.0
+    whole = sum(work.parameters for work in chunk)
+    each = parts["gradients"] / max(1.0, whole)
+    there = parts["gradients"] + (whole * kept.beside if microbatches > 1 else 0.0)
+    grown = 0.0 if kept.growing and microbatches == 1 else there
+    extra = parts["transient"] - max(work.transient for work in chunk)
+    alive, waiting = sum(work.saved for work in chunk), 0.0
     moments = []
     for work in reversed(chunk):
-        now = {"activations": alive, "transient": work.transient + extra, "gradients": grown}
-        moments.append({**held, **running, **now})
-        alive -= work.saved
-        grown += each * work.parameters
+        summed = tied if work is chunk[0] else 0.0
+        transient = work.transient + extra + waiting + summed
+        moments.append({**parts, "activations": alive, "transient": transient, "gradients": grown})
+        alive, waiting = alive - work.saved, tied
+        grown = min(there, grown + each * work.parameters)
     return max(moments, key=_sum)
 
 

@@ -251,3 +251,21 @@ def test_gradients_that_grow_share_the_memory_that_activations_leave() -> None:
 def test_ddp_keeps_the_gradients_of_its_buckets() -> None:
     assert state(precision="fp32", gradients="fresh").growing
     assert not state(precision="fp32", gradients="fresh", dp=2).growing
+
+
+def test_accumulated_gradients_lie_beside_ddps_buckets() -> None:
+    chunk = [LayerWork(saved=10.0, transient=3.0, parameters=2.5)] * 3
+    kept = state(precision="fp32", gradients="fresh", dp=2)
+    totals = [
+        rank_memory([chunk], kept=kept, allocator=BARE, microbatches=count).total
+        for count in (1, 2)
+    ]
+    assert totals == [7.5 * 16 + 33, 7.5 * 20 + 33]
+
+
+def test_a_tied_gradient_waits_for_the_embeddings_and_for_their_sum() -> None:
+    """At the embedding its own 3, the waiting 50 and the sum 50 outweigh three layers saved."""
+    chunk = [LayerWork(saved=10.0, transient=3.0, parameters=2.5)] * 3
+    kept = state(precision="fp32", gradients="fresh", dp=2)
+    found = rank_memory([chunk], kept=kept, allocator=BARE, tied=50.0)
+    assert found.total == 7.5 * 16 + 10 + 3 + 100

@@ -68,16 +68,17 @@ class Trainer:
     def held(self) -> float:
         """Bytes of all tensors that outlive a step, DDP's buckets included."""
         tensors = [*self.network.buffers(), *self.update.tensors()]
+        tensors += [tensor for batch in self.batches for tensor in _fields(batch)]
         for one in self.network.parameters():
             tensors += [one.detach()] + ([one.grad] if one.grad is not None else [])
-        buckets = bytes_of(tensors) if not self._ddp else self._with_buckets(tensors)
-        return buckets + bytes_of(tensor for batch in self.batches for tensor in _fields(batch))
+        return bytes_of(map(_local, tensors)) + self._buckets
 
-    def _with_buckets(self, tensors: list[Any]) -> float:
+    @property
+    def _buckets(self) -> float:
         """Gradients of DDP are views of its buckets, which stay when gradients are set to none."""
-        return bytes_of(tensors) + sum(
-            one.numel() * one.element_size() for one in self.network.parameters()
-        )
+        if not self._ddp or self.job.stack.fusion.gradients != "fresh":
+            return 0.0
+        return float(sum(one.numel() * one.element_size() for one in self.network.parameters()))
 
     @property
     def _ddp(self) -> bool:
@@ -153,6 +154,11 @@ class Trainer:
         offered = [known[name] for name in self.job.stack.attention if name in known]
         chosen: AbstractContextManager[Any] = sdpa_kernel([*offered, SDPBackend.MATH])
         return chosen
+
+
+def _local(tensor: Any) -> Any:
+    """What this rank holds of a tensor that FSDP has divided."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _fields(batch: Any) -> Iterator[Any]:

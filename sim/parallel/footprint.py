@@ -39,7 +39,16 @@ def footprint(job: Job, stage: int) -> Memory:
         microbatches=plan.microbatches,
         gathered=whole if sharded else 0.0,
         output=whole / (plan.tp if sharded else 1),
+        tied=_tied(job),
     )
+
+
+def _tied(job: Job) -> float:
+    """Bytes of the output layer's gradient where autograd holds it until the embedding's."""
+    if job.stack.fusion.gradients != "fresh" or not job.model.tied_embeddings:
+        return 0.0
+    rows = -(-job.model.vocab // job.plan.tp)
+    return float(rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
 
 
 def _works(job: Job, chunk: Chunk) -> list[LayerWork]:
