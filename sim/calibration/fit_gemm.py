@@ -24,6 +24,7 @@ from sim.model.kernel import Attention, Gemm
 
 # What is fitted of `GemmRates`; `floor` is known from empty kernels.
 FITTED = ("burst", "half_tile", "quarter_tile", "prologue", "epilogue")
+MOST_SUSTAINED = 1.2  # of the peak; `Shares` takes no more
 PULL = 0.1  # error (of the logarithm) that a factor of e away from the present constant costs
 
 
@@ -108,25 +109,55 @@ def _backward(given: dict[str, str]) -> Attention | None:
     return _forward(given, backward=True)
 
 
-def fitted(device: Device, shapes: Sequence[Shape]) -> GemmRates:
-    """The rates that minimise the soft-L1 of log(predicted / measured) over `shapes`."""
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]  # it ships no types
+def fitted(
+    device: Device,
+    shapes: Sequence[Shape],
+    *,
+    precision: str = "bf16",
+    only_sustained: bool = False,
+) -> GemmRates:
+    """The rates that minimise the soft-L1 of log(predicted / measured) over `shapes`.
 
-    start = [log(device.gemm.sustained.of("bf16"))]
-    start += [log(getattr(device.gemm, key)) for key in FITTED]
+    Of `sustained` the share of `precision` is fitted, which all shapes have.
+    """
+    least_squares = solver()
+    keys = () if only_sustained else FITTED
+    start = [log(device.gemm.sustained.of(precision))]
+    start += [log(getattr(device.gemm, key)) for key in keys]
 
     def residuals(logs: Sequence[float]) -> list[float]:
-        rates = _with(device.gemm, logs)
+        rates = _with(device.gemm, precision, keys, logs)
         errors = [log(_time(device, rates, one.kernel) / one.time) for one in shapes]
         return errors + [PULL * (x - x0) for x, x0 in zip(logs, start, strict=True)]
 
-    found = least_squares(residuals, start, loss="soft_l1", f_scale=0.02, diff_step=1e-3)
-    return _with(device.gemm, found.x)
+    ceiling = [log(MOST_SUSTAINED), *([60.0] * len(keys))]
+    found = least_squares(
+        residuals,
+        [min(x, top - 1e-6) for x, top in zip(start, ceiling, strict=True)],
+        bounds=([-60.0] * len(ceiling), ceiling),
+        loss="soft_l1",
+        f_scale=0.02,
+        diff_step=1e-3,
+    )
+    return _with(device.gemm, precision, keys, found.x)
 
 
-def _with(rates: GemmRates, logs: Sequence[float]) -> GemmRates:
-    sustained = replace(rates.sustained, bf16=exp(logs[0]))
-    values = {key: exp(value) for key, value in zip(FITTED, logs[1:], strict=True)}
+def solver() -> Any:
+    """scipy's least squares. Raises `InputError` where scipy is missing."""
+    try:
+        from scipy.optimize import least_squares  # type: ignore[import-untyped]  # it ships no types
+    except ImportError:
+        what, remedy = "scipy is not installed", "pip install 'clustersim[calibrate]'"
+        raise InputError("calibration", what, remedy) from None
+    return least_squares
+
+
+def _with(
+    rates: GemmRates, precision: str, keys: Sequence[str], logs: Sequence[float]
+) -> GemmRates:
+    changed: dict[str, Any] = {precision: exp(logs[0])}
+    sustained = replace(rates.sustained, **changed)
+    values = {key: exp(value) for key, value in zip(keys, logs[1:], strict=True)}
     return replace(rates, sustained=sustained, **values)
 
 

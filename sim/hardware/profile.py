@@ -1,123 +1,212 @@
-"""A calibrated profile: kernel times measured on a device, which kernel times prefer to a model.
+"""A calibrated profile: kernel times measured on a device, as `sim calibrate kernels` writes them.
 
-`topologies/profiles/NAME.toml` says where, when and with what it was measured; the measurements lie
-beside it in a CSV, one kernel a row:
+`topologies/profiles/NAME.toml` says which device was measured where, when and with what, the rates
+that were fitted (`[rates]`, over those of the device's file), how smoothly measured and modelled
+times differ (`[smoothness]`) and how far the fit is from shapes that were kept out of it
+(`[[residuals]]`). The measurements lie beside it in a CSV, one kernel a row:
 
-    kernel,m,n,k,batch,heads,kv_heads,head,causal,backward,accumulate,precision,bytes,seconds,spread
-    gemm,4096,4096,4096,1,,,,,,false,bf16,,2.11e-4,0.012
-    attention,4096,4096,,1,32,8,128,true,false,,bf16,,3.9e-4,0.008
-    stream,,,,,,,,,,,,33554432,2.6e-5,0.02
+    kernel,name,variant,m,n,k,batch,heads,kv_heads,head,causal,backward,accumulate,precision,bytes,
+    seconds,spread,kept_out
 
-m and n are queries and keys of attention; `seconds` the median, `spread` the interquartile range
-over it. Products and attention are taken where their very shape was measured; memory-bound kernels
-are interpolated between measured sizes. For anything else a profile has no time.
+m and n are queries and keys of attention; `name` is the kind of a memory-bound kernel ("gelu",
+"norm grad"; "stream" for any), `variant` which of a linear layer's three products a matrix product
+is, `seconds` the median, `spread` the interquartile range over it, `kept_out` whether the fit did
+not see it.
 """
 
 import csv
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 from sim import library
 from sim.errors import InputError
+from sim.hardware.curve import Curve
+from sim.hardware.smoothness import Smoothness
 from sim.model.kernel import Attention, Gemm, Kernel, Stream
 
-Key = tuple[str | int | bool, ...]
+FORMAT = 1
+FOLDER = "topologies/profiles"
+COLUMNS = (
+    *("kernel", "name", "variant", "m", "n", "k", "batch", "heads", "kv_heads", "head", "causal"),
+    *("backward", "accumulate", "precision", "bytes", "seconds", "spread", "kept_out"),
+)
+ANY = "stream"  # the kind of memory-bound kernel that stands for all that were not measured
+
+Class = Literal["gemm", "attention", "stream"]
 Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """How far the fit is from the kept-out shapes of a class of kernels.
+
+    `median` and `p95` of |predicted / measured - 1|, `bias` the mean of predicted / measured - 1,
+    `sigma` the standard deviation of log(measured / predicted).
+    """
+
+    kind: str
+    shapes: int
+    median: float
+    p95: float
+    bias: float
+    sigma: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """The content of a profile's TOML file; `measurements` is the CSV's name beside it."""
 
+    format: int = FORMAT
     device: str
     measurements: str
-    date: str
-    driver: str
-    library: str
-    samples: int
+    provenance: dict[str, str | int | float] = field(default_factory=dict)
+    rates: dict[str, Any] = field(default_factory=dict)
+    smoothness: dict[str, Smoothness] = field(default_factory=dict)
+    residuals: tuple[Residual, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ValueError(f"samples = {self.samples} must be at least 1")
+        if self.format > FORMAT:
+            what = f"format = {self.format} is newer than this program reads ({FORMAT})"
+            raise ValueError(f"{what}; install a newer version, or calibrate again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One kernel's median time (s) and its relative spread; kept out of the fit or not."""
+
+    kernel: Kernel
+    seconds: float
+    spread: float = 0.0
+    kept_out: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Measured seconds by kernel: of exact shapes, and of memory-bound kernels by bytes."""
+    """Measured kernels of a device."""
 
     origin: Origin
-    shapes: Mapping[Key, float] = field(default_factory=dict)
-    streams: tuple[tuple[float, float], ...] = ()
+    measurements: tuple[Measurement, ...] = ()
 
-    def time(self, kernel: Kernel) -> float | None:
-        """Seconds of a kernel, or None where it lies outside of what was measured."""
-        if isinstance(kernel, Stream):
-            return self._stream(kernel)
-        return self.shapes.get(_key(kernel))
+    def fitted(self, kind: Class) -> tuple[Measurement, ...]:
+        """What the fit sees of a class of kernels."""
+        return tuple(
+            one for one in self.measurements if class_of(one.kernel) == kind and not one.kept_out
+        )
 
-    def _stream(self, kernel: Stream) -> float | None:
-        """Between two measured sizes, linearly in the logarithms of bytes and seconds."""
-        size = kernel.bytes / kernel.launches
-        sizes = [measured for measured, _ in self.streams]
-        if not sizes or not sizes[0] <= size <= sizes[-1]:
-            return None
-        right = max(1, bisect_left(sizes, size))
-        (b0, t0), (b1, t1) = self.streams[right - 1], self.streams[right]
-        share = math.log(size / b0) / math.log(b1 / b0)
-        return float(kernel.launches * t0 * (t1 / t0) ** share)
+    def curves(self) -> dict[str, Curve]:
+        """Of memory-bound kernels: time against bytes, by kind."""
+        points: dict[str, dict[float, float]] = {}
+        for one in self.fitted("stream"):
+            assert isinstance(one.kernel, Stream)
+            points.setdefault(one.kernel.name, {})[one.kernel.bytes] = one.seconds
+        return {name: Curve(tuple(sorted(found.items()))) for name, found in points.items()}
 
 
-def _key(kernel: Gemm | Attention) -> Key:
+def rated(device: dict[str, Any], profile: Profile) -> dict[str, Any]:
+    """A device's TOML document with the rates that its profile was fitted with.
+
+    >>> origin = Origin(device="d", measurements="", rates={"gemm": {"floor": "3 us"}})
+    >>> rated({"sms": 8, "gemm": {"floor": "2 us", "burst": 1.1}}, Profile(origin=origin))
+    {'sms': 8, 'gemm': {'floor': '3 us', 'burst': 1.1}}
+    """
+    return _over(device, profile.origin.rates)
+
+
+def _over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        inner = merged.get(key)
+        merged[key] = _over(inner, value) if isinstance(inner, dict) else value
+    return merged
+
+
+def class_of(kernel: Kernel) -> Class:
     if isinstance(kernel, Gemm):
-        shape = (kernel.m, kernel.n, kernel.k, kernel.batch)
-        return ("gemm", *shape, kernel.precision, kernel.accumulate)
-    heads = (kernel.batch, kernel.heads, kernel.kv_heads, kernel.head)
-    size = (kernel.q, kernel.kv)
-    return ("attention", *size, *heads, kernel.precision, kernel.causal, kernel.backward)
+        return "gemm"
+    return "attention" if isinstance(kernel, Attention) else "stream"
+
+
+def variant(gemm: Gemm) -> str:
+    """Which of a linear layer's products it is: "forward", "dgrad" or "wgrad"; their operands lie
+    differently in memory."""
+    last = gemm.name.rpartition(" ")[2]
+    return last if last in ("dgrad", "wgrad") else "forward"
+
+
+def located(name: str, where: str) -> Path:
+    """The file of a profile's name or path. Raises `InputError`."""
+    return library.find(FOLDER, name, where=where)
 
 
 @cache
 def load(name: str, *, where: str = "command line") -> Profile:
-    """The profile of a name in `topologies/profiles`. Raises `InputError`."""
-    path = library.find("topologies/profiles", name, where=where)
-    origin = library.validate(library.read(path), Origin, str(path))
-    table = path.parent / origin.measurements
+    """The profile of a name in `topologies/profiles`, or of a path. Raises `InputError`."""
+    path = located(name, where)
+    origin = library.validate(library.read(path), Origin, library.place(path))
+    return Profile(origin=origin, measurements=tuple(read(path.parent / origin.measurements, path)))
+
+
+def read(table: Path, owner: Path) -> Iterable[Measurement]:
+    """The measurements of a CSV. Raises `InputError` naming the line that is wrong."""
     try:
         with table.open(encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines))
     except OSError as error:
-        raise InputError(str(path), f"{table.name} cannot be read ({error.strerror})") from None
-    return read(rows, origin, table)
-
-
-def read(rows: Iterable[Row], origin: Origin, table: Path) -> Profile:
-    """A profile of rows as in its CSV. Raises `InputError` naming the line that is wrong."""
-    shapes: dict[Key, float] = {}
-    streams: dict[float, float] = {}
+        where, what = library.place(owner), f"{table.name} cannot be read ({error.strerror})"
+        raise InputError(where, what, "keep the two files together") from None
     for line, row in enumerate(rows, start=2):
         try:
-            kernel = _KERNELS[row["kernel"]](row)
-            seconds = float(row["seconds"])
-            if not 0 < seconds < math.inf:
-                raise ValueError(f"seconds = {seconds} must be positive")
-        except (KeyError, ValueError, TypeError) as error:
+            yield measurement(row)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
             what = f"is no measured kernel ({error})"
-            raise InputError(f"{table}, line {line}", what, "mend the line") from None
-        if isinstance(kernel, Stream):
-            streams[kernel.bytes] = seconds
-        else:
-            shapes[_key(kernel)] = seconds
-    return Profile(origin=origin, shapes=shapes, streams=tuple(sorted(streams.items())))
+            remedy = "mend or remove the line"
+            raise InputError(f"{library.place(table)}, line {line}", what, remedy) from None
+
+
+def measurement(row: Row) -> Measurement:
+    """A row of the CSV. Raises `ValueError` or `KeyError` where it is not one."""
+    kernel = _KERNELS[row["kernel"]](row)
+    seconds = float(row["seconds"])
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"seconds = {seconds} must be positive")
+    spread = float(row.get("spread") or 0.0)
+    return Measurement(
+        kernel=kernel, seconds=seconds, spread=spread, kept_out=row.get("kept_out") == "true"
+    )
+
+
+def row(one: Measurement) -> dict[str, str]:
+    """A measurement as a row of the CSV."""
+    kernel = one.kernel
+    named: dict[str, Any] = {"kernel": class_of(kernel), "name": kernel.name}
+    if isinstance(kernel, Gemm):
+        named |= {"name": "", "variant": variant(kernel)}
+        named |= {key: getattr(kernel, key) for key in ("m", "n", "k", "batch", "accumulate")}
+    elif isinstance(kernel, Attention):
+        named |= {"name": "", "m": kernel.q, "n": kernel.kv}
+        keys = ("batch", "heads", "kv_heads", "head", "causal", "backward")
+        named |= {key: getattr(kernel, key) for key in keys}
+    else:
+        named["bytes"] = int(kernel.bytes)
+    if not isinstance(kernel, Stream):
+        named["precision"] = kernel.precision
+    named |= {"seconds": f"{one.seconds:.6g}", "spread": f"{one.spread:.3g}"}
+    named["kept_out"] = one.kept_out
+    return {key: _written(named.get(key, "")) for key in COLUMNS}
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _gemm(row: Row) -> Gemm:
     m, n, k, batch = (int(row[key]) for key in ("m", "n", "k", "batch"))
     return Gemm(
-        name="",
+        name=row.get("variant") or "forward",
         m=m,
         n=n,
         k=k,
@@ -145,7 +234,7 @@ def _attention(row: Row) -> Attention:
 
 
 def _stream(row: Row) -> Stream:
-    return Stream(name="", bytes=float(row["bytes"]))
+    return Stream(name=row.get("name") or ANY, bytes=float(row["bytes"]))
 
 
 def _true(text: str) -> bool:

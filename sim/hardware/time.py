@@ -1,7 +1,8 @@
 """How long a kernel takes on a device, from a calibrated profile or from the device's rates."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.errors import InputError
 from sim.hardware import profile as profiles
@@ -10,6 +11,9 @@ from sim.hardware.device import Device
 from sim.hardware.gemm import gemm_time
 from sim.hardware.stream import random_rate, stream_time
 from sim.model.kernel import Attention, Gemm, Kernel
+
+if TYPE_CHECKING:
+    from sim.hardware.calibrated import Calibrated
 
 
 def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> float:
@@ -25,6 +29,19 @@ def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("f
     >>> 0.7 < gemm.flops / kernel_time(gemm, a100) / a100.peak_rate("fp16") < 0.9
     True
     """
+    return _timer(device)(kernel, attention).seconds
+
+
+class Timed(NamedTuple):
+    """A kernel's seconds, what they come from, and what of it a profile did not cover."""
+
+    seconds: float
+    source: Literal["profile", "model"]
+    outside: str = ""
+
+
+def timed(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> Timed:
+    """The same with where it comes from."""
     return _timer(device)(kernel, attention)
 
 
@@ -40,18 +57,29 @@ class _Timer:
         self.device = device
         self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
         self.randoms = random_rate(device.sms, device.clock, device.lanes)
-        self.profile = profiles.load(device.profile, where=device.name) if device.profile else None
-        self._times: dict[tuple[Kernel, tuple[str, ...]], float] = {}
+        self._calibrated: dict[tuple[str, ...], Calibrated] = {}
+        self._times: dict[tuple[Kernel, tuple[str, ...]], Timed] = {}
 
-    def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
+    def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
         key = (kernel, attention)
         if key not in self._times:
             self._times[key] = self._timed(kernel, attention)
         return self._times[key]
 
-    def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
-        measured = self.profile.time(kernel) if self.profile else None
-        return self._modelled(kernel, attention) if measured is None else measured
+    def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
+        known = self._profile(attention)(kernel) if self.device.profile else None
+        if known is None:
+            return Timed(self._modelled(kernel, attention), "model")
+        return Timed(known.seconds, "profile", known.outside)
+
+    def _profile(self, attention: tuple[str, ...]) -> "Calibrated":
+        if attention not in self._calibrated:
+            from sim.hardware.calibrated import Calibrated  # numpy
+
+            profile = profiles.load(self.device.profile, where=self.device.name)
+            modelled = partial(self._modelled, attention=attention)
+            self._calibrated[attention] = Calibrated(profile, modelled)
+        return self._calibrated[attention]
 
     def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
         device, bandwidth = self.device, self.bandwidth

@@ -13,6 +13,7 @@ from typing import Any
 from sim import library
 from sim.errors import InputError
 from sim.hardware import inventory
+from sim.hardware import profile as profiles
 from sim.hardware.device import Device
 from sim.hardware.fabric import Fabric
 from sim.hardware.layout import Layout
@@ -183,6 +184,9 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     """The device of a cluster with `device.` overrides applied to its own file."""
     path = library.find("topologies/devices", name, where=where)
     data, place = library.read(path), library.place(path, changed=bool(overrides))
+    profile = overrides.get("device.profile", data.get("profile", ""))
+    if profile:
+        data = profiles.rated(data, profiles.load(profile, where=place))
     for key, value in overrides.items():
         _set(data, key.removeprefix("device."), value, place)
     return library.validate(data, Device, place)

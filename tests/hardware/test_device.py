@@ -9,7 +9,8 @@ from sim.errors import InputError
 from sim.hardware import device
 
 TPUS = ["tpu-v2", "tpu-v3"]
-NAMES = [name for name in library.names("topologies/devices") if name not in TPUS]
+OTHERS = [*TPUS, "cpu"]  # a CPU has no data sheet here: its profile brings the figures
+NAMES = [name for name in library.names("topologies/devices") if name not in OTHERS]
 
 # Matrix FLOPs of one SM in a clock, 16-bit operands, from the architecture white papers.
 PER_CLOCK = {"volta": 1024, "ampere": 2048, "hopper": 4096, "blackwell": 8192}

@@ -60,7 +60,7 @@ def test_every_device_times_every_kind_of_kernel(name: str) -> None:
         Stream(name="add", bytes=1e8),
         attention(precision=half),
     ):
-        assert 0 < kernel_time(kernel, one, tuple(one.attention)) < 1
+        assert 0 < kernel_time(kernel, one, tuple(one.attention)) < 10  # a CPU takes seconds
 
 
 def test_v100_fp16_products_reach_what_is_recalled_of_them() -> None:

@@ -1,0 +1,353 @@
+"""The torch call of each kernel that a calibration times.
+
+A call takes one of several sets of random inputs, so that operands come from memory as they do in
+training, and leaves its results to the allocator. torch is imported by whoever builds a call.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sim.errors import InputError
+from sim.hardware.profile import variant
+from sim.model.kernel import BYTES, Attention, Gemm, Kernel, Stream
+
+Call = Callable[[], Any]
+Make = Callable[[Callable[..., Any]], Call]
+
+WIDTH = 1024  # columns of the tensors that memory-bound kernels work on
+CLASSES = 8192  # of the cross-entropy
+_DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def call(kernel: Kernel, device: str) -> Call:
+    """One execution of a kernel on inputs of its own. Raises `InputError` for one unknown."""
+    if isinstance(kernel, Gemm):
+        return _gemm(kernel, device)
+    if isinstance(kernel, Attention):
+        return _attention(kernel, device)
+    return _stream(kernel, device)
+
+
+def _random(device: str, precision: str) -> Callable[..., Any]:
+    """Tensors of normal numbers; zeros would draw less power than training does."""
+    import torch
+
+    dtype = getattr(torch, _DTYPES[precision])
+    return lambda *shape: torch.randn(*shape, device=device, dtype=dtype)
+
+
+def _gemm(gemm: Gemm, device: str) -> Call:
+    """y = x W' with W (n, k) as `nn.Linear` keeps it, or one of the products of its backward."""
+    import torch
+
+    if gemm.precision == "fp8":
+        return _scaled(gemm, device)
+    random, (m, n, k, batch) = _random(device, gemm.precision), (gemm.m, gemm.n, gemm.k, gemm.batch)
+    if batch > 1:
+        a, b = random(batch, m, k), random(batch, n, k).transpose(1, 2)
+        return lambda: torch.bmm(a, b)
+    match variant(gemm):
+        case "dgrad":
+            left, right = random(m, k), random(k, n)
+        case "wgrad":  # (inputs, outputs) of the description; torch computes its transpose
+            left, right = random(k, n).t(), random(k, m)
+        case _:
+            left, right = random(m, k), random(n, k).t()
+    return lambda: torch.mm(left, right)
+
+
+def _scaled(gemm: Gemm, device: str) -> Call:
+    import torch
+
+    kind: Any = torch.float8_e4m3fn
+    left = torch.randn(gemm.m, gemm.k, device=device).to(kind)
+    right = torch.randn(gemm.n, gemm.k, device=device).to(kind).t()
+    one = torch.ones((), device=device)
+    return lambda: torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+def _attention(kernel: Attention, device: str) -> Call:
+    """torch's scaled_dot_product_attention; backward alone where the kernel says so."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention as attend
+
+    random, grouped = _random(device, kernel.precision), kernel.kv_heads < kernel.heads
+    q = random(kernel.batch, kernel.heads, kernel.q, kernel.head)
+    k = random(kernel.batch, kernel.kv_heads, kernel.kv, kernel.head)
+    v = random(kernel.batch, kernel.kv_heads, kernel.kv, kernel.head)
+    for one in (q, k, v):
+        one.requires_grad_(kernel.backward)
+    options: Any = {"is_causal": kernel.causal, "enable_gqa": grouped}
+    if not kernel.backward:
+        return lambda: attend(q, k, v, **options)
+    out = attend(q, k, v, **options)
+    grad = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+
+
+def _stream(kernel: Stream, device: str) -> Call:
+    if kernel.name not in STREAMS:
+        raise InputError("calibration", f"no torch call for {kernel.name!r}", "leave it out")
+    kind = STREAMS[kernel.name]
+    rows = round(kernel.bytes / kind.row(device))
+    return kind.make(rows, _random(device, kind.precision(device)))
+
+
+def stream(name: str, size: float, device: str) -> Stream:
+    """The memory-bound kernel of a kind that moves about so many bytes."""
+    row = STREAMS[name].row(device)
+    return Stream(name=name, bytes=max(1, round(size / row)) * row)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of memory-bound kernel: passes over its tensor of rows x `WIDTH`, as `sim.model`
+    counts them, and how torch executes it. `state` is in fp32 also where activations are not."""
+
+    passes: float
+    make: Callable[[int, Callable[..., Any]], Call]
+    state: bool = False
+
+    def precision(self, device: str) -> str:
+        return "bf16" if device == "cuda" and not self.state else "fp32"
+
+    def row(self, device: str) -> float:
+        """Bytes that a row of the tensor counts for."""
+        return self.passes * WIDTH * BYTES[self.precision(device)]
+
+
+def _forward(function: str, **options: Any) -> Callable[[int, Callable[..., Any]], Call]:
+    """A function of torch.nn.functional of one tensor."""
+
+    def make(rows: int, random: Callable[..., Any]) -> Call:
+        import torch.nn.functional as functional
+
+        x, work = random(rows, WIDTH), getattr(functional, function)
+        return lambda: work(x, **options)
+
+    return make
+
+
+def _backward(function: Callable[[Any], Any]) -> Callable[[int, Callable[..., Any]], Call]:
+    """The backward pass of a function of one tensor."""
+
+    def make(rows: int, random: Callable[..., Any]) -> Call:
+        import torch
+
+        x = random(rows, WIDTH).requires_grad_()
+        out = function(x)
+        grad = torch.randn_like(out)
+        return lambda: torch.autograd.grad(out, x, grad, retain_graph=True)
+
+    return make
+
+
+def _gelu(x: Any) -> Any:
+    from torch.nn.functional import gelu
+
+    return gelu(x, approximate="tanh")
+
+
+def _softmax(x: Any) -> Any:
+    return x.softmax(-1)
+
+
+def _swiglu(x: Any) -> Any:
+    from torch.nn.functional import silu
+
+    gate, up = x.chunk(2, -1)
+    return silu(gate) * up
+
+
+def _swiglu_forward(rows: int, random: Callable[..., Any]) -> Call:
+    x = random(rows, 2 * WIDTH)
+    return lambda: _swiglu(x)
+
+
+def _swiglu_backward(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+
+    x = random(rows, 2 * WIDTH).requires_grad_()
+    out = _swiglu(x)
+    grad = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, x, grad, retain_graph=True)
+
+
+def _add(rows: int, random: Callable[..., Any]) -> Call:
+    x, y = random(rows, WIDTH), random(rows, WIDTH)
+    return lambda: x + y
+
+
+def _accumulate(rows: int, random: Callable[..., Any]) -> Call:
+    x, y = random(rows, WIDTH), random(rows, WIDTH)
+    return lambda: x.add_(y)
+
+
+def _bias(rows: int, random: Callable[..., Any]) -> Call:
+    out, bias = random(rows, WIDTH), random(WIDTH)
+    return lambda: out.add_(bias)
+
+
+def _bias_gradient(rows: int, random: Callable[..., Any]) -> Call:
+    grad = random(rows, WIDTH)
+    return lambda: grad.sum(0)
+
+
+def _dropout_add(rows: int, random: Callable[..., Any]) -> Call:
+    from torch.nn.functional import dropout
+
+    x, y = random(rows, WIDTH), random(rows, WIDTH)
+    return lambda: dropout(x, 0.1) + y
+
+
+def _norm(gains: Callable[[Any, Any, Any], Any], *, back: bool) -> Callable[..., Call]:
+    def make(rows: int, random: Callable[..., Any]) -> Call:
+        import torch
+
+        x, weight, bias = random(rows, WIDTH), random(WIDTH), random(WIDTH)
+        if not back:
+            return lambda: gains(x, weight, bias)
+        leaves = [one.requires_grad_() for one in (x, weight, bias)]
+        out = gains(*leaves)
+        grad = torch.randn_like(out)
+        return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True, allow_unused=True)
+
+    return make
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    from torch.nn.functional import layer_norm
+
+    return layer_norm(x, (WIDTH,), weight, bias)
+
+
+def _rms_norm(x: Any, weight: Any, _: Any) -> Any:
+    from torch.nn.functional import rms_norm
+
+    return rms_norm(x, (WIDTH,), weight)
+
+
+def _choices(count: int, classes: int, beside: Any) -> Any:
+    import torch
+
+    return torch.randint(classes, (count,), device=beside.device)
+
+
+def _embedding(rows: int, random: Callable[..., Any]) -> Call:
+    """As many tokens as the table has rows."""
+    from torch.nn.functional import embedding
+
+    table = random(rows, WIDTH)
+    tokens = _choices(rows, rows, table)
+    return lambda: embedding(tokens, table)
+
+
+def _embedding_gradient(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+
+    grad = random(rows, WIDTH)
+    tokens = _choices(rows, rows, grad)
+    return lambda: torch.ops.aten.embedding_dense_backward(grad, tokens, rows, -1, False)
+
+
+def _cross_entropy(rows: int, random: Callable[..., Any]) -> Call:
+    from torch.nn.functional import cross_entropy
+
+    logits = random(max(1, rows * WIDTH // CLASSES), CLASSES)
+    targets = _choices(len(logits), CLASSES, logits)
+    return lambda: cross_entropy(logits, targets)
+
+
+def _cross_entropy_gradient(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    logits = random(max(1, rows * WIDTH // CLASSES), CLASSES).requires_grad_()
+    loss = cross_entropy(logits, _choices(len(logits), CLASSES, logits))
+    return lambda: torch.autograd.grad(loss, logits, retain_graph=True)
+
+
+def _parameters(rows: int, random: Callable[..., Any]) -> list[Any]:
+    """Parameters of `WIDTH` x `WIDTH` at most, with gradients."""
+    import torch
+
+    found = []
+    for first in range(0, rows, WIDTH):
+        one = torch.nn.Parameter(random(min(WIDTH, rows - first), WIDTH))
+        one.grad = torch.randn_like(one)
+        found.append(one)
+    return found
+
+
+def _adam(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+
+    optimizer = torch.optim.AdamW(_parameters(rows, random), fused=True)
+    return optimizer.step
+
+
+def _adam_for_each(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+
+    optimizer = torch.optim.AdamW(_parameters(rows, random), foreach=True)
+    return optimizer.step
+
+
+def _gradient_norm(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+
+    grads = [one.grad for one in _parameters(rows, random)]
+    return lambda: torch.nn.utils.get_total_norm(grads)
+
+
+def _clip(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+
+    parameters = _parameters(rows, random)
+    norm = torch.tensor(1.0, device=parameters[0].device)
+    return lambda: torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
+
+
+def _cast(rows: int, random: Callable[..., Any]) -> Call:
+    import torch
+
+    x = random(rows, WIDTH)
+    return lambda: x.to(torch.bfloat16)
+
+
+def _copy(rows: int, random: Callable[..., Any]) -> Call:
+    x, y = random(rows, WIDTH), random(rows, WIDTH)
+    return lambda: y.copy_(x)
+
+
+# Kinds by the names that `sim.model` gives its kernels (the last words of them), with the passes
+# that it counts; "stream" stands for every other.
+STREAMS: dict[str, Kind] = {
+    "stream": Kind(3, _add),
+    "copy": Kind(2, _copy),
+    "cast": Kind(1.5, _cast, state=True),
+    "norm": Kind(2, _norm(_layer_norm, back=False)),
+    "norm grad": Kind(5, _norm(_layer_norm, back=True)),
+    "rms norm": Kind(2, _norm(_rms_norm, back=False)),
+    "rms norm grad": Kind(5, _norm(_rms_norm, back=True)),
+    "bias": Kind(2, _bias),
+    "bias grad": Kind(1, _bias_gradient),
+    "accumulate": Kind(3, _accumulate),
+    "softmax": Kind(2, _forward("softmax", dim=-1)),
+    "softmax grad": Kind(3, _backward(_softmax)),
+    "gelu": Kind(2, _forward("gelu", approximate="tanh")),
+    "gelu grad": Kind(3, _backward(_gelu)),
+    "swiglu": Kind(3, _swiglu_forward),
+    "swiglu grad": Kind(5, _swiglu_backward),
+    "dropout": Kind(2.25, _forward("dropout", p=0.1)),
+    "dropout residual": Kind(5.25, _dropout_add),
+    "embedding": Kind(2, _embedding),
+    "embedding grad": Kind(4, _embedding_gradient),
+    "cross-entropy": Kind(2, _cross_entropy),
+    "cross-entropy grad": Kind(4, _cross_entropy_gradient),
+    "gradient norm": Kind(1, _gradient_norm, state=True),
+    "clip gradients": Kind(2, _clip, state=True),
+    "adam": Kind(7, _adam, state=True),
+    "adam for-each": Kind(20, _adam_for_each, state=True),
+}

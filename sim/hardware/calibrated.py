@@ -1,0 +1,148 @@
+"""Kernel times from a profile: measured where measured, elsewhere the model mended by what was.
+
+A matrix product or an attention kernel takes what the device's fitted rates say, times
+exp(field), where the field is a smooth interpolation of log(measured / modelled) over the
+logarithms of the shape. Far from every measured shape it is 1, so that the tile-and-wave model
+extrapolates. A memory-bound kernel lies on its kind's curve of time against bytes.
+"""
+
+from collections.abc import Callable, Iterable
+from math import exp, log, log2
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.hardware.curve import Curve
+from sim.hardware.gaussian import Field, Floats
+from sim.hardware.profile import ANY, Class, Measurement, Profile, class_of, variant
+from sim.hardware.smoothness import Smoothness
+from sim.model.kernel import Attention, Gemm, Kernel, Stream
+
+APART = 2.0  # octaves that products of another variant, or of another direction, count as farther
+NEAR = 1.5  # a size up to this factor outside of what was measured is still among it
+
+Modelled = Callable[[Kernel], float]
+
+
+class Known(NamedTuple):
+    """Seconds of a kernel. `outside`: what of it lies outside of the measured range, and the range;
+    empty where it lies inside."""
+
+    seconds: float
+    outside: str = ""
+
+
+class Calibrated:
+    """One device's kernels by its profile; `modelled` are its times by its (fitted) rates."""
+
+    def __init__(self, profile: Profile, modelled: Modelled) -> None:
+        self.modelled = modelled
+        self._exact = {
+            _key(one.kernel): one.seconds
+            for kind in _SHAPED
+            for one in profile.fitted(kind)
+        }  # fmt: skip
+        self._curves = profile.curves()
+        self._ranges: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        self._fields: dict[tuple[str, str], Field] = {}
+        for kind in _SHAPED:
+            smooth = profile.origin.smoothness.get(kind)
+            for precision, group in _by_precision(profile.fitted(kind)).items():
+                self._learn(kind, precision, group, smooth)
+
+    def _learn(
+        self, kind: Class, precision: str, group: list[Measurement], smooth: Smoothness | None
+    ) -> None:
+        points = np.array([features(one.kernel) for one in group])
+        low, high = points.min(axis=0).tolist(), points.max(axis=0).tolist()
+        self._ranges[kind, precision] = list(zip(low, high, strict=True))
+        if smooth is not None:
+            values = ratios(group, self.modelled)
+            self._fields[kind, precision] = Field(points=points, values=values, smoothness=smooth)
+
+    def __call__(self, kernel: Kernel) -> Known | None:
+        """The time of a kernel, or None where nothing of its class and precision was measured."""
+        if isinstance(kernel, Stream):
+            return self._stream(kernel)
+        found = (class_of(kernel), kernel.precision)
+        if found not in self._ranges:
+            return None
+        exact = self._exact.get(_key(kernel))
+        if exact is not None:
+            return Known(exact)
+        seconds = self.modelled(kernel)
+        if found in self._fields:
+            seconds *= exp(self._fields[found].at(features(kernel)))
+        return Known(seconds, self._outside(kernel, self._ranges[found]))
+
+    def _outside(self, kernel: Gemm | Attention, ranges: list[tuple[float, float]]) -> str:
+        for name, x, (low, high) in zip(axes(kernel), features(kernel), ranges, strict=True):
+            if name and not low - log2(NEAR) <= x <= high + log2(NEAR):
+                return f"{name} = {2**x:,.0f}, measured from {2**low:,.0f} to {2**high:,.0f}"
+        return ""
+
+    def _stream(self, kernel: Stream) -> Known | None:
+        kind = self._kind(kernel.name)
+        if kind is None:
+            return None
+        # The curve of a kind is of the whole call, that of any kernel of one launch.
+        launches = kernel.launches if kind == ANY else 1
+        curve, size = self._curves[kind], kernel.bytes / launches
+        return Known(launches * curve(size), _beyond(curve, size))
+
+    def _kind(self, name: str) -> str | None:
+        """The measured kind that a kernel is: its name or the last words of it, else any."""
+        words = name.split(" ")
+        endings = (" ".join(words[first:]) for first in range(len(words)))
+        known = next((ending for ending in endings if ending in self._curves), None)
+        return known or (ANY if ANY in self._curves else None)
+
+
+_SHAPED: tuple[Class, ...] = ("gemm", "attention")
+
+
+def _beyond(curve: Curve, size: float) -> str:
+    low, high = curve.range
+    if low / NEAR <= size <= high * NEAR:
+        return ""
+    return f"bytes = {size:,.0f}, measured from {low:,.0f} to {high:,.0f}"
+
+
+def ratios(group: Iterable[Measurement], modelled: Modelled) -> Floats:
+    """log(measured / modelled) of each."""
+    return np.array([log(one.seconds / modelled(one.kernel)) for one in group])
+
+
+def features(kernel: Kernel) -> tuple[float, ...]:
+    """Where a kernel lies: octaves of its sizes, and what makes it another kernel altogether."""
+    if isinstance(kernel, Gemm):
+        which = variant(kernel)
+        sizes = (kernel.m, kernel.n, kernel.k, kernel.batch)
+        marks = (which == "dgrad", which == "wgrad", kernel.accumulate)
+    elif isinstance(kernel, Attention):
+        sizes = (kernel.q, kernel.kv, kernel.batch * kernel.heads, kernel.head)
+        marks = (kernel.causal, kernel.backward, kernel.kv_heads < kernel.heads)
+    else:
+        raise TypeError(f"{kernel} has no shape")
+    return (*map(log2, sizes), *(APART * mark for mark in marks))
+
+
+def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
+    """The names of the features that are sizes; empty for the rest."""
+    sizes = ("m", "n", "k", "batch")
+    if isinstance(kernel, Attention):
+        sizes = ("queries", "keys", "batch x heads", "head")
+    return (*sizes, "", "", "")
+
+
+def _key(kernel: Kernel) -> tuple[object, ...]:
+    assert not isinstance(kernel, Stream)
+    return (features(kernel), kernel.precision)
+
+
+def _by_precision(group: Iterable[Measurement]) -> dict[str, list[Measurement]]:
+    found: dict[str, list[Measurement]] = {}
+    for one in group:
+        assert not isinstance(one.kernel, Stream)
+        found.setdefault(one.kernel.precision, []).append(one)
+    return found
