@@ -1,7 +1,8 @@
 """The commands that turn a machine into a profile: `sim calibrate ...`."""
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -16,6 +17,44 @@ FILE = click.Path(path_type=Path)
 @click.group()
 def calibrate() -> None:
     """Measure this machine, or read what others measured."""
+
+
+@calibrate.command()
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
+@click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
+@click.option(
+    "--processes", type=click.IntRange(1, 64), default=1, show_default=True,
+    help="Time in so many processes at once, each with its share of the cores (CPUs).",
+)  # fmt: skip
+@click.option("--as", "name", default="", metavar="NAME", help="The device's file, if not guessed.")
+@click.option("--out", type=FILE, required=True, help="The profile: .toml, its table beside it.")
+def kernels(
+    device: Literal["cuda", "cpu"],
+    suite: Literal["quick", "full"],
+    processes: int,
+    name: str,
+    out: Path,
+) -> None:
+    """Time this machine's kernels and write the profile that predictions use.
+
+    Ctrl-C keeps what was measured; the same command goes on from there.
+    """
+    from sim.calibration import kernels as timed
+
+    try:
+        found = timed.calibrated(
+            device, suite, out, processes=processes, name=name,
+            note=lambda said: click.echo(said, err=True),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        part = timed.part_of(out.with_suffix(".toml"))
+        click.echo(f"stopped; {part} keeps what was measured, the same command goes on", err=True)
+        raise SystemExit(130) from None
+    if found is not None:
+        click.echo(f"wrote {out.with_suffix('.toml')}", err=True)
+        for one in found.origin.residuals:
+            errors = f"median {one.median:.1%}, 95th percentile {one.p95:.1%}, bias {one.bias:+.1%}"
+            click.echo(f"{one.kind:10} {one.shapes:4} kept out of the fit: {errors}")
 
 
 @calibrate.command("import")
@@ -38,6 +77,41 @@ def import_(files: tuple[Path, ...], out: Path | None) -> None:
         raise InputError(error.where, error.what, error.remedy + kept) from None
     click.echo(imported.table(found))
     _keep(found, out)
+
+
+@calibrate.command()
+@click.option("--backend", type=click.Choice(["gloo", "nccl"]), default="gloo", show_default=True)
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
+@click.option("--largest", metavar="SIZE", help="End the sizes here: 64 MiB.")
+@click.option("--out", type=FILE, required=True, help="The readings: .csv; continued if it exists.")
+def collectives(
+    backend: Literal["gloo", "nccl"],
+    ranks: int,
+    suite: Literal["quick", "full"],
+    largest: str | None,
+    out: Path,
+) -> None:
+    """Time collectives among ranks that this command starts, or torchrun.
+
+    Ctrl-C keeps what was measured; a second call goes on from there.
+    """
+    from sim.calibration import collectives as timed
+    from sim.calibration import imported
+
+    found = timed.calibrate(backend, ranks, suite, out, _bytes(largest))
+    if found:
+        click.echo(imported.table(found, most=len(found)))
+
+
+def _bytes(text: str | None) -> float:
+    from sim.units import quantity
+
+    try:
+        return quantity(text, "B") if text else math.inf
+    except ValueError as error:
+        what, _, remedy = str(error).partition("; ")
+        raise InputError("--largest", what, remedy) from None
 
 
 def _keep(found: "list[Reading]", out: Path | None) -> None:
