@@ -24,6 +24,7 @@ from sim.hardware.profile import (
     rated,
 )
 from sim.hardware.smoothness import Smoothness
+from sim.hardware.surroundings import Surroundings
 from sim.hardware.time import kernel_time
 from sim.model.kernel import Attention, Gemm, Kernel
 
@@ -31,7 +32,12 @@ CLASSES: tuple[Class, ...] = ("gemm", "attention", "stream")
 
 
 def profiled(
-    device: str, measurements: Sequence[Measurement], *, table: str, provenance: dict[str, Any]
+    device: str,
+    measurements: Sequence[Measurement],
+    *,
+    table: str,
+    provenance: dict[str, Any],
+    surroundings: Surroundings | None = None,
 ) -> Profile:
     """The profile of a device's measurements.
 
@@ -39,13 +45,15 @@ def profiled(
     the file whose rates are refined, `table` the CSV of the measurements.
     """
     document = library.read(library.find("topologies/devices", device))
+    beside = surroundings or Surroundings()
     origin = Origin(
         device=device, measurements=table, provenance=provenance,
+        host=beside.host, copies=beside.copies, overlaps=beside.overlaps,
         rates=rates(document, [one for one in measurements if not one.kept_out]),
     )  # fmt: skip
     profile = Profile(origin=origin, measurements=tuple(measurements))
     modelled = model_of(document, profile)
-    smooth = {
+    smooth: dict[str, Smoothness] = {
         kind: found for kind in CLASSES[:2] if (found := _smoothness(profile, kind, modelled))
     }
     profile = replace(profile, origin=replace(origin, smoothness=smooth))

@@ -24,12 +24,14 @@ def calibrate(
     clock: Clock,
     *,
     store: Path | None = None,
+    keep: bool = True,
     passes: int = 1,
     progress: Callable[[Iterable[Case]], Iterable[Case]] = iter,
     note: Note = lambda _: None,
     make: Make = call,
 ) -> list[Measurement]:
-    """Time the kernels that `store` does not hold yet; each is appended to it at once.
+    """Time the kernels that `store` does not hold yet; each is appended to it at once (not
+    without `keep`).
 
     With several `passes` each kernel is timed in each of them and its quickest time stands: what
     else the machine does comes and goes. A kernel that runs out of memory, that torch cannot
@@ -49,7 +51,8 @@ def calibrate(
         measured = _measured(case, clock, make, note)
         if measured is not None:
             done.setdefault(repr(case.kernel), []).append(measured)
-            _append(store, measured)
+            if keep:
+                _append(store, measured)
     return quickest(one for case in cases for one in done.get(repr(case.kernel), ()))
 
 

@@ -2,8 +2,9 @@
 
 `topologies/profiles/NAME.toml` says which device was measured where, when and with what, the rates
 that were fitted (`[rates]`, over those of the device's file), how smoothly measured and modelled
-times differ (`[smoothness]`) and how far the fit is from shapes that were kept out of it
-(`[[residuals]]`). The measurements lie beside it in a CSV, one kernel a row:
+times differ (`[smoothness]`), how far the fit is from shapes that were kept out of it
+(`[[residuals]]`), and what surrounds kernels (`sim.hardware.surroundings`). The measurements lie
+beside it in a CSV, one kernel a row:
 
     kernel,name,variant,m,n,k,batch,heads,kv_heads,head,causal,backward,accumulate,precision,bytes,
     seconds,spread,kept_out
@@ -26,6 +27,7 @@ from sim import library
 from sim.errors import InputError
 from sim.hardware.curve import Curve
 from sim.hardware.smoothness import Smoothness
+from sim.hardware.surroundings import Copy, Host, Slowdown, Surroundings
 from sim.model.kernel import Attention, Gemm, Kernel, Stream
 
 FORMAT = 1
@@ -67,6 +69,9 @@ class Origin:
     rates: dict[str, Any] = field(default_factory=dict)
     smoothness: dict[str, Smoothness] = field(default_factory=dict)
     residuals: tuple[Residual, ...] = ()
+    host: Host | None = None
+    copies: tuple[Copy, ...] = ()
+    overlaps: tuple[Slowdown, ...] = ()
 
     def __post_init__(self) -> None:
         if self.format > FORMAT:
@@ -90,6 +95,11 @@ class Profile:
 
     origin: Origin
     measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def surroundings(self) -> Surroundings:
+        origin = self.origin
+        return Surroundings(host=origin.host, copies=origin.copies, overlaps=origin.overlaps)
 
     def fitted(self, kind: Class) -> tuple[Measurement, ...]:
         """What the fit sees of a class of kernels."""
