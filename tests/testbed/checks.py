@@ -161,15 +161,14 @@ def _gossip(
 
 def _slow_links(hosts: int) -> Iterator[Check]:
     """The last host's link at a half and at an eighth of the rate."""
-    for word, factor in (("half", 2.0), ("an eighth", 8.0))[0 if hosts == 4 else 1 :]:
+    for word, factor in (("half", 2.0), ("an eighth", 8.0)):
         slow, size = {hosts - 1: factor}, 512 * KIB if factor == 2.0 else 256 * KIB
         yield _collective(
             "all_reduce", size, f"all-reduce {_size(size)}, a link at {word}", slow=slow
         )
         yield _server(f"parameter server {_size(size)}, a link at {word}", size, slow=slow)
-        if hosts == 4:
-            name = f"pair gossip 1 MiB, a link at {word}"
-            yield _gossip(name, MIB, partners(hosts, 1), slow=slow)
+        name = f"pair gossip 1 MiB, a link at {word}"
+        yield _gossip(name, MIB, partners(hosts, 1), slow=slow)
 
 
 def _stragglers(hosts: int) -> Iterator[Check]:
@@ -190,8 +189,8 @@ def _ddp(hosts: int, calibration: Calibration) -> Iterator[Check]:
     layers, size, forward, backward = 8, 256 * KIB, 0.005, 0.025
     for buckets in (8, 1):
         yield _sleeping(hosts, layers, size, forward, backward, buckets)
+    yield _sleeping(hosts, layers, size, forward, backward, 8, slow=1.5)
     if hosts == 4:
-        yield _sleeping(hosts, layers, size, forward, backward, 8, slow=1.5)
         yield _computing(calibration)
 
 
