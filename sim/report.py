@@ -1,9 +1,9 @@
 """From a timeline to a result: rates, utilisation, accounts, memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sim.certainty import Interval, Sigmas, evidence
+from sim.certainty import Interval, Kernels, evidence
 from sim.engine.account import Account, bubble_fraction, critical_role
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
@@ -15,7 +15,7 @@ from sim.program import Collective
 from sim.result import Result
 from sim.setup import Setup
 from sim.units import human_bytes
-from sim.work_shares import sigmas, work_shares
+from sim.work_shares import profiled, work_shares
 
 
 def report(
@@ -37,22 +37,20 @@ def report(
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
     worst = max(footprints(job), key=lambda memory: memory.reserved)
-    critical = critical_role(timeline)
-    shares = work_shares(job, critical.stage, spent[critical.index])
-    sure = _sure(job, step, shares)
+    sure = _interval(job, score, timeline)
     return Result(
         scenario=setup.name,
         step_time=step,
         step_time_low=sure.low,
         step_time_high=sure.high,
-        interval={**sure.parts, "shares": shares},
+        interval=sure.parts,
         samples_per_second=plan.global_batch / step,
         tokens_per_second=tokens,
         tokens_per_second_per_gpu=tokens / gpus,
         mfu=flops / (step * peak),
         hfu=(flops + recomputed_flops(job)) / (step * peak),
         model_tflops_per_gpu=flops / (step * gpus) / 1e12,
-        breakdown=spent[critical.index],
+        breakdown=spent[critical_role(timeline).index],
         bubble_fraction=bubble_fraction(timeline, spent),
         stages=tuple(_stages(setup, timeline, spent)),
         ranks=gpus,
@@ -70,16 +68,13 @@ def report(
     )
 
 
-def _sure(job: Job, step: float, shares: Mapping[str, float]) -> Interval:
-    """The interval of a step time (s) of a job."""
-    kernels = sigmas(job).of_step(shares)
-    return evidence().interval(
-        step,
-        stack=job.stack.name,
-        device=job.device.name,
-        kernels=kernels,
-        usual=Sigmas().of_step(shares),
-    )
+def _interval(job: Job, score: Score, timeline: Timeline) -> Interval:
+    """Where the measured step time would lie; `sim.certainty` says how that is known."""
+    sigmas, kernels = profiled(job), None
+    if sigmas is not None:
+        kernels = Kernels.of(sigmas, work_shares(job, score, timeline))
+    stack, device = job.stack.name, job.device.name
+    return evidence().interval(timeline.end, stack=stack, device=device, kernels=kernels)
 
 
 def recomputed_flops(job: Job) -> float:

@@ -1,10 +1,13 @@
-"""What kinds of work a step consists of: shares of the critical rank's seconds by class."""
+"""What kinds of work a step's time consists of, and how sure the times of each kind are."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from sim.certainty import Sigmas
-from sim.engine.account import BUBBLE, HOST, STRAGGLERS, WAITING
+from sim.engine.account import HOST
+from sim.engine.critical import critical_path
+from sim.engine.score import Score
+from sim.engine.trace import Timeline
 from sim.hardware import profile as profiles
 from sim.model.kernel import Attention, Gemm, Item, Kernel, Overlap
 from sim.parallel.work import Job
@@ -12,19 +15,15 @@ from sim.program import Collective
 
 Seconds = defaultdict[str, float]
 
-_FOR_OTHERS = (BUBBLE, STRAGGLERS, WAITING)
 
-
-def work_shares(job: Job, stage: int, account: Mapping[str, float]) -> dict[str, float]:
+def work_shares(job: Job, score: Score, timeline: Timeline) -> dict[str, float]:
     """Shares of "gemm", "attention", "stream", "collective" and "host", adding up to one.
 
-    Seconds of compute are split as the kernels of the stage are; what a rank waits for others it
-    waits for work of the same kinds.
+    Each is d log(step time) / d log(times of that class): its share of the critical path, on which
+    seconds of compute are split as the kernels of their stage are.
     """
     seconds: Seconds = defaultdict(float)
-    for cause, spent in account.items():
-        if cause in _FOR_OTHERS:
-            continue
+    for (stage, cause), spent in critical_path(score, timeline).items():
         for kind, share in _mix(job, stage, cause).items():
             seconds[kind] += share * spent
     total = sum(seconds.values())
@@ -78,13 +77,13 @@ def _normal(times: Seconds) -> dict[str, float]:
     return {kind: spent / total for kind, spent in times.items()} if total > 0.0 else {}
 
 
-def sigmas(job: Job) -> Sigmas:
-    """How far kernel times are off: as the device's profile says, else the defaults.
+def profiled(job: Job) -> Sigmas | None:
+    """How far kernel times are off as the device's profile says; None where it has none.
 
     A profile's residuals are those of measured shapes that its fit did not see, so the noise of
     the measurements themselves is in them.
     """
     if not job.device.profile:
-        return Sigmas()
+        return None
     origin = profiles.load(job.device.profile, where=job.device.name).origin
     return Sigmas().replaced({one.kind: one.sigma for one in origin.residuals})

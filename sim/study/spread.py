@@ -7,6 +7,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from json import dumps
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 
@@ -18,8 +19,8 @@ _FIVE_TO_95 = 2.0 * 1.6449  # standard deviations between them, of a normal law
 _HEAD = """\
 # How far measured step times are from predicted ones, by stack and device: written by
 # `sim validate TABLES --spread FILE`, read by sim.certainty. median: of log(measured / predicted);
-# sigma: half its span from the 5th to the 95th percentile over 1.645. Tables:
-# {tables}.
+# sigma: half its span from the 5th to the 95th percentile over 1.645.
+# Rows of each table: {tables}.
 """
 
 
@@ -52,7 +53,8 @@ def _spread(table: str, rows: Sequence[Row]) -> Spread:
 
 def write(tables: Sequence[Table], path: Path) -> None:
     """The spreads of tables as a file of `topologies/validated`."""
-    names = ", ".join(f"{one.name} ({len(one.rows)} rows)" for one in tables)
+    counts = ", ".join(f"{one.name} {len(one.rows)}" for one in tables)
+    names = fill(counts, 100, subsequent_indent="# ", initial_indent=" " * 22).lstrip()
     blocks = [_HEAD.format(tables=names), *map(_block, spreads(tables))]
     with whole(path) as part:
         part.write_text("\n".join(blocks), encoding="utf-8")
