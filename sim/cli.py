@@ -179,19 +179,31 @@ def validate(
 
 
 @main.command()
-@click.argument("name", metavar="TOPOLOGY")
+@click.argument("name", metavar="TOPOLOGY|PROFILE")
 @click.option("--picture", type=FILE, help="Where to draw it: .png or .svg.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
-    """Describe and draw a TOPOLOGY."""
-    from sim.hardware import describe, draw, topology
+    """Describe and draw a TOPOLOGY, or the PROFILE of a device."""
+    from sim.hardware import describe, describe_profile, draw, topology
 
     _files(picture=picture)
+    if describe_profile.is_one(name):
+        return _show_profile(name, picture)
     shown = topology.load(name)
     shown = shown.with_gpus(gpus) if gpus else shown
     click.echo(describe.describe(shown))
     path = picture or Path(f"{shown.name}.png")
     draw.draw(shown, path)
+    _wrote(path)
+
+
+def _show_profile(name: str, picture: Path | None) -> None:
+    from sim.hardware import describe_profile, draw_profile, profile
+
+    shown, title = profile.load(name), Path(name).stem
+    click.echo(describe_profile.describe(shown, title))
+    path = picture or Path(f"{title}.png")
+    draw_profile.draw(shown, title, path)
     _wrote(path)
 
 

@@ -139,3 +139,15 @@ def human_bytes(count: float) -> str:
 def _three_digits(value: float) -> str:
     size = abs(value)
     return f"{value:.2f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"
+
+
+def human_rate(rate: float, unit: str) -> str:
+    """Three significant digits in decimal units, as data sheets print rates.
+
+    >>> human_rate(3.35e12, "B/s"), human_rate(1.65e11, "FLOP/s"), human_rate(12.0, "B/s")
+    ('3.35 TB/s', '165 GFLOP/s', '12.0 B/s')
+    """
+    for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(rate) >= scale:
+            return f"{_three_digits(rate / scale)} {prefix}{unit}"
+    return f"{_three_digits(rate)} {unit}"
