@@ -21,20 +21,21 @@ class Pace:
     """What the processors make of one kind of call: copies, sums and buffers of its own.
 
     `message` (s) is the cost of one message of it. The bytes that a rank sends pass at `near`, and
-    at `far` those of a buffer beyond the caches.
+    at `far` those of a buffer beyond `cache`.
     """
 
     message: Seconds
     near: BytesPerSecond
     far: BytesPerSecond
+    cache: Bytes
 
-    def seconds(self, size: float, cache: float) -> float:
+    def seconds(self, size: float) -> float:
         """Of a buffer that is sent once.
 
-        >>> Pace(message=0.0, near=4e9, far=1e9).seconds(6e6, cache=4e6)
+        >>> Pace(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
         0.003
         """
-        return min(size, cache) / self.near + max(0.0, size - cache) / self.far
+        return min(size, self.cache) / self.near + max(0.0, size - self.cache) / self.far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,6 @@ class Gloo:
     message: Seconds
     segment: Bytes
     acknowledgements: float
-    cache: Bytes = 0.0
     pace: Mapping[str, Pace] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Gloo:
         port, nic = size * loads.port, size * loads.nic / fabric.efficiency
         message, once = self.message, size / (fabric.nic_bandwidth or fabric.port_bandwidth)
         if pace := self.pace.get(called):
-            message, own = pace.message, pace.seconds(size, self.cache)
+            message, own = pace.message, pace.seconds(size)
             sent, _, _ = _loads(called, shape, 1.0)
             port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, fabric)
             once = max(once, own)

@@ -94,10 +94,8 @@ def test_short_segments_wait_for_each_others_messages() -> None:
 
 
 def paced(kind: str, size: float, shape: Shape, fabric: Fabric) -> float:
-    pace = gloo.Pace(message=1e-4, near=4e9, far=1e9)
-    library = gloo.Gloo(
-        message=5e-5, segment=2**20, acknowledgements=0.5, cache=4e6, pace={"all_reduce": pace}
-    )
+    pace = {"all_reduce": gloo.Pace(message=1e-4, near=4e9, far=1e9, cache=4e6)}
+    library = gloo.Gloo(message=5e-5, segment=2**20, acknowledgements=0.5, pace=pace)
     return fabric.duration(library.wire(kind, size, shape, fabric), shape)
 
 

@@ -15,8 +15,9 @@ backend = "gloo"
 measurements = "here.csv"
 provenance = { torch = "2.13.0", samples = 40 }
 [constants]
-cache = "4 MiB"
+segment = "2 MiB"
 [constants.pace.all_reduce]
+cache = "4 MiB"
 message = "80 us"
 near = "3 GB/s"
 far = "1 GB/s"
@@ -43,7 +44,7 @@ def here(tmp_path: Path) -> Path:
 def test_what_was_measured_goes_over_what_the_library_knows(here: Path) -> None:
     library = backend.load(str(here))
     assert isinstance(library, Gloo)
-    assert (library.cache, library.segment) == (4 * 2**20, 2**20)
+    assert (library.segment, library.acknowledgements) == (2 * 2**20, 0.5)
     assert library.pace["all_reduce"].message == pytest.approx(80e-6)
 
 
@@ -70,7 +71,7 @@ def test_a_profile_says_how_far_it_is_from_what_was_kept_out(here: Path) -> None
     ("old", "new", "said"),
     [
         ("format = 1", "format = 2", "format = 2 is newer than this program reads"),
-        ("cache =", "cash =", "constants: unknown key 'cash'; did you mean 'cache'"),
+        ("segment =", "sediment =", "constants: unknown key 'sediment'; did you mean 'segment'"),
         ('backend = "gloo"', 'device = "cpu"', "describes a device, not a fabric"),
         ('backend = "gloo"', 'backend = "glue"', "no backend named 'glue'"),
         ('"3 GB/s"', "3", "pace.all_reduce: near: 3 has no unit"),
