@@ -197,8 +197,8 @@ def _worst_layer(
     extra = parts["transient"] - max(work.transient for work in chunk)
     alive, waiting = sum(work.saved for work in chunk), 0.0
     moments = []
-    for work in reversed(chunk):
-        summed = tied if work is chunk[0] else 0.0
+    for number, work in reversed(list(enumerate(chunk))):
+        summed = tied if number == 0 else 0.0
         transient = work.transient + extra + waiting + summed
         moments.append({**parts, "activations": alive, "transient": transient, "gradients": grown})
         alive, waiting = alive - work.saved, tied
