@@ -105,9 +105,8 @@ def scaled(gpus: int) -> Scenario:
 def peak_memory(gpus: int) -> float:
     """MiB at the peak of a process that runs one scenario and nothing else."""
     code = (
-        "import resource; from benchmarks.clock import scaled; from sim.simulate import simulate;"
-        f"simulate(scaled({gpus}));"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        "from benchmarks.clock import scaled; from benchmarks.figures import peak_mib;"
+        f"from sim.simulate import simulate; simulate(scaled({gpus})); print(peak_mib())"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return float(done.stdout)

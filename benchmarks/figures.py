@@ -50,6 +50,15 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
+def peak_mib() -> float:
+    """The most memory that this process has held, in MiB.
+
+    Not `ru_maxrss`, which a process inherits from whoever started it.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024.0
+
+
 def aligned(rows: Sequence[Row]) -> list[str]:
     """Rows as text, under a head."""
     head = ("figure", "measured", "bar", "beside it, a plain way", "measured")

@@ -16,7 +16,7 @@ from sim.program import Collective, Communicate, Program
 from sim.setup import Setup
 from sim.study.pace import Floats, Places
 
-_PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
+PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
 _TEST = 0.1  # the slowdown by which sensitivity is asked
 
 
@@ -109,7 +109,7 @@ class Check:
 
     def __init__(self, replay: Replay, columns: Floats) -> None:
         self._replayed = replay.times(columns)
-        self._pool = ProcessPoolExecutor(max_workers=_PROCESSES)
+        self._pool = ProcessPoolExecutor(max_workers=PROCESSES)
         self._clocked = [
             self._pool.submit(clocked_times, replay.shape, columns[:, first : first + _BATCH])
             for first in range(0, columns.shape[1], _BATCH)
