@@ -4,7 +4,8 @@
 
 Blocks of the README in order: `toml` and `csv` blocks are files (their first line, or the word
 behind `csv`, is the name), `console` blocks are commands behind `$`, `python` blocks are code. All
-happen in one empty folder. With measurement tables, the validation table is filled in as well.
+happen in one empty folder. With measurement tables, the validation table is filled in as well, and
+what it shows of the errors becomes the packaged ground of all intervals.
 """
 
 import json
@@ -23,6 +24,7 @@ BLOCK = re.compile(r"^```(?P<kind>\w+)(?P<name>[^\n]*)\n(?P<body>.*?)^```$", re.
 COMMAND = re.compile(r"^\$ (?P<line>(?:.*\\\n)*.*)\n", re.M)
 MISTAKE = re.compile(r"error: .*: .*; .*\n")
 VALIDATION = re.compile(r"(?<=<!-- validation -->\n).*?(?=<!-- /validation -->)", re.S)
+SPREAD = ROOT / "topologies" / "validated" / "published.toml"
 COLUMNS = {
     "table": "",
     "rows": "d",
@@ -32,7 +34,13 @@ COLUMNS = {
     "worst": "+.1%",
     "spearman": ".3f",
     "naive_mape": ".1%",
+    "table_kept_out": ".0%",
+    "rows_kept_out": ".0%",
 }
+HEADS = (
+    *("table", "rows", "MAPE", "median", "bias", "worst", "rank corr.", "naive MAPE"),
+    *("covered, table unseen", "half unseen"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +105,21 @@ def refreshed(text: str) -> str:
 
 
 def validation(tables: list[str]) -> str:
-    """The errors of measurement tables, as a table of the README."""
-    printed = _run([sys.executable, "-m", "sim.cli", "validate", *tables, "--json"], Path.cwd())
-    found = json.loads(printed.splitlines()[-1])["tables"]
-    rows = [[_cell(table.get(key), form) for key, form in COLUMNS.items()] for table in found]
-    heads = ["table", "rows", "MAPE", "median", "bias", "worst", "rank corr.", "naive MAPE"]
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    """The errors of measurement tables, as a table of the README; spreads go to their file."""
+    options = ["--json", "--coverage", "--spread", str(SPREAD)]
+    printed = _run([sys.executable, "-m", "sim.cli", "validate", *tables, *options], Path.cwd())
+    found = json.loads(printed.splitlines()[-1])
+    held = found["coverage"]
+    covered = {one["table"]: one for one in held["tables"]}
+    shown = [
+        {**one, **covered.get(one["table"], {}), "rows": one["rows"]} for one in found["tables"]
+    ]
+    rows = [[_cell(one.get(key), form) for key, form in COLUMNS.items()] for one in shown]
+    ways = [held["table_kept_out"], held["rows_kept_out"]]
+    for key, name in (("rows", "all rows"), ("tables", "mean of tables")):
+        blank = [""] * (len(HEADS) - 3)
+        rows.append([name, *blank, *(_cell(way[key], ".1%") for way in ways)])
+    lines = [[*HEADS], ["---", *["---:"] * (len(HEADS) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -111,11 +128,11 @@ def _cell(value: object, form: str) -> str:
 
 
 def main(tables: list[str]) -> None:
-    text = refreshed(README.read_text())
+    text = README.read_text()
     if tables:
         filled = validation(tables)
         text = VALIDATION.sub(lambda _: filled, text)
-    README.write_text(text)
+    README.write_text(refreshed(text))
     picture = str(ROOT / "docs" / "pipeline.png")
     _run(["sim", "run", "gpt3-175b-selective", "--json", "--picture", picture], Path.cwd())
     shared = str(ROOT / "docs" / "sharing.png")

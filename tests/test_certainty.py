@@ -36,6 +36,14 @@ def test_fewer_runs_give_a_wider_interval():
     assert widths == sorted(widths, reverse=True)
 
 
+def test_tables_of_one_stack_and_device_that_disagree_widen_the_interval():
+    def two(bias):
+        more = (spread(median=bias, table="t"), spread(median=-bias, table="u"))
+        return Evidence(spreads=more)
+
+    assert width(two(0.2)) > 3 * width(two(0.0))
+
+
 def test_a_stack_that_was_never_measured_is_less_sure_than_any_that_was():
     known = three()
     assert width(known, "new") > 2 * width(known, "a")

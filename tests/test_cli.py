@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ from sim.cli import main
 KEYS = {
     "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
     "hfu", "model_tflops_per_gpu", "breakdown", "bubble_fraction", "memory_per_gpu", "fits",
-    "ranks", "roles", "operations", "events", "wall_seconds", "warnings",
+    "ranks", "roles", "operations", "events", "wall_seconds", "warnings", "step_time_low",
+    "step_time_high", "interval",
 }  # fmt: skip
 
 
@@ -174,3 +176,20 @@ def test_validate_answers_in_json_and_leaves_files() -> None:
     assert {"bias", "worst", "spearman", "naive_mape"} <= set(table)
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
     assert len(rows_of("b.csv")) == 3
+    first = rows_of("b.csv")[0]
+    assert float(first["step_low"]) < float(first["predicted"]) < float(first["step_high"])
+
+
+def test_validate_says_how_many_rows_intervals_cover_and_leaves_their_ground() -> None:
+    Path("mine.csv").write_text(TABLE)
+    Path("topologies/validated").mkdir(parents=True)
+    shown = sim("validate", "mine.csv", "--coverage", "--spread=topologies/validated/mine.toml")
+    assert "coverage of 90 % intervals" in shown.stdout
+    ground = Path("topologies/validated/mine.toml").read_text()
+    assert 'stack = "Megatron-LM 2021"' in ground
+    assert "rows = 2" in ground
+
+
+def test_a_run_prints_its_interval_behind_the_step_time() -> None:
+    line = sim("run", "gpt3-175b-megatron").stdout.splitlines()[1]
+    assert re.fullmatch(r"  step time +[\d.]+ s \([\d.]+ to [\d.]+, 90 %\), [\d.]+ samples/s", line)

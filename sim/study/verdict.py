@@ -114,7 +114,7 @@ def write_rows(tables: Sequence[Table], path: Path) -> None:
 
 
 def plot(tables: Sequence[Table], path: Path) -> None:
-    """Predicted against measured step time, one colour a table, on logarithmic axes."""
+    """Predicted against measured step time with intervals, one colour a table, logarithmic axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 6.4), layout="constrained")
@@ -123,6 +123,7 @@ def plot(tables: Sequence[Table], path: Path) -> None:
         timed = [row for row in table.rows if row.error is not None]
         if timed:
             found = summary(table)
+            _bars(axes, timed, _COLOURS[number % len(_COLOURS)])
             axes.scatter(
                 [row.measured or 0.0 for row in timed],
                 [row.predicted or 0.0 for row in timed],
@@ -139,6 +140,20 @@ def plot(tables: Sequence[Table], path: Path) -> None:
         figure.savefig(part, dpi=150, format=path.suffix.lstrip("."))
 
 
+def _bars(axes: Any, rows: Sequence[Row], colour: str) -> None:
+    """Where the predictions' intervals reach; fainter where there are many."""
+    known = [row for row in rows if row.low is not None and row.high is not None]
+    axes.vlines(
+        [row.measured for row in known],
+        [row.low for row in known],
+        [row.high for row in known],
+        color=colour,
+        linewidth=0.8,
+        alpha=max(0.08, min(0.6, 20.0 / max(len(known), 1))),
+        zorder=1,
+    )
+
+
 # Okabe and Ito 2008: told apart by colour-blind readers too.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#F0E442")
 
@@ -147,11 +162,14 @@ _MARKERS = ("o", "^", "s", "D")  # when the colours are used up
 
 
 def _decorate(axes: Any) -> None:
+    from matplotlib.collections import PathCollection
+
     low, high = axes.get_xlim()
     low, high = max(low, 1e-3), max(high, 1e-2)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    bounds = [value for line in axes.collections for value in line.get_offsets().ravel()]
+    points = [one for one in axes.collections if isinstance(one, PathCollection)]
+    bounds = [value for one in points for value in one.get_offsets().ravel()]
     low, high = (min(bounds) / 1.3, max(bounds) * 1.3) if bounds else (low, high)
     axes.plot([low, high], [low, high], color="0.3", linewidth=1, label="predicted = measured")
     axes.fill_between(
@@ -163,6 +181,6 @@ def _decorate(axes: Any) -> None:
     axes.set_aspect("equal")
     axes.set_xlabel("measured step time (s)")
     axes.set_ylabel("predicted step time (s)")
-    axes.set_title("One description per cluster and stack; nothing tuned per run")
+    axes.set_title("One description per cluster and stack; bars are 90 % intervals")
     axes.legend(loc="upper left", fontsize=8)
     axes.grid(which="major", color="0.92", zorder=0)
