@@ -9,6 +9,7 @@ import click
 from sim.errors import InputError
 
 if TYPE_CHECKING:
+    from sim.collectives.shape import Fabric
     from sim.reading import Reading
 
 FILE = click.Path(path_type=Path)
@@ -84,12 +85,17 @@ def import_(files: tuple[Path, ...], out: Path | None) -> None:
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 @click.option("--largest", metavar="SIZE", help="End the sizes here: 64 MiB.")
-@click.option("--out", type=FILE, required=True, help="The readings: .csv; continued if it exists.")
+@click.option("--topology", metavar="NAME", help="What was measured; NCCL's fit needs it.")
+@click.option(
+    "--out", type=FILE, required=True,
+    help="Readings (.csv), or a profile (.toml) with readings beside it; continued if it exists.",
+)  # fmt: skip
 def collectives(
     backend: Literal["gloo", "nccl"],
     ranks: int,
     suite: Literal["quick", "full"],
     largest: str | None,
+    topology: str | None,
     out: Path,
 ) -> None:
     """Time collectives among ranks that this command starts, or torchrun.
@@ -97,11 +103,45 @@ def collectives(
     Ctrl-C keeps what was measured; a second call goes on from there.
     """
     from sim.calibration import collectives as timed
-    from sim.calibration import imported
 
-    found = timed.calibrate(backend, ranks, suite, out, _bytes(largest))
+    table, fabric = out.with_suffix(".csv"), _fabric(topology)
+    try:
+        found = timed.calibrate(backend, ranks, suite, table, _bytes(largest))
+    except KeyboardInterrupt:
+        click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
+        raise SystemExit(130) from None
     if found:
-        click.echo(imported.table(found, most=len(found)))
+        _told(found, backend, ranks, out, fabric)
+
+
+def _fabric(topology: str | None) -> "Fabric | None":
+    """The hardware of a cluster, as a collective library finds it."""
+    from sim.collectives import backend
+    from sim.engine.machine import Machine
+    from sim.hardware import topology as topologies
+
+    if topology is None:
+        return None
+    return Machine(topologies.load(topology, where="--topology"), backend.load("nccl")).fabric
+
+
+def _told(
+    found: "list[Reading]",
+    backend: Literal["gloo", "nccl"],
+    ranks: int,
+    out: Path,
+    fabric: "Fabric | None",
+) -> None:
+    """Readings as a table, or the errors of the profile that is made of them."""
+    from sim.calibration import fabric as fabrics
+    from sim.calibration import imported
+    from sim.calibration.provenance import provenance
+
+    if out.suffix != ".toml":
+        return click.echo(imported.table(found, most=len(found)))
+    origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
+    click.echo(fabrics.text(fabrics.profiled(backend, found, out, fabric, origin).residuals))
+    click.echo(f"wrote {out}", err=True)
 
 
 def _bytes(text: str | None) -> float:

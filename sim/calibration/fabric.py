@@ -1,0 +1,101 @@
+"""`sim calibrate collectives --out NAME.toml`: readings become the profile of a fabric."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sim import reading
+from sim.calibration.constants import get
+from sim.calibration.fit_fabric import fitted
+from sim.calibration.profile_file import toml
+from sim.calibration.provenance import Provenance
+from sim.collectives.profile import FabricProfile, Residual
+from sim.collectives.shape import Fabric
+from sim.files import whole
+from sim.reading import Reading
+
+HEAD = (
+    "# Measured by `sim calibrate collectives`, fitted to every other size; readings in the CSV.\n"
+)
+
+_RATES = ("near", "far")
+_SIZES = ("half", "cache")
+_TIMES = ("launch", "time", "message", "overhead", "nvls_hop", "ll", "ll128", "simple")
+
+
+def profiled(
+    backend: str, readings: Sequence[Reading], out: Path, fabric: Fabric | None, origin: Provenance
+) -> FabricProfile:
+    """Fit the readings and write the profile to `out`, its readings beside it.
+
+    Raises `InputError` where the readings cannot be fitted or the files not be written.
+    """
+    fit = fitted(backend, readings, fabric)
+    constants: dict[str, Any] = {}
+    for path in fit.paths:
+        _put(constants, path, written(path, get(fit.constants, path)))
+    table = out.with_suffix(".csv")
+    found = FabricProfile(
+        backend=backend,
+        measurements=table.name,
+        provenance={**origin, "samples": sum(one.samples for one in readings)},
+        constants=constants,
+        residuals=fit.residuals,
+    )
+    reading.write(readings, table)
+    with whole(out) as part:
+        part.write_text(HEAD + toml(document(found)), encoding="utf-8")
+    return found
+
+
+def written(path: str, value: float) -> str | float:
+    """A constant as its file has it: with a unit, unless it is a fraction.
+
+    >>> written("node.hopper.hop.ll", 6.7e-7), written("node.hopper.keeps.ll", 0.25)
+    ('0.67 us', 0.25)
+    >>> written("pace.reduce.near", 3.1e9), written("pace.reduce.cache", 2.0**21)
+    ('3.1 GB/s', '2.097 MB')
+    """
+    *_, table, key = path.split(".")
+    if key in _RATES:
+        return f"{value / 1e9:.4g} GB/s"
+    if key in _SIZES:
+        return f"{value / 1e6:.4g} MB"
+    if key in _TIMES and table not in ("keeps", "tree_keeps"):
+        return f"{value * 1e6:.4g} us"
+    return float(f"{value:.4g}")
+
+
+def _put(tables: dict[str, Any], path: str, value: str | float) -> None:
+    *keys, last = path.split(".")
+    for key in keys:
+        tables = tables.setdefault(key, {})
+    tables[last] = value
+
+
+def document(profile: FabricProfile) -> dict[str, Any]:
+    """The tables of a profile's file."""
+    found = {key: getattr(profile, key) for key in ("format", "backend", "measurements")}
+    found |= {"provenance": profile.provenance, "constants": profile.constants}
+    found["residuals"] = [_residual(one) for one in profile.residuals]
+    return found
+
+
+def _residual(one: Residual) -> dict[str, Any]:
+    shares = {key: round(getattr(one, key), 4) for key in _SHARES}
+    return {**asdict(one), "least": f"{one.least:.0f} B", "most": f"{one.most:.0f} B", **shares}
+
+
+_SHARES = ("median", "p95", "worst", "bias", "sigma")
+
+
+def text(residuals: Sequence[Residual]) -> str:
+    """Errors on the sizes kept out of the fit, a line for each kind of call and group."""
+    lines = [f"{'kept out of the fit':36}{'n':>4}{'median':>8}{'p95':>8}{'worst':>8}{'bias':>8}"]
+    lines += [
+        f"{one.name:36}{one.readings:4}{one.median:8.1%}{one.p95:8.1%}{one.worst:8.1%}"
+        f"{one.bias:+8.1%}"
+        for one in residuals
+    ]
+    return "\n".join(lines)
