@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sim import reading
+from sim.calibration import exchanges
 from sim.cli import main
+from sim.collectives import profile
 
 pytest.importorskip("torch")
 
@@ -34,6 +36,25 @@ def test_a_table_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     assert second[:-3] == first[:-3]
     assert [one.operation for one in second] == [one.operation for one in first]
     assert all(one.ranks == 2 and one.sigma > 0 for one in second)
+
+
+def test_a_complete_table_becomes_a_profile_without_being_timed_again(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    pytest.importorskip("tomli_w")
+    complete = [
+        reading.Reading(
+            operation=one.kind, seconds=1e-4 + one.size / 1e9, ranks=2, bytes=float(one.size)
+        )
+        for one in 2 * list(exchanges.exchanges(2, 2, "quick", 2.0 * 2**20))
+    ]
+    reading.write(complete, tmp_path / "gloo.csv")
+    result = calibrated(tmp_path / "gloo.toml", "--largest", "1 MiB")
+    assert result.exit_code == 0, result.output
+    assert "all_reduce among 2" in result.stdout
+    found = profile.find(str(tmp_path / "gloo.toml"))
+    assert found is not None
+    assert (found.backend, found.provenance["processes"], len(found.residuals)) == ("gloo", 2, 7)
+    assert reading.read(tmp_path / "gloo.csv") == complete
 
 
 def test_a_rank_that_dies_ends_the_others_and_the_table_stays(tmp_path: Path) -> None:
