@@ -77,6 +77,13 @@ def main() -> None:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value: plan.tp=4."
 )
+@click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="FILE",
+    help="Use what `sim calibrate` measured.",
+)
 @click.option("--trace", type=FILE, help="Write a trace for Perfetto (Chrome trace JSON).")
 @click.option("--picture", type=FILE, help="Draw the pipeline: .png or .svg.")
 @click.option("--report", type=FILE, help="Write the summary: .html, .txt or .md.")
@@ -93,6 +100,7 @@ def main() -> None:
 def run(
     scenario: str,
     settings: tuple[str, ...],
+    profiles: tuple[str, ...],
     trace: Path | None,
     picture: Path | None,
     report: Path | None,
@@ -103,15 +111,17 @@ def run(
     as_json: bool,
 ) -> None:
     """Predict one training step of SCENARIO (a name or a TOML file)."""
+    from sim import measured
     from sim import scenario as scenarios
     from sim.simulate import simulate
     from sim.study import outputs
 
+    changes = dict(map(measured.setting_of, profiles)) | dict(map(scenarios.setting, settings))
     files = _files(trace=trace, picture=picture, report=report, timeline=timeline)
     if samples is not None:
         _refuse_with_samples(unfold=unfold, clock=engine == "clock", **dict.fromkeys(files, True))
-        return _sample(scenarios.load(scenario, settings), samples, picture, as_json)
-    result = simulate(scenarios.load(scenario, settings), unfold=unfold, engine=engine)
+        return _sample(scenarios.load(scenario, changes), samples, picture, as_json)
+    result = simulate(scenarios.load(scenario, changes), unfold=unfold, engine=engine)
     for kind, path in files.items():
         outputs.write(kind, result, path)
         _wrote(path)

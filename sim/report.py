@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sim.certainty import Interval, Kernels, evidence
+from sim.device_time import device_time
 from sim.engine.account import Account, bubble_fraction, critical_role
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
@@ -37,7 +38,7 @@ def report(
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
     worst = max(footprints(job), key=lambda memory: memory.reserved)
-    sure = _interval(job, score, timeline)
+    sure, sources = _interval(setup, score, timeline), device_time(job)
     return Result(
         scenario=setup.name,
         step_time=step,
@@ -58,7 +59,8 @@ def report(
         operations=sum(part.steps for part in score.parts),
         events=timeline.events,
         wall_seconds=wall_seconds,
-        warnings=tuple(_warnings(setup, worst)),
+        warnings=(*_warnings(setup, worst), *sources.warnings),
+        device_time=sources.shares,
         straggler_seconds=step - healthy.end if healthy else 0.0,
         plan=plan,
         timeline=timeline,
@@ -68,9 +70,10 @@ def report(
     )
 
 
-def _interval(job: Job, score: Score, timeline: Timeline) -> Interval:
+def _interval(setup: Setup, score: Score, timeline: Timeline) -> Interval:
     """Where the measured step time would lie; `sim.certainty` says how that is known."""
-    sigmas, kernels = profiled(job), None
+    job, kernels = setup.job, None
+    sigmas = profiled(job, setup.machine.topology.backend)
     if sigmas is not None:
         kernels = Kernels.of(sigmas, work_shares(job, score, timeline))
     stack, device = job.stack.name, job.device.name

@@ -22,7 +22,8 @@ class Result:
     FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the same with
     recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and their
     `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
-    `straggler_seconds` is what the step takes longer than with no rank or link slow.
+    `device_time` says what share of the kernels' seconds comes from a "profile" and from the
+    "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
     `wall_seconds` is what the simulation itself took, and no part of the answer.
     """
 
@@ -49,6 +50,7 @@ class Result:
     events: int
     wall_seconds: float
     warnings: tuple[str, ...] = ()
+    device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
     straggler_seconds: float = 0.0
     plan: Plan | None = field(default=None, repr=False)
     timeline: Timeline = field(repr=False, compare=False)

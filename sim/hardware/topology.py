@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from sim import library
@@ -186,10 +187,18 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     data, place = library.read(path), library.place(path, changed=bool(overrides))
     profile = overrides.get("device.profile", data.get("profile", ""))
     if profile:
-        data = profiles.rated(data, profiles.load(profile, where=place))
+        measured = profiles.load(profile, where=place)
+        _check_same(measured.origin.device, name, profile)
+        data = profiles.rated(data, measured)
     for key, value in overrides.items():
         _set(data, key.removeprefix("device."), value, place)
     return library.validate(data, Device, place)
+
+
+def _check_same(measured: str, name: str, profile: str) -> None:
+    if Path(measured).stem != Path(name).stem:
+        what = f"is of {measured}, but the cluster has {name}"
+        raise InputError(f"profile {profile}", what, "calibrate that device, or change the cluster")
 
 
 def _set(data: dict[str, Any], key: str, value: Any, where: str) -> None:

@@ -10,7 +10,7 @@ from sim.hardware.stack import Stack
 from sim.hardware.time import kernel_time
 from sim.model.ends import embedding_work, head_work
 from sim.model.execution import Sharding
-from sim.model.kernel import Item, Kernel, LayerWork
+from sim.model.kernel import Item, Kernel, LayerWork, Stream
 from sim.model.layers import layer_work
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
@@ -157,8 +157,15 @@ def with_host(items: Items, host: float) -> Items:
 
 def optimizer(job: Job, parameters: float, layers: int) -> Items:
     """The optimizer's step on a rank that holds so many parameters and layers."""
+    kernels = optimizer_kernels(job, parameters, layers)
+    launch = job.stack.optimizer_launch
+    return segments(kernels, name="optimizer", cause="optimizer", time=job.time, launch=launch)
+
+
+def optimizer_kernels(job: Job, parameters: float, layers: int) -> tuple[Stream, ...]:
+    """What the optimizer's step executes there."""
     plan, stack = job.plan, job.stack
-    kernels = optimizer_work(
+    return optimizer_work(
         parameters=parameters,
         updated=parameters / plan.copies if plan.zero else None,
         optimizer=plan.optimizer,
@@ -168,8 +175,6 @@ def optimizer(job: Job, parameters: float, layers: int) -> Items:
         clip=stack.clip,
         tensors=layers * _tensors_of_a_layer(job.model) + 2,
     )
-    launch = stack.optimizer_launch
-    return segments(kernels, name="optimizer", cause="optimizer", time=job.time, launch=launch)
 
 
 def _tensors_of_a_layer(model: Transformer) -> int:

@@ -147,7 +147,16 @@ def _effort(result: "Result") -> str:
     return (
         f"Simulated {count(result.ranks)} ranks as {count(result.roles)} roles, "
         f"{count(result.operations)} operations, in {human_seconds(result.wall_seconds)}."
+        f"{_sources(result.device_time)}"
     )
+
+
+def _sources(shares: Mapping[str, float]) -> str:
+    """What kernel times rest on, where a profile has its share."""
+    if "profile" not in shares:
+        return ""
+    measured, modelled = percent(shares["profile"]), percent(shares.get("model", 0.0))
+    return f"\nKernel times: {measured} from the profile, {modelled} from the model."
 
 
 def _sorted(parts: Mapping[str, float]) -> dict[str, float]:
