@@ -108,9 +108,9 @@ def _guesses(shown: Sequence[Run]) -> Iterator[Tree]:
     """The least time is a message's, the largest size shows the rate, caches are anywhere."""
     ordered = sorted(shown, key=lambda run: run.size)
     rate = ordered[-1].size / ordered[-1].time
-    for cache in _REACHES:
-        if cache < ordered[-1].size:
-            yield {"message": ordered[0].time, "near": 2.0 * rate, "far": rate, "cache": cache}
+    reaches = [cache for cache in _REACHES if cache < ordered[-1].size] or [ordered[-1].size]
+    for cache in reaches:
+        yield {"message": ordered[0].time, "near": 2.0 * rate, "far": rate, "cache": cache}
 
 
 def _misfit(predict: Predict, shown: Sequence[Run]) -> float:
