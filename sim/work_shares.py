@@ -2,18 +2,24 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
+from math import sqrt
+from statistics import fmean
 
 from sim.certainty import Sigmas
+from sim.collectives import profile as fabrics
 from sim.engine.account import HOST
 from sim.engine.critical import critical_path
 from sim.engine.score import Score
 from sim.engine.trace import Timeline
 from sim.hardware import profile as profiles
+from sim.hardware.device import Device
 from sim.model.kernel import Attention, Gemm, Item, Kernel, Overlap
 from sim.parallel.work import Job
 from sim.program import Collective
 
 Seconds = defaultdict[str, float]
+Residuals = list[tuple[str, float]]
 
 
 def work_shares(job: Job, score: Score, timeline: Timeline) -> dict[str, float]:
@@ -77,13 +83,28 @@ def _normal(times: Seconds) -> dict[str, float]:
     return {kind: spent / total for kind, spent in times.items()} if total > 0.0 else {}
 
 
-def profiled(job: Job) -> Sigmas | None:
-    """How far kernel times are off as the device's profile says; None where it has none.
+def profiled(job: Job, backend: str = "nccl") -> Sigmas | None:
+    """How far times are off as the profiles of the device and of the fabric say; None without any.
 
-    A profile's residuals are those of measured shapes that its fit did not see, so the noise of
-    the measurements themselves is in them.
+    Residuals are those of shapes and sizes that a fit did not see, so the noise of the
+    measurements themselves is in them. A fabric has one for each collective: their mean square.
     """
-    if not job.device.profile:
+    squares: dict[str, list[float]] = {}
+    for kind, sigma in (*_of_device(job.device), *_of_fabric(backend)):
+        squares.setdefault(kind, []).append(sigma**2)
+    if not squares:
         return None
-    origin = profiles.load(job.device.profile, where=job.device.name).origin
-    return Sigmas().replaced({one.kind: one.sigma for one in origin.residuals})
+    return Sigmas().replaced({kind: sqrt(fmean(found)) for kind, found in squares.items()})
+
+
+def _of_device(device: Device) -> Residuals:
+    if not device.profile:
+        return []
+    origin = profiles.load(device.profile, where=device.name).origin
+    return [(one.kind, one.sigma) for one in origin.residuals]
+
+
+@cache
+def _of_fabric(backend: str) -> Residuals:
+    measured = fabrics.find(backend)
+    return [(one.kind, one.sigma) for one in measured.residuals] if measured else []

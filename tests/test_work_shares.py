@@ -4,14 +4,17 @@ import math
 
 import pytest
 
+import sim
 from sim import scenario
+from sim.certainty import Sigmas
 from sim.engine.clock import play
 from sim.engine.fold import fold
+from sim.hardware.profile import COLUMNS
 from sim.model.kernel import Attention, Gemm, Stream
 from sim.parallel import work
 from sim.parallel.step import training_step
 from sim.setup import from_scenario
-from sim.work_shares import work_shares
+from sim.work_shares import profiled, work_shares
 
 SLOWER = 1.01
 KINDS = {"gemm": Gemm, "attention": Attention, "stream": Stream}
@@ -42,3 +45,56 @@ def test_shares_are_the_sensitivities_that_slower_kernels_show(name, monkeypatch
             slower = played(name)[2].end
         seen = math.log(slower / timeline.end) / math.log(SLOWER)
         assert seen == pytest.approx(shares.get(kind, 0.0), abs=0.035)  # transfers share links
+
+
+PROFILE = """
+device = "a100-80gb-sxm"
+measurements = "mine.csv"
+
+[[residuals]]
+kind = "gemm"
+shapes = 9
+median = 0.01
+p95 = 0.03
+bias = 0.0
+sigma = {sigma}
+"""
+FABRIC = """
+backend = "nccl"
+measurements = "fabric.csv"
+residuals = [
+  {name = "all_reduce", readings = 9, least = "8 B", most = "1 GiB", median = 0.1, p95 = 0.2, worst = 0.3, bias = 0.0, sigma = 0.03},
+  {name = "all_gather", readings = 9, least = "8 B", most = "1 GiB", median = 0.1, p95 = 0.2, worst = 0.3, bias = 0.0, sigma = 0.04},
+]
+"""  # noqa: E501
+TABLE = ",".join(COLUMNS) + "\ngemm,,forward,1024,1024,1024,1,,,,,,false,fp16,,1e-4,0.01,false\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text(TABLE)
+    return tmp_path
+
+
+def interval(folder, sigma: float) -> dict:
+    """Of a job whose device has a profile that is so far off at products."""
+    path = folder / f"mine-{sigma}.toml"
+    path.write_text(PROFILE.format(sigma=sigma))
+    return sim.run(sim.load("gpt3-175b-megatron", {"device.profile": str(path)})).interval
+
+
+def test_a_profile_with_smaller_residuals_makes_a_step_surer(folder) -> None:
+    fine, coarse = interval(folder, 0.01), interval(folder, 0.3)
+    assert fine["kernels"]["sigma"] < fine["kernels"]["usual"] < coarse["kernels"]["sigma"]
+    assert fine["sigma"] < coarse["sigma"]
+
+
+def test_a_fabric_is_as_sure_as_its_collectives_in_the_mean(folder) -> None:
+    (folder / "fabric.toml").write_text(FABRIC)
+    job, _, _ = played("gpt2-one-gpu")
+    assert profiled(job) is None
+    found = profiled(job, str(folder / "fabric.toml"))
+    assert found is not None
+    assert found.collective == pytest.approx(math.sqrt((0.03**2 + 0.04**2) / 2))
+    assert found.gemm == Sigmas().gemm

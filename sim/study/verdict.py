@@ -168,7 +168,7 @@ def _decorate(axes: Any) -> None:
     low, high = max(low, 1e-3), max(high, 1e-2)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    points = [one for one in axes.collections if isinstance(one, PathCollection)]
+    points: list[Any] = [one for one in axes.collections if isinstance(one, PathCollection)]
     bounds = [value for one in points for value in one.get_offsets().ravel()]
     low, high = (min(bounds) / 1.3, max(bounds) * 1.3) if bounds else (low, high)
     axes.plot([low, high], [low, high], color="0.3", linewidth=1, label="predicted = measured")
