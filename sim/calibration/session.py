@@ -16,7 +16,7 @@ Make = Callable[[Kernel, str], Call]
 Note = Callable[[str], None]
 
 SETS = 8  # at most so many sets of inputs are taken in turn ...
-CACHE = 256e6  # ... until they are this many bytes together, more than any cache
+CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # ... until together they are more bytes than any cache holds
 
 
 def calibrate(
@@ -85,7 +85,9 @@ def _measured(case: Case, clock: Clock, make: Make, note: Note) -> Measurement |
     """The time of a case, or None where it cannot be had here."""
     kernel = case.kernel
     try:
-        timing = clock.time([make(kernel, clock.device) for _ in range(_sets(kernel))])
+        timing = clock.time(
+            [make(kernel, clock.device) for _ in range(_sets(kernel, clock.device))]
+        )
     except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is a RuntimeError
         note(f"left out {shape(kernel)}: {_first_line(error)}")
         return None
@@ -97,9 +99,9 @@ def _measured(case: Case, clock: Clock, make: Make, note: Note) -> Measurement |
     )
 
 
-def _sets(kernel: Kernel) -> int:
+def _sets(kernel: Kernel, device: str) -> int:
     """So many sets of inputs that a cache does not hold them."""
-    return max(1, min(SETS, math.ceil(CACHE / max(kernel.bytes, 1.0))))
+    return max(1, min(SETS, math.ceil(CACHE[device] / max(kernel.bytes, 1.0))))
 
 
 def _first_line(error: BaseException) -> str:

@@ -46,11 +46,11 @@ def _octaves(low: float, high: float, count: int) -> tuple[float, ...]:
 
 SIZES: dict[tuple[str, Extent], Sizes] = {
     ("cpu", "quick"): Sizes(
-        dims=(48, 4096), flops=2e9, bytes=2e8, products=40, attentions=20,
+        dims=(48, 4096), flops=2e9, bytes=2e8, products=64, attentions=48,
         streams=_octaves(6e4, 1.3e8, 12), precisions=("fp32",),
     ),
     ("cpu", "full"): Sizes(
-        dims=(48, 8192), flops=1e10, bytes=4e8, products=120, attentions=60,
+        dims=(48, 8192), flops=1e10, bytes=4e8, products=160, attentions=100,
         streams=_octaves(3e4, 4e8, 18), precisions=("fp32", "bf16"),
     ),
     ("cuda", "quick"): Sizes(
