@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sim import library
+from sim.door import nearest
 from sim.errors import InputError
 from sim.units import Bytes
 
@@ -62,8 +63,12 @@ def find(name: str, *, where: str = "command line") -> FabricProfile | None:
 
     Raises `InputError` for a file that is no profile of a fabric.
     """
-    if name in library.names("topologies/backends"):
+    libraries = library.names("topologies/backends")
+    if name in libraries:
         return None
+    if not name.endswith(".toml") and name not in library.names(FOLDER):
+        remedy = nearest(name, libraries + library.names(FOLDER))
+        raise InputError(where, f"no backend named {name!r}, nor a profile of one", remedy)
     path = library.find(FOLDER, name, where=where)
     data = library.read(path)
     if "device" in data:
