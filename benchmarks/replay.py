@@ -126,7 +126,8 @@ def sampling_rows(found: dict[str, float]) -> list[Row]:
         Row(what="straggler samples: Llama 3 405B, 16,384 GPUs, 1,000 steps",
             value=f"{found['seconds']:.1f} s", bar="< 10 s",
             plain="a loop over steps and replicas on the clock", beside=f"{hours:.1f} h"),
-        Row(what="  peak memory, its workers included", value=f"{found['peak_mib']:,.0f} MiB", bar="< 4,096 MiB"),
+        Row(what="  peak memory, its workers included", value=f"{found['peak_mib']:,.0f} MiB",
+            bar="< 4,096 MiB"),
         Row(what="  worst difference from the clock, 20 samples",
             value=f"{found['worst_error']:.2%}", bar="< 1 %"),
     ]  # fmt: skip
