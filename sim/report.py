@@ -38,7 +38,8 @@ def report(
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
     worst = max(footprints(job), key=lambda memory: memory.reserved)
-    sure, sources = _interval(setup, score, timeline), device_time(job)
+    sources = device_time(job)
+    sure = _interval(setup, score, timeline, sources.shares.get("profile", 0.0))
     return Result(
         scenario=setup.name,
         step_time=step,
@@ -70,10 +71,13 @@ def report(
     )
 
 
-def _interval(setup: Setup, score: Score, timeline: Timeline) -> Interval:
-    """Where the measured step time would lie; `sim.certainty` says how that is known."""
+def _interval(setup: Setup, score: Score, timeline: Timeline, profile: float) -> Interval:
+    """Where the measured step time would lie; `sim.certainty` says how that is known.
+
+    `profile` is the share of the device's time that its profile says.
+    """
     job, kernels = setup.job, None
-    sigmas = profiled(job, setup.machine.topology.backend)
+    sigmas = profiled(job, setup.machine.topology.backend, share=profile)
     if sigmas is not None:
         kernels = Kernels.of(sigmas, work_shares(job, score, timeline))
     stack, device = job.stack.name, job.device.name

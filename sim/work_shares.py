@@ -83,25 +83,29 @@ def _normal(times: Seconds) -> dict[str, float]:
     return {kind: spent / total for kind, spent in times.items()} if total > 0.0 else {}
 
 
-def profiled(job: Job, backend: str = "nccl") -> Sigmas | None:
+def profiled(job: Job, backend: str = "nccl", *, share: float = 1.0) -> Sigmas | None:
     """How far times are off as the profiles of the device and of the fabric say; None without any.
 
+    `share` is that of the device's time which its profile says; the rest is as sure as without it.
     Residuals are those of shapes and sizes that a fit did not see, so the noise of the
     measurements themselves is in them. A fabric has one for each collective: their mean square.
     """
     squares: dict[str, list[float]] = {}
-    for kind, sigma in (*_of_device(job.device), *_of_fabric(backend)):
+    for kind, sigma in (*_of_device(job.device, share), *_of_fabric(backend)):
         squares.setdefault(kind, []).append(sigma**2)
     if not squares:
         return None
     return Sigmas().replaced({kind: sqrt(fmean(found)) for kind, found in squares.items()})
 
 
-def _of_device(device: Device) -> Residuals:
+def _of_device(device: Device, share: float) -> Residuals:
     if not device.profile:
         return []
-    origin = profiles.load(device.profile, where=device.name).origin
-    return [(one.kind, one.sigma) for one in origin.residuals]
+    residuals = profiles.load(device.profile, where=device.name).origin.residuals
+    return [
+        (one.kind, share * one.sigma + (1.0 - share) * getattr(Sigmas(), one.kind))
+        for one in residuals
+    ]
 
 
 @cache

@@ -67,7 +67,10 @@ residuals = [
   {name = "all_gather", readings = 9, least = "8 B", most = "1 GiB", median = 0.1, p95 = 0.2, worst = 0.3, bias = 0.0, sigma = 0.04},
 ]
 """  # noqa: E501
-TABLE = ",".join(COLUMNS) + "\ngemm,,forward,1024,1024,1024,1,,,,,,false,fp16,,1e-4,0.01,false\n"
+TABLE = ",".join(COLUMNS) + "".join(
+    f"\ngemm,,forward,{size},{size},{size},1,,,,,,false,fp16,,{seconds},0.01,false"
+    for size, seconds in ((64, 5e-6), (65536, 2.2))
+)
 
 
 @pytest.fixture
@@ -88,6 +91,17 @@ def test_a_profile_with_smaller_residuals_makes_a_step_surer(folder) -> None:
     fine, coarse = interval(folder, 0.01), interval(folder, 0.3)
     assert fine["kernels"]["sigma"] < fine["kernels"]["usual"] < coarse["kernels"]["sigma"]
     assert fine["sigma"] < coarse["sigma"]
+
+
+def test_what_a_profile_does_not_time_is_as_sure_as_without_it(folder) -> None:
+    interval(folder, 0.01)
+    setup = from_scenario(
+        scenario.load("gpt3-175b-megatron", {"device.profile": str(folder / "mine-0.01.toml")})
+    )
+    found = [profiled(setup.job, share=share) for share in (0.0, 0.5, 1.0)]
+    usual = Sigmas().gemm
+    sigmas = [one.gemm for one in found if one is not None]
+    assert sigmas == pytest.approx([usual, (usual + 0.01) / 2, 0.01])
 
 
 def test_a_fabric_is_as_sure_as_its_collectives_in_the_mean(folder) -> None:
