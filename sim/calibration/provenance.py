@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 Provenance = dict[str, str | int | float]
 
@@ -41,7 +42,8 @@ def processor() -> str:
 def _of_gpu() -> Provenance:
     import torch
 
-    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+    version: Any = torch.cuda.nccl.version
+    nccl = version() if torch.distributed.is_nccl_available() else ()
     return {
         "device": torch.cuda.get_device_name(),
         "cuda": str(torch.version.cuda),
