@@ -25,7 +25,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from math import exp, hypot, sqrt
 from statistics import NormalDist, fmean, median, variance
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt
 
 from sim import library
 
@@ -81,9 +83,9 @@ class Spread:
     stack: str
     device: str
     topologies: tuple[str, ...] = ()
-    rows: int
+    rows: Annotated[int, Gt(0)]
     median: float
-    sigma: float
+    sigma: Annotated[float, Ge(0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

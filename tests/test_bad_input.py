@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sim import certainty
 from sim.cli import main
 
 JOB = """
@@ -287,6 +288,32 @@ def test_a_fault_in_a_topology_is_named(folder: Path, good: str, bad: str, said:
 def test_the_topology_itself_is_good(folder: Path) -> None:
     (folder / "mine.toml").write_text(CLUSTER)
     assert invoke("show", "mine.toml").exit_code == 0
+
+
+# Measured runs of one's own that intervals rest on.
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("rows = 0", "rows"),
+        ("median = nan", "median = nan is not a finite number"),
+        ("sigma = -0.1", "sigma"),
+        ("stak = 'b'", "unknown key 'stak'; did you mean 'stack'?"),
+    ],
+)
+def test_a_wrong_ground_of_intervals_is_told(
+    folder: Path, line: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certainty, "evidence", certainty.evidence.__wrapped__)
+    monkeypatch.setattr("sim.report.evidence", certainty.evidence)
+    spread = {"table": "'t'", "stack": "'s'", "device": "'d'", "rows": 1, "median": 0, "sigma": 0}
+    key, _, value = line.partition(" = ")
+    lines = [f"{name} = {known}" for name, known in (spread | {key: value}).items()]
+    there = folder / "topologies" / "validated"
+    there.mkdir(parents=True)
+    (there / "mine.toml").write_text("\n".join(["[[spread]]", *lines]))
+    assert said in refuse("run", "gpt2-one-gpu")
 
 
 # Files that cannot be written.
