@@ -157,8 +157,12 @@ def finished(team: Team) -> float:
 
 
 def _row(me: Worker, end: float) -> dict[str, Any]:
-    """A worker's seconds as shares of the run."""
-    shares = {cause: me.seconds.get(cause, 0.0) / end if end else 0.0 for cause in _CAUSES}
+    """A worker's seconds as shares of the run, with what it was at when the run ended."""
+    seconds = dict(me.seconds)
+    if me.doing:
+        cause, began = me.doing
+        seconds[cause] = seconds.get(cause, 0.0) + end - began
+    shares = {cause: seconds.get(cause, 0.0) / end if end else 0.0 for cause in _CAUSES}
     idle = max(0.0, 1.0 - sum(shares.values()))
     return {"rank": me.rank, "steps": me.steps, **shares, "idle": idle}
 

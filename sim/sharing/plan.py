@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt
 from sim import stragglers
 from sim.compression import Compression
 from sim.errors import InputError
+from sim.graphs import graph
 from sim.learning.optimizers import Rule
 from sim.model.kernel import Precision
 from sim.stragglers import Straggling
@@ -276,6 +277,8 @@ class Sharing:
             raise InputError(where, what, f"set backup to at most {workers - 1}")
         if self.method == "gossip" and workers < 2:
             raise InputError(where, "gossip needs at least 2 workers", "set workers = 2")
+        if self.method == "gossip":
+            graph(self.graph, workers, where=f"{where}.graph")
         named = [("fault", one.rank) for one in self.fault]
         named += [("straggler", rank) for one in self.straggler for rank in one.ranks or ()]
         named += [("group", rank) for group in self.group for rank in group.ranks]

@@ -62,7 +62,7 @@ class Worker:
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self.healthy = 0.0
+        self.doing: tuple[str, float] | None = None
         self.ended = 0.0
         self.gone = False
 
@@ -122,8 +122,7 @@ class Worker:
     def wait(self, event: Event, cause: str = "waiting", name: str = "") -> Process:
         """Wait for something; returns what it brings."""
         start = self.world.now
-        value = yield event
-        self.seconds[cause] += self.world.now - start
+        value = yield from self._during(cause, event)
         if name:
             self.note(name, name, start)
         return value
@@ -134,8 +133,9 @@ class Worker:
         Until all are there is `waiting`, from then on `communication`.
         """
         start = self.world.now
+        self.doing = ("waiting", start)
         answer, together = yield event
-        together = max(together, start)
+        self.doing, together = None, max(together, start)
         self.seconds["waiting"] += together - start
         self.seconds["communication"] += self.world.now - together
         if name:
@@ -165,9 +165,7 @@ class Worker:
         world, whole = self.world, forward + backward
         seconds = yield from self._survive(whole * self.factor(step))
         if seconds > 0.0:
-            yield world.sleep(seconds)
-        self.seconds["compute"] += seconds
-        self.healthy += whole
+            yield from self._during("compute", world.sleep(seconds))
         turn = world.now - seconds * (backward / whole if whole else 0.0)
         for phase, start, end in (("F", world.now - seconds, turn), ("B", turn, world.now)):
             if end > start:
@@ -188,8 +186,7 @@ class Worker:
                 return seconds
             self.faults.remove(fault)
             back = max(fault.at, now) + (fault.after or 0.0)
-            yield self.world.sleep(back - now)
-            self.seconds["down"] += back - now
+            yield from self._during("down", self.world.sleep(back - now))
             self.world.span(self.rank, "compute", "down", "down", now, phase="down")
             if fault.after is None:
                 raise Gone
@@ -198,16 +195,24 @@ class Worker:
         """A collective of the GPUs of one node, before anything leaves it."""
         if len(self.place.gpus) > 1:
             start = self.world.now
-            yield self.world.collective(kind, size, [self.place])
-            self.seconds["communication"] += self.world.now - start
+            reducing = self.world.collective(kind, size, [self.place])
+            yield from self._during("communication", reducing)
             self.note("inside the node", "tensor communication", start)
 
     def _busy(self, seconds: float, name: str, cause: str) -> Process:
         if seconds > 0.0:
             start = self.world.now
-            yield self.world.sleep(seconds)
-            self.seconds[cause] += seconds
+            yield from self._during(cause, self.world.sleep(seconds))
             self.world.span(self.rank, "compute", name, cause, start, phase=name)
+
+    def _during(self, cause: str, event: Event) -> Process:
+        """Book the time until an event; `doing` is the cause and when it began."""
+        start = self.world.now
+        self.doing = (cause, start)
+        value = yield event
+        self.doing = None
+        self.seconds[cause] += self.world.now - start
+        return value
 
 
 def mean(values: dict[int, Vector], weights: dict[int, float] | None = None) -> Vector:

@@ -21,7 +21,7 @@ MISTAKES = {
     "as many": (SERVER + 'mode = "backup"\nbackup = 8', "nobody is left to wait for"),
     "a graph in parts": (
         'method = "gossip"\ngraph = [[0, 1], [2, 3], [4, 5], [6, 7]]',
-        "the graph is not connected: no path leads from worker 0 to worker 2",
+        "sharing.graph: the graph is not connected: no path leads from worker 0 to worker 2",
     ),
     "a graph that is not known": ('method = "gossip"\ngraph = "rign"', "no graph named 'rign'"),
     "a rank larger than the matrix": (

@@ -63,6 +63,15 @@ def test_another_device_has_its_own_step():
     assert rows[0]["steps"] > 1.2 * rows[5]["steps"]
 
 
+def test_a_cpu_among_gpus_is_slow_and_holds_back_only_those_who_wait_for_it():
+    cpu = {"sharing.group": [{"ranks": [7], "device": "cpu", "stack": "pytorch-cpu"}]}
+    free = share(sim.load("gossip-ad-psgd", cpu))
+    steps = [row["steps"] for row in free.workers]
+    assert 1 <= steps[7] < steps[0] / 20
+    held = share(sim.load("ps-ssp", cpu | {"sharing.until": "20 s", "sharing.straggler": []}))
+    assert max(row["steps"] for row in held.workers) <= held.workers[7]["steps"] + 4  # bound 3
+
+
 def test_another_stack_has_its_own_step():
     """A stack that launches for nothing spares a small batch the host's time."""
     group = [{"ranks": [0], "stack": "pytorch-cpu"}]
@@ -95,6 +104,11 @@ def test_time_that_is_given_ends_the_run():
     outcome = played("parameter_server", mode="async", until=1.0)
     assert outcome.time == 1.0
     assert sum(outcome.shares.values()) == pytest.approx(1.0)
+
+
+def test_what_a_worker_is_at_when_the_time_is_over_counts():
+    outcome = played("local_sgd", period=100, until=0.55 * STEP)
+    assert {row["compute"] for row in outcome.workers} == {1.0}
 
 
 def test_plans_are_plain_data_with_defaults_of_their_method():
