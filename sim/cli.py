@@ -193,10 +193,16 @@ def validate(
 @click.option("--picture", type=FILE, help="Where to draw it: .png or .svg.")
 @click.option("--gpus", type=click.IntRange(min=1), help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
-    """Describe and draw a TOPOLOGY, or the PROFILE of a device."""
+    """Describe and draw a TOPOLOGY, or the PROFILE of a device or of a fabric."""
+    from sim.calibration import show_fabric
     from sim.hardware import describe, describe_profile, draw, topology
 
     _files(picture=picture)
+    if show_fabric.is_one(name):
+        click.echo(show_fabric.describe(name))
+        path = picture or Path(f"{Path(name).stem}.png")
+        show_fabric.draw(name, path)
+        return _wrote(path)
     if describe_profile.is_one(name):
         return _show_profile(name, picture)
     shown = topology.load(name)

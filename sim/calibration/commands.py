@@ -9,7 +9,6 @@ import click
 from sim.errors import InputError
 
 if TYPE_CHECKING:
-    from sim.collectives.shape import Fabric
     from sim.reading import Reading
 
 FILE = click.Path(path_type=Path)
@@ -103,26 +102,18 @@ def collectives(
     Ctrl-C keeps what was measured; a second call goes on from there.
     """
     from sim.calibration import collectives as timed
+    from sim.hardware import topology as topologies
 
-    table, fabric = out.with_suffix(".csv"), _fabric(topology)
+    table = out.with_suffix(".csv")
+    if topology is not None:
+        topologies.load(topology, where="--topology")
     try:
         found = timed.calibrate(backend, ranks, suite, table, _bytes(largest))
     except KeyboardInterrupt:
         click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
     if found:
-        _told(found, backend, ranks, out, fabric)
-
-
-def _fabric(topology: str | None) -> "Fabric | None":
-    """The hardware of a cluster, as a collective library finds it."""
-    from sim.collectives import backend
-    from sim.engine.machine import Machine
-    from sim.hardware import topology as topologies
-
-    if topology is None:
-        return None
-    return Machine(topologies.load(topology, where="--topology"), backend.load("nccl")).fabric
+        _told(found, backend, ranks, out, topology)
 
 
 def _told(
@@ -130,7 +121,7 @@ def _told(
     backend: Literal["gloo", "nccl"],
     ranks: int,
     out: Path,
-    fabric: "Fabric | None",
+    topology: str | None,
 ) -> None:
     """Readings as a table, or the errors of the profile that is made of them."""
     from sim.calibration import fabric as fabrics
@@ -140,7 +131,7 @@ def _told(
     if out.suffix != ".toml":
         return click.echo(imported.table(found, most=len(found)))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
-    click.echo(fabrics.text(fabrics.profiled(backend, found, out, fabric, origin).residuals))
+    click.echo(fabrics.text(fabrics.profiled(backend, found, out, topology, origin).residuals))
     click.echo(f"wrote {out}", err=True)
 
 

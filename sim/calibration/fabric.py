@@ -10,9 +10,12 @@ from sim.calibration.constants import get
 from sim.calibration.fit_fabric import fitted
 from sim.calibration.profile_file import toml
 from sim.calibration.provenance import Provenance
+from sim.collectives import backend
 from sim.collectives.profile import FabricProfile, Residual
 from sim.collectives.shape import Fabric
+from sim.engine.machine import Machine
 from sim.files import whole
+from sim.hardware import topology as topologies
 from sim.reading import Reading
 
 HEAD = (
@@ -25,19 +28,22 @@ _TIMES = ("launch", "time", "message", "overhead", "nvls_hop", "ll", "ll128", "s
 
 
 def profiled(
-    backend: str, readings: Sequence[Reading], out: Path, fabric: Fabric | None, origin: Provenance
+    library: str, readings: Sequence[Reading], out: Path, topology: str | None, origin: Provenance
 ) -> FabricProfile:
     """Fit the readings and write the profile to `out`, its readings beside it.
 
-    Raises `InputError` where the readings cannot be fitted or the files not be written.
+    `topology` is the cluster that was measured. Raises `InputError` where the readings cannot be
+    fitted or the files not be written.
     """
-    fit = fitted(backend, readings, fabric)
+    fit = fitted(library, readings, fabric_of(topology) if topology else None)
+    if topology:
+        origin = {**origin, "topology": topology}
     constants: dict[str, Any] = {}
     for path in fit.paths:
         _put(constants, path, written(path, get(fit.constants, path)))
     table = out.with_suffix(".csv")
     found = FabricProfile(
-        backend=backend,
+        backend=library,
         measurements=table.name,
         provenance={**origin, "samples": sum(one.samples for one in readings)},
         constants=constants,
@@ -47,6 +53,12 @@ def profiled(
     with whole(out) as part:
         part.write_text(HEAD + toml(document(found)), encoding="utf-8")
     return found
+
+
+def fabric_of(topology: str) -> Fabric:
+    """The hardware of a cluster, as a collective library finds it. Raises `InputError`."""
+    cluster = topologies.load(topology, where="--topology")
+    return Machine(cluster, backend.load("nccl")).fabric
 
 
 def written(path: str, value: float) -> str | float:
