@@ -9,11 +9,11 @@ wait for nothing else.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sim.engine.account import HOST
-from sim.engine.score import Meet, Part, Pass, Score, Step
+from sim.engine.score import Part, Pass, Score, Step
 from sim.engine.trace import Span, Timeline
 
 COMPUTE = "compute"
@@ -21,12 +21,21 @@ COMPUTE = "compute"
 Seconds = dict[tuple[int, str], float]  # by stage and cause
 
 
-class _At(NamedTuple):
-    """A step that was played: role, its stream and its place there."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lane:
+    """One stream of a role: its steps as planned and as played.
+
+    `host` is when the host came to each step of the compute stream, 0 on other streams.
+    """
 
     role: int
-    stream: str
-    place: int
+    stage: int
+    steps: Sequence[Step]
+    spans: Sequence[Span]
+    host: Sequence[float]
+
+
+_At = tuple[_Lane, int]  # the step at this place of a lane
 
 
 def critical_path(score: Score, timeline: Timeline) -> Seconds:
@@ -38,117 +47,127 @@ class _Path:
     """Everything that was played, to be walked from the end to the beginning."""
 
     def __init__(self, score: Score, timeline: Timeline) -> None:
-        self.steps = {part.role.index: part.streams for part in score.parts}
-        self.stage = {part.role.index: part.role.stage for part in score.parts}
-        self.spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
+        spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
         for span in timeline.spans:
-            self.spans[span.role, span.stream].append(span)
-        self.played = {part.role.index: dict(_played(part)) for part in score.parts}
-        self.host = {part.role.index: self._hosts(part) for part in score.parts}
-        self.joined = _joined(score)
+            spans[span.role, span.stream].append(span)
+        self.lanes = {
+            (part.role.index, stream): _lane(part, stream, spans[part.role.index, stream])
+            for part in score.parts
+            for stream in part.streams
+        }
         self.found: Seconds = defaultdict(float)
+        self._joined: dict[int, list[_At]] = defaultdict(list)
+        for lane in self.lanes.values():
+            for place, step in enumerate(lane.steps):
+                for number in _joins(step):
+                    self._joined[number].append((lane, place))
+        self._played: dict[int, dict[int, _At]] = {}
 
     def seconds(self) -> Seconds:
-        ends = [(spans[-1].end, key) for key, spans in self.spans.items() if spans]
+        ends = [lane for lane in self.lanes.values() if lane.spans]
         if not ends:
             return {}
-        _, (role, stream) = max(ends)
-        at: _At | None = _At(role, stream, len(self.spans[role, stream]) - 1)
+        last = max(ends, key=lambda lane: lane.spans[-1].end)
+        at: _At | None = (last, len(last.spans) - 1)
         while at is not None:
-            at = self._before_end(at)
+            at = self._before_end(*at)
         return dict(self.found)
 
-    def _hosts(self, part: Part) -> list[float]:
-        """When the host came to each step of the compute stream."""
-        free, found = 0.0, []
-        spans = self.spans[part.role.index, COMPUTE]
-        for step, span in zip(part.streams.get(COMPUTE, ()), spans, strict=True):
-            found.append(free)
-            if step.sync:
-                free = max(free, span.end)
-            elif isinstance(step, Pass):
-                free += step.host
-        return found
+    def _put(self, lane: _Lane, cause: str, seconds: float) -> None:
+        self.found[lane.stage, cause] += seconds
 
-    def _put(self, role: int, cause: str, seconds: float) -> None:
-        self.found[self.stage[role], cause] += seconds
-
-    def _at(self, at: _At) -> tuple[Step, Span]:
-        return self.steps[at.role][at.stream][at.place], self.spans[at.role, at.stream][at.place]
-
-    def _before_end(self, at: _At) -> "_At | None":
+    def _before_end(self, lane: _Lane, place: int) -> _At | None:
         """Account for what a step's end waited for last, and go there."""
-        step, span = self._at(at)
+        step = lane.steps[place]
         if isinstance(step, Pass):
-            return self._before_pass(at, step, span)
-        flights = zip(step.transfers, span.args["transfers"], strict=True)
-        last = max(flights, key=lambda flight: flight[1][3], default=None)
-        if last is None or last[1][3] < span.end:
-            return self._before_start(at)
-        number, (cause, _, begin, end) = last
-        self._put(at.role, cause, end - begin)
-        return self._before_start(max(self.joined[number], key=self._joins))
+            return self._before_pass(lane, place, step)
+        flights = lane.spans[place].args["transfers"]
+        arrived = [stop for *_, stop in flights]
+        if not arrived or max(arrived) < lane.spans[place].end:
+            return self._before_start(lane, place)
+        last = arrived.index(max(arrived))
+        cause, _, begin, end = flights[last]
+        self._put(lane, cause, end - begin)
+        return self._before_start(*max(self._joined[step.transfers[last]], key=_began))
 
-    def _before_pass(self, at: _At, step: Pass, span: Span) -> "_At | None":
-        if self._joins(at) + step.device >= self.host[at.role][at.place] + step.lead:
+    def _before_pass(self, lane: _Lane, place: int, step: Pass) -> _At | None:
+        if _began((lane, place)) + step.device >= lane.host[place] + step.lead:
             for cause, seconds in step.parts:
-                self._put(at.role, cause, seconds)
-            return self._before_start(at)
+                self._put(lane, cause, seconds)
+            return self._before_start(lane, place)
         device = min(step.device, step.lead)
         if step.host > step.device:  # launches take longer than kernels: the last kernel is left
             device = max(step.lead - step.host, 0.0)
         for cause, seconds in step.parts:
-            self._put(at.role, cause, seconds * device / step.device if step.device else 0.0)
-        self._put(at.role, HOST, step.lead - device)
-        return self._before_launch(at)
+            self._put(lane, cause, seconds * device / step.device if step.device else 0.0)
+        self._put(lane, HOST, step.lead - device)
+        return self._before_launch(lane, place)
 
-    def _joins(self, at: _At) -> float:
-        """When a step begins its work or joins its transfers."""
-        step, span = self._at(at)
-        waits = at.stream == COMPUTE and (isinstance(step, Meet) or step.joins)
-        return max(span.start, self.host[at.role][at.place]) if waits else span.start
-
-    def _before_start(self, at: _At) -> "_At | None":
+    def _before_start(self, lane: _Lane, place: int) -> _At | None:
         """What a step's start waited for last: an earlier step, or the host."""
-        step, span = self._at(at)
-        if self._joins(at) > span.start:
-            return self._before_launch(at)
-        causes = [self.played[at.role][index] for index in step.after]
-        if at.place:
-            causes.append(at._replace(place=at.place - 1))
-        return max(causes, key=lambda cause: self._at(cause)[1].end, default=None)
+        if _began((lane, place)) > lane.spans[place].start:
+            return self._before_launch(lane, place)
+        before = (lane, place - 1) if place else None
+        if not lane.steps[place].after:
+            return before
+        causes = [self._at(lane.role, index) for index in lane.steps[place].after]
+        return max([*causes, *([before] if before else [])], key=_ended)
 
-    def _before_launch(self, at: _At) -> "_At | None":
+    def _at(self, role: int, index: int) -> _At:
+        """Where a role's step of this index was played."""
+        if role not in self._played:
+            self._played[role] = {
+                step.index: (lane, place)
+                for lane in self.lanes.values()
+                if lane.role == role
+                for place, step in enumerate(lane.steps)
+            }
+        return self._played[role][index]
+
+    def _before_launch(self, lane: _Lane, place: int) -> _At | None:
         """Account for the host's launches back to the last thing that it waited for."""
-        stream = self.steps[at.role][COMPUTE]
-        for place in range(at.place - 1, -1, -1):
-            step = stream[place]
-            end = self.spans[at.role, COMPUTE][place].end
-            if step.sync and self.host[at.role][place + 1] == end:
-                return at._replace(place=place)
+        lane = self.lanes[lane.role, COMPUTE]
+        for before in range(place - 1, -1, -1):
+            step = lane.steps[before]
+            if step.sync and lane.host[before + 1] == lane.spans[before].end:
+                return lane, before
             if isinstance(step, Pass) and not step.sync:
-                self._put(at.role, HOST, step.host)
+                self._put(lane, HOST, step.host)
         return None
 
 
-def _played(part: Part) -> Iterator[tuple[int, _At]]:
-    for stream, steps in part.streams.items():
-        for place, step in enumerate(steps):
-            yield step.index, _At(part.role.index, stream, place)
+def _lane(part: Part, stream: str, spans: Sequence[Span]) -> _Lane:
+    steps, role = part.streams[stream], part.role
+    hosts = _hosts(steps, spans) if stream == COMPUTE else [0.0] * len(steps)
+    return _Lane(role.index, role.stage, steps, spans, hosts)
 
 
-def _joined(score: Score) -> dict[int, list[_At]]:
-    """Per transfer the steps that take part in it."""
-    found: dict[int, list[_At]] = defaultdict(list)
-    for part in score.parts:
-        for stream, steps in part.streams.items():
-            for place, step in enumerate(steps):
-                for number in _joins(step):
-                    found[number].append(_At(part.role.index, stream, place))
+def _hosts(steps: Sequence[Step], spans: Sequence[Span]) -> list[float]:
+    """When the host came to each step of the compute stream."""
+    free, found = 0.0, []
+    for step, span in zip(steps, spans, strict=True):
+        found.append(free)
+        if step.sync:
+            free = max(free, span.end)
+        elif isinstance(step, Pass):
+            free += step.host
     return found
 
 
-def _joins(step: Step) -> Iterable[int]:
+def _joins(step: Step) -> tuple[int, ...]:
+    """The transfers that a step takes part in from its beginning."""
     if isinstance(step, Pass):
         return step.joins
     return () if step.joined else step.transfers
+
+
+def _began(at: _At) -> float:
+    """When a step began its work or joined its transfers, which needs the host to be there."""
+    lane, place = at
+    start = lane.spans[place].start
+    return max(start, lane.host[place]) if _joins(lane.steps[place]) else start
+
+
+def _ended(at: _At) -> float:
+    lane, place = at
+    return lane.spans[place].end
