@@ -112,6 +112,10 @@ def collectives(
     except KeyboardInterrupt:
         click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
+    except InputError as error:
+        kept = f"{table} keeps what was measured" if error.where.startswith("rank ") else ""
+        remedy = ", ".join(one for one in (error.remedy, kept) if one)
+        raise InputError(error.where, error.what, remedy) from None
     if found:
         _told(found, backend, ranks, out, topology)
 
@@ -126,13 +130,22 @@ def _told(
     """Readings as a table, or the errors of the profile that is made of them."""
     from sim.calibration import fabric as fabrics
     from sim.calibration import imported
+    from sim.calibration import ranks as processes
     from sim.calibration.provenance import provenance
 
     if out.suffix != ".toml":
         return click.echo(imported.table(found, most=len(found)))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
+    if processes.launched() is None:
+        origin |= fabrics.crowded(backend, ranks, _gpus())
     click.echo(fabrics.text(fabrics.profiled(backend, found, out, topology, origin).residuals))
     click.echo(f"wrote {out}", err=True)
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _bytes(text: str | None) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim import reading
 from sim.calibration.constants import get
-from sim.calibration.fit_fabric import fitted
+from sim.calibration.fit_fabric import Fit, fitted
 from sim.calibration.profile_file import toml
 from sim.calibration.provenance import Provenance
 from sim.collectives import backend
@@ -22,6 +22,7 @@ HEAD = (
     "# Measured by `sim calibrate collectives`, fitted to every other size; readings in the CSV.\n"
 )
 
+_SHARED = "shared"  # in the provenance of what was measured without several GPUs
 _RATES = ("near", "far")
 _SIZES = ("half", "cache")
 _TIMES = ("launch", "time", "message", "overhead", "nvls_hop", "ll", "ll128", "simple")
@@ -32,27 +33,45 @@ def profiled(
 ) -> FabricProfile:
     """Fit the readings and write the profile to `out`, its readings beside it.
 
-    `topology` is the cluster that was measured. Raises `InputError` where the readings cannot be
-    fitted or the files not be written.
+    `topology` is the cluster that was measured. Where ranks shared a device (`origin` says so)
+    nothing is fitted: what they took is no fabric's. Raises `InputError` where the readings cannot
+    be fitted or the files not be written.
     """
-    fit = fitted(library, readings, fabric_of(topology) if topology else None)
+    fit: Fit | None = None
+    if _SHARED not in origin:
+        fit = fitted(library, readings, fabric_of(topology) if topology else None)
     if topology:
         origin = {**origin, "topology": topology}
     constants: dict[str, Any] = {}
-    for path in fit.paths:
-        _put(constants, path, written(path, get(fit.constants, path)))
+    if fit is not None:
+        for path in fit.paths:
+            _put(constants, path, written(path, get(fit.constants, path)))
     table = out.with_suffix(".csv")
     found = FabricProfile(
         backend=library,
         measurements=table.name,
         provenance={**origin, "samples": sum(one.samples for one in readings)},
         constants=constants,
-        residuals=fit.residuals,
+        residuals=fit.residuals if fit else (),
     )
     reading.write(readings, table)
     with whole(out) as part:
         part.write_text(HEAD + toml(document(found)), encoding="utf-8")
     return found
+
+
+def crowded(library: str, ranks: int, devices: int) -> Provenance:
+    """What to note where NCCL's ranks are more than the GPUs, or none has another to talk to.
+
+    >>> crowded("nccl", 8, devices=8), crowded("gloo", 2, devices=0)
+    ({}, {})
+    >>> crowded("nccl", 2, devices=1)[_SHARED]
+    '2 ranks on 1 GPU, over sockets; collectives between GPUs were not measured'
+    """
+    if library != "nccl" or 1 < ranks <= devices:
+        return {}
+    how = f"{ranks} ranks on {devices} GPU, over sockets" if ranks > devices else "1 rank"
+    return {_SHARED: f"{how}; collectives between GPUs were not measured"}
 
 
 def fabric_of(topology: str) -> Fabric:

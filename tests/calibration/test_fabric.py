@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from sim.calibration import show_fabric
-from sim.calibration.fabric import profiled, text
+from sim.calibration.fabric import crowded, profiled, text
 from sim.cli import main
 from sim.collectives import backend, profile
 from sim.collectives.gloo import Gloo
@@ -67,6 +67,17 @@ def test_nccls_profile_remembers_the_cluster_that_it_was_measured_on(tmp_path: P
     assert set(made.constants) == {"node"}
     assert show_fabric.measured(str(out))[0].fabric.generation == "ampere"
     assert isinstance(backend.load(str(out)), Nccl)
+
+
+def test_what_ranks_on_one_gpu_took_is_kept_and_changes_no_constant(tmp_path: Path) -> None:
+    out = tmp_path / "one-gpu.toml"
+    made = profiled("nccl", READINGS, out, None, crowded("nccl", 2, devices=1))
+    assert (made.constants, made.residuals) == ({}, ())
+    assert len(read(tmp_path / "one-gpu.csv")) == 21
+    library, usual = backend.load(str(out)), backend.load("nccl")
+    assert isinstance(library, Nccl)
+    assert isinstance(usual, Nccl)
+    assert library.constants == usual.constants
 
 
 def test_a_profile_of_a_newer_format_is_refused(tmp_path: Path) -> None:
