@@ -77,9 +77,10 @@ def ad_psgd(team: Team) -> Story:
     def story(me: Worker, team: Team) -> Process:
         choices, overlap = team.choices(me.rank), team.plan.overlap
         for step in team.steps():
-            read, other = me.version, _partner(team, neighbours[me.rank], choices)
+            read = me.version
             gradient: Any = None if overlap else (yield from me.compute(step))
             yield from me.encode_part(1.0)
+            other = _partner(team, neighbours[me.rank], choices)
             meeting = team.world.start(_averaged(me, other, replicas))
             gradient = (yield from me.compute(step)) if overlap else gradient
             yield from me.wait(meeting, "communication")
