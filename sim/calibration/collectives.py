@@ -25,9 +25,9 @@ from sim.reading import Reading
 Backend = Literal["gloo", "nccl"]
 Call = Callable[[], Any]
 
-_LEAST, _MOST = 5, 500  # repetitions
-_BUDGET = {"quick": 0.1, "full": 0.15}  # seconds that those of one exchange may take
-_PASSES = {"quick": 2, "full": 3}  # over all exchanges, as machines drift
+_LEAST, _MOST = 3, 500  # repetitions
+_BUDGET = 0.06  # seconds that those of one exchange may take in one pass
+PASSES = {"quick": 3, "full": 8}  # over all exchanges, as machines drift
 _IN_A_ROW = 20  # calls of a repetition on a GPU, as nccl-tests does
 _SHARE = 0.25  # of the memory that is free
 
@@ -48,10 +48,10 @@ def calibrate(
     per_node = int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) if started else ranks
     memory = min(_memory(backend) * _SHARE / per_node, 2.0 * largest)
     wanted = list(suites.exchanges(ranks, per_node, suite, memory))
-    todo = suites.left(_PASSES[suite] * wanted, _resumed(table), per_node)
+    todo = suites.left(suites.shuffled(wanted, PASSES[suite]), _resumed(table), per_node)
     if todo:
         device = "cuda" if backend == "nccl" else "cpu"
-        _run(ranks, device, todo, per_node, _BUDGET[suite], device, table, started is None)
+        _run(ranks, device, todo, per_node, device, table, started is None)
     return reading.read(table) if processes.own_rank() == 0 else []
 
 
@@ -122,7 +122,6 @@ def _rank(
     rank: int,
     todo: Sequence[Exchange],
     per_node: int,
-    budget: float,
     device: str,
     table: Path,
     spawned: bool,
@@ -137,7 +136,7 @@ def _rank(
     groups = {members: dist.new_group(list(members)) for one in todo for members in one.groups}
     tqdm.set_lock(RLock())  # a rank that is ended leaves no semaphore behind
     for one in tqdm(todo, unit="case", disable=None if rank == 0 else True, leave=False):
-        times = _times(one, groups, rank, per_node, budget, device)
+        times = _times(one, groups, rank, per_node, device)
         if rank == 0:
             found = Reading(
                 operation=one.kind,
@@ -164,19 +163,17 @@ def _tell_apart(rank: int, device: str) -> None:
         os.environ.setdefault("NCCL_HOSTID", f"rank-{rank}")
 
 
-def _times(
-    one: Exchange, groups: Any, rank: int, per_node: int, budget: float, device: str
-) -> list[float]:
+def _times(one: Exchange, groups: Any, rank: int, per_node: int, device: str) -> list[float]:
     """Seconds of every repetition. Ranks outside of the groups take part in the barriers only."""
     import torch
     import torch.distributed as dist
 
     mine = next((members for members in one.groups if rank in members), None)
     call = _call(one, mine, groups[mine], rank, device) if mine else _nothing
-    warm = _repeated(call, 3, device)
+    warm = _repeated(call, 2, device)
     took = torch.tensor(max(warm[-1][1] - warm[-1][0], 1e-9), device=device)
     dist.all_reduce(took, dist.ReduceOp.MAX)
-    count = max(_LEAST, min(_MOST, int(budget / float(took))))
+    count = max(_LEAST, min(_MOST, int(_BUDGET / float(took))))
     stamps = torch.tensor(_repeated(call, count, device), dtype=torch.float64, device=device)
     every = [torch.empty_like(stamps) for _ in range(dist.get_world_size())]
     dist.all_gather(every, stamps)

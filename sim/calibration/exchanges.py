@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Literal
 
 from sim.collectives.schedule import KINDS, Kind
@@ -89,6 +90,17 @@ def layouts(ranks: int, per_node: int) -> list[tuple[tuple[int, ...], ...]]:
 
 def _neighbours(ranks: int, size: int) -> list[tuple[int, ...]]:
     return [tuple(range(first, first + size)) for first in range(0, ranks, size)]
+
+
+def shuffled(wanted: Sequence[Exchange], passes: int) -> list[Exchange]:
+    """All of them so many times, each pass in an order of its own, the same on every rank.
+
+    A machine that is slow for a while then spoils one pass of some sizes, not all of one size.
+    """
+    orders = [list(wanted) for _ in range(passes)]
+    for seed, order in enumerate(orders):
+        Random(seed).shuffle(order)
+    return [one for order in orders for one in order]
 
 
 def left(wanted: Sequence[Exchange], done: Sequence[Reading], per_node: int) -> list[Exchange]:

@@ -1,6 +1,6 @@
 """What is timed: each kind, size and group that the machines distinguish, once."""
 
-from sim.calibration.exchanges import exchanges, layouts, left, sizes
+from sim.calibration.exchanges import exchanges, layouts, left, shuffled, sizes
 from sim.collectives.schedule import KINDS
 from sim.reading import Reading
 
@@ -33,6 +33,15 @@ def test_all_kinds_are_timed_and_point_to_point_in_pairs() -> None:
     assert {one.kind for one in found} == set(KINDS)
     assert {one.ranks for one in found if one.kind == "point_to_point"} == {2}
     assert len({one.key(4) for one in found}) == len(found)
+
+
+def test_passes_have_all_of_them_in_orders_of_their_own() -> None:
+    wanted = list(exchanges(2, 2, "quick", 1e3))
+    found = shuffled(wanted, 2)
+    first, second = found[: len(wanted)], found[len(wanted) :]
+    assert first != second
+    assert set(first) == set(second) == set(wanted)
+    assert found == shuffled(wanted, 2)
 
 
 def test_what_was_read_is_not_timed_again() -> None:
