@@ -14,9 +14,9 @@ def setting_of(name: str) -> tuple[str, str]:
     """
     path = library.find(FOLDER, name, where="--profile")
     keys = library.read(path).keys()
-    if "measurements" in keys:
-        return "device.profile", name
     if "backend" in keys:
         return "topology.backend", name
+    if "measurements" in keys:
+        return "device.profile", name
     what = "is the profile neither of a device nor of a collective library"
     raise InputError(library.place(path), what, "`sim calibrate` writes one")
