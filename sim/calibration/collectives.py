@@ -133,7 +133,8 @@ def _rank(
     if spawned and dist.get_world_size() > 1:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the ranks
     _tell_apart(rank, device)
-    groups = {members: dist.new_group(list(members)) for one in todo for members in one.groups}
+    distinct = dict.fromkeys(members for one in todo for members in one.groups)
+    groups = {members: dist.new_group(list(members)) for members in distinct}
     tqdm.set_lock(RLock())  # a rank that is ended leaves no semaphore behind
     for one in tqdm(todo, unit="case", disable=None if rank == 0 else True, leave=False):
         times = _times(one, groups, rank, per_node, device)
