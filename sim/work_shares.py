@@ -30,14 +30,14 @@ def work_shares(job: Job, score: Score, timeline: Timeline) -> dict[str, float]:
     """
     seconds: Seconds = defaultdict(float)
     for (stage, cause), spent in critical_path(score, timeline).items():
-        for kind, share in _mix(job, stage, cause).items():
+        for kind, share in mix(job, stage, cause).items():
             seconds[kind] += share * spent
     total = sum(seconds.values())
     return {kind: spent / total for kind, spent in seconds.items()} if total > 0.0 else {}
 
 
-def _mix(job: Job, stage: int, cause: str) -> Mapping[str, float]:
-    """The classes of one cause of the accounts."""
+def mix(job: Job, stage: int, cause: str) -> Mapping[str, float]:
+    """The classes of one cause of the accounts, as shares that add up to one."""
     if cause == "compute":
         return _normal(_compute(job, stage))
     if cause == "recompute":
