@@ -10,6 +10,7 @@ from typing import IO, Any, Literal
 import click
 
 from sim.calibration.commands import calibrate
+from sim.calibration.measure_command import measure
 from sim.errors import InputError
 from sim.study import commands
 
@@ -223,7 +224,7 @@ def _show_profile(name: str, picture: Path | None) -> None:
     _wrote(path)
 
 
-for command in (commands.sweep, commands.plan, commands.goodput, commands.cost, calibrate):
+for command in (commands.sweep, commands.plan, commands.goodput, commands.cost, calibrate, measure):
     main.add_command(command)
 
 

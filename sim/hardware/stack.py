@@ -19,7 +19,8 @@ class Stack:
     (`launch_member` more for each further member of its group, in pipelines over several nodes);
     `layer_forward` and `layer_backward` its seconds per layer and pass that no launch accounts for
     (python of modules, checkpointing, garbage collection); `step_host` per step, before the first
-    launch, and `step_node` more for each node.
+    launch, and `step_node` more for each node. `graph` says that a step is one CUDA graph, which
+    `sim measure` then captures.
 
     Attention: `attention` names the fused kernels that the stack offers, best first; the first
     that the device knows runs. A stack that offers none keeps the scores of every model.
@@ -51,6 +52,7 @@ class Stack:
     layer_backward: Seconds = 0.0
     step_host: Seconds = 0.0
     step_node: Seconds = 0.0
+    graph: bool = False
     attention: tuple[str, ...] = ("flash2",)
     pipeline_exchange: Exchange = "batched"
     exchange_sync: bool = False

@@ -70,7 +70,7 @@ class MaskedTransform(nn.Module):
     def forward(self, x: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
         """(b, s, hidden) -> (b x predictions, hidden); `masked` indexes the flat tokens."""
         picked = x.flatten(0, 1).index_select(0, masked.flatten())
-        transformed: torch.Tensor = self.norm(F.gelu(self.dense(picked)))
+        transformed: torch.Tensor = self.norm(F.gelu(self.dense(picked), approximate="tanh"))
         return transformed
 
 

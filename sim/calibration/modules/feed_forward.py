@@ -27,6 +27,6 @@ class FeedForward(nn.Module):
 
     def _activated(self, parts: list[torch.Tensor]) -> torch.Tensor:
         if not self.gated:
-            return F.gelu(parts[0])
+            return F.gelu(parts[0], approximate="tanh")
         gate, up = parts if len(parts) == 2 else parts[0].chunk(2, dim=-1)
         return F.silu(gate) * up
