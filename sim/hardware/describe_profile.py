@@ -10,7 +10,7 @@ from sim.hardware.surroundings import Copy, Surroundings
 from sim.model.kernel import Stream
 from sim.units import human_bytes, human_rate, human_seconds
 
-_COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "best", "of peak")
+_COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "covered", "best", "of peak")
 
 
 def describe(profile: Profile, name: str) -> str:
@@ -68,8 +68,9 @@ def _cells(one: Line) -> tuple[str, ...]:
     errors = (f"{one.median:.1%}", f"{one.p95:.1%}", f"{one.bias:+.1%}")
     if not one.kept_out:
         errors = ("", "", "")
+    covered = "" if one.covered is None else f"{one.covered:.0%}"
     share = f"{one.best / one.peak:.0%}"
-    return (one.group, str(one.shapes), str(one.kept_out), *errors, rate, share)
+    return (one.group, str(one.shapes), str(one.kept_out), *errors, covered, rate, share)
 
 
 def _kinds(rows: Sequence[Judged]) -> Iterator[str]:

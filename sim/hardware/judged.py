@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import log
 from statistics import mean, median
 
 from sim import library
 from sim.hardware.calibrated import Calibrated
+from sim.hardware.covered import covered
 from sim.hardware.device import Device
 from sim.hardware.profile import Measurement, Profile, class_of, rated
 from sim.hardware.time import kernel_time
@@ -43,7 +45,9 @@ class Judged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """A group of measurements: how many, how far off where they were kept out of the fit, the
-    highest rate seen (FLOP/s or B/s) and that of the device's data sheet."""
+    highest rate seen (FLOP/s or B/s) and that of the device's data sheet.
+
+    `covered` is the share of kernels kept out that lie within the 90 % interval of the others."""
 
     group: str
     shapes: int
@@ -51,6 +55,7 @@ class Line:
     median: float
     p95: float
     bias: float
+    covered: float | None
     best: float
     peak: float
 
@@ -97,6 +102,7 @@ def _line(group: str, rows: Sequence[Judged], device: Device) -> Line:
         median=median(sizes) if sizes else 0.0,
         p95=sizes[round(0.95 * (len(sizes) - 1))] if sizes else 0.0,
         bias=mean(errors) if errors else 0.0,
+        covered=covered([log(1.0 + error) for error in errors]),
         best=_typical_best(row.rate for row in _largest(rows)),
         peak=device.peak_rate(precision) if precision else device.memory_bandwidth,
     )
