@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
+from threading import Thread
 from typing import Any
 
 from sim.errors import InputError
@@ -127,10 +129,19 @@ def _child(
     store: str,
 ) -> None:
     """Runs in a process of its own; sends its answer or its error."""
+    Thread(target=_end_with_parent, daemon=True).start()
     try:
         end.send(("answer", _body(task, rank, ranks, arguments, device, threads, store)))
     except Exception as error:  # whatever it is, the parent prints it
         end.send(("fault", one_line(error)))
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent's end, whatever its cause, and end too."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _body(

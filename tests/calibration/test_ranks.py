@@ -3,6 +3,8 @@
 import os
 import signal
 import time
+from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +49,31 @@ def test_a_rank_that_dies_ends_the_others_with_its_error(task, said) -> None:
     with pytest.raises(InputError, match=said):
         ranks.run(task, 2, threads=1)
     assert time.monotonic() - began < 30, "the bar is 30 s; the others would wait ten minutes"
+
+
+def sleeps(rank: int, folder: str) -> None:
+    Path(folder, f"{rank}").write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    parent = get_context("spawn").Process(target=ranks.run, args=(sleeps, 2, str(tmp_path)))
+    parent.start()
+    while len(pids := [int(f.read_text() or 0) for f in tmp_path.iterdir()]) < 2 or not all(pids):
+        time.sleep(0.05)
+    parent.kill()
+    deadline = time.monotonic() + 20
+    while any(map(running, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def running(pid: int) -> bool:
+    """Whether a process is more than a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_one_rank_needs_no_process() -> None:
