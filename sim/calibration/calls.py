@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sim.calibration import composed
 from sim.errors import InputError
 from sim.hardware.profile import variant
 from sim.model.kernel import BYTES, Attention, Gemm, Kernel, Stream
@@ -117,6 +118,13 @@ class Kind:
         return self.passes * WIDTH * BYTES[self.precision(device)]
 
 
+def _of_width(
+    made: Callable[[int, int, Callable[..., Any]], Call],
+) -> Callable[[int, Callable[..., Any]], Call]:
+    """A call of `sim.calibration.composed` on tensors of `WIDTH` columns."""
+    return lambda rows, random: made(rows, WIDTH, random)
+
+
 def _forward(function: str, **options: Any) -> Callable[[int, Callable[..., Any]], Call]:
     """A function of torch.nn.functional of one tensor."""
 
@@ -149,31 +157,6 @@ def _gelu(x: Any) -> Any:
     return gelu(x, approximate="tanh")
 
 
-def _softmax(x: Any) -> Any:
-    return x.softmax(-1)
-
-
-def _swiglu(x: Any) -> Any:
-    from torch.nn.functional import silu
-
-    gate, up = x.chunk(2, -1)
-    return silu(gate) * up
-
-
-def _swiglu_forward(rows: int, random: Callable[..., Any]) -> Call:
-    x = random(rows, 2 * WIDTH)
-    return lambda: _swiglu(x)
-
-
-def _swiglu_backward(rows: int, random: Callable[..., Any]) -> Call:
-    import torch
-
-    x = random(rows, 2 * WIDTH).requires_grad_()
-    out = _swiglu(x)
-    grad = torch.randn_like(out)
-    return lambda: torch.autograd.grad(out, x, grad, retain_graph=True)
-
-
 def _add(rows: int, random: Callable[..., Any]) -> Call:
     x, y = random(rows, WIDTH), random(rows, WIDTH)
     return lambda: x + y
@@ -192,13 +175,6 @@ def _bias(rows: int, random: Callable[..., Any]) -> Call:
 def _bias_gradient(rows: int, random: Callable[..., Any]) -> Call:
     grad = random(rows, WIDTH)
     return lambda: grad.sum(0)
-
-
-def _dropout_add(rows: int, random: Callable[..., Any]) -> Call:
-    from torch.nn.functional import dropout
-
-    x, y = random(rows, WIDTH), random(rows, WIDTH)
-    return lambda: dropout(x, 0.1) + y
 
 
 def _norm(gains: Callable[[Any, Any, Any], Any], *, back: bool) -> Callable[..., Call]:
@@ -241,14 +217,6 @@ def _embedding(rows: int, random: Callable[..., Any]) -> Call:
     table = random(rows, WIDTH)
     tokens = _choices(rows, rows, table)
     return lambda: embedding(tokens, table)
-
-
-def _embedding_gradient(rows: int, random: Callable[..., Any]) -> Call:
-    import torch
-
-    grad = random(rows, WIDTH)
-    tokens = _choices(rows, rows, grad)
-    return lambda: torch.ops.aten.embedding_dense_backward(grad, tokens, rows, -1, False)
 
 
 def _cross_entropy(rows: int, random: Callable[..., Any]) -> Call:
@@ -334,16 +302,22 @@ STREAMS: dict[str, Kind] = {
     "bias": Kind(2, _bias),
     "bias grad": Kind(1, _bias_gradient),
     "accumulate": Kind(3, _accumulate),
-    "softmax": Kind(2, _forward("softmax", dim=-1)),
-    "softmax grad": Kind(3, _backward(_softmax)),
+    "softmax": Kind(6, _of_width(composed.softmax)),
+    "softmax grad": Kind(7, _of_width(composed.softmax_gradient)),
     "gelu": Kind(2, _forward("gelu", approximate="tanh")),
     "gelu grad": Kind(3, _backward(_gelu)),
-    "swiglu": Kind(3, _swiglu_forward),
-    "swiglu grad": Kind(5, _swiglu_backward),
-    "dropout": Kind(2.25, _forward("dropout", p=0.1)),
-    "dropout residual": Kind(5.25, _dropout_add),
+    "swiglu": Kind(5, _of_width(composed.swiglu)),
+    "swiglu grad": Kind(13, _of_width(composed.swiglu_gradient)),
+    "rotary": Kind(11, _of_width(composed.rotary)),
+    "merge heads": Kind(2, _of_width(composed.merge_heads)),
+    "merge heads grad": Kind(2, _of_width(composed.merge_heads)),
+    "dropout": Kind(2.25, _forward("dropout", p=composed.DROPOUT)),
+    "dropout grad": Kind(2.25, _of_width(composed.dropout_gradient)),
+    "dropout residual": Kind(7.25, _of_width(composed.residual)),
+    "residual grad": Kind(2.25, _of_width(composed.dropout_gradient)),
+    "norm residual grad": Kind(3, _add),
     "embedding": Kind(2, _embedding),
-    "embedding grad": Kind(4, _embedding_gradient),
+    "embedding grad": Kind(1.375, _of_width(composed.embedding_gradient)),
     "cross-entropy": Kind(2, _cross_entropy),
     "cross-entropy grad": Kind(4, _cross_entropy_gradient),
     "gradient norm": Kind(1, _gradient_norm, state=True),

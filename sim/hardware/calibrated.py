@@ -82,7 +82,7 @@ class Calibrated:
         return ""
 
     def _stream(self, kernel: Stream) -> Known | None:
-        kind = self._kind(kernel.name)
+        kind = self._kind(kernel)
         if kind is None:
             return None
         # The curve of a kind is of the whole call, that of any kernel of one launch.
@@ -90,12 +90,15 @@ class Calibrated:
         curve, size = self._curves[kind], kernel.bytes / launches
         return Known(launches * curve(size), _beyond(curve, size))
 
-    def _kind(self, name: str) -> str | None:
-        """The measured kind that a kernel is: its name or the last words of it, else any."""
-        words = name.split(" ")
-        endings = (" ".join(words[first:]) for first in range(len(words)))
-        known = next((ending for ending in endings if ending in self._curves), None)
-        return known or (ANY if ANY in self._curves else None)
+    def _kind(self, kernel: Stream) -> str | None:
+        """The measured kind that a kernel is: its name or the last words of it, "dropout" before
+        them where it draws random numbers; else any."""
+        words = kernel.name.split(" ")
+        for ending in (" ".join(words[first:]) for first in range(len(words))):
+            for name in (f"dropout {ending}",) * (kernel.randoms > 0) + (ending,):
+                if name in self._curves:
+                    return name
+        return ANY if ANY in self._curves else None
 
 
 _SHAPED: tuple[Class, ...] = ("gemm", "attention")

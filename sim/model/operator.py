@@ -54,6 +54,7 @@ def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) ->
     elements, width = rows * run.model.hidden, run.width
     fused = run.fused("norm") or run.model.normalisation == "layernorm"
     ahead, back = ((2, 1), (5, 3)) if fused else ((12, 7), (20, 12))
+    name = name.replace("norm", "rms norm") if run.model.normalisation == "rmsnorm" else name
     parameters = run.model.norm_parameters
     hooks = parameters // run.model.hidden
     kernels = [
