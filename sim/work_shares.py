@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
-from math import sqrt
+from math import log1p, sqrt
 from statistics import fmean
 
 from sim.certainty import Sigmas
@@ -20,6 +20,11 @@ from sim.program import Collective
 
 Seconds = defaultdict[str, float]
 Residuals = list[tuple[str, float]]
+
+_USUAL = (
+    2.0  # shapes or sizes that the usual error of a class counts for beside measured ones: assumed
+)
+_LEAST_BIAS = -0.99  # of a profile that says almost no time at all
 
 
 def work_shares(job: Job, score: Score, timeline: Timeline) -> dict[str, float]:
@@ -103,7 +108,7 @@ def _of_device(device: Device, share: float) -> Residuals:
         return []
     residuals = profiles.load(device.profile, where=device.name).origin.residuals
     return [
-        (one.kind, share * one.sigma + (1.0 - share) * getattr(Sigmas(), one.kind))
+        (one.kind, share * _off(one, one.shapes) + (1.0 - share) * getattr(Sigmas(), one.kind))
         for one in residuals
     ]
 
@@ -111,4 +116,14 @@ def _of_device(device: Device, share: float) -> Residuals:
 @cache
 def _of_fabric(backend: str) -> Residuals:
     measured = fabrics.find(backend)
-    return [(one.kind, one.sigma) for one in measured.residuals] if measured else []
+    return [(one.kind, _off(one, one.readings)) for one in measured.residuals] if measured else []
+
+
+def _off(seen: profiles.Residual | fabrics.Residual, count: int) -> float:
+    """How far `count` predictions were off, drawn to the usual where they are few.
+
+    A bias is part of it, because predictions are not moved by it.
+    """
+    square = seen.sigma**2 + log1p(max(seen.bias, _LEAST_BIAS)) ** 2
+    usual: float = getattr(Sigmas(), seen.kind)
+    return sqrt((count * square + _USUAL * usual**2) / (count + _USUAL))

@@ -53,18 +53,18 @@ measurements = "mine.csv"
 
 [[residuals]]
 kind = "gemm"
-shapes = 9
+shapes = {shapes}
 median = 0.01
 p95 = 0.03
-bias = 0.0
+bias = {bias}
 sigma = {sigma}
 """
 FABRIC = """
 backend = "nccl"
 measurements = "fabric.csv"
 residuals = [
-  {name = "all_reduce", readings = 9, least = "8 B", most = "1 GiB", median = 0.1, p95 = 0.2, worst = 0.3, bias = 0.0, sigma = 0.03},
-  {name = "all_gather", readings = 9, least = "8 B", most = "1 GiB", median = 0.1, p95 = 0.2, worst = 0.3, bias = 0.0, sigma = 0.04},
+  {name = "all_reduce", readings = 1_000_000_000, least = "8 B", most = "1 GiB", median = 0.1, p95 = 0.2, worst = 0.3, bias = 0.0, sigma = 0.03},
+  {name = "all_gather", readings = 1_000_000_000, least = "8 B", most = "1 GiB", median = 0.1, p95 = 0.2, worst = 0.3, bias = 0.0, sigma = 0.04},
 ]
 """  # noqa: E501
 TABLE = ",".join(COLUMNS) + "".join(
@@ -80,11 +80,21 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def profile(folder, sigma: float, *, shapes: int = 10**9, bias: float = 0.0) -> str:
+    """The file of a device's profile that is so far off at products."""
+    path = folder / f"mine-{sigma}-{shapes}-{bias}.toml"
+    path.write_text(PROFILE.format(sigma=sigma, shapes=shapes, bias=bias))
+    return str(path)
+
+
 def interval(folder, sigma: float) -> dict:
-    """Of a job whose device has a profile that is so far off at products."""
-    path = folder / f"mine-{sigma}.toml"
-    path.write_text(PROFILE.format(sigma=sigma))
-    return sim.run(sim.load("gpt3-175b-megatron", {"device.profile": str(path)})).interval
+    """Of a job whose device has such a profile."""
+    changes = {"device.profile": profile(folder, sigma)}
+    return sim.run(sim.load("gpt3-175b-megatron", changes)).interval
+
+
+def job_with(file: str):
+    return from_scenario(scenario.load("gpt3-175b-megatron", {"device.profile": file})).job
 
 
 def test_a_profile_with_smaller_residuals_makes_a_step_surer(folder) -> None:
@@ -94,14 +104,24 @@ def test_a_profile_with_smaller_residuals_makes_a_step_surer(folder) -> None:
 
 
 def test_what_a_profile_does_not_time_is_as_sure_as_without_it(folder) -> None:
-    interval(folder, 0.01)
-    setup = from_scenario(
-        scenario.load("gpt3-175b-megatron", {"device.profile": str(folder / "mine-0.01.toml")})
-    )
-    found = [profiled(setup.job, share=share) for share in (0.0, 0.5, 1.0)]
+    job = job_with(profile(folder, 0.01))
+    found = [profiled(job, share=share) for share in (0.0, 0.5, 1.0)]
     usual = Sigmas().gemm
     sigmas = [one.gemm for one in found if one is not None]
     assert sigmas == pytest.approx([usual, (usual + 0.01) / 2, 0.01])
+
+
+def test_few_shapes_make_nobody_sure(folder) -> None:
+    found = [profiled(job_with(profile(folder, 0.0, shapes=n))) for n in (1, 10, 1000)]
+    sigmas = [one.gemm for one in found if one is not None]
+    assert Sigmas().gemm > sigmas[0] > 0.5 * Sigmas().gemm
+    assert sigmas == sorted(sigmas, reverse=True)
+
+
+def test_a_profile_that_is_biased_is_as_far_off_as_its_bias(folder) -> None:
+    found = profiled(job_with(profile(folder, 0.0, bias=-0.45)))
+    assert found is not None
+    assert found.gemm == pytest.approx(-math.log(0.55))
 
 
 def test_a_fabric_is_as_sure_as_its_collectives_in_the_mean(folder) -> None:
