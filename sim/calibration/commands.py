@@ -59,24 +59,46 @@ def kernels(
 
 @calibrate.command("import")
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option("--out", type=FILE, help="Write the readings: .csv.")
-def import_(files: tuple[Path, ...], out: Path | None) -> None:
+@click.option("--out", type=FILE, help="Write the readings (.csv), or NCCL's profile (.toml).")
+@click.option("--topology", metavar="NAME", help="What was measured; a profile needs it.")
+def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> None:
     """Read nccl-tests output (text, JSON) and PyTorch profiler traces (.json, .json.gz).
 
     What stands before the line at which a file is cut short is kept.
     """
     from sim.calibration import imported
+    from sim.calibration.fabric import fabric_of
+
+    if topology is not None:
+        fabric_of(topology)
 
     found: list[Reading] = []
     try:
         for one in (one for file in files for one in imported.read(file)):
             found.append(one)  # noqa: PERF402 - what came before an error is kept
     except InputError as error:
-        _keep(found, out)
+        _keep(found, out and out.with_suffix(".csv"))
         kept = f", the {len(found)} readings before it are kept" if found and out else ""
         raise InputError(error.where, error.what, error.remedy + kept) from None
     click.echo(imported.table(found))
-    _keep(found, out)
+    if jitter := imported.jitter(found):
+        click.echo(f"\n{jitter}")
+    if out is None or out.suffix != ".toml":
+        return _keep(found, out)
+    _fitted(found, files, out, topology)
+
+
+def _fitted(
+    found: "list[Reading]", files: tuple[Path, ...], out: Path, topology: str | None
+) -> None:
+    """Write the profile of NCCL on the cluster that others measured."""
+    from sim.calibration import fabric as fabrics
+    from sim.calibration.provenance import command
+
+    origin = {**command(), "files": ", ".join(file.name for file in files)}
+    made = fabrics.profiled("nccl", found, out, topology, origin)
+    click.echo(f"\n{fabrics.text(made.residuals)}")
+    click.echo(f"wrote {out}", err=True)
 
 
 @calibrate.command()

@@ -1,9 +1,10 @@
 """Readings from files of others: nccl-tests and PyTorch's profiler."""
 
 from collections.abc import Iterable, Iterator
-from math import isnan
+from math import isnan, sqrt
 from pathlib import Path
 
+from sim.collectives.schedule import KINDS
 from sim.reading import Reading
 
 
@@ -28,6 +29,30 @@ def _is_trace(path: Path) -> bool:
         return False  # the reader says what is wrong
     named = b"traceEvents" in head or b"schemaVersion" in head
     return named and head.lstrip()[:1] == b"{"
+
+
+def jitter(readings: Iterable[Reading]) -> str:
+    """The `[jitter]` table of a scenario that iterations timed one by one stand for, or nothing.
+
+    The sigma of a lognormal distribution, from the variances of all readings, each with its
+    samples less one.
+
+    >>> one = Reading(operation="broadcast", seconds=1e-5, ranks=2, samples=5, sigma=0.02)
+    >>> print(jitter([one, one]))
+    [[jitter.cause]]
+    name = "collectives"
+    kind = "lognormal"
+    sigma = 0.02
+    """
+    known = [
+        one for one in readings if one.samples > 1 and one.sigma > 0 and one.operation in KINDS
+    ]
+    freedom = sum(one.samples - 1 for one in known)
+    if not freedom:
+        return ""
+    sigma = sqrt(sum((one.samples - 1) * one.sigma**2 for one in known) / freedom)
+    lines = ("[[jitter.cause]]", 'name = "collectives"', 'kind = "lognormal"')
+    return "\n".join([*lines, f"sigma = {sigma:.3g}"])
 
 
 def table(readings: Iterable[Reading], most: int = 40) -> str:

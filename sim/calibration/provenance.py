@@ -18,8 +18,7 @@ def provenance(device: str, *, processes: int = 1) -> Provenance:
     import torch
 
     found: Provenance = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["sim", *sys.argv[1:]]),
+        **command(),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
@@ -27,6 +26,14 @@ def provenance(device: str, *, processes: int = 1) -> Provenance:
         threads: Provenance = {"threads": torch.get_num_threads(), "processes": processes}
         return {"device": processor(), **found, **threads}
     return {**_of_gpu(), **found}
+
+
+def command() -> Provenance:
+    """When, and by which command."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["sim", *sys.argv[1:]]),
+    }
 
 
 def processor() -> str:
