@@ -1,7 +1,8 @@
 """Memory on CPUs: what a process keeps of it, and what tensors take at most."""
 
-from collections.abc import Callable
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 # glibc's <malloc.h>.
@@ -39,9 +40,22 @@ def peak(step: Callable[[], Any], held: float, device: str) -> float:
         return float(torch.cuda.max_memory_allocated())
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with _silence(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()
     return held + highest(_changes(profiler))
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Without what the profiler's C++ writes to standard error about memory of before."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def highest(changes: list[int]) -> int:

@@ -15,7 +15,7 @@ def check(job: Job, name: str, device: str) -> None:
     """Raise `InputError` unless a torch module on `device` does what the job describes."""
     _check_model(job, name)
     _check_plan(job, name, device)
-    _check_stack(job)
+    _check_stack(job, device)
 
 
 def _check_model(job: Job, name: str) -> None:
@@ -40,11 +40,13 @@ def _check_plan(job: Job, name: str, device: str) -> None:
         raise InputError(where, f"precision = {plan.precision!r} is not measured", f"set {known}")
 
 
-def _check_stack(job: Job) -> None:
+def _check_stack(job: Job, device: str) -> None:
     fusion, where = job.stack.fusion, f"stack {job.stack.name}"
     foreign = [key for key in _FOREIGN if getattr(fusion, key) and not fusion.compiled]
     if fusion.gradients not in ("fresh", "grad"):
         foreign.append(f"gradients = {fusion.gradients!r}")
+    if job.stack.graph and device == "cpu":
+        raise InputError(where, "a CPU has no CUDA graphs", 'set stack = "pytorch-cpu"')
     if foreign:
         what = f"has kernels that plain torch has not ({', '.join(foreign)})"
         raise InputError(where, what, 'set stack = "pytorch-eager", or "pytorch-cpu" on CPUs')

@@ -79,9 +79,10 @@ def compare(
     rows += [
         Row(name=phase, measured=seen.median(phase), predicted=predicted[phase])
         for phase in PHASES
-        if seen.median(phase) or predicted[phase]
+        if seen.median(phase)
     ]
-    rows.append(Row(name="peak memory", measured=seen.peak, predicted=memory, unit="B"))
+    if seen.peak:
+        rows.append(Row(name="peak memory", measured=seen.peak, predicted=memory, unit="B"))
     rows.append(Row(name="parameters", measured=seen.parameters, predicted=parameters, unit=""))
     return Comparison(
         scenario=name,

@@ -53,7 +53,8 @@ def observe(rank: int, job: Job, device: str, course: Course, report: Callable[[
     for _ in range(_WARM_UP):
         trainer.step()
     # Counting a CPU's allocations takes a profiler, so it is no step that is timed.
-    peak = allocation.peak(trainer.step, trainer.held, device)
+    # A graph's memory is a pool of its own, which torch does not count.
+    peak = 0.0 if job.stack.graph else allocation.peak(trainer.step, trainer.held, device)
     rounds = []
     for number in range(course.rounds):
         if rank == 0:

@@ -1,6 +1,6 @@
 """A job's training step in real torch: module, precision, replication, optimizer, laps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -40,24 +40,46 @@ class Trainer:
             for number in range(job.plan.microbatches)
         ]
         self.watch = stopwatch.on_gpu() if device == "cuda" else stopwatch.on_host()
+        self.graph: Any = None
         self._mark_last_gradients()
 
     def step(self) -> dict[str, float]:
-        """One optimizer step. Seconds by phase, and of the whole as `step`."""
-        self.losses: list[Any] = []
+        """One optimizer step. Seconds by phase (not of a graph's), and of the whole as `step`."""
+        if self.job.stack.graph and self.graph is None:
+            self.graph = self._captured()
         self.watch.mark("start")
+        if self.graph is None:
+            self._work(self.watch.mark)
+        else:
+            self.graph.replay()
+            self.watch.mark("graph")
+        laps = self.watch.laps()
+        return {**laps, "step": sum(laps.values())}
+
+    def _captured(self) -> Any:
+        """The whole step as one CUDA graph, after a few on a stream of their own."""
+        beside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
+        with torch.cuda.stream(beside):
+            for _ in range(3):
+                self._work(_unmarked)
+        torch.cuda.synchronize()
+        graph: Any = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._work(_unmarked)
+        return graph
+
+    def _work(self, mark: Callable[[str], None]) -> None:
+        self.losses: list[Any] = []
         # Recompute all that the job lists, also what no gradient needs any more.
         with set_checkpoint_early_stop(False), self._attention():
             for number, batch in enumerate(self.batches):
                 with self._quiet(number):
                     self.losses.append(self._forward(batch))
-                    self.watch.mark("forward")
+                    mark("forward")
                     (self.losses[-1] / len(self.batches)).backward()
-                self.watch.mark("communication" if self._marks_last(number) else "backward")
+                mark("communication" if self._marks_last(number) else "backward")
         self.update.step()
-        self.watch.mark("optimizer")
-        laps = self.watch.laps()
-        return {**laps, "step": sum(laps.values())}
+        mark("optimizer")
 
     @property
     def loss(self) -> float:
@@ -154,6 +176,10 @@ class Trainer:
         offered = [known[name] for name in self.job.stack.attention if name in known]
         chosen: AbstractContextManager[Any] = sdpa_kernel([*offered, SDPBackend.MATH])
         return chosen
+
+
+def _unmarked(name: str) -> None:
+    """Nothing is timed within a graph."""
 
 
 def _local(tensor: Any) -> Any:

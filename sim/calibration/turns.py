@@ -13,7 +13,7 @@ from sim.model.kernel import Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """Times a share of the quick suite's kernels in each round, every kernel in `passes` rounds.
+    """Times a share of the quick suite's kernels in each round, every kernel in `passes` of them.
 
     The suite's shapes are general ones; those of the job that is measured are not among them but
     by chance. Call it on every rank at once.
@@ -21,7 +21,7 @@ class Turns:
 
     device: str
     precision: Precision
-    passes: int = 2
+    passes: int = 1
 
     def __call__(self, number: int, rounds: int) -> list[Measurement]:
         from sim.calibration.calls import call

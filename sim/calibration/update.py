@@ -21,6 +21,8 @@ class Update:
         options: dict[str, Any] = {"lr": 1e-4, "fused": job.stack.fused_optimizer}
         if not job.stack.fused_optimizer:
             options |= {"foreach": True}
+        if kind is torch.optim.AdamW:
+            options |= {"capturable": job.stack.graph}
         if kind is torch.optim.SGD:
             options |= {"momentum": 0.9}
         self.optimizer = kind(self.updated, **options)

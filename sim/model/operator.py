@@ -82,8 +82,9 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
     """
     model, elements, width = run.model, rows * run.model.hidden, run.width
     mask = elements * MASK if model.dropout else 0
-    passes = 3 + (0 if run.fused("bias_dropout_add") else 2 * (model.bias + model.dropout))
-    launches = 1 if run.fused("bias_dropout_add") else 1 + model.bias + model.dropout
+    bias = model.bias and not run.fusion.bias_in_gemm
+    passes = 3 + (0 if run.fused("bias_dropout_add") else 2 * (bias + model.dropout))
+    launches = 1 if run.fused("bias_dropout_add") else 1 + bias + model.dropout
     back = Stream(name=f"{name} grad", bytes=float(2 * elements * width + mask))
     return Operator(
         forward=(

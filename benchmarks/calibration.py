@@ -1,0 +1,222 @@
+"""One command for a GPU at hand: calibrate it, measure real training steps, write the table.
+
+`python -m benchmarks.calibration --device cuda --out topologies/profiles/NAME.toml` times the full
+kernel suite (once), then training steps of models that the suite knows nothing of, each beside its
+prediction from that profile. It stops starting work after `--minutes`; the same command goes on
+where it stopped, until the table (NAME-steps.csv) and its picture (NAME-steps.png) are whole. With
+`--device cpu` the same happens with small models.
+"""
+
+import csv
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from sim import library
+from sim.calibration import kernels, measure
+from sim.calibration.comparison import Comparison
+from sim.calibration.provenance import provenance
+from sim.calibration.rounds import Course
+from sim.errors import InputError
+from sim.parallel.plan import Plan
+from sim.scenario import Scenario
+
+COLUMNS = (
+    "model", "seq", "microbatch", "micro_steps", "recompute", "stack", "precision",
+    "measured_s", "predicted_s", "error", "spread", "measured_bytes", "predicted_bytes",
+    "memory_error", "outcome", "device", "driver", "torch", "date", "command",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A training job on one device."""
+
+    model: str
+    seq: int
+    microbatch: int
+    micro_steps: int = 1
+    recompute: Literal["none", "full"] = "none"
+    stack: str = "pytorch-eager"
+    precision: Literal["bf16", "fp32"] = "bf16"
+
+    def scenario(self, topology: str, profile: Path) -> Scenario:
+        changes = {"model.seq": self.seq, "model.dropout": False, "model.attention": "flash"}
+        return Scenario(
+            name=" ".join(str(value) for value in asdict(self).values()),
+            model=self.model,
+            topology=topology,
+            stack=self.stack,
+            gpus=1,
+            plan=Plan(
+                microbatch=self.microbatch,
+                global_batch=self.microbatch * self.micro_steps,
+                recompute=self.recompute,
+                precision=self.precision,
+            ),
+            change={**changes, "device.profile": str(profile)},
+        )
+
+
+def runs(device: str) -> Iterator[Run]:
+    """GPT-2 of four sizes and Llama of two: batch sizes, lengths, recomputation, graphs."""
+    if device == "cpu":
+        for name, seq, size in (
+            ("gpt-small", 256, 4),
+            ("gpt-small", 128, 8),
+            ("bert-small", 128, 8),
+        ):
+            yield Run(model=name, seq=seq, microbatch=size, stack="pytorch-cpu", precision="fp32")
+        yield Run(
+            model="gpt-small", seq=256, microbatch=4, recompute="full", stack="pytorch-cpu",
+            precision="fp32",
+        )  # fmt: skip
+        return
+    shapes = [
+        ("gpt2-124m", 1024, (4, 16, 32)), ("gpt2-124m", 512, (32,)),
+        ("gpt2-355m", 1024, (4, 16)), ("gpt2-774m", 1024, (4, 8)), ("gpt2-774m", 512, (16,)),
+        ("gpt2-1.5b", 1024, (2, 8)), ("llama3.2-1b", 2048, (1, 4)), ("llama3.2-1b", 4096, (2,)),
+        ("llama3.2-3b", 2048, (1, 4)), ("llama3.2-3b", 4096, (1,)),
+    ]  # fmt: skip
+    for model, seq, sizes in shapes:
+        for size in sizes:
+            eager = Run(model=model, seq=seq, microbatch=size)
+            yield eager
+        yield replace(eager, recompute="full")
+        yield replace(eager, stack="pytorch-graph")
+    yield Run(model="gpt2-124m", seq=1024, microbatch=8, micro_steps=4)
+    yield Run(model="llama3.2-1b", seq=2048, microbatch=2, micro_steps=4)
+
+
+@click.command()
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
+@click.option("--topology", help="A topology of that device; h200-node, or cpu-2 on a CPU.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The profile: .toml.")
+@click.option("--minutes", type=float, default=9.0, show_default=True, help="Start nothing after.")
+def main(device: Literal["cuda", "cpu"], topology: str | None, out: Path, minutes: float) -> None:
+    """Calibrate the device, measure training steps on it, write table and picture."""
+    began = time.monotonic()
+    topology = topology or ("h200-node" if device == "cuda" else "cpu-2")
+    try:
+        measure.check_device(device)
+        if not out.exists():
+            suite: Literal["full", "quick"] = "full" if device == "cuda" else "quick"
+            kernels.calibrated(device, suite, out, note=click.echo)
+        table = out.with_name(f"{out.stem}-steps.csv")
+        left = [run for run in runs(device) if _key(asdict(run)) not in _done(table)]
+        while left and time.monotonic() - began < 60 * minutes:
+            _append(table, _row(left.pop(0), device, topology, out))
+    except InputError as error:
+        raise click.ClickException(str(error)) from None
+    if left:
+        click.echo(f"{len(left)} runs left; the same command goes on")
+        return
+    click.echo(_summary(_rows(table)))
+    _draw(_rows(table), table.with_suffix(".png"))
+
+
+def _row(run: Run, device: str, topology: str, profile: Path) -> dict[str, Any]:
+    """A run's row; one that does not fit or cannot run says so and has no times."""
+    where = provenance(device)
+    row: dict[str, Any] = {**asdict(run), **where, "driver": where.get("driver version", "")}
+    try:
+        found = measure.measure(
+            run.scenario(topology, profile), device=device, course=Course(rounds=2, steps=5),
+            calibrate=False,
+        )  # fmt: skip
+        assert found is not None
+        return row | _measured(found) | {"outcome": "measured"}
+    except RuntimeError as error:  # torch's out of memory is one
+        return row | {"outcome": str(error).splitlines()[0][:100]}
+    finally:
+        _free(device)
+
+
+def _free(device: str) -> None:
+    import gc
+
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def _measured(found: Comparison) -> dict[str, Any]:
+    step = found.row("step time")
+    seen = {"measured_s": step.measured, "predicted_s": step.predicted, "error": step.error}
+    seen["spread"] = found.observation.spread
+    for row in found.rows:
+        if row.name == "peak memory":
+            seen |= {"measured_bytes": row.measured, "predicted_bytes": row.predicted}
+            seen["memory_error"] = row.error
+    return seen
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in Run.__dataclass_fields__)
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    if not table.exists():
+        return []
+    with table.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _done(table: Path) -> set[tuple[str, ...]]:
+    return {_key(row) for row in _rows(table)}
+
+
+def _append(table: Path, row: dict[str, Any]) -> None:
+    new = not table.exists()
+    with table.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+    error = row.get("error")
+    click.echo(f"{' '.join(_key(row))}: " + (row["outcome"] if error is None else f"{error:+.1%}"))
+
+
+def _summary(rows: Sequence[dict[str, str]]) -> str:
+    errors = [abs(float(row["error"])) for row in rows if row["error"]]
+    memory = [abs(float(row["memory_error"])) for row in rows if row["memory_error"]]
+    if not errors:
+        return "no run could be measured"
+    said = f"{len(errors)} runs: MAPE {sum(errors) / len(errors):.1%}, worst {max(errors):.1%}"
+    return said + (f"; peak memory worst {max(memory):.1%}" if memory else "")
+
+
+def _draw(rows: Sequence[dict[str, str]], picture: Path) -> None:
+    """Measured against predicted step times, with the device and the date."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    seen = [row for row in rows if row["error"]]
+    if not seen:
+        return
+    figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
+    for model in dict.fromkeys(row["model"] for row in seen):
+        own = [row for row in seen if row["model"] == model]
+        points = [(float(row["measured_s"]), float(row["predicted_s"])) for row in own]
+        axes.scatter(*zip(*points, strict=True), label=model, s=24)
+    ends = [float(row["measured_s"]) for row in seen]
+    line = (min(ends) * 0.8, max(ends) * 1.25)
+    axes.plot(line, line, color="grey", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="measured step (s)", ylabel="predicted step (s)")
+    axes.set_title(f"{seen[0]['device']}, torch {seen[0]['torch']}, {seen[0]['date'][:10]}")
+    axes.legend(fontsize="small")
+    figure.savefig(picture, dpi=150)
+    plt.close(figure)
+    click.echo(f"wrote {library.place(picture)}")
+
+
+if __name__ == "__main__":
+    main()
