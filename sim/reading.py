@@ -11,7 +11,7 @@ import csv
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,30 @@ def of_samples(times: Sequence[float]) -> dict[str, Any]:
     logs = [math.log(time) for time in times if time > 0]
     sigma = statistics.stdev(logs) if len(logs) > 1 else math.nan
     return {"seconds": statistics.median(times), "samples": len(times), "sigma": sigma}
+
+
+def merged(readings: Iterable[Reading]) -> list[Reading]:
+    """One reading for each operation, in order: the medians of several passes over it.
+
+    >>> twice = [Reading(operation="reduce", seconds=t, sigma=0.1) for t in (1.0, 3.0)]
+    >>> [(one.seconds, one.samples) for one in merged(twice)]
+    [(2.0, 2)]
+    """
+    passes: dict[Reading, list[Reading]] = {}
+    for one in readings:
+        passes.setdefault(replace(one, seconds=1.0, samples=1, sigma=0.0), []).append(one)
+    found = [
+        replace(
+            what,
+            seconds=statistics.median(one.seconds for one in same),
+            samples=sum(one.samples for one in same),
+            sigma=statistics.median(one.sigma for one in same),
+        )
+        for what, same in passes.items()
+    ]
+    return sorted(
+        found, key=lambda one: (one.operation, one.name, one.ranks, one.groups, one.bytes)
+    )
 
 
 def heading() -> str:

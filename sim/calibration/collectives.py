@@ -49,7 +49,7 @@ def calibrate(
     memory = min(_memory(backend) * _SHARE / per_node, 2.0 * largest)
     wanted = list(suites.exchanges(ranks, per_node, suite, memory))
     todo = suites.left(suites.shuffled(wanted, PASSES[suite]), _resumed(table), per_node)
-    if todo:
+    if todo or started:  # every rank of torchrun learns from rank 0 what is left
         device = "cuda" if backend == "nccl" else "cpu"
         _run(ranks, device, todo, per_node, device, table, started is None)
     return reading.read(table) if processes.own_rank() == 0 else []
@@ -133,6 +133,7 @@ def _rank(
     if spawned and dist.get_world_size() > 1:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the ranks
     _tell_apart(rank, device)
+    todo = todo if spawned else _agreed(todo)
     distinct = dict.fromkeys(members for one in todo for members in one.groups)
     groups = {members: dist.new_group(list(members)) for members in distinct}
     tqdm.set_lock(RLock())  # a rank that is ended leaves no semaphore behind
@@ -151,6 +152,15 @@ def _rank(
             )
             with table.open("a", encoding="utf-8") as file:
                 file.write(reading.line(found))
+
+
+def _agreed(todo: Sequence[Exchange]) -> Sequence[Exchange]:
+    """What rank 0 finds left: others may see another table, or have more memory."""
+    import torch.distributed as dist
+
+    shared = [todo]
+    dist.broadcast_object_list(shared, 0)
+    return shared[0]
 
 
 def _tell_apart(rank: int, device: str) -> None:

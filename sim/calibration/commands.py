@@ -154,9 +154,10 @@ def _told(
     from sim.calibration import imported
     from sim.calibration import ranks as processes
     from sim.calibration.provenance import provenance
+    from sim.reading import merged
 
     if out.suffix != ".toml":
-        return click.echo(imported.table(found, most=len(found)))
+        return click.echo(imported.table(merged(found), most=len(found)))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
     if processes.launched() is None:
         origin |= fabrics.crowded(backend, ranks, _gpus())
