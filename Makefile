@@ -16,8 +16,10 @@ TORCH := .venv/.installed-torch
 SCENARIO ?= gpt3-175b-megatron
 PYTEST ?= -n auto --dist worksteal
 HOSTS ?= 4 8
+DEVICE ?= cuda
+PROFILE ?= out/measured.toml
 
-.PHONY: help demo test testbed lint types format bench docs notebook clean
+.PHONY: help demo test testbed calibrate lint types format bench docs notebook clean
 
 help: ## What can be made.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
@@ -32,6 +34,11 @@ test: $(DEV) ## Install what the tests need and run them all.
 
 testbed: $(TORCH) ## Predict, then measure real gloo processes on a network of namespaces (root).
 	TESTBED_HOSTS="$(HOSTS)" $(BIN)/python -m pytest tests/testbed -m testbed -rs
+
+calibrate: $(TORCH) ## Profile this machine's DEVICE, measure training steps on it; goes on where it stopped.
+	@mkdir -p $(dir $(PROFILE))
+	$(PIP) install --constraint constraints.txt --editable '.[calibrate]'
+	$(BIN)/python -m benchmarks.calibration --device $(DEVICE) --out $(PROFILE)
 
 lint: $(DEV) ## ruff.
 	$(BIN)/ruff check .

@@ -20,6 +20,8 @@ SCRIPTS = sorted((library.packaged_root() / "scenarios").glob("*.py"))
 
 # Parameters and GPUs as the papers print them, apart from the files that the scenarios name.
 PUBLISHED = {
+    "bert-small-cpu": (28.8e6, 1),  # Turc et al. 2019, table 1
+    "gpt-small-cpu": (10.65e6, 1),  # nanoGPT, train.py prints 10.65M
     "bert-large-dgx1": (0.34e9, 8),
     "bert-large-tpu-v2": (0.34e9, 64),
     "gpt2-one-gpu": (0.124e9, 1),
