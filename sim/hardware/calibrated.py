@@ -15,7 +15,6 @@ import numpy as np
 from sim.hardware.curve import Curve
 from sim.hardware.gaussian import Field, Floats
 from sim.hardware.profile import ANY, Class, Measurement, Profile, class_of, variant
-from sim.hardware.smoothness import Smoothness
 from sim.model.kernel import Attention, Gemm, Kernel, Stream
 
 APART = 2.0  # octaves that products of another variant, or of another direction, count as farther
@@ -43,22 +42,27 @@ class Calibrated:
             for one in profile.fitted(kind)
         }  # fmt: skip
         self._curves = profile.curves()
-        self._ranges: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        self._fields: dict[tuple[str, str], Field] = {}
+        self._ranges: dict[tuple[Class, str], list[tuple[float, float]]] = {}
+        self._groups: dict[tuple[Class, str], list[Measurement]] = {}
+        self._fields: dict[tuple[Class, str], Field] = {}
+        self._smoothness = profile.origin.smoothness
         for kind in _SHAPED:
-            smooth = profile.origin.smoothness.get(kind)
             for precision, group in _by_precision(profile.fitted(kind)).items():
-                self._learn(kind, precision, group, smooth)
+                points = np.array([features(one.kernel) for one in group])
+                low, high = points.min(axis=0).tolist(), points.max(axis=0).tolist()
+                self._ranges[kind, precision] = list(zip(low, high, strict=True))
+                self._groups[kind, precision] = group
 
-    def _learn(
-        self, kind: Class, precision: str, group: list[Measurement], smooth: Smoothness | None
-    ) -> None:
-        points = np.array([features(one.kernel) for one in group])
-        low, high = points.min(axis=0).tolist(), points.max(axis=0).tolist()
-        self._ranges[kind, precision] = list(zip(low, high, strict=True))
-        if smooth is not None:
+    def _field(self, kind: Class, precision: str) -> Field | None:
+        """What differs from the model, made when it is first asked for: a stack may offer no fused
+        attention of which the model knows the time."""
+        key, smooth = (kind, precision), self._smoothness.get(kind)
+        if smooth is not None and key not in self._fields:
+            group = self._groups[key]
+            points = np.array([features(one.kernel) for one in group])
             values = ratios(group, self.modelled)
-            self._fields[kind, precision] = Field(points=points, values=values, smoothness=smooth)
+            self._fields[key] = Field(points=points, values=values, smoothness=smooth)
+        return self._fields.get(key)
 
     def __call__(self, kernel: Kernel) -> Known | None:
         """The time of a kernel, or None where nothing of its class and precision was measured."""
@@ -71,8 +75,9 @@ class Calibrated:
         if exact is not None:
             return Known(exact)
         seconds = self.modelled(kernel)
-        if found in self._fields:
-            seconds *= exp(self._fields[found].at(features(kernel)))
+        field = self._field(*found)
+        if field is not None:
+            seconds *= exp(field.at(features(kernel)))
         return Known(seconds, self._outside(kernel, self._ranges[found]))
 
     def _outside(self, kernel: Gemm | Attention, ranges: list[tuple[float, float]]) -> str:

@@ -1,5 +1,6 @@
 """Times from a profile: measured where measured, smooth between, the model's far away."""
 
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
@@ -79,6 +80,23 @@ def test_another_precision_or_class_is_not_known() -> None:
     )
     assert times(attention) is None
     assert times(Stream(name="gelu", bytes=8.0)) is None
+
+
+def test_products_are_known_where_the_software_has_no_fused_attention() -> None:
+    attention = Attention(
+        name="", batch=1, heads=1, kv_heads=1, q=8, kv=8, head=8, causal=True, precision="fp32"
+    )
+
+    def without(kernel: Kernel) -> float:
+        assert not isinstance(kernel, Attention), "the stack offers none"
+        return 1e-3
+
+    measured = profile((gemm(256), 1.2e-3), (attention, 1e-3))
+    smooth = {"gemm": SMOOTH, "attention": SMOOTH}
+    times = Calibrated(
+        replace(measured, origin=replace(measured.origin, smoothness=smooth)), without
+    )
+    assert seconds(times, gemm(300)) > 1e-3
 
 
 def test_memory_bound_kernels_lie_on_the_curve_of_their_kind() -> None:
