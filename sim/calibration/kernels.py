@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from sim import library
-from sim.calibration import ranks
+from sim.calibration import allocation, ranks
 from sim.calibration.calls import Call, call
 from sim.calibration.clock import Clock, EventClock, HostClock
 from sim.calibration.copies import copies
@@ -88,6 +88,8 @@ def _timed(rank: int, cases: Sequence[Case], device: str, passes: int, store: Pa
         if rank == 0:
             tqdm.write(said)
 
+    if device == "cpu":
+        allocation.keep_freed()  # as training does that `sim measure` times
     done = calibrate(
         cases, clock_of(device), store=store, keep=rank == 0, passes=passes,
         progress=bar, note=note, make=_together,

@@ -112,8 +112,8 @@ def _errors(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: A
             times = [row.measured.seconds for row in shown]
             values = [max(-_WORST, min(_WORST, 100.0 * row.error)) for row in shown]
             _scatter(axes, times, values, shown, colours[line.group], label=label)
-    _logarithmic(axes, "Errors where kept out of the fit", "measured seconds", "error, %")
-    axes.set_yscale("linear")
+    title = "Errors where kept out of the fit"
+    _logarithmic(axes, title, "measured seconds", "error, %", scale="linear")
     axes.axhline(0.0, color="0.3", linewidth=1)
     if any(line.kept_out for line in found):
         axes.legend(fontsize=8)
@@ -144,13 +144,13 @@ def _scatter(
         axes.scatter([], [], s=16, marker=marker, color=colour, label=label)
 
 
-def _logarithmic(axes: Any, title: str, across: str, up: str) -> None:
+def _logarithmic(axes: Any, title: str, across: str, up: str, scale: str = "log") -> None:
     axes.set_title(title, fontsize=11)
     if not axes.has_data():
         axes.annotate("none measured", (0.5, 0.5), xycoords="axes fraction", ha="center")
         return
     axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set_yscale(scale)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.grid(alpha=0.25)

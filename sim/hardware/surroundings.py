@@ -123,4 +123,4 @@ def _written(value: object, key: str) -> str:
     unit = {"bytes": "B", "slowdown": None}.get(key, "us")
     if unit is None:
         return f"{value:.4g}"
-    return f'"{value:.0f} B"' if unit == "B" else f'"{value * 1e6:.4g} us"'
+    return f'"{value:.0f} B"' if unit == "B" else f'"{float(f"{value * 1e6:.4g}"):.10g} us"'
