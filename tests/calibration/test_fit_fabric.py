@@ -49,11 +49,11 @@ def test_one_pace_serves_groups_of_all_sizes() -> None:
     assert max(one.median for one in residuals) < 0.05
 
 
-def test_the_median_of_passes_counts_and_groups_at_once_do_not() -> None:
+def test_the_quickest_pass_counts_and_groups_at_once_do_not() -> None:
     one = Reading(operation="reduce", seconds=2.0, ranks=2, bytes=8.0)
-    passes = [replace(one, seconds=seconds) for seconds in (1.0, 9.0, 2.0)]
+    passes = [replace(one, seconds=seconds) for seconds in (2.0, 9.0, 1.0)]
     (run,) = runs([*passes, replace(one, groups=2, seconds=7.0)], WIRELESS)
-    assert (run.time, run.table) == (2.0, "reduce among 2")
+    assert (run.time, run.table) == (1.0, "reduce among 2")
 
 
 def of_nccl(library: Nccl) -> Iterator[Reading]:
