@@ -73,8 +73,7 @@ def test_two_runs_in_one_file_keep_their_own_heads(tmp_path: Path) -> None:
 def test_a_cut_line_is_named_after_the_lines_before_it_are_given(tmp_path: Path) -> None:
     path, found = written(tmp_path, (HEAD + ROWS)[:-40]), []
     with pytest.raises(InputError, match=r"run.txt, line 9: has 7 of 13 columns"):
-        for one in read(path):
-            found.append(one)
+        found.extend(read(path))
     assert len(found) == 2
 
 
