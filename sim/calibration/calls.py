@@ -5,6 +5,7 @@ training, and leaves its results to the allocator. torch is imported by whoever 
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,8 @@ def _scaled(gemm: Gemm, device: str) -> Call:
 
 
 def _attention(kernel: Attention, device: str) -> Call:
-    """torch's scaled_dot_product_attention; backward alone where the kernel says so."""
+    """torch's scaled_dot_product_attention by the backend that the kernel's name stands for;
+    backward alone where the kernel says so."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 
@@ -80,11 +82,34 @@ def _attention(kernel: Attention, device: str) -> Call:
     for one in (q, k, v):
         one.requires_grad_(kernel.backward)
     options: Any = {"is_causal": kernel.causal, "enable_gqa": grouped}
+    backend = _backend(kernel.name)
+
+    def forward() -> Any:
+        with backend():
+            return attend(q, k, v, **options)
+
     if not kernel.backward:
-        return lambda: attend(q, k, v, **options)
-    out = attend(q, k, v, **options)
+        return forward
+    out = forward()
     grad = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+
+
+# torch's backends by the generations of fused attention that devices and stacks name.
+BACKENDS = {
+    "flash2": "FLASH_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+    "memory-efficient": "EFFICIENT_ATTENTION",
+    "math": "MATH",
+}
+
+
+def _backend(generation: str) -> Callable[[], Any]:
+    """What makes torch take that backend and no other; nothing for one that is no backend."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    name = BACKENDS.get(generation)
+    return nullcontext if name is None else lambda: sdpa_kernel(getattr(SDPBackend, name))
 
 
 def _stream(kernel: Stream, device: str) -> Call:

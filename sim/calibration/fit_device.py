@@ -10,6 +10,7 @@ import numpy as np
 
 from sim import library
 from sim.calibration.fit_gemm import Shape, fitted
+from sim.hardware.attention import AttentionRates
 from sim.hardware.calibrated import Calibrated, features, ratios
 from sim.hardware.device import Device
 from sim.hardware.gaussian import likeliest
@@ -64,8 +65,7 @@ def profiled(
 def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], float]:
     """Kernel times by the device's rates as the profile refines them, nothing measured."""
     device = _device(rated(document, profile))
-    offered = tuple(device.attention)
-    return lambda kernel: kernel_time(kernel, device, offered)
+    return lambda kernel: kernel_time(kernel, device, (kernel.name, *device.attention))
 
 
 def _device(document: dict[str, Any]) -> Device:
@@ -136,22 +136,39 @@ _SHARES = ("burst", "half_tile", "quarter_tile", "epilogue")
 
 
 def _attention_rates(device: Device, seen: Sequence[Measurement]) -> dict[str, Any]:
-    """By head size and direction, the share of the peak that long sequences reach; of the kernel
-    generation that the device's file names first."""
-    generation = next(iter(device.attention))
-    found: dict[str, dict[int, float]] = {"forward": {}, "backward": {}}
-    shares: dict[tuple[str, int], list[float]] = {}
+    """By generation of fused attention, the shares of the peak that its kernels reach."""
+    groups: dict[str, list[tuple[Attention, float]]] = {}
     for one in seen:
-        kernel = one.kernel
-        if isinstance(kernel, Attention):
-            way = "backward" if kernel.backward else "forward"
-            ratio = one.seconds / kernel_time(kernel, device, (generation,))
-            share = device.attention[generation].share(kernel.head, backward=kernel.backward)
-            shares.setdefault((way, kernel.head), []).append(share / ratio)
-    for (way, head), values in sorted(shares.items()):
-        found[way][head] = round(min(1.0, median(values)), 4)
-    tables = {way: {str(head): x for head, x in table.items()} for way, table in found.items()}
-    return {generation: tables} if all(found.values()) else {}
+        if isinstance(one.kernel, Attention):
+            groups.setdefault(one.kernel.name, []).append((one.kernel, one.seconds))
+    found = {generation: _shares(device, generation, group) for generation, group in groups.items()}
+    return {generation: tables for generation, tables in found.items() if len(tables) == 2}
+
+
+_FIRST = AttentionRates(forward={128: 0.4}, backward={128: 0.3})  # where a file knows none
+
+
+def _shares(
+    device: Device, generation: str, group: Sequence[tuple[Attention, float]]
+) -> dict[str, dict[str, float]]:
+    """The median share of the peak by direction and head size."""
+    first = device.attention.get(generation, _FIRST)
+    known = _device_with(device, generation, first)
+    shares: dict[str, dict[int, list[float]]] = {}
+    for kernel, seconds in group:
+        share = first.share(kernel.head, backward=kernel.backward)
+        reached = share * kernel_time(kernel, known, (generation,)) / seconds
+        way = "backward" if kernel.backward else "forward"
+        shares.setdefault(way, {}).setdefault(kernel.head, []).append(reached)
+    return {
+        way: {str(head): round(min(1.0, median(values)), 4) for head, values in table.items()}
+        for way, table in shares.items()
+    }
+
+
+def _device_with(device: Device, generation: str, rates: AttentionRates) -> Device:
+    attention = {**device.attention, generation: rates}
+    return replace(device, name=f"{device.name} {generation}", attention=attention)
 
 
 def _smoothness(

@@ -77,7 +77,7 @@ def suite(device: str, extent: Extent = "quick", seed: int = 0) -> list[Case]:
         few = 1 if number == 0 else 3  # the first precision is what models train in
         shaped += _products(sizes, precision, sizes.products // few, draw)
         if precision != "fp8" and (device == "cuda" or precision == "fp32"):
-            shaped += _attentions(sizes, precision, sizes.attentions // few, draw)
+            shaped += _attentions(device, sizes, precision, sizes.attentions // few, draw)
     memory_bound = [stream(name, size, device) for name in STREAMS for size in sizes.streams]
     cases = [*_judged(shaped), *_judged_within(memory_bound, len(sizes.streams))]
     return list({repr(case.kernel): case for case in cases}.values())
@@ -117,11 +117,21 @@ def _batched(gemm: Gemm, sizes: Sizes, draw: np.random.Generator) -> Gemm:
 
 
 def _attentions(
-    sizes: Sizes, precision: Precision, count: int, draw: np.random.Generator
+    device: str, sizes: Sizes, precision: Precision, count: int, draw: np.random.Generator
 ) -> Iterator[Kernel]:
+    """Forward and backward by each generation of fused attention that torch offers there."""
     for number in range(count // 2):
         one = _attention(sizes, precision, number, draw)
-        yield from (replace(one, backward=back) for back in (False, True))
+        for generation in _generations(device, precision, number):
+            named = replace(one, name=generation)
+            yield from (replace(named, backward=back) for back in (False, True))
+
+
+def _generations(device: str, precision: Precision, number: int) -> tuple[str, ...]:
+    if device == "cpu":
+        return ("cpu",)
+    half = ("flash2", "cudnn") if precision in ("fp16", "bf16") else ()
+    return (*half, "memory-efficient", *(("math",) if number % 4 == 0 else ()))
 
 
 def _attention(

@@ -14,13 +14,21 @@ import numpy as np
 
 from sim.hardware.curve import Curve
 from sim.hardware.gaussian import Field, Floats
-from sim.hardware.profile import ANY, Class, Measurement, Profile, class_of, variant
+from sim.hardware.profile import ANY, Class, Measurement, Profile, variant
 from sim.model.kernel import Attention, Gemm, Kernel, Stream
 
 APART = 2.0  # octaves that products of another variant, or of another direction, count as farther
 NEAR = 1.5  # a size up to this factor outside of what was measured is still among it
 
 Modelled = Callable[[Kernel], float]
+
+
+class Lane(NamedTuple):
+    """Kernels of which some speak for the others."""
+
+    kind: Class
+    precision: str
+    generation: str = ""
 
 
 class Known(NamedTuple):
@@ -34,29 +42,31 @@ class Known(NamedTuple):
 class Calibrated:
     """One device's kernels by its profile; `modelled` are its times by its (fitted) rates."""
 
-    def __init__(self, profile: Profile, modelled: Modelled) -> None:
-        self.modelled = modelled
+    def __init__(self, profile: Profile, modelled: Modelled, generation: str = "") -> None:
+        """`generation` of fused attention is what runs; without it each kernel's name says which,
+        as in a profile's own measurements."""
+        self.modelled, self.generation = modelled, generation
         self._exact = {
-            _key(one.kernel): one.seconds
+            (lane(one.kernel), features(one.kernel)): one.seconds
             for kind in _SHAPED
             for one in profile.fitted(kind)
         }  # fmt: skip
         self._curves = profile.curves()
-        self._ranges: dict[tuple[Class, str], list[tuple[float, float]]] = {}
-        self._groups: dict[tuple[Class, str], list[Measurement]] = {}
-        self._fields: dict[tuple[Class, str], Field] = {}
+        self._ranges: dict[Lane, list[tuple[float, float]]] = {}
+        self._groups: dict[Lane, list[Measurement]] = {}
+        self._fields: dict[Lane, Field] = {}
         self._smoothness = profile.origin.smoothness
         for kind in _SHAPED:
-            for precision, group in _by_precision(profile.fitted(kind)).items():
+            for found, group in _by_lane(profile.fitted(kind)).items():
                 points = np.array([features(one.kernel) for one in group])
                 low, high = points.min(axis=0).tolist(), points.max(axis=0).tolist()
-                self._ranges[kind, precision] = list(zip(low, high, strict=True))
-                self._groups[kind, precision] = group
+                self._ranges[found] = list(zip(low, high, strict=True))
+                self._groups[found] = group
 
-    def _field(self, kind: Class, precision: str) -> Field | None:
+    def _field(self, key: Lane) -> Field | None:
         """What differs from the model, made when it is first asked for: a stack may offer no fused
         attention of which the model knows the time."""
-        key, smooth = (kind, precision), self._smoothness.get(kind)
+        smooth = self._smoothness.get(key.kind)
         if smooth is not None and key not in self._fields:
             group = self._groups[key]
             points = np.array([features(one.kernel) for one in group])
@@ -68,14 +78,14 @@ class Calibrated:
         """The time of a kernel, or None where nothing of its class and precision was measured."""
         if isinstance(kernel, Stream):
             return self._stream(kernel)
-        found = (class_of(kernel), kernel.precision)
+        found = lane(kernel, self.generation)
         if found not in self._ranges:
             return None
-        exact = self._exact.get(_key(kernel))
+        exact = self._exact.get((found, features(kernel)))
         if exact is not None:
             return Known(exact)
         seconds = self.modelled(kernel)
-        field = self._field(*found)
+        field = self._field(found)
         if field is not None:
             seconds *= exp(field.at(features(kernel)))
         return Known(seconds, self._outside(kernel, self._ranges[found]))
@@ -143,14 +153,16 @@ def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
     return (*sizes, "", "", "")
 
 
-def _key(kernel: Kernel) -> tuple[object, ...]:
+def lane(kernel: Gemm | Attention | Stream, generation: str = "") -> Lane:
+    """What a kernel is compared with: its class, precision and generation of fused attention."""
     assert not isinstance(kernel, Stream)
-    return (features(kernel), kernel.precision)
+    if isinstance(kernel, Gemm):
+        return Lane("gemm", kernel.precision)
+    return Lane("attention", kernel.precision, generation or kernel.name)
 
 
-def _by_precision(group: Iterable[Measurement]) -> dict[str, list[Measurement]]:
-    found: dict[str, list[Measurement]] = {}
+def _by_lane(group: Iterable[Measurement]) -> dict[Lane, list[Measurement]]:
+    found: dict[Lane, list[Measurement]] = {}
     for one in group:
-        assert not isinstance(one.kernel, Stream)
-        found.setdefault(one.kernel.precision, []).append(one)
+        found.setdefault(lane(one.kernel), []).append(one)
     return found

@@ -11,7 +11,7 @@ from sim.hardware.covered import covered
 from sim.hardware.device import Device
 from sim.hardware.profile import Measurement, Profile, class_of, rated
 from sim.hardware.time import kernel_time
-from sim.model.kernel import Kernel, Stream
+from sim.model.kernel import Attention, Kernel, Stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +30,12 @@ class Judged:
 
     @property
     def group(self) -> str:
-        """Class and precision; of memory-bound kernels the class alone."""
+        """Class, precision and generation of attention; of memory-bound kernels the class alone."""
         kernel = self.measured.kernel
-        return "stream" if isinstance(kernel, Stream) else f"{class_of(kernel)} {kernel.precision}"
+        if isinstance(kernel, Stream):
+            return "stream"
+        generation = kernel.name if isinstance(kernel, Attention) else ""
+        return f"{class_of(kernel)} {kernel.precision} {generation}".rstrip()
 
     @property
     def rate(self) -> float:
@@ -73,7 +76,7 @@ def judge(profile: Profile) -> list[Judged]:
     offered = tuple(device.attention)
 
     def modelled(kernel: Kernel) -> float:
-        return kernel_time(kernel, device, offered)
+        return kernel_time(kernel, device, (kernel.name, *offered))
 
     predict = Calibrated(profile, modelled)
     found = []
@@ -93,7 +96,7 @@ def lines(profile: Profile, rows: Sequence[Judged]) -> list[Line]:
 
 def _line(group: str, rows: Sequence[Judged], device: Device) -> Line:
     errors = [row.error for row in rows if row.measured.kept_out]
-    precision = group.partition(" ")[2]
+    _, precision, _ = (*group.split(" "), "", "")[:3]
     sizes = sorted(map(abs, errors))
     return Line(
         group=group,

@@ -11,8 +11,8 @@ beside it in a CSV, one kernel a row:
 
 m and n are queries and keys of attention; `name` is the kind of a memory-bound kernel ("gelu",
 "norm grad"; "stream" for any), `variant` which of a linear layer's three products a matrix product
-is, `seconds` the median, `spread` the interquartile range over it, `kept_out` whether the fit did
-not see it.
+is, and which generation of fused attention ran, `seconds` the median, `spread` the interquartile
+range over it, `kept_out` whether the fit did not see it.
 """
 
 import csv
@@ -197,7 +197,7 @@ def row(one: Measurement) -> dict[str, str]:
         named |= {"name": "", "variant": variant(kernel)}
         named |= {key: getattr(kernel, key) for key in ("m", "n", "k", "batch", "accumulate")}
     elif isinstance(kernel, Attention):
-        named |= {"name": "", "m": kernel.q, "n": kernel.kv}
+        named |= {"name": "", "variant": kernel.name, "m": kernel.q, "n": kernel.kv}
         keys = ("batch", "heads", "kv_heads", "head", "causal", "backward")
         named |= {key: getattr(kernel, key) for key in keys}
     else:
@@ -230,7 +230,7 @@ def _attention(row: Row) -> Attention:
     keys = ("m", "n", "batch", "heads", "kv_heads", "head")
     q, kv, batch, heads, kv_heads, head = (int(row[key]) for key in keys)
     return Attention(
-        name="",
+        name=row.get("variant") or "",
         batch=batch,
         heads=heads,
         kv_heads=kv_heads,

@@ -78,7 +78,8 @@ class _Timer:
 
             profile = profiles.load(self.device.profile, where=self.device.name)
             modelled = partial(self._modelled, attention=attention)
-            self._calibrated[attention] = Calibrated(profile, modelled)
+            generation = next((one for one in attention if one in self.device.attention), "none")
+            self._calibrated[attention] = Calibrated(profile, modelled, generation)
         return self._calibrated[attention]
 
     def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:

@@ -36,7 +36,7 @@ HEADER = ",".join(profiles.COLUMNS) + "\n"
 ROWS = (
     "gemm,,forward,512,256,128,1,,,,,,false,bf16,,1e-3,0.01,false\n"
     "gemm,,forward,4096,256,128,1,,,,,,false,bf16,,4e-3,0.01,false\n"
-    "attention,,,1024,1024,,2,8,8,64,true,true,,fp16,,2e-3,0.01,false\n"
+    "attention,,flash2,1024,1024,,2,8,8,64,true,true,,fp16,,2e-3,0.01,false\n"
     "stream,stream,,,,,,,,,,,,,1000,1e-6,0.01,false\n"
     "stream,stream,,,,,,,,,,,,,100000,1e-4,0.01,false\n"
     "stream,gelu,,,,,,,,,,,,,100000,9e-4,0.01,false\n"
@@ -75,6 +75,8 @@ def test_measured_shapes_take_what_was_measured_whatever_they_are_called(folder:
         precision="fp16",
     )
     assert kernel_time(backward, measured()) == 2e-3
+    other = kernel_time(backward, measured(), ("flash1",))
+    assert other == kernel_time(backward, devices.load("a100-80gb-sxm"), ("flash1",))
 
 
 def test_what_was_measured_mends_the_model_nearby_and_not_far_away(folder: Path) -> None:
