@@ -34,8 +34,9 @@ def fitted(machine: Machine, ranks: int, transfers: Transfers) -> Machine:
 def constants(ranks: int, transfers: Transfers) -> tuple[float, float]:
     """Seconds of a message and bytes a second.
 
-    >>> constants(2, [(64.0, 2e-4), (1e6, 1.2e-3), (5e6, 5.2e-3)])
-    (0.0001, 1000000000.0)
+    >>> message, bandwidth = constants(2, [(64.0, 2e-4), (1e6, 1.2e-3), (5e6, 5.2e-3)])
+    >>> message, round(bandwidth)
+    (0.0001, 1000000000)
     """
     by_size: dict[float, list[float]] = {}
     for size, seconds in transfers:
