@@ -29,6 +29,7 @@ PUBLISHED = {
     "gpt3-175b-megatron": (175e9, 64),
     "gpt3-175b-selective": (175e9, 64),
     "llama3-405b-16k": (405e9, 16384),
+    "llama3-8b-long-context": (8.03e9, 64),
     "megatron-1.7b": (1.7e9, 32),
     "megatron-3.6b": (3.6e9, 64),
     "megatron-7.5b": (7.5e9, 128),
