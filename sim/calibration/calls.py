@@ -277,14 +277,14 @@ def _adam(rows: int, random: Callable[..., Any]) -> Call:
     import torch
 
     optimizer = torch.optim.AdamW(_parameters(rows, random), fused=True)
-    return optimizer.step
+    return lambda: optimizer.step()
 
 
 def _adam_for_each(rows: int, random: Callable[..., Any]) -> Call:
     import torch
 
     optimizer = torch.optim.AdamW(_parameters(rows, random), foreach=True)
-    return optimizer.step
+    return lambda: optimizer.step()
 
 
 def _gradient_norm(rows: int, random: Callable[..., Any]) -> Call:

@@ -168,7 +168,7 @@ def _told(
 def _gpus() -> int:
     import torch
 
-    return torch.cuda.device_count()
+    return int(torch.cuda.device_count())
 
 
 def _bytes(text: str | None) -> float:

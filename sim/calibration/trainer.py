@@ -110,7 +110,7 @@ class Trainer:
         job = self.job
         with torch.device(self.device):
             network = Network(job.model, job.stack.fusion, job.plan.recompute)
-        network = network.to(dtype=_DTYPES[job.plan.precision])
+        network.to(dtype=_DTYPES[job.plan.precision])  # in place
         return network
 
     def _replicated(self, network: Network) -> nn.Module:
