@@ -1,6 +1,9 @@
 """Which jobs `sim measure` can build as a torch module, and why not the others."""
 
+import os
+
 from sim.errors import InputError
+from sim.parallel.footprint import footprint
 from sim.parallel.work import Job
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -16,6 +19,16 @@ def check(job: Job, name: str, device: str) -> None:
     _check_model(job, name)
     _check_plan(job, name, device)
     _check_stack(job, device)
+
+
+def check_memory(job: Job, name: str) -> None:
+    """Raise `InputError` where the ranks together take more bytes than this host has: a CPU's
+    memory overcommits, so that the kernel would kill the process, or another one."""
+    needed = footprint(job, 0).total * job.plan.replicas
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > host:
+        what = f"takes {needed / 2**30:.1f} GiB of this host's {host / 2**30:.1f} GiB"
+        raise InputError(name, what, "take fewer layers (model.layers), or a larger machine")
 
 
 def _check_model(job: Job, name: str) -> None:

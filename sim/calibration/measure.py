@@ -40,6 +40,8 @@ def measure(
     check_device(device)
     setup = from_scenario(scenario)
     buildable.check(setup.job, scenario.name, device)
+    if device == "cpu":
+        buildable.check_memory(setup.job, scenario.name)
     calibrate = device == "cpu" if calibrate is None else calibrate
     course = course or Course()
     if calibrate:

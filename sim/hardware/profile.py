@@ -168,6 +168,9 @@ def read(table: Path, owner: Path) -> Iterable[Measurement]:
     except OSError as error:
         where, what = library.place(owner), f"{table.name} cannot be read ({error.strerror})"
         raise InputError(where, what, "keep the two files together") from None
+    except (UnicodeDecodeError, csv.Error):
+        what, remedy = "is no table of measured kernels", "take the CSV that the profile came with"
+        raise InputError(library.place(table), what, remedy) from None
     for line, row in enumerate(rows, start=2):
         try:
             yield measurement(row)
@@ -184,9 +187,10 @@ def measurement(row: Row) -> Measurement:
     if not 0 < seconds < math.inf:
         raise ValueError(f"seconds = {seconds} must be positive")
     spread = float(row.get("spread") or 0.0)
-    return Measurement(
-        kernel=kernel, seconds=seconds, spread=spread, kept_out=row.get("kept_out") == "true"
-    )
+    if not 0 <= spread < math.inf:
+        raise ValueError(f"spread = {spread} must not be negative")
+    kept_out = _true(row.get("kept_out") or "false")
+    return Measurement(kernel=kernel, seconds=seconds, spread=spread, kept_out=kept_out)
 
 
 def row(one: Measurement) -> dict[str, str]:

@@ -130,6 +130,7 @@ def test_a_comparison_says_median_spread_and_drift(tmp_path: Path) -> None:
         (["gpt-small-cpu", "--set=plan.precision=fp8"], "'fp8' is not measured; set fp32 or bf16"),
         (["gpt-small-cpu", "--set=model.positions=alibi"], "positions = 'alibi'"),
         (["gpt-small-cpu", "--set=model=resnet50"], "resnet50"),
+        (["gpt-small-cpu", "--set=model.layers=1000000"], "GiB of this host's"),
         (["gpt-small-cpu", "--set=stack=megatron-core"], "has kernels that plain torch has not"),
         (["gpt-small-cpu", "--profile=nowhere"], "--profile: no file named"),
         (["gpt-small-cpu", "--rows=nowhere/a.csv"], "no folder 'nowhere'"),

@@ -170,12 +170,20 @@ def test_rows_are_read_as_they_were_written() -> None:
         "gemm,,forward,512,256,128,1,,,,,,maybe,bf16,,1e-3,0.01,false",
         "stream,gelu,,,,,,,,,,,,,8,-1,0,false",
         "stream,gelu,,,,,,,,,,,,,8,nan,0,false",
+        "stream,gelu,,,,,,,,,,,,,8,1e-6,nan,false",
+        "stream,gelu,,,,,,,,,,,,,8,1e-6,0,maybe",
         "copy,,,,,,,,,,",
     ],
 )
 def test_a_bad_line_is_named(folder: Path, row: str) -> None:
     (folder / "mine.csv").write_text(HEADER + ROWS + row + "\n")
     with pytest.raises(InputError, match=r"mine.csv, line 8: is no measured kernel"):
+        profiles.load("mine")
+
+
+def test_a_table_that_is_no_text_is_named(folder: Path) -> None:
+    (folder / "mine.csv").write_bytes(b"\x93\x8d\x00")
+    with pytest.raises(InputError, match=r"mine.csv: is no table of measured kernels"):
         profiles.load("mine")
 
 
