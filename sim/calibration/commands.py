@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sim.reading import Reading
 
 FILE = click.Path(path_type=Path)
+SMALLEST = 8  # bytes; what every suite begins with
 
 
 @click.group()
@@ -41,6 +42,7 @@ def kernels(
     """
     from sim.calibration import kernels as timed
 
+    _check_ending(out, ".toml")
     try:
         found = timed.calibrated(
             device, suite, out, processes=processes, name=name,
@@ -69,6 +71,8 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
     from sim.calibration import imported
     from sim.calibration.fabric import fabric_of
 
+    if out is not None:
+        _check_ending(out, ".csv", ".toml")
     if topology is not None:
         fabric_of(topology)
 
@@ -126,6 +130,7 @@ def collectives(
     from sim.calibration import collectives as timed
     from sim.hardware import topology as topologies
 
+    _check_ending(out, ".csv", ".toml")
     table = out.with_suffix(".csv")
     if topology is not None:
         topologies.load(topology, where="--topology")
@@ -175,10 +180,23 @@ def _bytes(text: str | None) -> float:
     from sim.units import quantity
 
     try:
-        return quantity(text, "B") if text else math.inf
+        size = quantity(text, "B") if text else math.inf
     except ValueError as error:
         what, _, remedy = str(error).partition("; ")
         raise InputError("--largest", what, remedy) from None
+    if size < SMALLEST:
+        remedy = f"sizes begin at {SMALLEST} B; take more"
+        raise InputError("--largest", f"{text!r} leaves nothing to time", remedy)
+    return size
+
+
+def _check_ending(out: Path, *known: str) -> None:
+    """Raise `InputError` for a file of another kind than the command writes, or a folder."""
+    if out.suffix not in known:
+        remedy = f"end it in {' or '.join(known)}"
+        raise InputError(f"--out {out}", "has an unknown ending", remedy)
+    if out.is_dir():
+        raise InputError(f"--out {out}", "is a folder", "name a file in it")
 
 
 def _keep(found: "list[Reading]", out: Path | None) -> None:

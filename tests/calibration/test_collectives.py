@@ -105,6 +105,27 @@ def test_what_cannot_be_timed_is_one_line(
     assert not (tmp_path / "x.csv").exists()
 
 
+@pytest.mark.parametrize("command", [["kernels", "--device=cpu"], ["collectives"]])
+def test_what_cannot_be_a_profile_is_refused_before_anything_is_timed(
+    tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    for name, said in (("x.txt", "unknown ending; end it in"), ("folder.toml", "is a folder")):
+        result = CliRunner().invoke(main, ["calibrate", *command, f"--out={tmp_path / name}"])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert said in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["folder.toml"]
+
+
+@pytest.mark.parametrize("size", ["2 B", "-5 MiB"])
+def test_sizes_that_end_before_the_first_are_refused(tmp_path: Path, size: str) -> None:
+    result = calibrated(tmp_path / "x.csv", f"--largest={size}")
+    assert result.exit_code == 2
+    assert "leaves nothing to time" in result.stderr
+    assert not (tmp_path / "x.csv").exists()
+
+
 def test_another_table_is_not_continued(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     result = calibrated(tmp_path / "x.csv")
