@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 Call = Callable[[], Any]
 
 LEAST, MOST = 5, 50  # repetitions
-BUDGET = 0.06  # seconds that the repetitions of one kernel may take, once there are enough
+BUDGET = 0.03  # seconds that the repetitions of one kernel may take, once there are enough
 
 
 class Timing(NamedTuple):

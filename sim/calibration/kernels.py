@@ -25,7 +25,7 @@ from sim.model.kernel import Kernel
 Note = Callable[[str], None]
 
 # Other work on a machine comes and goes; a GPU is one's own.
-PASSES = {("cpu", "quick"): 1, ("cpu", "full"): 2, ("cuda", "quick"): 1, ("cuda", "full"): 1}
+PASSES = {("cpu", "quick"): 2, ("cpu", "full"): 2, ("cuda", "quick"): 1, ("cuda", "full"): 1}
 
 
 def calibrated(
