@@ -136,6 +136,15 @@ def human_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def quantity_text(value: float, unit: str) -> str:
+    """A number with its unit as files have it: four digits that count, no exponent.
+
+    >>> quantity_text(1460.4, "us"), quantity_text(12345678.0, "GFLOP/s"), quantity_text(3.21, "us")
+    ('1460 us', '12350000 GFLOP/s', '3.21 us')
+    """
+    return f"{float(f'{value:.4g}'):.10g} {unit}"
+
+
 def _three_digits(value: float) -> str:
     size = abs(value)
     return f"{value:.2f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"

@@ -17,6 +17,7 @@ from sim.engine.machine import Machine
 from sim.files import whole
 from sim.hardware import topology as topologies
 from sim.reading import Reading
+from sim.units import quantity_text
 
 HEAD = (
     "# Measured by `sim calibrate collectives`, fitted to every other size; readings in the CSV.\n"
@@ -90,11 +91,11 @@ def written(path: str, value: float) -> str | float:
     """
     *_, table, key = path.split(".")
     if key in _RATES:
-        return f"{value / 1e9:.4g} GB/s"
+        return quantity_text(value / 1e9, "GB/s")
     if key in _SIZES:
-        return f"{value / 1e6:.4g} MB"
+        return quantity_text(value / 1e6, "MB")
     if key in _TIMES and table not in ("keeps", "tree_keeps"):
-        return f"{value * 1e6:.4g} us"
+        return quantity_text(value * 1e6, "us")
     return float(f"{value:.4g}")
 
 

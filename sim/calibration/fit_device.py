@@ -28,6 +28,7 @@ from sim.hardware.smoothness import Smoothness
 from sim.hardware.surroundings import Surroundings
 from sim.hardware.time import kernel_time
 from sim.model.kernel import Attention, Gemm, Kernel
+from sim.units import quantity_text
 
 CLASSES: tuple[Class, ...] = ("gemm", "attention", "stream")
 
@@ -108,7 +109,7 @@ def _peaks(seen: Sequence[Measurement]) -> dict[str, str]:
         if isinstance(one.kernel, Gemm):
             rate = one.kernel.flops / one.seconds
             best[one.kernel.precision] = max(rate, best.get(one.kernel.precision, 0.0))
-    return {precision: f"{rate / 1e9:.4g} GFLOP/s" for precision, rate in best.items()}
+    return {precision: quantity_text(rate / 1e9, "GFLOP/s") for precision, rate in best.items()}
 
 
 def _gemm_rates(device: Device, seen: Sequence[Measurement]) -> dict[str, Any]:
@@ -222,4 +223,4 @@ def micro(seconds: float) -> str:
     >>> micro(3.21e-6)
     '3.21 us'
     """
-    return f"{seconds * 1e6:.3g} us"
+    return quantity_text(seconds * 1e6, "us")

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from sim.units import Bytes, Seconds
+from sim.units import Bytes, Seconds, quantity_text
 
 CopyKind = Literal["host to device", "device to host", "device to device"]
 Beside = Literal["copy", "all_reduce"]
@@ -123,4 +123,4 @@ def _written(value: object, key: str) -> str:
     unit = {"bytes": "B", "slowdown": None}.get(key, "us")
     if unit is None:
         return f"{value:.4g}"
-    return f'"{value:.0f} B"' if unit == "B" else f'"{float(f"{value * 1e6:.4g}"):.10g} us"'
+    return f'"{value:.0f} B"' if unit == "B" else f'"{quantity_text(value * 1e6, "us")}"'

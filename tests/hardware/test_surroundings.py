@@ -42,3 +42,9 @@ def test_a_copy_takes_time(time: float) -> None:
 def test_a_slowdown_is_a_positive_number() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         Slowdown(kernel="gemm", beside="copy", slowdown=float("nan"))
+
+
+def test_times_of_a_busy_machine_are_written_without_an_exponent() -> None:
+    found = Surroundings(host=Host(issue=1.46e-3, latency=0.05))
+    assert 'issue = "1460 us"' in found.toml()
+    assert 'latency = "50000 us"' in found.toml()
