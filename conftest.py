@@ -3,4 +3,6 @@
 from importlib.util import find_spec
 
 _TORCH = ["modules/*", "trainer.py", "update.py"]
-collect_ignore_glob = [] if find_spec("torch") else [f"sim/calibration/{name}" for name in _TORCH]
+collect_ignore_glob = (
+    [] if find_spec("torch") else [f"sim/calibration/training/{name}" for name in _TORCH]
+)

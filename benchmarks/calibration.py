@@ -16,14 +16,15 @@ from typing import Any, Literal
 
 import click
 
-from sim import library
-from sim.calibration import kernels, measure
-from sim.calibration.comparison import Comparison
-from sim.calibration.provenance import provenance
-from sim.calibration.rounds import Course
-from sim.errors import InputError
+from sim.calibration.timing import kernels
+from sim.calibration.timing.provenance import provenance
+from sim.calibration.training import measure
+from sim.calibration.training.comparison import Comparison
+from sim.calibration.training.rounds import Course
+from sim.config import catalog as library
+from sim.config.errors import InputError
 from sim.parallel.plan import Plan
-from sim.scenario import Scenario
+from sim.scenario.scenario import Scenario
 
 COLUMNS = (
     "model", "seq", "microbatch", "micro_steps", "recompute", "stack", "precision",

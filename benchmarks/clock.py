@@ -12,8 +12,8 @@ from benchmarks.figures import Row, best
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
-from sim.scenario import Scenario, load
-from sim.setup import from_scenario
+from sim.scenario.scenario import Scenario, load
+from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left, simulate
 
 SCALES = (64, 256, 1024, 4096, 16384, 65536)
@@ -26,7 +26,7 @@ def python(*words: str) -> Callable[[], object]:
 
 def sim(*words: str) -> Callable[[], object]:
     """The command in a fresh interpreter."""
-    return python("-m", "sim.cli", *words)
+    return python("-m", "sim.cli.main", *words)
 
 
 def bare_simpy(events: int = 300_000) -> float:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sim.scenario import load
-from sim.share import set_up
+from sim.scenario.scenario import load
 from sim.sharing.run import Stage, play
+from sim.simulate_sharing import set_up
 
 Settings = dict[str, Any]
 

@@ -17,9 +17,9 @@ from sim.engine.fold import fold
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_factors, contended
 from sim.parallel.step import training_step
-from sim.scenario import load
-from sim.setup import from_scenario
-from sim.study.crowd import PROCESSES
+from sim.samples.replicas import PROCESSES
+from sim.scenario.scenario import load
+from sim.scenario.setup import from_scenario
 
 NAME = "gpt3-175b-megatron"
 
@@ -104,7 +104,7 @@ def sampling(count: int = 1000) -> dict[str, float]:
     """A thousand steps of Llama 3 405B on 16,384 GPUs, in a process of its own."""
     code = (
         "import json, resource; from benchmarks.figures import peak_mib;"
-        "from sim.study.samples import samples;"
+        "from sim.samples.samples import samples;"
         f"found = samples({JOB!r}, {count});"
         "worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024;"
         "numbers = found.wall_seconds, found.worst_error, found.loss / found.healthy;"

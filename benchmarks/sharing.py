@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import published
-from sim.collectives import backend
+from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
-from sim.hardware import topology
+from sim.hardware.cluster import topology
 from sim.sharing.plan import Sharing, Slow
 from sim.sharing.run import METHODS, build, stage
 from sim.sharing.workload import Workload

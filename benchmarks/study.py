@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Row, timed
-from sim.scenario import load
-from sim.setup import from_scenario
+from sim.config.units import DAY
+from sim.reliability import failures
+from sim.reliability import goodput as days
+from sim.scenario.scenario import load
+from sim.scenario.setup import from_scenario
+from sim.search.search import search
+from sim.search.space import assembled, space
 from sim.simulate import run, simulate
-from sim.study import failures, vary
-from sim.study import goodput as days
-from sim.study import sweep as study
-from sim.study.layouts import assembled, space
-from sim.study.regret import regret
-from sim.study.search import search
-from sim.units import DAY
+from sim.sweep import points as vary
+from sim.sweep import sweep as study
+from sim.validation.regret import regret
 
 KILLS = 10
 
@@ -91,7 +92,7 @@ def killed(count: int = 400) -> dict[str, Any]:
     """Killed by SIGKILL at random moments, ten times, then finished: is it the same table?"""
     chance = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "sim.cli", "sweep", "megatron-1.7b",
+        words = [sys.executable, "-m", "sim.cli.main", "sweep", "megatron-1.7b",
                  f"--vary=network.bandwidth=100..800Gb/s:{count}"]  # fmt: skip
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 

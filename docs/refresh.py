@@ -107,7 +107,9 @@ def refreshed(text: str) -> str:
 def validation(tables: list[str]) -> str:
     """The errors of measurement tables, as a table of the README; spreads go to their file."""
     options = ["--json", "--coverage", "--spread", str(SPREAD)]
-    printed = _run([sys.executable, "-m", "sim.cli", "validate", *tables, *options], Path.cwd())
+    printed = _run(
+        [sys.executable, "-m", "sim.cli.main", "validate", *tables, *options], Path.cwd()
+    )
     found = json.loads(printed.splitlines()[-1])
     held = found["coverage"]
     covered = {one["table"]: one for one in held["tables"]}

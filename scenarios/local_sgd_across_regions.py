@@ -11,8 +11,8 @@ import argparse
 from pathlib import Path
 
 import sim
-from sim.files import whole
-from sim.share import share
+from sim.config.files import whole
+from sim.simulate_sharing import share
 
 LINKS = ("100 Mb/s", "1 Gb/s", "10 Gb/s")
 PERIODS = (1, 10, 50, 100, 500)

@@ -11,8 +11,8 @@ large model would.
 import argparse
 from pathlib import Path
 
-from sim.files import whole
-from sim.study.comparison import compare
+from sim.comparison.sharing import compare
+from sim.config.files import whole
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import sim
-from sim.study import gantt
+from sim.plots import pipeline as gantt
 
 
 def main() -> None:

@@ -16,18 +16,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.engine.trace import Timeline
-    from sim.errors import InputError
+    from sim.config.catalog import names
+    from sim.config.errors import InputError
+    from sim.engine.timeline import Timeline
+    from sim.hardware.cluster.topology import Topology
     from sim.hardware.device import Device
     from sim.hardware.stack import Stack
-    from sim.hardware.topology import Topology
-    from sim.library import names
     from sim.model.transformer import Transformer
     from sim.parallel.plan import Plan
-    from sim.result import Result
-    from sim.scenario import Scenario, Straggler, load
+    from sim.results.result import Result
+    from sim.scenario.scenario import Scenario, Straggler, load
     from sim.simulate import simulate as run
-    from sim.study.validate import validate
+    from sim.validation.validate import validate
 
 __all__ = [
     "Device",
@@ -48,19 +48,19 @@ __all__ = [
 
 _HOMES = {
     "Device": "sim.hardware.device",
-    "InputError": "sim.errors",
+    "InputError": "sim.config.errors",
     "Plan": "sim.parallel.plan",
-    "Result": "sim.result",
-    "Scenario": "sim.scenario",
+    "Result": "sim.results.result",
+    "Scenario": "sim.scenario.scenario",
     "Stack": "sim.hardware.stack",
-    "Straggler": "sim.scenario",
-    "Timeline": "sim.engine.trace",
-    "Topology": "sim.hardware.topology",
+    "Straggler": "sim.scenario.scenario",
+    "Timeline": "sim.engine.timeline",
+    "Topology": "sim.hardware.cluster.topology",
     "Transformer": "sim.model.transformer",
-    "load": "sim.scenario",
-    "names": "sim.library",
+    "load": "sim.scenario.scenario",
+    "names": "sim.config.catalog",
     "run": "sim.simulate:simulate",
-    "validate": "sim.study.validate",
+    "validate": "sim.validation.validate",
 }
 
 

@@ -14,18 +14,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from sim.door import nearest
-from sim.engine.account import Account, accounts, blame_stragglers
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.engine.accounts import Account, accounts, blame_stragglers
 from sim.engine.clock import play
 from sim.engine.fold import fold
-from sim.engine.score import Score
-from sim.engine.trace import Timeline
-from sim.errors import InputError
+from sim.engine.folded import Score
+from sim.engine.timeline import Timeline
 from sim.parallel.step import training_step
-from sim.report import report
-from sim.result import Result
-from sim.scenario import Scenario, SharingScenario, load
-from sim.setup import Setup, from_scenario
+from sim.results.assemble import report
+from sim.results.result import Result
+from sim.scenario.scenario import Scenario, SharingScenario, load
+from sim.scenario.setup import Setup, from_scenario
 
 Engine = Literal["auto", "clock", "replay"]
 ENGINES: tuple[Engine, ...] = ("auto", "clock", "replay")
@@ -40,7 +40,7 @@ def simulate(
     rank by itself, which gives the same answer more slowly. `engine` "replay" evaluates the step
     without a clock; "auto" takes the clock for one step, because a program has to be compiled
     before it can be replayed. A scenario with a `[sharing]` table has an `Outcome` instead
-    (`sim.share`). Raises `InputError`.
+    (`sim.simulate_sharing`). Raises `InputError`.
 
     >>> result = simulate("gpt3-175b-megatron")
     >>> result.ranks, result.roles, result.fits
@@ -48,7 +48,7 @@ def simulate(
     """
     scenario = _scenario(scenario)
     if isinstance(scenario, SharingScenario):
-        from sim.share import share
+        from sim.simulate_sharing import share
 
         outcome: Any = share(scenario)
         return cast(Result, outcome)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sim import certainty
-from sim.cli import main
+from sim.cli.main import main
+from sim.uncertainty import intervals as certainty
 
 JOB = """
 model = "gpt2-124m"
@@ -306,7 +306,7 @@ def test_a_wrong_ground_of_intervals_is_told(
     folder: Path, line: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certainty, "evidence", certainty.evidence.__wrapped__)
-    monkeypatch.setattr("sim.report.evidence", certainty.evidence)
+    monkeypatch.setattr("sim.results.assemble.evidence", certainty.evidence)
     spread = {"table": "'t'", "stack": "'s'", "device": "'d'", "rows": 1, "median": 0, "sigma": 0}
     key, _, value = line.partition(" = ")
     lines = [f"{name} = {known}" for name, known in (spread | {key: value}).items()]

@@ -74,5 +74,5 @@ def test_torch_is_an_extra_and_pinned_for_the_tests_only() -> None:
 def test_the_names_are_the_promised_ones() -> None:
     found = metadata("clustersim")
     assert (found["Name"], found["License-Expression"]) == ("clustersim", "Apache-2.0")
-    assert PROJECT["scripts"] == {"sim": "sim.cli:main"}
+    assert PROJECT["scripts"] == {"sim": "sim.cli.main:main"}
     assert set(PROJECT["optional-dependencies"]) >= {"torch", "notebook", "dev"}

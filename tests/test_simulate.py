@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim import library
-from sim.errors import InputError
-from sim.scenario import Scenario, Straggler, load
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.scenario.scenario import Scenario, Straggler, load
 from sim.simulate import simulate
 
 # Korthikanti et al. 2022 (arXiv 2205.05198), table 5; the bar of the project is 5 % on average.

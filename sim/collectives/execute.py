@@ -1,6 +1,6 @@
 """The first reading: run the rounds on arrays, and see that every rank ends with what it should.
 
->>> from sim.collectives import ring
+>>> from sim.collectives.algorithms import ring
 >>> execute(ring.all_reduce(3), np.eye(3))
 array([[1., 1., 1.],
        [1., 1., 1.],

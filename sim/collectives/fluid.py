@@ -34,7 +34,7 @@ class Fluid:
 def condense(schedule: Schedule) -> Fluid:
     """Add up what the rounds send.
 
-    >>> from sim.collectives import ring
+    >>> from sim.collectives.algorithms import ring
     >>> condense(ring.all_gather(3)).edges
     ((0, 1, 0.6666666666666666), (1, 2, 0.6666666666666666), (2, 0, 0.6666666666666666))
     """

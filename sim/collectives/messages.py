@@ -24,7 +24,7 @@ def messages(schedule: Schedule, size: float, *, lockstep: bool = True) -> list[
     assume. Otherwise a message waits only for what its sender took part in until then, so it is
     never later: that is how collectives absorb ranks and links of unequal speed.
 
-    >>> from sim.collectives import ring
+    >>> from sim.collectives.algorithms import ring
     >>> [(m.src, m.dst, m.after) for m in messages(ring.all_gather(3), 3.0, lockstep=False)][3:]
     [(0, 1, (0, 2)), (1, 2, (0, 1)), (2, 0, (1, 2))]
     """

@@ -8,11 +8,11 @@ rounds, `messages` makes a graph for the clock, `draw` a picture.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import zip_longest
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import Literal, get_args
+
+from sim.config.plugins import modules
 
 Kind = Literal[
     "all_reduce",
@@ -81,13 +81,9 @@ def schedule(kind: Kind, ranks: int, chunks: int, rounds: Iterable[Iterable[Send
 
 
 def algorithms() -> dict[str, ModuleType]:
-    """Every module of this folder that offers collectives, by name."""
-    package = import_module("sim.collectives")
-    modules = {
-        info.name: import_module(f"sim.collectives.{info.name}")
-        for info in iter_modules(package.__path__)
-    }
-    return {name: module for name, module in sorted(modules.items()) if hasattr(module, "cost")}
+    """Every module of `sim.collectives.algorithms` that offers collectives, by name."""
+    found = modules("sim.collectives.algorithms")
+    return {name: module for name, module in found.items() if hasattr(module, "cost")}
 
 
 def offered(algorithm: ModuleType) -> list[Kind]:

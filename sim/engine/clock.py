@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import simpy
 from simpy.events import Event
 
+from sim.config.errors import InputError
+from sim.engine.folded import Meet, Pass, Score, Step, Transfer
 from sim.engine.network import Network, carried, then
-from sim.engine.score import Meet, Pass, Score, Step, Transfer
-from sim.engine.trace import Span, Timeline
+from sim.engine.timeline import Span, Timeline
 from sim.engine.worker import Worker
-from sim.errors import InputError
 
 
 class Transfers:

@@ -7,7 +7,7 @@ from functools import cache
 
 from sim.collectives.shape import Shape
 from sim.engine.replicas import AXIS, Place
-from sim.hardware.topology import Link, Topology
+from sim.hardware.cluster.topology import Link, Topology
 from sim.program import Call, Collective, Communicate, Compute, Operation, Program, Send
 
 

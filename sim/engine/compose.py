@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sim.engine.communicators import Scope, calls_of, scope_of
-from sim.engine.desk import Desk
-from sim.engine.score import Meet, Pass, Step
+from sim.engine.folded import Meet, Pass, Step
+from sim.engine.transfers import Desk
 from sim.program import Collective, Communicate, Compute, Operation, Segment, Work
 
 COMPUTE = "compute"

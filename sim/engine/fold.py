@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from sim.engine.communicators import Communicator, communicators, scopes_of
 from sim.engine.compose import compose
-from sim.engine.desk import Classes, TransferDesk, copies_on
+from sim.engine.folded import Part, Score
 from sim.engine.machine import Machine
 from sim.engine.replicas import Place, places
-from sim.engine.score import Part, Score
 from sim.engine.symmetry import Neighbour, equitable_partition
-from sim.engine.trace import Role
+from sim.engine.timeline import Role
+from sim.engine.transfers import Classes, TransferDesk, copies_on
 from sim.program import Program
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sim.collectives.backend import Backend
-from sim.collectives.gloo import Gloo
+from sim.collectives.libraries.backend import Backend
+from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.shape import Fabric, Shape, Wire
-from sim.hardware.topology import Topology
+from sim.hardware.cluster.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from simpy.events import Event
 
 from sim.collectives.messages import Message
 from sim.engine.network import Loads, Network, carried, then
-from sim.hardware.topology import Link, Topology
+from sim.hardware.cluster.topology import Link, Topology
 
 
 def play_messages(
@@ -24,9 +24,9 @@ def play_messages(
     arrived; it takes `overhead` (s, software) and the latencies of its route, then flows over the
     route's links and shares them with all other messages.
 
-    >>> from sim.collectives import ring
+    >>> from sim.collectives.algorithms import ring
     >>> from sim.collectives.messages import messages
-    >>> from sim.hardware import topology
+    >>> from sim.hardware.cluster import topology
     >>> node = topology.load("dgx-a100-hdr").with_gpus(8)
     >>> alone = play_messages(messages(ring.all_gather(8), 8e9), node)
     >>> round(alone * node.capacity(("port-up", 0)) / 7e9, 3)

@@ -2,7 +2,7 @@
 
 A synchronous step is a program that is known beforehand; here a job is SimPy processes that decide
 as they go (`sim.sharing`). They live on the same devices, topology and links: a message is a flow
-through `sim.engine.crowd`, and everything that happens is a span of a timeline.
+through `sim.engine.flow_classes`, and everything that happens is a span of a timeline.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -13,13 +13,13 @@ from typing import Any
 import simpy
 from simpy.events import AllOf, Event
 
-from sim.engine.crowd import Crowd
+from sim.engine.flow_classes import Crowd
 from sim.engine.machine import Machine
 from sim.engine.network import Loads, then
-from sim.engine.trace import Role, Span, Timeline
-from sim.engine.ways import Place, Regions, Shares, Ways, name_of
-from sim.hardware.link import Link
-from sim.hardware.topology import Topology
+from sim.engine.routes import Place, Regions, Shares, Ways, name_of
+from sim.engine.timeline import Role, Span, Timeline
+from sim.hardware.cluster.link import Link
+from sim.hardware.cluster.topology import Topology
 
 __all__ = ["Event", "Place", "Process", "Regions", "World"]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from sim.engine.folded import Part, Pass, Score, Step, Transfer
 from sim.engine.replay_graph import Graph, Level, graph_of
 from sim.engine.replay_shape import Shape, shape_of
 from sim.engine.replay_weights import Floats
-from sim.engine.score import Part, Pass, Score, Step, Transfer
 
 _MARGIN = 2.0  # a graph holds for durations between a half and the double of those it was made for
 _KEPT = 64  # graphs

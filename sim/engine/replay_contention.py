@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.errors import InputError
 from sim.engine.clock import end_of, perform
+from sim.engine.folded import Score
 from sim.engine.replay import Replay, with_parameters
 from sim.engine.replay_shape import Shape, alone
 from sim.engine.replay_weights import Floats
-from sim.engine.score import Score
-from sim.errors import InputError
 
 _ROUNDING = 1e-9
 _MOST_CHECKED = 32  # columns looked at for contention

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.config.errors import InputError
+from sim.engine.folded import Meet, Pass, Step
 from sim.engine.replay_shape import COMPUTE, Shape
 from sim.engine.replay_weights import NOTHING, Floats, Table, Weights
-from sim.engine.score import Meet, Pass, Step
-from sim.errors import InputError
 
 Term = tuple[int, int]  # node, row of its weight
 Moment = tuple[Term, ...]  # the largest of its terms

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sim.config.errors import InputError
+from sim.engine.folded import Pass, Score, Step, Transfer
 from sim.engine.replay_weights import Floats
-from sim.engine.score import Pass, Score, Step, Transfer
-from sim.errors import InputError
 
 COMPUTE = "compute"
 PER_PASS, PER_TRANSFER = 3, 2  # device, host, lead beyond device; latency, seconds on the links

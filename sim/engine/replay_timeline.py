@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from sim.engine.clock import Writer
+from sim.engine.folded import Part, Score, Step
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import prepared
-from sim.engine.score import Part, Score, Step
-from sim.engine.trace import Span, Timeline
+from sim.engine.timeline import Span, Timeline
 
 Log = list[tuple[Step, float, float, str]]
 

@@ -12,7 +12,7 @@ from itertools import product
 from math import gcd
 
 from sim.engine.machine import Machine
-from sim.hardware.topology import Topology
+from sim.hardware.cluster.topology import Topology
 from sim.parallel.mesh import Mesh
 
 AXIS = "dp"

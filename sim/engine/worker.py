@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import simpy
 from simpy.events import Event
 
-from sim.engine.score import Meet, Part, Pass, Step
+from sim.engine.folded import Meet, Part, Pass, Step
 
 if TYPE_CHECKING:
     from sim.engine.clock import Transfers

@@ -17,8 +17,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from sim.errors import InputError
-from sim.reading import Reading, of_samples
+from sim.config.errors import InputError
+from sim.hardware.readings import Reading, of_samples
 
 Event = Mapping[str, Any]
 Key = tuple[tuple[str, Any], ...]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim.errors import InputError
-from sim.reading import Reading, of_samples
+from sim.config.errors import InputError
+from sim.hardware.readings import Reading, of_samples
 
 _KINDS = {
     "all_reduce": "all_reduce",

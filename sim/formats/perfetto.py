@@ -17,8 +17,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sim.engine.trace import Role, Span, Timeline
-from sim.files import whole
+from sim.config.files import whole
+from sim.engine.timeline import Role, Span, Timeline
 
 Event = dict[str, Any]
 Flight = tuple[str, str, float, float]  # cause, kind, begin, end

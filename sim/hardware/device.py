@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from sim import library
-from sim.errors import InputError
-from sim.hardware.attention import AttentionRates
-from sim.hardware.gemm import GemmRates
-from sim.hardware.stream import INTEGER_LANES, StreamRates
-from sim.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
+from sim.hardware.kernels.attention import AttentionRates
+from sim.hardware.kernels.gemm import GemmRates
+from sim.hardware.kernels.stream import INTEGER_LANES, StreamRates
 
 Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu", "tpu"]
 

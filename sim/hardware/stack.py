@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim import library
-from sim.model.kernel import BYTES, Allocator, Fusion
-from sim.units import Bytes, Seconds
+from sim.config import catalog as library
+from sim.config.units import Bytes, Seconds
+from sim.model.kernels import BYTES, Allocator, Fusion
 
 Exchange = Literal["batched", "async-send", "overlapped"]
 

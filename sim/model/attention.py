@@ -1,9 +1,9 @@
 """Attention on one rank: projections, rotary embedding, and the core softmax(Q K') V."""
 
 from sim.model.execution import Execution
-from sim.model.kernel import Attention, Gemm, Item, Overlap, Stream
+from sim.model.kernels import Attention, Gemm, Item, Overlap, Stream
 from sim.model.linear import column_linear, row_linear
-from sim.model.operator import MASK, Operator
+from sim.model.operators import MASK, Operator
 from sim.program import Collective, Kind
 
 

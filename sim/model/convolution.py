@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from sim import library
-from sim.model.kernel import BYTES, Gemm, Item, LayerWork, Precision, Stream
+from sim.config import catalog as library
+from sim.model.kernels import BYTES, Gemm, Item, LayerWork, Precision, Stream
 from sim.program import Collective
 
 

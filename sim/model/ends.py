@@ -3,16 +3,9 @@
 from dataclasses import replace
 
 from sim.model.execution import Execution, Sharding
-from sim.model.kernel import Fusion, Item, LayerWork, Precision, Stream
+from sim.model.kernels import Fusion, Item, LayerWork, Precision, Stream
 from sim.model.linear import Linear, accumulate, beside
-from sim.model.operator import (
-    MASK,
-    Operator,
-    backward,
-    forward,
-    normalise,
-    tensor_collective,
-)
+from sim.model.operators import MASK, Operator, backward, forward, normalise, tensor_collective
 from sim.model.transformer import Transformer
 from sim.program import Collective, Kind
 

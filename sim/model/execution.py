@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.errors import InputError
-from sim.model.kernel import Fusion, Precision
+from sim.config.errors import InputError
+from sim.model.kernels import Fusion, Precision
 from sim.model.transformer import Transformer
 
 Recompute = Literal["none", "selective", "full"]

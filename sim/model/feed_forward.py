@@ -1,9 +1,9 @@
 """The feed-forward block on one rank: hidden -> ffn, an activation, ffn -> hidden."""
 
 from sim.model.execution import Execution
-from sim.model.kernel import Stream
+from sim.model.kernels import Stream
 from sim.model.linear import column_linear, row_linear
-from sim.model.operator import Operator
+from sim.model.operators import Operator
 
 
 def widen(run: Execution) -> Operator:

@@ -2,8 +2,8 @@
 
 from sim.model import attention, feed_forward
 from sim.model.execution import Execution, Recompute, Sharding
-from sim.model.kernel import Fusion, LayerWork, Precision
-from sim.model.operator import Operator, backward, dropout_add, forward, normalise
+from sim.model.kernels import Fusion, LayerWork, Precision
+from sim.model.operators import Operator, backward, dropout_add, forward, normalise
 from sim.model.transformer import Transformer
 
 

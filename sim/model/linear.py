@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from sim.model.execution import Execution
-from sim.model.kernel import Gemm, Item, Kernel, Overlap, Stream
-from sim.model.operator import Operator, tensor_collective
+from sim.model.kernels import Gemm, Item, Kernel, Overlap, Stream
+from sim.model.operators import Operator, tensor_collective
 from sim.program import Collective
 
 

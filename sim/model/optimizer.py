@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Literal
 
-from sim.model.kernel import BYTES, Gradients, Precision, Stream
+from sim.model.kernels import BYTES, Gradients, Precision, Stream
 
 OptimizerName = Literal["adam", "lamb", "sgd"]
 

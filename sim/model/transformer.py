@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sim import library
-from sim.errors import InputError
+from sim.config import catalog as library
+from sim.config.errors import InputError
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]

@@ -13,7 +13,7 @@ from heapq import heapify, heapreplace
 from itertools import accumulate
 from typing import Literal, get_args
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 
 Balance = Literal["even", "ends", "cost", "threshold", "quota"]
 

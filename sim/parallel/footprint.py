@@ -1,9 +1,9 @@
 """What a job takes of each device's memory, stage by stage."""
 
-from sim import memory
-from sim.memory import Memory
-from sim.model.kernel import LayerWork
+from sim.model.kernels import LayerWork
+from sim.parallel import memory
 from sim.parallel.balance import Chunk
+from sim.parallel.memory import Memory
 from sim.parallel.work import Job
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from sim.model.kernel import Stream
+from sim.model.kernels import Stream
 from sim.parallel import gradients
 from sim.parallel.balance import Chunk
 from sim.parallel.exchange import name_of

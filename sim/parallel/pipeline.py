@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 
 Phase = Literal["F", "B"]
 Name = Literal["naive", "gpipe", "1f1b", "interleaved"]

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from sim.compression import Compression
-from sim.errors import InputError
-from sim.model.kernel import Precision
+from sim.collectives.compression import Compression
+from sim.config.errors import InputError
+from sim.model.kernels import Precision
 
 Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES = 20_000
@@ -25,7 +25,8 @@ class Plan:
     transformer layers of each pipeline stage (when interleaved, of each chunk in the order of the
     model); without it they are split evenly, or as the stack does. `zero` is the ZeRO stage
     (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
-    `activations` is how they are compressed between pipeline stages (`sim.compression`).
+    `activations` is how they are compressed between pipeline stages
+    (`sim.collectives.compression`).
     """
 
     global_batch: Count

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sim.model.kernel import Gemm, Item, Kernel, Overlap
+from sim.model.kernels import Gemm, Item, Kernel, Overlap
 from sim.program import Collective, Segment
 
 KernelTime = Callable[[Kernel], float]

@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import Any
 
 from sim.hardware.device import Device
+from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
-from sim.hardware.time import kernel_time
 from sim.model.ends import embedding_work, head_work
 from sim.model.execution import Sharding
-from sim.model.kernel import Item, Kernel, LayerWork, Stream
+from sim.model.kernels import Item, Kernel, LayerWork, Stream
 from sim.model.layers import layer_work
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer

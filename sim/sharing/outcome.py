@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from sim.engine.trace import Role, Timeline
+from sim.engine.timeline import Role, Timeline
 from sim.sharing.team import Team
 from sim.sharing.worker import Worker
 
@@ -86,12 +86,12 @@ class Outcome:
         return replace(self.timeline, spans=spans, end=end)
 
     def __str__(self) -> str:
-        from sim.study.sharing import text
+        from sim.results.sharing import text
 
         return text(self)
 
     def _repr_html_(self) -> str:
-        from sim.study.sharing import html
+        from sim.results.sharing import html
 
         return html(self)
 

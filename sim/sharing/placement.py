@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from sim.config.errors import InputError
 from sim.engine.processes import Place
-from sim.errors import InputError
 from sim.sharing.plan import Sharing
 
 SERVED = ("parameter_server", "async_local_sgd", "federated")

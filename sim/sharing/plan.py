@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
-from sim import stragglers
-from sim.compression import Compression
-from sim.errors import InputError
-from sim.graphs import graph
-from sim.learning.optimizers import Rule
-from sim.model.kernel import Precision
-from sim.stragglers import Straggling
-from sim.units import Bytes, BytesPerSecond, Seconds
+from sim.collectives.compression import Compression
+from sim.config.errors import InputError
+from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.model.kernels import Precision
+from sim.sharing.graphs import graph
+from sim.sharing.learning.optimizers import Rule
+from sim.variability import stragglers
+from sim.variability.stragglers import Straggling
 
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
@@ -67,7 +67,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """Steps that take longer, by a distribution of `sim.stragglers`, for some ranks or all.
+    """Steps that take longer, by a distribution of `sim.variability.stragglers`, for some ranks or
+    all.
 
     With `links` it is these that are slow, by another factor every `interval` (at least 1). Several
     of these multiply. `file` is a CSV of step times for kind = "trace".
@@ -142,7 +143,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """A task of `sim.learning` that the simulated order of updates drives.
+    """A task of `sim.sharing.learning` that the simulated order of updates drives.
 
     `unlike` makes the workers' data differ. The rate and rule are those of the (inner) optimizer;
     with `decay` of the rate by staleness an update s updates late counts 1/(1 + s).

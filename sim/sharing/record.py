@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.processes import World
-from sim.learning.task import Task
+from sim.sharing.learning.task import Task
 
 _POINTS = 200  # of the loss curve, at least, in a run that is long enough
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compression import Compression
+from sim.collectives.compression import Compression
 from sim.sharing.worker import Worker
 
 Vector = NDArray[np.float64]

@@ -8,19 +8,19 @@ from typing import Any
 
 from sim.engine.machine import Machine
 from sim.engine.processes import Place, Regions, World
-from sim.learning.classifiers import Logistic, Perceptron
-from sim.learning.optimizers import Optimizer
-from sim.learning.quadratic import Quadratic
-from sim.learning.task import Nothing, Task
-from sim.sharing import data_parallel, federated, gossip, local_sgd, parameter_server
+from sim.sharing.learning.classifiers import Logistic, Perceptron
+from sim.sharing.learning.optimizers import Optimizer
+from sim.sharing.learning.quadratic import Quadratic
+from sim.sharing.learning.task import Nothing, Task
+from sim.sharing.link_variability import weather
+from sim.sharing.methods import data_parallel, federated, gossip, local_sgd, parameter_server
 from sim.sharing.outcome import Outcome, outcome
-from sim.sharing.pace import Pace, steady
 from sim.sharing.placement import server_shares, taken
 from sim.sharing.plan import Learning, Sharing
 from sim.sharing.record import Record
 from sim.sharing.server import Server, Shards
+from sim.sharing.slowdowns import Pace, steady
 from sim.sharing.team import Team
-from sim.sharing.weather import weather
 from sim.sharing.worker import Worker
 from sim.sharing.workload import Workload
 

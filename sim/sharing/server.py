@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.processes import Event, Place, Process, World
-from sim.learning.optimizers import Optimizer
+from sim.sharing.learning.optimizers import Optimizer
 
 if TYPE_CHECKING:
     from sim.sharing.record import Record

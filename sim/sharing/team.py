@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.processes import Process, World
-from sim.learning.task import Task
-from sim.sharing.meeting import Act, Clocks, Meeting, Post
+from sim.sharing.learning.task import Task
 from sim.sharing.plan import Sharing
 from sim.sharing.record import Record
+from sim.sharing.rendezvous import Act, Clocks, Meeting, Post
 from sim.sharing.replicas import Replicas
 from sim.sharing.server import Server
 from sim.sharing.worker import Gone, Worker

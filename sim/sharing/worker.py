@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.compression import Compression
+from sim.collectives.compression import Compression
 from sim.engine.processes import Event, Place, Process, World
-from sim.learning.optimizers import Optimizer
-from sim.learning.task import Task
+from sim.sharing.learning.optimizers import Optimizer
+from sim.sharing.learning.task import Task
 from sim.sharing.plan import Fault
 from sim.sharing.workload import Piece, Workload
 

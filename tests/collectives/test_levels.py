@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.collectives import direct, hierarchical, nvls, ring, tree
+from sim.collectives.algorithms import direct, hierarchical, nvls, ring, tree
 from sim.collectives.fluid import Edge, condense, levels, on_links
 from sim.collectives.schedule import Kind
 from sim.collectives.shape import Loads, Shape

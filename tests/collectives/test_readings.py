@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.collectives import fluid, halving_doubling, ring, tree
+from sim.collectives import fluid
+from sim.collectives.algorithms import halving_doubling, ring, tree
 from sim.collectives.execute import execute
 from sim.collectives.messages import messages
 from sim.collectives.schedule import (
@@ -24,7 +25,7 @@ from sim.collectives.schedule import (
     together,
 )
 from sim.engine.messages import play_messages
-from sim.hardware import topology
+from sim.hardware.cluster import topology
 
 RANKS = [2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16]
 OFFERED = [(a, k) for a, module in algorithms().items() for k in offered(module)]
@@ -205,7 +206,7 @@ def test_two_levels_take_the_sum_of_their_times() -> None:
 
 
 def test_a_new_collective_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sim.collectives
+    from sim.collectives import algorithms as package
 
     (tmp_path / "star.py").write_text(
         "from sim.collectives.schedule import Cost, Send, schedule\n"
@@ -215,7 +216,7 @@ def test_a_new_collective_is_one_new_file(tmp_path: Path, monkeypatch: pytest.Mo
         "def cost(kind, ranks):\n"
         "    return Cost(rounds=ranks - 1, bytes=ranks - 1.0)\n"
     )
-    monkeypatch.setattr(sim.collectives, "__path__", [*sim.collectives.__path__, str(tmp_path)])
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     star = algorithms()["star"]
     assert offered(star) == ["broadcast"]
     assert fluid.condense(star.broadcast(5)).bytes == star.cost("broadcast", 5).bytes

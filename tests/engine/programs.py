@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from sim.collectives import backend as backends
+from sim.collectives.libraries import backend as backends
 from sim.engine.machine import Machine
-from sim.hardware import topology as topologies
+from sim.hardware.cluster import topology as topologies
 from sim.parallel import pipeline
 from sim.parallel.exchange import Style, exchanged, name_of
 from sim.parallel.pipeline import Pass

@@ -2,8 +2,8 @@
 
 import random
 
-from sim.engine.score import LinkClass, Meet, Part, Pass, Score, Step, Transfer
-from sim.engine.trace import Role
+from sim.engine.folded import LinkClass, Meet, Part, Pass, Score, Step, Transfer
+from sim.engine.timeline import Role
 
 STREAMS = ("compute", "send", "data")
 

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sim.engine.account import accounts
+from sim.config.errors import InputError
+from sim.engine.accounts import accounts
 from sim.engine.clock import play
 from sim.engine.fold import fold
+from sim.engine.folded import LinkClass, Meet, Part, Pass, Score, Transfer
 from sim.engine.replay import Replay, with_parameters
 from sim.engine.replay_contention import check, clocked_factors, contended, prepared
 from sim.engine.replay_timeline import replay
-from sim.engine.score import LinkClass, Meet, Part, Pass, Score, Transfer
-from sim.engine.trace import Role
-from sim.errors import InputError
+from sim.engine.timeline import Role
 from tests.engine.programs import machine, training
 from tests.engine.scores import random_score
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 from sim.formats.kineto import read
-from sim.scenario import load
+from sim.scenario.scenario import load
 from sim.simulate import simulate
 
 
@@ -97,7 +97,7 @@ def profiled(rank: int, folder: str) -> None:
 
 def test_a_real_trace_of_two_gloo_ranks_is_read(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from sim.calibration import ranks
+    from sim.calibration.timing import ranks
 
     ranks.run(profiled, 2, str(tmp_path), threads=1)
     for rank in range(2):

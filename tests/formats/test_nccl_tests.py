@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 from sim.formats.nccl_tests import read
 
 HEAD = """\

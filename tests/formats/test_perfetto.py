@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.trace import Role, Span, Timeline
-from sim.errors import InputError
+from sim.config.errors import InputError
+from sim.engine.timeline import Role, Span, Timeline
 from sim.formats import perfetto
 
 US = 1e6

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sim import library
-from sim.errors import InputError
+from sim.config import catalog as library
+from sim.config.errors import InputError
 from sim.hardware import device
 
 TPUS = ["tpu-v2", "tpu-v3"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim import library
+from sim.config import catalog as library
 from sim.hardware import stack as stacks
 
 NAMED = (

@@ -3,12 +3,12 @@
 import pytest
 
 from sim.hardware import device, stack
-from sim.hardware.time import kernel_time
+from sim.hardware.kernels.time import kernel_time
 from sim.model.convolution import Convolution, Convolutional, Stage, layer_works, load
-from sim.model.kernel import Gemm
+from sim.model.kernels import Gemm
 from sim.program import Collective
 from sim.sharing.plan import Sharing
-from sim.worker_step import worker_step
+from sim.sharing.worker_step import worker_step
 
 # NVIDIA DeepLearningExamples, TensorFlow ResNet-50 v1.5 with XLA, one GPU: device, precision,
 # batch, images/s.

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 from sim.model.ends import embedding_work, head_work
 from sim.model.execution import Sharding
-from sim.model.kernel import Attention, Fusion, Gemm, LayerWork, Overlap, Stream
+from sim.model.kernels import Attention, Fusion, Gemm, LayerWork, Overlap, Stream
 from sim.model.layers import layer_work
 from sim.model.transformer import Transformer, load
 from sim.program import Collective

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim import library
-from sim.errors import InputError
+from sim.config import catalog as library
+from sim.config.errors import InputError
 from sim.model.transformer import Transformer, from_columns, load, masked_predictions
 
 PUBLISHED = {

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 import sim
-from sim.errors import InputError
+from sim.config.errors import InputError
 from sim.parallel.passes import boundary_bytes, sent_bytes
-from sim.setup import from_scenario
+from sim.scenario.setup import from_scenario
 
 
 def job(**activations: object):

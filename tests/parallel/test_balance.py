@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 from sim.parallel import balance
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from sim import scenario as scenarios
 from sim.parallel.step import training_step
 from sim.program import Collective, Communicate
-from sim.setup import Setup, from_scenario
+from sim.scenario import scenario as scenarios
+from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run, simulate
 
 NAME = "llama3-8b-long-context"

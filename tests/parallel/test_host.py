@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from sim.hardware import stack as stacks
-from sim.hardware import topology as topologies
+from sim.hardware.cluster import topology as topologies
 from sim.hardware.stack import Stack
-from sim.model.kernel import Allocator
+from sim.model.kernels import Allocator
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.program import Compute, Segment
-from sim.setup import Setup, assemble
+from sim.scenario.setup import Setup, assemble
 from sim.simulate import run
 
 MODEL = Transformer(layers=8, hidden=1024, heads=16, ffn=4096, vocab=32000, seq=1024)

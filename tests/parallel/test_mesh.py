@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import InputError
+from sim.config.errors import InputError
 from sim.parallel.mesh import Mesh
 
 sizes = st.lists(st.integers(1, 5), min_size=1, max_size=4)

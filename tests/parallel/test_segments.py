@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.model.kernel import Overlap, Stream
+from sim.model.kernels import Overlap, Stream
 from sim.parallel.segments import segments
 from sim.program import Collective, Segment
 

@@ -9,8 +9,8 @@ from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
 from sim.program import Communicate, Compute, Segment
-from sim.scenario import load
-from sim.setup import from_scenario
+from sim.scenario.scenario import load
+from sim.scenario.setup import from_scenario
 from sim.simulate import simulate
 
 

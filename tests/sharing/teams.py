@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from sim.collectives import backend
+from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
-from sim.hardware import topology
+from sim.hardware.cluster import topology
 from sim.sharing.outcome import Outcome
 from sim.sharing.plan import Learning, Sharing, Slow
 from sim.sharing.run import METHODS, build, play, stage

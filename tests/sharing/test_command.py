@@ -5,7 +5,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from sim.cli import main
+from sim.cli.main import main
 
 
 def test_a_run_leaves_json_trace_picture_and_report(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.compression import Compression, matrix_shape
-from sim.errors import InputError
+from sim.collectives.compression import Compression, matrix_shape
+from sim.config.errors import InputError
 from sim.sharing.plan import Learning
 from tests.sharing.teams import QUADRATIC, SIZE, lived, played
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim.cli import main
+from sim.cli.main import main
 from sim.sharing.plan import Sharing
 
 HEAD = 'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nworkers = 8\nsteps = 2\n'

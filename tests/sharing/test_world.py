@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import sim
+from sim.config.errors import InputError
 from sim.engine.processes import World
-from sim.errors import InputError
-from sim.share import share
+from sim.sharing.link_variability import Sky
 from sim.sharing.plan import Change, Fault, Group, Sharing, Slow, Wide
-from sim.sharing.weather import Sky
 from sim.sharing.workload import Piece
+from sim.simulate_sharing import share
 from tests.sharing.teams import RATE, SIZE, STEP, hosts, lived, played, work
 
 

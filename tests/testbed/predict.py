@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sim.collectives import backend
-from sim.collectives.gloo import Gloo
+from sim.collectives.libraries import backend
+from sim.collectives.libraries.gloo import Gloo
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.engine.machine import Machine
 from sim.engine.processes import Place, World
-from sim.hardware import topology
-from sim.hardware.topology import Topology
+from sim.hardware.cluster import topology
+from sim.hardware.cluster.topology import Topology
 from sim.program import Collective, Communicate, Compute, Kind, Operation, Program, Segment, Work
-from sim.sharing.gossip import pairing
+from sim.sharing.methods.gossip import pairing
 from sim.sharing.plan import Sharing
 from sim.sharing.run import METHODS, build, stage
 from sim.sharing.team import Team

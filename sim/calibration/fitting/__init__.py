@@ -1,0 +1,1 @@
+"""Fitting constants of devices and libraries to what was timed."""

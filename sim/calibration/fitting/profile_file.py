@@ -1,0 +1,55 @@
+"""Writing a profile: one TOML to read, the measurements in a CSV beside it."""
+
+import csv
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.config.files import whole
+from sim.hardware.kernels.profile import COLUMNS, Measurement, Origin, Profile, row
+
+HEAD = (
+    "# Measured and fitted by `sim calibrate kernels`; `sim show` draws it. Times are in the CSV.\n"
+)
+
+
+def write(profile: Profile, path: Path) -> None:
+    """Both files, each whole or not at all. Raises `InputError` where they cannot be written."""
+    write_table(profile.measurements, path.parent / profile.origin.measurements)
+    with whole(path) as part:
+        part.write_text(text(profile), encoding="utf-8")
+
+
+def write_table(measurements: tuple[Measurement, ...], path: Path) -> None:
+    with whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row(one) for one in measurements)
+
+
+def text(profile: Profile) -> str:
+    """The TOML of a profile, as `sim.hardware.kernels.profile` reads it."""
+    tables = [HEAD, toml(document(profile.origin)), profile.surroundings.toml()]
+    return "\n".join(one for one in tables if one).rstrip() + "\n"
+
+
+def document(origin: Origin) -> dict[str, Any]:
+    """The tables of a profile's file but for what surrounds kernels, which has units."""
+    found: dict[str, Any] = {
+        key: getattr(origin, key)
+        for key in ("format", "device", "measurements", "provenance", "rates")
+    }
+    found["smoothness"] = {key: asdict(one) for key, one in origin.smoothness.items()}
+    found["residuals"] = [asdict(one) for one in origin.residuals]
+    return {key: value for key, value in found.items() if value}
+
+
+def toml(tables: dict[str, Any]) -> str:
+    """A document as TOML. Raises `InputError` where the library for it is missing."""
+    try:
+        import tomli_w
+    except ImportError:
+        what, remedy = "tomli-w is not installed", "pip install 'clustersim[calibrate]'"
+        raise InputError("calibration", what, remedy) from None
+    return str(tomli_w.dumps(tables, multiline_strings=False))

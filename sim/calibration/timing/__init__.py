@@ -1,0 +1,1 @@
+"""Timing kernels, copies and collectives on this machine."""

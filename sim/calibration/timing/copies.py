@@ -1,0 +1,51 @@
+"""Copies between host and device and within a device, of rising sizes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sim.calibration.timing.clock import Clock
+from sim.hardware.kernels.environment import Copy, CopyKind
+
+MIB = 2**20
+SIZES = (64 * 2**10, MIB, 16 * MIB, 256 * MIB)
+Note = Callable[[str], None]
+
+
+def copies(
+    clock: Clock, sizes: Sequence[int] = SIZES, note: Note = lambda _: None
+) -> Iterator[Copy]:
+    """Each way that the device has; what does not fit into memory is left out, and noted."""
+    for kind, pinned in ways(clock.device):
+        for size in sizes:
+            try:
+                call = _copy(kind, pinned, size, clock.device)
+                seconds = clock.time([call]).seconds
+            except (RuntimeError, MemoryError) as error:
+                note(f"left out a copy {kind} of {size:,} B: {str(error).partition(chr(10))[0]}")
+                break
+            yield Copy(kind=kind, pinned=pinned, bytes=float(size), time=seconds)
+
+
+def ways(device: str) -> tuple[tuple[CopyKind, bool], ...]:
+    """Kinds of copies, from or to page-locked memory or not.
+
+    >>> ways("cpu")
+    (('device to device', False),)
+    """
+    within: tuple[tuple[CopyKind, bool], ...] = (("device to device", False),)
+    if device != "cuda":
+        return within
+    across: tuple[CopyKind, ...] = ("host to device", "device to host")
+    return (*((kind, pinned) for kind in across for pinned in (True, False)), *within)
+
+
+def _copy(kind: CopyKind, pinned: bool, size: int, device: str) -> Callable[[], Any]:
+    import torch
+
+    def numbers(where: str) -> Any:
+        made = torch.randint(256, (size,), dtype=torch.uint8, device=where)
+        return made.pin_memory() if pinned and where == "cpu" else made
+
+    source = numbers("cpu" if kind == "host to device" else device)
+    target = numbers("cpu" if kind == "device to host" else device)
+    return lambda: target.copy_(source, non_blocking=pinned)

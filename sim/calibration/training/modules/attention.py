@@ -1,0 +1,77 @@
+"""Self-attention: projections in and out around softmax(Q K' / sqrt(d)) V."""
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from sim.calibration.training.modules.rotary import Rotary
+from sim.model.kernels import Fusion
+from sim.model.transformer import Transformer
+
+DROPOUT = 0.1
+
+
+class Attention(nn.Module):
+    """(b, s, hidden) -> (b, s, hidden), of all heads, grouped-query where the model is.
+
+    "flash" models run torch's scaled_dot_product_attention; "standard" ones keep the scores.
+    `again` keeps Q, K and V only and computes the rest a second time in the backward pass.
+    """
+
+    mask: torch.Tensor
+
+    def __init__(self, model: Transformer, fusion: Fusion, *, again: bool = False) -> None:
+        super().__init__()
+        self.model, self.again = model, again
+        self.widths = (model.query_width, model.kv_width, model.kv_width)
+        parts = (sum(self.widths),) if fusion.packed_projections else self.widths
+        self.into = nn.ModuleList(nn.Linear(model.hidden, n, bias=model.bias) for n in parts)
+        self.out = nn.Linear(model.query_width, model.hidden, bias=model.bias)
+        rotary = model.positions == "rotary"
+        self.rotary = Rotary(model.head, model.seq) if rotary else None
+        if model.attention == "standard":
+            hidden = torch.ones(model.seq, model.seq, dtype=torch.bool).triu(1)
+            mask = hidden if model.causal else torch.zeros_like(hidden)
+            self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self._heads(x)
+        if self.rotary is not None:
+            q, k = self.rotary(q), self.rotary(k)
+        core = self._standard if self.model.attention == "standard" else self._fused
+        mixed = checkpoint(core, q, k, v, use_reentrant=False) if self.again else core(q, k, v)
+        joined: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return joined
+
+    def _heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values, each (b, heads, s, head)."""
+        parts = [project(x) for project in self.into]
+        if len(parts) == 1:
+            parts = list(parts[0].split(self.widths, dim=-1))
+        q, k, v = (part.unflatten(-1, (-1, self.model.head)).transpose(1, 2) for part in parts)
+        return q, k, v
+
+    @property
+    def _dropout(self) -> float:
+        return DROPOUT if self.model.dropout and self.training else 0.0
+
+    def _fused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            dropout_p=self._dropout,
+            is_causal=self.model.causal,
+            enable_gqa=self.model.kv_heads < self.model.heads,
+        )
+
+    def _standard(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        groups = self.model.heads // self.model.kv_heads
+        if groups > 1:
+            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+        scores = (q @ k.transpose(-2, -1)) / math.sqrt(self.model.head)
+        weights = scores.masked_fill(self.mask, float("-inf")).softmax(dim=-1)
+        return F.dropout(weights, self._dropout, self.training) @ v

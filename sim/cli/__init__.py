@@ -1,0 +1,1 @@
+"""The command sim, one file a group of commands."""

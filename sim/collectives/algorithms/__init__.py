@@ -1,0 +1,1 @@
+"""Collective algorithms, each written once as rounds of sends."""

@@ -1,0 +1,176 @@
+"""Hierarchical: rings inside the nodes, and rings between them, one for each slot.
+
+The two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN (NCCL
+2.12): what crosses the network is cut into as many parts as a node has members, and all parts
+move at once. Rank r is slot r mod g of node r // g; there are N nodes.
+"""
+
+from sim.collectives.algorithms import direct, ring
+from sim.collectives.schedule import Cost, Kind, Schedule, Send, placed, schedule, together
+from sim.collectives.shape import Loads, Shape, Steps
+
+
+def node_size(ranks: int, largest: int = 8) -> int:
+    """The members of a node where nothing else is said: the largest divisor up to `largest`.
+
+    >>> [node_size(n) for n in (4, 7, 12, 16, 22)]
+    [4, 7, 6, 8, 2]
+    """
+    return max(size for size in range(1, min(ranks, largest) + 1) if ranks % size == 0)
+
+
+def all_reduce(ranks: int, per_node: int = 0) -> Schedule:
+    """Reduce-scatter in the nodes, all-reduce between them, all-gather in the nodes.
+
+    T = 2(g-1 + N-1) alpha + 2(n-1)/n S/B; a member sends 2(N-1)/N S/g of it to other nodes.
+    """
+    g, nodes = _levels(ranks, per_node)
+    shares = [range(slot * nodes, (slot + 1) * nodes) for slot in range(g)]
+    inside = [range(a * g, a * g + g) for a in range(nodes)]
+    rails = [(range(j, ranks, g), [[chunk] for chunk in shares[j]]) for j in range(g)]
+    rounds = [
+        *together(placed(ring.reduce_scatter(g), node, shares) for node in inside),
+        *together(placed(ring.all_reduce(nodes), rail, share) for rail, share in rails),
+        *together(placed(ring.all_gather(g), node, shares) for node in inside),
+    ]
+    return schedule("all_reduce", ranks, ranks, rounds)
+
+
+def all_gather(ranks: int, per_node: int = 0) -> Schedule:
+    """Each slot gathers from its like in the other nodes; then the slots of a node share.
+
+    T = (g-1 + N-1) alpha + (n-1)/n S/B.
+    """
+    return schedule("all_gather", ranks, ranks, _gathering(ranks, per_node))
+
+
+def reduce_scatter(ranks: int, per_node: int = 0) -> Schedule:
+    """The all-gather backwards, summed on the way: the same time."""
+    backwards = (
+        [Send(send.dst, send.src, send.chunk, True) for send in round_]
+        for round_ in reversed(_gathering(ranks, per_node))
+    )
+    return schedule("reduce_scatter", ranks, ranks, backwards)
+
+
+def _gathering(ranks: int, per_node: int) -> list[list[Send]]:
+    g, nodes = _levels(ranks, per_node)
+    columns = [range(j, ranks, g) for j in range(g)]
+    return [
+        *together(
+            placed(ring.all_gather(nodes), column, [[rank] for rank in column])
+            for column in columns
+        ),
+        *together(
+            placed(ring.all_gather(g), range(a * g, a * g + g), columns) for a in range(nodes)
+        ),
+    ]
+
+
+def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
+    """A chain through the nodes' first members, then a chain in each node.
+
+    T = (N-2+k) (alpha + S/(k B)) + (g-2+k) (alpha + S/(k B)) for k pieces.
+    """
+    rounds = _spreading(ranks, per_node, pieces)
+    return schedule("broadcast", ranks, pieces, rounds)
+
+
+def reduce(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
+    """The broadcast backwards, summed on the way: the same time."""
+    backwards = (
+        [Send(send.dst, send.src, send.chunk, True) for send in round_]
+        for round_ in reversed(_spreading(ranks, per_node, pieces))
+    )
+    return schedule("reduce", ranks, pieces, backwards)
+
+
+def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[Send]]:
+    g, nodes = _levels(ranks, per_node)
+    each = [[piece] for piece in range(pieces)]
+    across = placed(ring.broadcast(nodes, pieces), range(0, ranks, g), each) if nodes > 1 else []
+    if g == 1:
+        return across
+    inside = (
+        placed(ring.broadcast(g, pieces), range(a * g, a * g + g), each) for a in range(nodes)
+    )
+    return [*across, *together(inside)]
+
+
+def all_to_all(ranks: int, per_node: int = 0) -> Schedule:
+    """In the node each slot collects what goes to its like elsewhere; then the likes exchange.
+
+    T = (g-1 + N-1) alpha + ((g-1)/g + (N-1)/N) S/B.
+    """
+    g, nodes = _levels(ranks, per_node)
+    inside = (
+        placed(direct.all_to_all(g), range(a * g, a * g + g), _to_slots(a, g, ranks))
+        for a in range(nodes)
+    )
+    across = (
+        placed(direct.all_to_all(nodes), range(j, ranks, g), _to_nodes(j, g, ranks))
+        for j in range(g)
+    )
+    return schedule("all_to_all", ranks, ranks, [*together(inside), *together(across)])
+
+
+def _to_slots(node: int, g: int, ranks: int) -> list[list[int]]:
+    """What member i of a node has for slot j of any node, at place i g + j."""
+    return [
+        [(node * g + i) * ranks + dst for dst in range(j, ranks, g)]
+        for i in range(g)
+        for j in range(g)
+    ]
+
+
+def _to_nodes(slot: int, g: int, ranks: int) -> list[list[int]]:
+    """What the members of node a have for a slot of node b, at place a N + b."""
+    nodes = ranks // g
+    return [
+        [(a * g + i) * ranks + b * g + slot for i in range(g)]
+        for a in range(nodes)
+        for b in range(nodes)
+    ]
+
+
+def _levels(ranks: int, per_node: int) -> tuple[int, int]:
+    g = per_node or node_size(ranks)
+    if ranks % g:
+        raise ValueError(f"{ranks} ranks do not fill nodes of {g}")
+    return g, ranks // g
+
+
+def cost(kind: Kind, ranks: int, per_node: int = 0, pieces: int = 8) -> Cost:
+    """Rounds and bytes in closed form, on a uniform network."""
+    g, nodes = _levels(ranks, per_node)
+    if kind in ("broadcast", "reduce"):
+        chains = [n for n in (g, nodes) if n > 1]
+        rounds = sum(n - 2 + pieces for n in chains)
+        sent = float(len(chains))
+        return Cost(rounds=rounds, bytes=sent, fill=rounds / pieces - sent)
+    if kind == "all_to_all":
+        return Cost(rounds=g - 1 + nodes - 1, bytes=(g - 1) / g + (nodes - 1) / nodes)
+    turns = 2 if kind == "all_reduce" else 1
+    return Cost(rounds=turns * (g - 1 + nodes - 1), bytes=turns * (ranks - 1) / ranks)
+
+
+def loads(kind: Kind, shape: Shape) -> Loads:
+    """Port and NIC bytes: the first level stays in the node, the second leaves it.
+
+    All-reduce 2(g-1)/g S and 2(N-1)/N S; all-gather and reduce-scatter half of that;
+    all-to-all (g-1)/g S and g (N-1)/N S; chains S each.
+    """
+    g, nodes = shape.per_node, shape.nodes
+    inside, across = (g - 1) / g, (nodes - 1) / nodes
+    if kind in ("broadcast", "reduce"):
+        return Loads(port=float(g > 1), nic=float(nodes > 1))
+    if kind == "all_to_all":
+        return Loads(port=inside, nic=g * across)
+    turns = 2 if kind == "all_reduce" else 1
+    return Loads(port=turns * inside, nic=turns * across)
+
+
+def steps(kind: Kind, shape: Shape) -> Steps:
+    """One after the other: the rounds inside a node, those between nodes."""
+    turns = 2 if kind == "all_reduce" else 1
+    return Steps(intra=turns * (shape.per_node - 1), inter=turns * (shape.nodes - 1))

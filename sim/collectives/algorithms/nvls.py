@@ -1,0 +1,27 @@
+"""NVLink SHARP: the NVSwitch adds and multicasts (Hopper and later; NCCL calls it NVLS).
+
+A switch is no rank, so there are no rounds of sends here, only the levels' closed form.
+Across nodes (NVLSTree) each member reduces its share in the switch, sends it up and down a
+double binary tree between nodes, and multicasts the result.
+"""
+
+from sim.collectives.algorithms import tree
+from sim.collectives.schedule import Kind
+from sim.collectives.shape import Loads, Shape, Steps
+
+
+def loads(kind: Kind, shape: Shape) -> Loads:
+    """Port and NIC bytes for each byte of S, with g members a node.
+
+    All-reduce: every member gives all of its S to the switch (for the others to fetch sums of)
+    and S/g of sums to multicast: S (1 + 1/g) each way. All-gather: a member receives all of S
+    from the switch; reduce-scatter: gives all of it.
+    """
+    share = 1.0 / shape.per_node
+    nic = tree.between_nodes(kind, shape.nodes)
+    return Loads(port=1.0 + share if kind == "all_reduce" else 1.0, nic=nic)
+
+
+def steps(kind: Kind, shape: Shape) -> Steps:
+    """One step into the switch and one out of it; up and down the tree between nodes."""
+    return Steps(intra=2 if kind == "all_reduce" else 1, inter=2 * tree.height(shape.nodes))

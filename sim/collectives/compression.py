@@ -1,0 +1,162 @@
+"""Compression of what is sent: bytes on the wire, time to encode, and what is lost.
+
+With error feedback a worker adds to each gradient what compression has left out of those before
+(Seide et al. 2014; Karimireddy et al. 2019), so that nothing is lost for good.
+"""
+
+from dataclasses import dataclass
+from math import ceil, isqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config.errors import InputError
+
+Vector = NDArray[np.float64]
+Kind = Literal["none", "fp16", "int8", "topk", "randomk", "powersgd", "onebit"]
+
+# Passes over the gradient (reads and writes of fp32 elements) that encoding takes on the device.
+_PASSES: dict[str, float] = {
+    "none": 0.0,
+    "fp16": 1.5,  # read 4, write 2 bytes
+    "int8": 2.25,  # a pass for the scale, read 4, write 1
+    "topk": 6.0,  # selection by radix passes (torch.topk reads the keys about five times)
+    "randomk": 1.0,
+    "powersgd": 4.0,  # two products with the matrix, orthogonalisation, the error
+    "onebit": 3.0,  # means of both signs, then signs and the error
+}
+# Sums of what these send are again of their form, so a ring can reduce them on the way.
+REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """How what is sent is compressed: `[sharing.compression]`, or `[plan.activations]`.
+
+    - `fp16`, `int8` (one scale a message; Dettmers 2015 style), `onebit` (a sign each and the
+      mean of either sign; Seide et al. 2014).
+    - `topk`: the share `ratio` of largest elements with their indices of 4 bytes (Aji and Heafield
+      2017). `randomk`: as many at places that all workers draw from one seed, so without indices.
+    - `powersgd`: two factors of rank `rank` of the gradient as a matrix (Vogels et al. 2019).
+
+    `feedback` keeps the error for the next message.
+    """
+
+    kind: Kind = "none"
+    ratio: float = 0.01
+    rank: int = 4
+    feedback: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise ValueError(f"ratio = {self.ratio} must lie in (0, 1]; e.g. 0.01")
+        if self.rank < 1:
+            raise ValueError(f"rank = {self.rank} must be at least 1; e.g. 4")
+
+    @property
+    def reducible(self) -> bool:
+        """Whether an all-reduce can add up what is sent; otherwise everybody gathers all of it."""
+        return self.kind in REDUCIBLE
+
+    def check(self, elements: float, where: str) -> None:
+        """Raise `InputError` where the rank exceeds what the gradient as a matrix can have."""
+        rows, _ = matrix_shape(int(elements))
+        if self.kind == "powersgd" and self.rank > rows:
+            what = f"rank = {self.rank} is larger than the matrix: the gradient is {rows} wide"
+            raise InputError(where, what, f"set rank to at most {rows}")
+
+    def bytes(self, elements: float, width: float = 4.0) -> float:
+        """Bytes of one message for so many elements of `width` bytes.
+
+        >>> [Compression(kind=k).bytes(1e6) for k in ("none", "fp16", "int8", "onebit", "topk")]
+        [4000000.0, 2000000.0, 1000004.0, 125008.0, 80000.0]
+        """
+        kept = float(ceil(self.ratio * elements))
+        if self.kind == "powersgd":
+            rows, columns = matrix_shape(int(elements))
+            return min(self.rank * (rows + columns) * width, elements * width)
+        return {
+            "none": elements * width,
+            "fp16": elements * min(width, 2.0),
+            "int8": elements + 4.0,
+            "onebit": ceil(elements / 8) + 8.0,
+            "topk": kept * (width + 4.0),
+            "randomk": kept * width,
+        }[self.kind]
+
+    def encode_bytes(self, elements: float) -> float:
+        """Bytes that encoding moves through the device's memory."""
+        return _PASSES[self.kind] * 4.0 * elements
+
+    def decode_bytes(self, elements: float, messages: int = 1) -> float:
+        """Bytes that decoding so many messages moves: each is read and added to fp32 elements.
+
+        >>> [Compression(kind=k).decode_bytes(1e6, 2) for k in ("none", "fp16", "topk")]
+        [0.0, 20000000.0, 320000.0]
+        """
+        if self.kind == "none":
+            return 0.0
+        touched = self.ratio if self.kind in ("topk", "randomk") else 1.0
+        return messages * (self.bytes(elements) + 8.0 * touched * elements)
+
+    def encode(self, vector: Vector, error: Vector, seed: tuple[int, ...]) -> tuple[Vector, Vector]:
+        """What the receiver reads of a vector, and the error that stays behind."""
+        if self.kind == "none":
+            return vector, error
+        wanted = vector + error if self.feedback else vector
+        sent = self.lossy(wanted, seed)
+        return sent, (wanted - sent if self.feedback else error)
+
+    def lossy(self, vector: Vector, seed: tuple[int, ...] = (0,)) -> Vector:
+        """A vector as the receiver reads it.
+
+        >>> Compression(kind="topk", ratio=0.5).lossy(np.array([3.0, -1.0, 0.5, -4.0]))
+        array([ 3.,  0.,  0., -4.])
+        """
+        if self.kind == "none" or not vector.size:
+            return vector
+        if self.kind == "fp16":
+            return vector.astype(np.float16).astype(np.float64)
+        if self.kind == "int8":
+            scale = float(np.abs(vector).max()) / 127.0 or 1.0
+            return np.round(vector / scale) * scale
+        if self.kind == "onebit":
+            return _onebit(vector)
+        if self.kind == "powersgd":
+            return _low_rank(vector, self.rank, seed)
+        count = ceil(self.ratio * vector.size)
+        if self.kind == "topk":
+            places = np.argpartition(np.abs(vector), -count)[-count:]
+        else:
+            places = np.random.default_rng(seed).choice(vector.size, count, replace=False)
+        sent = np.zeros_like(vector)
+        sent[places] = vector[places]
+        return sent
+
+
+def matrix_shape(elements: int) -> tuple[int, int]:
+    """A gradient of so many elements as the squarest matrix that holds it.
+
+    >>> matrix_shape(12), matrix_shape(10)
+    ((3, 4), (3, 4))
+    """
+    rows = max(isqrt(elements), 1)
+    return rows, -(-elements // rows)
+
+
+def _onebit(vector: Vector) -> Vector:
+    positive = vector >= 0
+    means = [float(vector[side].mean()) if side.any() else 0.0 for side in (positive, ~positive)]
+    return np.where(positive, means[0], means[1])
+
+
+def _low_rank(vector: Vector, rank: int, seed: tuple[int, ...]) -> Vector:
+    """One step of subspace iteration: P = M Q, orthogonalised, Q = M' P, and P Q' is read."""
+    rows, columns = matrix_shape(vector.size)
+    padded = np.zeros(rows * columns)
+    padded[: vector.size] = vector
+    matrix = padded.reshape(rows, columns)
+    start = np.random.default_rng(seed[:1]).standard_normal((columns, min(rank, rows)))
+    left, _ = np.linalg.qr(matrix @ start)
+    return np.asarray(left @ (left.T @ matrix)).ravel()[: vector.size]

@@ -1,0 +1,1 @@
+"""Collective libraries: which algorithm runs for a call, and what it costs."""

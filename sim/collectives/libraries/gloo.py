@@ -1,0 +1,222 @@
+"""Gloo: what torch.distributed runs on CPUs, over TCP.
+
+It knows one algorithm for each call (facebookincubator/gloo, allreduce.cc, allgather.cc,
+broadcast.cc, reduce.cc). Rings pass their chunks on in segments, two of them in flight; a
+broadcast is a binomial tree in which a rank serves all its children at once; torch's
+reduce-scatter is a whole all-reduce (ProcessGroupGloo.cpp).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sim.collectives.algorithms import direct, ring
+from sim.collectives.schedule import KINDS, Kind, Schedule, Send, schedule
+from sim.collectives.shape import Fabric, Loads, Shape, Wire
+from sim.config.errors import InputError
+from sim.config.units import Bytes, BytesPerSecond, Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What the processors make of one kind of call: copies, sums and buffers of its own.
+
+    `message` (s) is the cost of one message of it. The bytes that a rank sends pass at `near`, and
+    at `far` those of a buffer beyond `cache`.
+    """
+
+    message: Seconds
+    near: BytesPerSecond
+    far: BytesPerSecond
+    cache: Bytes
+
+    def seconds(self, size: float) -> float:
+        """Of a buffer that is sent once.
+
+        >>> Pace(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
+        0.003
+        """
+        return min(size, self.cache) / self.near + max(0.0, size - self.cache) / self.far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gloo:
+    """The backend: the content of topologies/backends/gloo.toml.
+
+    `message` (s) is the software's cost of one message, half a ping-pong; `segment` the largest
+    piece of a chunk; `acknowledgements` counts those that TCP returns for each packet, each as
+    long as a packet's headers. `pace`, by kind of call, is known where it was measured; a call
+    then takes as long as its wires or its processors need, whichever is more.
+    """
+
+    message: Seconds
+    segment: Bytes
+    acknowledgements: float
+    pace: Mapping[str, Pace] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.acknowledgements <= 1.0:
+            raise ValueError(
+                f"acknowledgements = {self.acknowledgements} must be 0 to 1 a packet; 0.5 is usual"
+            )
+
+    def returned(self, efficiency: float) -> float:
+        """Bytes of acknowledgements for each byte on the wire, on the links' other direction.
+
+        Headers are 1 - `efficiency` of the wire's bytes.
+        """
+        return self.acknowledgements * (1.0 - efficiency)
+
+    def wire(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
+        """The fluid reading of a call; where data go both ways, links carry ACKs beside them.
+
+        Inside a node packets are so long that headers do not matter.
+
+        Raises `InputError` for a collective that Gloo does not have.
+        """
+        if shape.ranks == 1:
+            return Wire(latency=0.0, algorithm="none", protocol="none")
+        called = _kind(kind)
+        both = 1.0 + self.returned(fabric.efficiency)
+        loads, rounds, name = _loads(called, shape, both)
+        port, nic = size * loads.port, size * loads.nic / fabric.efficiency
+        message, once = self.message, size / (fabric.nic_bandwidth or fabric.port_bandwidth)
+        if pace := self.pace.get(called):
+            message, own = pace.message, pace.seconds(size)
+            sent, _, _ = _loads(called, shape, 1.0)
+            port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, fabric)
+            once = max(once, own)
+        if name == "ring":
+            pieces = segments(size, shape.ranks, self.segment)
+            message = self._filling(message, once, pieces, shape)
+        return Wire(latency=rounds * message, port=port, nic=nic, algorithm=name, protocol="tcp")
+
+    @staticmethod
+    def _filling(message: float, once: float, pieces: int, shape: Shape) -> float:
+        """Seconds that one turn around the ring takes beyond its bytes.
+
+        A segment follows the one two before it: with t for its bytes and `message` m a turn of N
+        segments takes m + N t, or N (m + t) / 2 where m > t. The buffer sent `once` takes so long.
+        """
+        turn = (shape.ranks - 1) * pieces
+        return max(message, turn * (message - once / (pieces * shape.ranks)) / 2.0)
+
+
+def _at_least(
+    seconds: float, port: float, nic: float, shape: Shape, fabric: Fabric
+) -> tuple[float, float]:
+    """Bytes on ports and NICs, as many more as keep the slower of them busy for so long."""
+    if shape.nodes == 1:
+        return max(port, seconds * fabric.port_bandwidth), nic
+    return port, max(nic, seconds * fabric.nic_share(shape.per_node))
+
+
+def segments(size: float, ranks: int, largest: float) -> int:
+    """Segments to a chunk: at least two, none above `largest` bytes.
+
+    >>> segments(16 * 2**20, 4, 2**20), segments(2**20, 4, 2**20)
+    (4, 2)
+    """
+    return max(2, int(-(-size // (ranks * largest))))
+
+
+def _loads(kind: Kind, shape: Shape, both: float) -> tuple[Loads, int, str]:
+    """Bytes for each byte of the call, dependent rounds (turns of a ring), and the algorithm."""
+    match kind:
+        case "all_reduce" | "reduce_scatter":
+            return _times(ring.loads("all_reduce", shape), both), 2, "ring"
+        case "all_gather":
+            return _times(ring.loads("all_gather", shape), both), 1, "ring"
+        case "broadcast":
+            turns = _in_turn(shape.ranks)
+            loads = Loads(port=turns) if shape.nodes == 1 else Loads(port=0.0, nic=turns)
+            return loads, (shape.ranks - 1).bit_length(), "binomial"
+        case "reduce":
+            around = _times(ring.loads("reduce_scatter", shape), both)
+            home = direct.loads("reduce", shape)
+            share = 1.0 / shape.ranks
+            nic = around.nic + share * home.nic
+            return Loads(port=around.port + share * home.port, nic=nic), 2, "ring"
+        case "all_to_all":
+            return _times(direct.loads(kind, shape), both), shape.ranks - 1, "direct"
+    return direct.loads("point_to_point", shape), 1, "direct"
+
+
+def _times(loads: Loads, factor: float) -> Loads:
+    return Loads(port=loads.port, nic=factor * loads.nic)
+
+
+def _in_turn(ranks: int) -> float:
+    """Buffers that the slowest path of the binomial tree sends one after the other.
+
+    A rank's children share its link, so that each of c gets its copy after c S/B.
+
+    >>> [_in_turn(n) for n in (2, 3, 4, 8)]
+    [1.0, 2.0, 3.0, 6.0]
+    """
+    arrival = [0.0] * ranks
+    for rank in range(ranks):
+        children = list(_children(rank, ranks))
+        for child in children:
+            arrival[child] = arrival[rank] + len(children)
+    return max(arrival)
+
+
+def _children(rank: int, ranks: int) -> Iterator[int]:
+    """Those that a rank of a broadcast from rank 0 sends to.
+
+    >>> [list(_children(rank, 8)) for rank in (0, 1, 2, 3)]
+    [[1, 2, 4], [3, 5], [6], [7]]
+    """
+    bit = 1 << rank.bit_length()
+    while rank + bit < ranks:
+        yield rank + bit
+        bit <<= 1
+
+
+def broadcast(ranks: int) -> Schedule:
+    """A binomial tree (broadcast.cc): T = (bytes in turn) S/B; round t is depth t.
+
+    >>> broadcast(4).rounds
+    ((Send(src=0, dst=1, chunk=0, reduce=False), Send(src=0, dst=2, chunk=0, reduce=False)), \
+(Send(src=1, dst=3, chunk=0, reduce=False),))
+    """
+    rounds: list[list[Send]] = []
+    level = [0]
+    while level:
+        sends = [Send(rank, child, 0) for rank in level for child in _children(rank, ranks)]
+        rounds.append(sends)
+        level = [send.dst for send in sends]
+    return schedule("broadcast", ranks, 1, rounds)
+
+
+def all_reduce(ranks: int, pieces: int = 2) -> Schedule:
+    """A ring towards rank - 1, its chunks in `pieces` segments (allreduce.cc).
+
+    T = 2 message + 2(n-1)/n S/B while a segment takes longer than a message's fixed cost.
+
+    >>> len(all_reduce(4).rounds)
+    12
+    """
+    rounds = [
+        *_around(ranks, pieces, first=1, reduce=True),
+        *_around(ranks, pieces, first=0, reduce=False),
+    ]
+    return schedule("all_reduce", ranks, ranks * pieces, rounds)
+
+
+def _around(ranks: int, pieces: int, *, first: int, reduce: bool) -> Iterator[list[Send]]:
+    """In round i rank r passes segment (r + first) pieces + i on to rank r - 1."""
+    count = ranks * pieces
+    for i in range((ranks - 1) * pieces):
+        yield [
+            Send(rank, (rank - 1) % ranks, ((rank + first) * pieces + i) % count, reduce)
+            for rank in range(ranks)
+        ]
+
+
+def _kind(name: str) -> Kind:
+    name = "point_to_point" if name == "send" else name
+    for kind in KINDS:
+        if kind == name:
+            return kind
+    raise InputError("gloo backend", f"no collective named {name!r}", f"known: {', '.join(KINDS)}")

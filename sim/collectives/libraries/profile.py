@@ -1,0 +1,97 @@
+"""A fabric's profile: the constants of a collective library as they were measured somewhere.
+
+`topologies/profiles/NAME.toml`, as `sim calibrate collectives` writes it, names the library
+(`backend = "gloo"`), changes its constants (`[constants]`, over those of topologies/backends), and
+says where and when they were measured and how far they are from sizes kept out of the fit. The
+readings lie beside it in a CSV, see `sim.hardware.readings`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.config.units import Bytes
+
+FORMAT = 1
+FOLDER = "topologies/profiles"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """How far the fit is from the sizes of one collective that were kept out of it.
+
+    `median`, `p95` and `worst` of |predicted / measured - 1|, `bias` the mean of predicted /
+    measured - 1, `sigma` the standard deviation of log(measured / predicted). Readings go from
+    `least` to `most` bytes.
+    """
+
+    kind: Literal["collective"] = "collective"
+    name: str
+    readings: int
+    least: Bytes
+    most: Bytes
+    median: float
+    p95: float
+    worst: float
+    bias: float
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricProfile:
+    """The content of a profile's TOML file; `measurements` is the CSV's name beside it."""
+
+    format: int = FORMAT
+    backend: str
+    measurements: str
+    provenance: dict[str, str | int | float] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    residuals: tuple[Residual, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.format > FORMAT:
+            what = f"format = {self.format} is newer than this program reads ({FORMAT})"
+            raise ValueError(f"{what}; install a newer version, or calibrate again")
+
+
+def find(name: str, *, where: str = "command line") -> FabricProfile | None:
+    """The profile of a name or path; None where it names a backend of topologies/backends.
+
+    Raises `InputError` for a file that is no profile of a fabric.
+    """
+    libraries = library.names("topologies/backends")
+    if name in libraries:
+        return None
+    if not name.endswith(".toml") and name not in library.names(FOLDER):
+        remedy = nearest(name, libraries + library.names(FOLDER))
+        raise InputError(where, f"no backend named {name!r}, nor a profile of one", remedy)
+    path = library.find(FOLDER, name, where=where)
+    data = library.read(path)
+    if "device" in data:
+        what = "describes a device, not a fabric"
+        raise InputError(library.place(path), what, "use it as device.profile")
+    return validated(data, path) if "backend" in data else None
+
+
+def validated(data: Mapping[str, Any], path: Path) -> FabricProfile:
+    """A profile of a file's content. Raises `InputError`."""
+    return library.validate(dict(data), FabricProfile, library.place(path))
+
+
+def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """The lower table with what the upper one says instead.
+
+    >>> over({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
+    {'a': 1, 'b': {'c': 4, 'd': 3}}
+    """
+    merged = dict(below)
+    for key, value in above.items():
+        inner = merged.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = over(inner, value)
+        merged[key] = value
+    return merged

@@ -1,0 +1,1 @@
+"""Jobs side by side: what differs, and why."""

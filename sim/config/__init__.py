@@ -1,0 +1,1 @@
+"""The ground floor: units, errors, and files that become frozen dataclasses."""

@@ -1,0 +1,107 @@
+"""The library: named TOML files of models, topologies, stacks and scenarios.
+
+A name is looked for in the user's own folder first, then among the packaged files, so
+``sim run gpt3-175b-megatron`` works anywhere and a file of the user's wins.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sim.config.errors import InputError
+from sim.config.schema import validate
+
+__all__ = ["find", "load", "names", "packaged_root", "place", "read", "roots", "validate"]
+
+T = TypeVar("T")
+
+_KINDS = {
+    "scenarios": "scenario",
+    "models": "model",
+    "topologies": "topology",
+    "topologies/devices": "device",
+    "topologies/stacks": "stack",
+    "topologies/backends": "backend",
+}
+
+
+@cache
+def packaged_root() -> Path:
+    """The folder that holds `models/`, `topologies/` and `scenarios/` of this installation."""
+    here = Path(__file__).resolve().parents[1]
+    inside = here / "data"
+    return inside if inside.is_dir() else here.parent
+
+
+def roots() -> list[Path]:
+    """Where files are looked for, first wins."""
+    return [Path(), packaged_root()]
+
+
+def names(folder: str) -> list[str]:
+    """All names that `find` knows in a folder, sorted."""
+    return sorted({path.stem for root in roots() for path in (root / folder).glob("*.toml")})
+
+
+def find(folder: str, name: str, *, where: str = "command line") -> Path:
+    """The file that a name (or a path ending in .toml) stands for.
+
+    Raises `InputError` naming the nearest known name.
+    """
+    for path in _candidates(folder, name):
+        if os.path.isfile(path):  # unlike Path.is_file, false for names that no file can have
+            return path
+    known = names(folder)
+    kind = _KINDS.get(folder, "file")
+    near = difflib.get_close_matches(Path(name).stem, known, n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"`sim list` shows every {kind}"
+    raise InputError(where, _absence(name, kind), remedy)
+
+
+def _absence(name: str, kind: str) -> str:
+    if not name.endswith(".toml"):
+        return f"no {kind} named {name!r}"
+    return f"{name!r} is a folder" if os.path.isdir(name) else f"no file {name!r}"
+
+
+def _candidates(folder: str, name: str) -> Iterator[Path]:
+    if name.endswith(".toml"):
+        yield Path(name)
+    else:
+        yield from (root / folder / f"{name}.toml" for root in roots())
+
+
+def place(path: Path, *, changed: bool = False) -> str:
+    """How an error names a file: a packaged one within its package, `changed` ones as such.
+
+    >>> place(packaged_root() / "models" / "gpt3-175b.toml", changed=True)
+    'models/gpt3-175b.toml (changed)'
+    """
+    inside = path.is_relative_to(packaged_root())
+    shown = path.relative_to(packaged_root()) if inside else path
+    return f"{shown} (changed)" if changed else str(shown)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Parse a TOML file, or raise one precise `InputError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            place(path), f"cannot be read ({error.strerror})", "check the path"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(place(path), "is not UTF-8 text", "save it as UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = f"is not valid TOML: {error}"
+        raise InputError(place(path), reason, "correct that line") from None
+
+
+def load(folder: str, name: str, kind: type[T], *, where: str = "command line") -> T:
+    """Find, parse and validate in one go."""
+    path = find(folder, name, where=where)
+    return validate(read(path), kind, place(path))

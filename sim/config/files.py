@@ -1,0 +1,44 @@
+"""Output files that are either whole or not there."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sim.config.errors import InputError
+
+
+@contextmanager
+def whole(path: Path | str) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place when the block ends well.
+
+    Raises `InputError` where the file cannot be written; an older one is then left as it was.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with whole(f"{folder}/answer.txt") as part:
+    ...         _ = part.write_text("42")
+    ...     os.listdir(folder)
+    ['answer.txt']
+    """
+    path = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-", suffix=path.suffix)
+        os.close(handle)
+        part = Path(name)
+        try:
+            yield part
+            part.chmod(0o666 & ~_umask())
+            part.replace(path)
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+    except OSError as error:
+        remedy = "name a file in a folder that exists and can be written to"
+        raise InputError(str(path), f"cannot be written ({error.strerror})", remedy) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

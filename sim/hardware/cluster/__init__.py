@@ -1,0 +1,1 @@
+"""Devices in nodes in a network: links, routes, capacities."""

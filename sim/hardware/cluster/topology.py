@@ -1,0 +1,211 @@
+"""A cluster as the rest sees it: devices in nodes in a network, its links, routes and rates.
+
+Everything is answered by arithmetic when it is asked for: a cluster of 65,536 devices costs
+nothing until a route is wanted, and then only that route.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.hardware.cluster import inventory
+from sim.hardware.cluster.fabric import Fabric
+from sim.hardware.cluster.layout import Layout
+from sim.hardware.cluster.link import FORMS, Link, link_name, links_named
+from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.route import Route, route
+from sim.hardware.device import Device
+from sim.hardware.kernels import profile as profiles
+
+__all__ = ["Degraded", "Link", "Topology", "link_name", "load"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degraded:
+    """A link (see `Topology.parse_link`) whose capacity is divided by `factor`."""
+
+    link: str
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.factor) and self.factor > 0):
+            raise ValueError(f"factor = {self.factor} must be positive; 2 halves the bandwidth")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology(Layout):
+    """A cluster with its links (see `sim.hardware.cluster.link`), some of them perhaps degraded.
+
+    >>> pair = load("dgx-a100-hdr").with_gpus(16)
+    >>> pair.route(0, 1), pair.route(3, 11)
+    ((('port-up', 0), ('port-down', 1)), (('nic-up', 0, 3), ('nic-down', 1, 3)))
+    """
+
+    degraded: tuple[Degraded, ...] = ()
+
+    def __post_init__(self) -> None:
+        Layout.__post_init__(self)
+        for one in self.degraded:
+            self.parse_link(one.link)
+
+    def with_gpus(self, gpus: int) -> "Topology":
+        """The same cluster with `gpus` of its devices in use, or grown to so many.
+
+        Raises `InputError` where they do not fill whole nodes or the network has no room.
+        """
+        return self._changed(gpus=gpus)
+
+    def slowed(self, link: str | Link, factor: float) -> "Topology":
+        """The same cluster with the capacity of one link divided by `factor`.
+
+        Raises `InputError` where there is no such link or the factor is not positive.
+
+        >>> sick = load("dgx-a100-hdr").slowed("node3.nic0", 2.0)
+        >>> sick.capacity(("nic-up", 3, 0)) / sick.capacity(("nic-up", 3, 1))
+        0.5
+        """
+        text = link if isinstance(link, str) else link_name(link)
+        self.parse_link(text)
+        try:
+            sick = Degraded(link=text, factor=factor)
+        except ValueError as error:
+            raise _as_input_error(error, f"link {text!r}") from None
+        return self._changed(degraded=(*self.degraded, sick))
+
+    def _changed(self, **changes: Any) -> "Topology":
+        try:
+            return replace(self, **changes)
+        except InputError:
+            raise
+        except ValueError as error:
+            raise _as_input_error(error, f"topology {self.name}") from None
+
+    @property
+    def links(self) -> Iterator[Link]:
+        """All links, one by one; take care not to ask a large cluster."""
+        return inventory.links(self)
+
+    def parse_link(self, text: str) -> Route:
+        """The links that a name stands for: 'node3.nic0' means both ways, 'node3.nic0.up' one.
+
+        Raises `InputError` for a text that names no link of this cluster.
+        """
+        links, where = links_named(text), f"link {text!r}"
+        if not links:
+            raise InputError(where, "is not the name of a link", f"write it like {FORMS}")
+        if not all(inventory.has_link(self, link) for link in links):
+            known = inventory.summary(self)
+            raise InputError(where, f"{self.name} has no such link", f"it has {known}")
+        return links
+
+    def route(self, source: int, target: int) -> Route:
+        """The links that a message from one GPU to another passes, in order."""
+        return route(self, source, target)
+
+    def capacity(self, link: Link) -> float:
+        """B/s of payload that a link carries: bandwidth x efficiency, less where degraded."""
+        factor = _factors(self.degraded).get(link, 1.0) if self.degraded else 1.0
+        return self.bandwidth(link) * self._part(link).efficiency / factor
+
+    def bandwidth(self, link: Link) -> float:
+        """B/s of a link as its data sheet states it: headers counted, nothing degraded."""
+        match link, self._part(link):
+            case ("port-up" | "port-down", _), Fabric() as node:
+                return node.port_bandwidth(self.gpus_per_node, min(self.gpus, self.gpus_per_node))
+            case ("nvlink", a, b), Fabric() as node:
+                return node.cable_bandwidth(self.slot_of(a), self.slot_of(b), self.gpus_per_node)
+            case ("nic-up" | "nic-down", _, _), Network() as network:
+                return network.bandwidth
+            case ("pod-up" | "pod-down", _), Network() as network:
+                return network.pod_bandwidth
+            case ("edge", a, b), Network() as network:
+                return network.cable_bandwidth(a, b)
+        raise ValueError(f"{self.name} has no link {link!r}")
+
+    def latency(self, link: Link) -> float:
+        """Seconds that a link adds to a message; along a route they add up to the whole way."""
+        part = self._part(link)
+        if link[0] == "nvlink":
+            return part.latency
+        if isinstance(part, Network) and link[0] in ("edge", "pod-up", "pod-down"):
+            return part.hop_latency if part.nics else part.latency
+        return part.latency / 2  # a port or a NIC is half of the way
+
+    def _part(self, link: Link) -> Fabric | Network:
+        """What a link belongs to."""
+        part = self.node if link[0] in ("port-up", "port-down", "nvlink") else self.network
+        if part is None:
+            raise ValueError(f"{self.name} has no link {link!r}")
+        return part
+
+
+@cache
+def _factors(degraded: tuple[Degraded, ...]) -> dict[Link, float]:
+    factors: dict[Link, float] = {}
+    for one in degraded:
+        for link in links_named(one.link):
+            factors[link] = factors.get(link, 1.0) * one.factor
+    return factors
+
+
+def _as_input_error(error: ValueError, where: str) -> InputError:
+    what, _, remedy = str(error).partition("; ")
+    return InputError(where, what, remedy)
+
+
+def load(
+    name: str, overrides: Mapping[str, Any] | None = None, *, where: str = "command line"
+) -> Topology:
+    """The cluster that a name in `topologies` (or a path) stands for.
+
+    `overrides` change values of the file before it is validated, by dotted path.
+    Raises `InputError`.
+
+    >>> load("dgx-a100-hdr", {"network.bandwidth": "100 Gb/s"}).bandwidth(("nic-up", 0, 0))
+    12500000000.0
+    """
+    path = library.find("topologies", name, where=where)
+    data = {"name": path.stem, **library.read(path)}
+    of_device = {k: v for k, v in (overrides or {}).items() if k.startswith("device.")}
+    of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
+    place = library.place(path, changed=bool(of_cluster))
+    for key, value in of_cluster.items():
+        _set(data, key, value, place)
+    if isinstance(data.get("device"), str):
+        data["device"] = _device(data["device"], of_device, place)
+    return library.validate(data, Topology, place)
+
+
+def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
+    """The device of a cluster with `device.` overrides applied to its own file."""
+    path = library.find("topologies/devices", name, where=where)
+    data, place = library.read(path), library.place(path, changed=bool(overrides))
+    profile = overrides.get("device.profile", data.get("profile", ""))
+    if profile:
+        measured = profiles.load(profile, where=place)
+        _check_same(measured.origin.device, name, profile)
+        data = profiles.rated(data, measured)
+    for key, value in overrides.items():
+        _set(data, key.removeprefix("device."), value, place)
+    return library.validate(data, Device, place)
+
+
+def _check_same(measured: str, name: str, profile: str) -> None:
+    if Path(measured).stem != Path(name).stem:
+        what = f"is of {measured}, but the cluster has {name}"
+        raise InputError(f"profile {profile}", what, "calibrate that device, or change the cluster")
+
+
+def _set(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+    *tables, last = key.split(".")
+    for table in tables:
+        inner = data.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise InputError(where, f"{table} in {key!r} is not a table", "check the key")
+        data = inner
+    data[last] = value

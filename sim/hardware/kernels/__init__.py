@@ -1,0 +1,1 @@
+"""How long a kernel takes on a device: models, and profiles that were measured."""

@@ -1,0 +1,168 @@
+"""Kernel times from a profile: measured where measured, elsewhere the model mended by what was.
+
+A matrix product or an attention kernel takes what the device's fitted rates say, times
+exp(field), where the field is a smooth interpolation of log(measured / modelled) over the
+logarithms of the shape. Far from every measured shape it is 1, so that the tile-and-wave model
+extrapolates. A memory-bound kernel lies on its kind's curve of time against bytes.
+"""
+
+from collections.abc import Callable, Iterable
+from math import exp, log, log2
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.hardware.kernels.curve import Curve
+from sim.hardware.kernels.gaussian import Field, Floats
+from sim.hardware.kernels.profile import ANY, Class, Measurement, Profile, variant
+from sim.model.kernels import Attention, Gemm, Kernel, Stream
+
+APART = 2.0  # octaves that products of another variant, or of another direction, count as farther
+NEAR = 1.5  # a size up to this factor outside of what was measured is still among it
+
+Modelled = Callable[[Kernel], float]
+
+
+class Lane(NamedTuple):
+    """Kernels of which some speak for the others."""
+
+    kind: Class
+    precision: str
+    generation: str = ""
+
+
+class Known(NamedTuple):
+    """Seconds of a kernel. `outside`: what of it lies outside of the measured range, and the range;
+    empty where it lies inside."""
+
+    seconds: float
+    outside: str = ""
+
+
+class Calibrated:
+    """One device's kernels by its profile; `modelled` are its times by its (fitted) rates."""
+
+    def __init__(self, profile: Profile, modelled: Modelled, generation: str = "") -> None:
+        """`generation` of fused attention is what runs; without it each kernel's name says which,
+        as in a profile's own measurements."""
+        self.modelled, self.generation = modelled, generation
+        self._exact = {
+            (lane(one.kernel), features(one.kernel)): one.seconds
+            for kind in _SHAPED
+            for one in profile.fitted(kind)
+        }  # fmt: skip
+        self._curves = profile.curves()
+        self._ranges: dict[Lane, list[tuple[float, float]]] = {}
+        self._groups: dict[Lane, list[Measurement]] = {}
+        self._fields: dict[Lane, Field] = {}
+        self._smoothness = profile.origin.smoothness
+        for kind in _SHAPED:
+            for found, group in _by_lane(profile.fitted(kind)).items():
+                points = np.array([features(one.kernel) for one in group])
+                low, high = points.min(axis=0).tolist(), points.max(axis=0).tolist()
+                self._ranges[found] = list(zip(low, high, strict=True))
+                self._groups[found] = group
+
+    def _field(self, key: Lane) -> Field | None:
+        """What differs from the model, made when it is first asked for: a stack may offer no fused
+        attention of which the model knows the time."""
+        smooth = self._smoothness.get(key.kind)
+        if smooth is not None and key not in self._fields:
+            group = self._groups[key]
+            points = np.array([features(one.kernel) for one in group])
+            values = ratios(group, self.modelled)
+            self._fields[key] = Field(points=points, values=values, smoothness=smooth)
+        return self._fields.get(key)
+
+    def __call__(self, kernel: Kernel) -> Known | None:
+        """The time of a kernel, or None where nothing of its class and precision was measured."""
+        if isinstance(kernel, Stream):
+            return self._stream(kernel)
+        found = lane(kernel, self.generation)
+        if found not in self._ranges:
+            return None
+        exact = self._exact.get((found, features(kernel)))
+        if exact is not None:
+            return Known(exact)
+        seconds = self.modelled(kernel)
+        field = self._field(found)
+        if field is not None:
+            seconds *= exp(field.at(features(kernel)))
+        return Known(seconds, self._outside(kernel, self._ranges[found]))
+
+    def _outside(self, kernel: Gemm | Attention, ranges: list[tuple[float, float]]) -> str:
+        for name, x, (low, high) in zip(axes(kernel), features(kernel), ranges, strict=True):
+            if name and not low - log2(NEAR) <= x <= high + log2(NEAR):
+                return f"{name} = {2**x:,.0f}, measured from {2**low:,.0f} to {2**high:,.0f}"
+        return ""
+
+    def _stream(self, kernel: Stream) -> Known | None:
+        kind = self._kind(kernel)
+        if kind is None:
+            return None
+        # The curve of a kind is of the whole call, that of any kernel of one launch.
+        launches = kernel.launches if kind == ANY else 1
+        curve, size = self._curves[kind], kernel.bytes / launches
+        return Known(launches * curve(size), _beyond(curve, size))
+
+    def _kind(self, kernel: Stream) -> str | None:
+        """The measured kind that a kernel is: its name or the last words of it, "dropout" before
+        them where it draws random numbers; else any."""
+        words = kernel.name.split(" ")
+        for ending in (" ".join(words[first:]) for first in range(len(words))):
+            for name in (f"dropout {ending}",) * (kernel.randoms > 0) + (ending,):
+                if name in self._curves:
+                    return name
+        return ANY if ANY in self._curves else None
+
+
+_SHAPED: tuple[Class, ...] = ("gemm", "attention")
+
+
+def _beyond(curve: Curve, size: float) -> str:
+    low, high = curve.range
+    if low / NEAR <= size <= high * NEAR:
+        return ""
+    return f"bytes = {size:,.0f}, measured from {low:,.0f} to {high:,.0f}"
+
+
+def ratios(group: Iterable[Measurement], modelled: Modelled) -> Floats:
+    """log(measured / modelled) of each."""
+    return np.array([log(one.seconds / modelled(one.kernel)) for one in group])
+
+
+def features(kernel: Kernel) -> tuple[float, ...]:
+    """Where a kernel lies: octaves of its sizes, and what makes it another kernel altogether."""
+    if isinstance(kernel, Gemm):
+        which = variant(kernel)
+        sizes = (kernel.m, kernel.n, kernel.k, kernel.batch)
+        marks = (which == "dgrad", which == "wgrad", kernel.accumulate)
+    elif isinstance(kernel, Attention):
+        sizes = (kernel.q, kernel.kv, kernel.batch * kernel.heads, kernel.head)
+        marks = (kernel.causal, kernel.backward, kernel.kv_heads < kernel.heads)
+    else:
+        raise TypeError(f"{kernel} has no shape")
+    return (*map(log2, sizes), *(APART * mark for mark in marks))
+
+
+def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
+    """The names of the features that are sizes; empty for the rest."""
+    sizes = ("m", "n", "k", "batch")
+    if isinstance(kernel, Attention):
+        sizes = ("queries", "keys", "batch x heads", "head")
+    return (*sizes, "", "", "")
+
+
+def lane(kernel: Gemm | Attention | Stream, generation: str = "") -> Lane:
+    """What a kernel is compared with: its class, precision and generation of fused attention."""
+    assert not isinstance(kernel, Stream)
+    if isinstance(kernel, Gemm):
+        return Lane("gemm", kernel.precision)
+    return Lane("attention", kernel.precision, generation or kernel.name)
+
+
+def _by_lane(group: Iterable[Measurement]) -> dict[Lane, list[Measurement]]:
+    found: dict[Lane, list[Measurement]] = {}
+    for one in group:
+        found.setdefault(lane(one.kernel), []).append(one)
+    return found

@@ -1,0 +1,126 @@
+"""What surrounds kernels on a calibrated device: launches, copies, and slowing one another.
+
+A profile keeps them in `[host]`, `[[copies]]` and `[[overlaps]]`:
+
+    [host]
+    issue = "4.1 us"
+    latency = "7.9 us"
+    node = "1.6 us"
+
+    [[copies]]
+    kind = "host to device"
+    pinned = true
+    bytes = "64 MiB"
+    time = "1.22 ms"
+
+    [[overlaps]]
+    kernel = "gemm"
+    beside = "copy"
+    slowdown = 1.08
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from sim.config.units import Bytes, Seconds, quantity_text
+
+CopyKind = Literal["host to device", "device to host", "device to device"]
+Beside = Literal["copy", "all_reduce"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a kernel costs besides its work.
+
+    `issue`: the host's seconds per launch in eager mode, while nothing waits. `latency`: from a
+    launch until the host knows that an empty kernel has ended. `node`: the device's seconds per
+    empty kernel in the replay of a CUDA graph; 0 where there are no graphs.
+    """
+
+    issue: Seconds
+    latency: Seconds
+    node: Seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One copy of `bytes` that took `time`; `pinned` where the host's memory is page-locked."""
+
+    kind: CopyKind
+    pinned: bool = False
+    bytes: Bytes
+    time: Seconds
+
+    def __post_init__(self) -> None:
+        if not (0 < self.time < math.inf and self.bytes > 0):
+            raise ValueError(f"a copy of {self.bytes:g} B in {self.time:g} s is none")
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes copied a second.
+
+        >>> Copy(kind="host to device", pinned=True, bytes=1e9, time=0.02).bandwidth
+        50000000000.0
+        """
+        return self.bytes / self.time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slowdown:
+    """How many times as long kernels of a class take while something runs `beside` them."""
+
+    kernel: Literal["gemm", "stream"]
+    beside: Beside
+    slowdown: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slowdown < math.inf:
+            raise ValueError(f"slowdown = {self.slowdown} must be positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """All of it; empty where it was not measured."""
+
+    host: Host | None = None
+    copies: tuple[Copy, ...] = ()
+    overlaps: tuple[Slowdown, ...] = ()
+
+    def toml(self) -> str:
+        """The tables as a profile's file keeps them.
+
+        >>> found = Surroundings(overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.08),))
+        >>> print(found.toml())
+        [[overlaps]]
+        kernel = "gemm"
+        beside = "copy"
+        slowdown = 1.08
+        """
+        tables = [] if self.host is None else [_table("[host]", self.host)]
+        tables += [_table("[[copies]]", one) for one in self.copies]
+        tables += [_table("[[overlaps]]", one) for one in self.overlaps]
+        return "\n\n".join(tables)
+
+
+def _table(title: str, row: Host | Copy | Slowdown) -> str:
+    return "\n".join([title, *_lines(row)])
+
+
+def _lines(row: Host | Copy | Slowdown) -> Iterator[str]:
+    for one in fields(row):
+        yield f"{one.name} = {_written(getattr(row, one.name), str(one.name))}"
+
+
+def _written(value: object, key: str) -> str:
+    """A value as TOML; quantities carry their unit."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    assert isinstance(value, float | int)
+    unit = {"bytes": "B", "slowdown": None}.get(key, "us")
+    if unit is None:
+        return f"{value:.4g}"
+    return f'"{value:.0f} B"' if unit == "B" else f'"{quantity_text(value * 1e6, "us")}"'

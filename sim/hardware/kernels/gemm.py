@@ -1,0 +1,131 @@
+"""How long a matrix product takes: tiles in waves over the SMs, power, memory.
+
+cuBLAS cuts the result into tiles, one a CTA; CTAs fill the SMs in waves, and a last wave that is
+not full costs as much as a full one (NVIDIA, Matrix Multiplication Background User's Guide,
+"Tile Quantization" and "Wave Quantization"). Long products run into the power limit, which lowers
+the clock until the board's watts are met.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+from sim.config.errors import InputError
+from sim.config.units import Seconds
+from sim.model.kernels import BYTES, Gemm
+
+# CTA tiles that cuBLAS and CUTLASS offer (Matrix Multiplication Background User's Guide, "Tile
+# Quantization Effect": 256x128, 128x128, 256x64, 128x64, 64x64), and their transposes.
+TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+
+# Ways in which a product's k is cut over CTAs (split-k); a share shorter than this is not worth it.
+SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8), 256
+
+# Quantisation and the power limit pass into one another (a part-filled wave draws less, so its
+# clock is higher): the two times are joined by a norm of this order, near their maximum.
+SHARPNESS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """A fraction of the data-sheet peak, by precision of the operands."""
+
+    fp32: float | None = None
+    tf32: float | None = None
+    fp16: float | None = None
+    bf16: float | None = None
+    fp8: float | None = None
+
+    def __post_init__(self) -> None:
+        for share in (self.fp32, self.tf32, self.fp16, self.bf16, self.fp8):
+            if share is not None and not 0 < share <= 1.2:
+                raise ValueError(f"a share of the peak of {share} is outside (0, 1.2]")
+
+    def of(self, precision: str) -> float:
+        """The share for a precision; tf32 and fp32 fall back on fp16's."""
+        share: float | None = getattr(self, precision) or self.fp16
+        if share is None:
+            raise InputError(
+                "gemm.sustained", f"no share for {precision}", f"add {precision} = ..."
+            )
+        return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmRates:
+    """What matrix products achieve on a device, the `[gemm]` table of its file.
+
+    `sustained` is the share of the peak that the power limit leaves a large product. In the inner
+    loop, while power allows the full clock, SMs run `burst` times as fast. Tensor-core tiles of
+    half and a quarter of the largest's area reach `half_tile` and `quarter_tile` of that: they load
+    more operand bytes per multiplication. `prologue` is a CTA's time outside the inner loop,
+    `epilogue` the share of the result's memory traffic that no other CTA hides, `floor` the time of
+    an empty kernel.
+    """
+
+    sustained: Shares
+    burst: float
+    half_tile: float
+    quarter_tile: float
+    prologue: Seconds
+    epilogue: float
+    floor: Seconds
+
+    def tile_share(self, area: int) -> float:
+        """Inner-loop rate of a tensor-core tile against the largest's."""
+        if area >= 256 * 128:
+            return 1.0
+        if area >= 128 * 128:
+            return self.half_tile
+        return self.quarter_tile if area >= 128 * 64 else 0.8 * self.quarter_tile
+
+
+def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth: float) -> float:
+    """Seconds of a product on an otherwise idle device.
+
+    floor + epilogue + max(tiles in waves, FLOPs at the power limit, bytes / bandwidth), where
+    `peak` is the data-sheet FLOP/s of its precision and `bandwidth` what memory achieves (B/s).
+    """
+    rate = peak * rates.sustained.of(gemm.precision)
+    joined = _joined(gemm.flops / rate, _waves(gemm, rates, rate / sms, sms, bandwidth))
+    return float(
+        rates.floor
+        + rates.epilogue * _result_bytes(gemm) / bandwidth
+        + max(joined, gemm.bytes / bandwidth)
+    )
+
+
+def _joined(one: float, other: float) -> float:
+    large = max(one, other)
+    ratio = min(one, other) / large
+    return float(large * (1.0 + ratio**SHARPNESS) ** (1.0 / SHARPNESS))
+
+
+def _result_bytes(gemm: Gemm) -> int:
+    """The result written; an accumulating product reads and writes fp32."""
+    return gemm.batch * gemm.m * gemm.n * (8 if gemm.accumulate else BYTES[gemm.precision])
+
+
+def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) -> float:
+    """The fastest of the tilings: waves x (inner loop + prologue) + the sum of split-k's parts."""
+    best = math.inf
+    for rows, columns in TILES:
+        tiles = gemm.batch * math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
+        # Products of fp32 run on CUDA cores, whose operands are reused from registers.
+        share = 1.0 if gemm.precision == "fp32" else rates.tile_share(rows * columns)
+        rate = sm * rates.burst * share
+        for splits in _splits(gemm.k):
+            loop = 2.0 * rows * columns * (gemm.k / splits) / rate
+            waves = math.ceil(tiles * splits / sms)
+            best = min(best, waves * (loop + rates.prologue) + _sum(gemm, splits) / bandwidth)
+    return best
+
+
+@cache
+def _splits(k: int) -> tuple[int, ...]:
+    return tuple(splits for splits in SPLITS if splits == 1 or k >= splits * SHORTEST_SPLIT)
+
+
+def _sum(gemm: Gemm, splits: int) -> float:
+    """Bytes of the fp32 partial results of split-k, written and read once more."""
+    return 0.0 if splits == 1 else 4.0 * (splits + 1) * gemm.batch * gemm.m * gemm.n

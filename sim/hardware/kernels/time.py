@@ -1,0 +1,108 @@
+"""How long a kernel takes on a device, from a calibrated profile or from the device's rates."""
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from sim.config.errors import InputError
+from sim.hardware.device import Device
+from sim.hardware.kernels import profile as profiles
+from sim.hardware.kernels.attention import AttentionRates, attention_time
+from sim.hardware.kernels.gemm import gemm_time
+from sim.hardware.kernels.stream import random_rate, stream_time
+from sim.model.kernels import Attention, Gemm, Kernel
+
+if TYPE_CHECKING:
+    from sim.hardware.kernels.calibrated import Calibrated
+
+
+def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> float:
+    """Seconds that `device` executes `kernel`, launch not included.
+
+    `attention` names the generations of fused attention that the software offers, best first; the
+    first that the device knows is taken. Raises `InputError` for a precision or generation that
+    the device does not have.
+
+    >>> from sim.hardware import device
+    >>> a100 = device.load("a100-80gb-sxm")
+    >>> gemm = Gemm(name="qkv", m=8192, n=8192, k=8192, precision="fp16")
+    >>> 0.7 < gemm.flops / kernel_time(gemm, a100) / a100.peak_rate("fp16") < 0.9
+    True
+    """
+    return _timer(device)(kernel, attention).seconds
+
+
+class Timed(NamedTuple):
+    """A kernel's seconds, what they come from, and what of it a profile did not cover."""
+
+    seconds: float
+    source: Literal["profile", "model"]
+    outside: str = ""
+
+
+def timed(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> Timed:
+    """The same with where it comes from."""
+    return _timer(device)(kernel, attention)
+
+
+@lru_cache(maxsize=32)
+def _timer(device: Device) -> "_Timer":
+    return _Timer(device)
+
+
+class _Timer:
+    """One device's kernels, each timed once."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
+        self.randoms = random_rate(device.sms, device.clock, device.lanes)
+        self._calibrated: dict[tuple[str, ...], Calibrated] = {}
+        self._times: dict[tuple[Kernel, tuple[str, ...]], Timed] = {}
+
+    def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
+        key = (kernel, attention)
+        if key not in self._times:
+            self._times[key] = self._timed(kernel, attention)
+        return self._times[key]
+
+    def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
+        known = self._profile(attention)(kernel) if self.device.profile else None
+        if known is None:
+            return Timed(self._modelled(kernel, attention), "model")
+        return Timed(known.seconds, "profile", known.outside)
+
+    def _profile(self, attention: tuple[str, ...]) -> "Calibrated":
+        if attention not in self._calibrated:
+            from sim.hardware.kernels.calibrated import Calibrated  # numpy
+
+            profile = profiles.load(self.device.profile, where=self.device.name)
+            modelled = partial(self._modelled, attention=attention)
+            generation = next((one for one in attention if one in self.device.attention), "none")
+            self._calibrated[attention] = Calibrated(profile, modelled, generation)
+        return self._calibrated[attention]
+
+    def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
+        device, bandwidth = self.device, self.bandwidth
+        if isinstance(kernel, Gemm):
+            peak = device.peak_rate(kernel.precision)
+            return gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=bandwidth)
+        if isinstance(kernel, Attention):
+            rates = fused_attention(device, attention)
+            peak = device.peak_rate(kernel.precision)
+            floor = kernel.launches * device.stream.floor
+            return floor + attention_time(
+                kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
+            )
+        return stream_time(kernel, device.stream, bandwidth=bandwidth, randoms=self.randoms)
+
+
+def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
+    """The first generation offered that the device has rates for."""
+    for generation in offered:
+        if generation in device.attention:
+            return device.attention[generation]
+    known = ", ".join(device.attention) or "none"
+    raise InputError(
+        "stack, attention", f"{device.name} runs none of {', '.join(offered)}", f"it knows {known}"
+    )

@@ -1,0 +1,1 @@
+"""Failures, checkpoints and cost of training that takes days."""

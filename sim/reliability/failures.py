@@ -1,0 +1,141 @@
+"""How often things break: a table of causes with counts, in TOML or as a CSV of interruptions."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt
+
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.engine.training_run import Fault
+
+Component = Literal["gpu", "node", "job"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One class of faults: how often it was seen, in what there are `gpus` or nodes of, or once.
+
+    `shape` is Weibull's (1: exponential); `breaks`, `slows` and `planned` as in
+    `sim.engine.training_run`.
+    """
+
+    name: str
+    count: Annotated[float, Ge(0)]
+    component: Component = "gpu"
+    shape: Annotated[float, Gt(0)] = 1.0
+    breaks: bool = False
+    slows: Annotated[float, Ge(1)] = 1.0
+    planned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What happens after a fault. `interval` between checkpoints is Daly's best where left out,
+    `stop` of training for one (and its `restart` share) follows from bytes and `storage`. Spares
+    are as many as it takes where left out."""
+
+    detection: Seconds = 120.0
+    restart: Seconds = 360.0
+    repair: Seconds = 86400.0
+    slow_detection: Seconds = 3600.0
+    spares: Annotated[int, Ge(0)] | None = None
+    storage: BytesPerSecond = 2e12
+    interval: Seconds | None = None
+    stop: Seconds | None = None
+    asynchronous: bool = False
+    snapshot: Seconds = 1.0
+    elastic: bool = False
+    bytes: Bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Faults seen on `gpus` devices within `window` (s), and how they are dealt with."""
+
+    gpus: Annotated[int, Gt(0)]
+    window: Seconds
+    gpus_per_node: Annotated[int, Gt(0)] = 8
+    cause: tuple[Cause, ...]
+    recovery: Recovery = field(default_factory=Recovery)
+
+    def faults(self, gpus: int) -> list[Fault]:
+        """The faults of a job on so many devices: rates grow with what there is of a component.
+
+        >>> seen = Failures(gpus=8, window=100.0, cause=(Cause(name="gpu", count=4),))
+        >>> seen.faults(16)[0].rate
+        0.08
+        """
+        return [self._fault(cause, gpus) for cause in self.cause]
+
+    def _fault(self, cause: Cause, gpus: int) -> Fault:
+        share = 1.0 if cause.component == "job" else gpus / self.gpus
+        each = {"gpu": 1, "node": self.gpus_per_node, "job": gpus}[cause.component]
+        return Fault(
+            name=cause.name,
+            rate=cause.count / self.window * share,
+            components=max(gpus // each, 1),
+            shape=cause.shape,
+            breaks=cause.breaks,
+            slows=cause.slows,
+            planned=cause.planned,
+        )
+
+
+def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
+    """The failures of a name in `topologies/failures`, a .toml path, or a .csv of interruptions.
+
+    `settings` change values by dotted key, e.g. ("recovery.restart", "10 min"). Raises
+    `InputError`.
+
+    >>> round(sum(cause.count for cause in load("llama3").cause if not cause.planned))
+    419
+    """
+    if name.endswith(".csv"):
+        path, data = Path(name), _from_csv(Path(name))
+    else:
+        path = library.find("topologies/failures", name, where="--failures")
+        data = library.read(path)
+    from sim.scenario.scenario import changed
+
+    return library.validate(changed(data, dict(settings), str(path)), Failures, str(path))
+
+
+def _from_csv(path: Path) -> dict[str, Any]:
+    """Columns component, count, window_days, gpus; category says what breaks; totals are skipped.
+
+    The columns of a table of interruptions, such as Llama 3's table 5.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("category") != "total"]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(str(path), f"cannot be read ({reason})", "check the file") from None
+    needed = ("component", "count", "window_days", "gpus")
+    missing = [key for key in needed if not rows or rows[0].get(key) is None]
+    if missing:
+        remedy = f"it needs {', '.join(needed)}"
+        raise InputError(str(path), f"has no rows or no column {missing[0]!r}", remedy)
+    try:
+        causes = [
+            {"name": row["component"], "count": float(row["count"]), **_kind(row)} for row in rows
+        ]
+        return {"gpus": int(rows[0]["gpus"]), "window": f"{float(rows[0]['window_days'])} d",
+                "cause": causes}  # fmt: skip
+    except (TypeError, ValueError) as error:
+        raise InputError(str(path), f"has a cell that is no number ({error})", "mend it") from None
+
+
+def _kind(row: dict[str, str]) -> dict[str, Any]:
+    """Faults of devices and hosts take a node away; others stop the job only."""
+    category = (row.get("category") or "").lower()
+    if category == "gpu":
+        return {"component": "gpu", "breaks": True}
+    if category in ("host", "unplanned maintenance"):
+        return {"component": "node", "breaks": True}
+    return {"component": "node" if category == "network" else "job"}

@@ -1,0 +1,1 @@
+"""What a simulation answers, and the text and pages that people read."""

@@ -1,0 +1,74 @@
+"""What a simulation answers: numbers with the field's names, ready for JSON, text and Jupyter."""
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from sim.engine.timeline import Timeline
+from sim.parallel.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NOT_IN_JSON = ("timeline", "plan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One predicted training step.
+
+    `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
+    it). The measured one would lie between `step_time_low` and `step_time_high` with the
+    probability `interval["level"]`; its other keys say why (`sim.uncertainty.intervals`). `mfu` is
+    model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the same with
+    recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and their
+    `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
+    `device_time` says what share of the kernels' seconds comes from a "profile" and from the
+    "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
+    `wall_seconds` is what the simulation itself took, and no part of the answer.
+    """
+
+    scenario: str
+    step_time: float
+    step_time_low: float
+    step_time_high: float
+    interval: dict[str, Any]
+    samples_per_second: float
+    tokens_per_second: float
+    tokens_per_second_per_gpu: float
+    mfu: float
+    hfu: float
+    model_tflops_per_gpu: float
+    breakdown: dict[str, float]
+    bubble_fraction: float
+    memory_per_gpu: dict[str, float]
+    capacity: float
+    fits: bool
+    stages: tuple[dict[str, Any], ...]
+    ranks: int
+    roles: int
+    operations: int
+    events: int
+    wall_seconds: float
+    warnings: tuple[str, ...] = ()
+    device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
+    straggler_seconds: float = 0.0
+    plan: Plan | None = field(default=None, repr=False)
+    timeline: Timeline = field(repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; everything but the timeline."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_JSON}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The timeline as a table, one row a span."""
+        return self.timeline.to_frame()
+
+    def __str__(self) -> str:
+        from sim.results.text import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from sim.results.text import html
+
+        return html(self)

@@ -1,0 +1,99 @@
+"""A topology in a few lines of text."""
+
+from collections.abc import Iterator
+
+from sim.config.units import human_bytes, human_seconds
+from sim.hardware.cluster.fabric import Fabric
+from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.topology import Topology
+
+KINDS = {
+    "infiniband": "InfiniBand",
+    "roce": "RoCE",
+    "efa": "EFA",
+    "ethernet": "Ethernet",
+    "ici": "ICI",
+}
+FABRICS = {"nvswitch": "NVSwitch", "pcie": "PCIe switch", "ring": "NVLink ring", "mesh": "NVLinks"}
+
+
+def describe(topology: Topology) -> str:
+    """What the cluster is made of: a heading, then a line each for device, node and network.
+
+    >>> from sim.hardware.cluster.topology import load
+    >>> print(describe(load("a100-vtrain")))
+    a100-vtrain: 512 x A100 80GB SXM, 64 nodes of 8
+      device   312 TFLOP/s fp16, 79.2 GiB at 2.04 TB/s, 400 W
+      node     NVSwitch, 300 GB/s per device each way, 600 ns
+      network  fat-tree, InfiniBand, 4 NICs a node of 25.0 GB/s each way, 1.00 us
+    """
+    parts = [("device", device_text(topology))]
+    if topology.node is not None:
+        parts.append(("node", node_text(topology.node)))
+    if topology.network is not None:
+        parts.append(("network", network_text(topology.network)))
+    if topology.degraded:
+        sick = ", ".join(f"{one.link} {one.factor:g} times slower" for one in topology.degraded)
+        parts.append(("degraded", sick))
+    return "\n".join([heading(topology), *(f"  {key:<9}{text}" for key, text in parts)])
+
+
+def heading(topology: Topology) -> str:
+    """Name, number of devices and of nodes."""
+    count = f"{topology.gpus:,} x {topology.device.name}"
+    if topology.nodes == 1:
+        nodes = "one node"
+        if topology.gpus < topology.gpus_per_node:
+            nodes += f" of {topology.gpus_per_node}, partly used"
+    else:
+        per_node = topology.gpus_per_node
+        nodes = f"{topology.nodes:,} nodes of {per_node}" if per_node > 1 else "one to a node"
+    return f"{topology.name}: {count}, {nodes}"
+
+
+def device_text(topology: Topology) -> str:
+    """Peak rate, memory, memory bandwidth and power of a device."""
+    device = topology.device
+    half = "fp16" if "fp16" in device.peak.known else "bf16"
+    return (
+        f"{device.peak_rate(half) / 1e12:,.0f} TFLOP/s {half}, {human_bytes(device.memory)} at "
+        f"{rate(device.memory_bandwidth)}, {device.power:.0f} W"
+    )
+
+
+def node_text(node: Fabric) -> str:
+    """The fabric and its line rates."""
+    name = FABRICS[node.fabric] + (" with SHARP" if node.reduces else "")
+    return f"{name}, {rate(node.bandwidth)} per device each way, {human_seconds(node.latency)}"
+
+
+def network_text(network: Network) -> str:
+    """Shape, kind and line rates; what is special about the shape."""
+    words = [network.shape, KINDS[network.kind]]
+    words[0] += f" {' x '.join(map(str, network.dims))}" if network.dims else ""
+    if network.nics:
+        plural = "NIC" if network.nics == 1 else "NICs"
+        words.append(f"{network.nics} {plural} a node of {rate(network.bandwidth)} each way")
+    else:
+        words.append(f"cables of {rate(network.bandwidth)} each way")
+    return ", ".join([*words, human_seconds(network.latency), *_special(network)])
+
+
+def _special(network: Network) -> Iterator[str]:
+    if network.has_pods:
+        yield f"pods of {network.nodes_per_pod} nodes, 1:{network.oversubscription:g} above"
+    if network.shape == "dragonfly":
+        yield f"{network.groups} groups of {network.routers} routers"
+        yield f"{network.nodes_per_router} nodes a router"
+
+
+def rate(bytes_per_second: float) -> str:
+    """Three significant digits in decimal units, as data sheets print bandwidth.
+
+    >>> rate(25e9), rate(21.4e12), rate(2.039e12)
+    ('25.0 GB/s', '21.4 TB/s', '2.04 TB/s')
+    """
+    scale, unit = (1e12, "TB/s") if bytes_per_second >= 1e12 else (1e9, "GB/s")
+    value = bytes_per_second / scale
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f} {unit}"

@@ -1,0 +1,1 @@
+"""Many steps with stragglers, every rank at a speed of its own."""

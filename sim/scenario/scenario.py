@@ -1,0 +1,182 @@
+"""A scenario: which model, on which machine, by which plan; from TOML to one frozen object."""
+
+import copy
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
+
+from annotated_types import Gt
+
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.parallel.plan import Plan
+from sim.sharing.plan import Sharing
+from sim.variability.jitter import Jitter
+
+Factor = Annotated[float, Gt(0)]
+
+# What `[change]` and `--set` may reach into, and the file that each belongs to.
+_FILES = {
+    "model": ("model", ""),
+    "stack": ("stack", ""),
+    "topology": ("topology", ""),
+    "device": ("device", ""),
+    "network": ("topology", "network."),
+    "node": ("topology", "node."),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank, a stage, a node or a link that is slower than its peers by `factor`.
+
+    A GPU's kernels take `factor` times as long; a link has its bandwidth divided by it.
+    """
+
+    factor: Factor
+    rank: int | None = None
+    stage: int | None = None
+    node: int | None = None
+    link: str | None = None
+
+    def __post_init__(self) -> None:
+        named = [key for key in ("rank", "stage", "node", "link") if getattr(self, key) is not None]
+        if len(named) != 1:
+            raise ValueError("name one of rank, stage, node or link; e.g. rank = 3")
+        if self.factor == float("inf"):
+            raise ValueError("factor must be finite; failures are another matter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A question to the simulator.
+
+    `change` alters single values of the named files for this scenario only, by dotted key:
+    `network.bandwidth`, `device.memory`, `model.seq`, `stack.overlap_gradients`. `tokens` is how
+    many the whole training takes, for its cost.
+    """
+
+    name: str = "scenario"
+    description: str = ""
+    model: str
+    topology: str
+    stack: str = "megatron-core"
+    gpus: Annotated[int, Gt(0)] | None = None
+    tokens: Annotated[float, Gt(0)] | None = None
+    plan: Plan
+    straggler: tuple[Straggler, ...] = ()
+    jitter: Jitter | None = None
+    change: dict[str, Any] = field(default_factory=dict)
+
+    def changes(self, file: str) -> dict[str, Any]:
+        """The changes that concern one file (model, stack, topology, device), keys within it."""
+        found = {}
+        for key, value in _flat(self.change):
+            owner, prefix, rest = _split(key)
+            if owner == file:
+                found[prefix + rest] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingScenario(Scenario):
+    """A question about workers that share updates in a way of their own: a `[sharing]` table.
+
+    It needs no `[plan]`, and no model where `[sharing.times]` says how long a step takes.
+    """
+
+    model: str = ""
+    stack: str = "pytorch-ddp"
+    backend: str = "nccl"
+    plan: Plan = field(default_factory=lambda: Plan(global_batch=1))
+    sharing: Sharing
+
+
+def load(
+    name: str | os.PathLike[str], settings: str | Iterable[str] | Mapping[str, Any] = ()
+) -> Scenario:
+    """The scenario of a name or path, with settings applied: `key=value` texts, or a mapping.
+
+    Raises `InputError` for an unknown name, an unknown key or a value out of range.
+
+    >>> load("gpt3-175b-megatron", {"plan.tp": 4, "network.bandwidth": "100 Gb/s"}).change
+    {'network.bandwidth': '100 Gb/s'}
+    """
+    path = library.find("scenarios", os.fspath(name))
+    settings = [settings] if isinstance(settings, str) else settings
+    document = {"name": path.stem, **library.read(path)}
+    pairs = settings.items() if isinstance(settings, Mapping) else map(setting, settings)
+    for key, value in pairs:
+        _apply(document, key, value)
+    kind: type[Scenario] = SharingScenario if "sharing" in document else Scenario
+    scenario = library.validate(document, kind, library.place(path))
+    for key, _ in _flat(scenario.change):
+        _split(key)
+    return scenario
+
+
+def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A TOML document with dotted keys set; the keys must exist or be known to validation."""
+    result = copy.deepcopy(document)
+    for key, value in changes.items():
+        _put(result, key, value, where)
+    return result
+
+
+def setting(written: str) -> tuple[str, Any]:
+    """Key and value of a `key=value` text. Raises `InputError` for anything else."""
+    key, equals, text = written.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {written}", "is not of the form key=value", "e.g. plan.tp=4")
+    return key.strip(), value_of(text.strip())
+
+
+def _apply(document: dict[str, Any], key: str, value: Any) -> None:
+    where, head = f"setting {key}", key.split(".")[0]
+    if hasattr(value, "item"):
+        value = value.item()  # a numpy scalar, as loops over np.arange give it
+    known = dict.fromkeys([*(f.name for f in fields(SharingScenario)), *_FILES])
+    if head not in known:
+        raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
+    if "." in key and head not in ("plan", "jitter", "sharing"):
+        document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
+    else:
+        _put(document, key, value, where)
+
+
+def value_of(text: str) -> Any:
+    """A value as written behind `key=`: TOML, or a bare text such as 400 Gb/s."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word or a quantity such as 400 Gb/s
+
+
+def _put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
+    *path, last = key.split(".")
+    for step in path:
+        document = document.setdefault(step, {})
+        if not isinstance(document, dict):
+            raise InputError(
+                where, f"{step!r} in {key!r} is a value, not a table", "shorten the key"
+            )
+    document[last] = value
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _split(key: str) -> tuple[str, str, str]:
+    head, _, rest = key.partition(".")
+    if head not in _FILES or not rest:
+        raise InputError("change", f"unknown key {key!r}", nearest(head, list(_FILES)))
+    owner, prefix = _FILES[head]
+    return owner, prefix, rest

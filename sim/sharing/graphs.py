@@ -1,0 +1,144 @@
+"""Graphs over which workers gossip: their neighbours, mixing weights and how fast they mix."""
+
+from collections.abc import Callable, Sequence
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config.errors import InputError
+
+Edges = Sequence[Sequence[int]]
+Neighbours = tuple[tuple[int, ...], ...]
+Matrix = NDArray[np.float64]
+
+
+def ring(n: int) -> Neighbours:
+    """Each worker with the one before and the one after it.
+
+    >>> ring(4)
+    ((1, 3), (0, 2), (1, 3), (0, 2))
+    """
+    return tuple(tuple(sorted({(i - 1) % n, (i + 1) % n} - {i})) for i in range(n))
+
+
+def complete(n: int) -> Neighbours:
+    """Everyone with everyone."""
+    return tuple(tuple(j for j in range(n) if j != i) for i in range(n))
+
+
+def star(n: int) -> Neighbours:
+    """Everyone with worker 0."""
+    return (tuple(range(1, n)), *((0,) for _ in range(1, n)))
+
+
+def torus(n: int) -> Neighbours:
+    """A grid, as square as its number of workers allows, that wraps around."""
+    rows = next(size for size in range(isqrt(n), 0, -1) if n % size == 0)
+    columns = n // rows
+
+    def beside(i: int) -> set[int]:
+        row, column = divmod(i, columns)
+        around = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
+        return {r % rows * columns + c % columns for r, c in around} - {i}
+
+    return tuple(tuple(sorted(beside(i))) for i in range(n))
+
+
+def exponential(n: int) -> Neighbours:
+    """Everyone with those 1, 2, 4 ... places away (Assran et al. 2019, appendix A), both ways."""
+    hops = exponential_hops(n)
+    return tuple(
+        tuple(sorted({(i + way * hop) % n for hop in hops for way in (1, -1)} - {i}))
+        for i in range(n)
+    )
+
+
+def exponential_hops(n: int) -> tuple[int, ...]:
+    """The distances 1, 2, 4 ... below n to which push-sum sends in turn.
+
+    >>> exponential_hops(8), exponential_hops(5)
+    ((1, 2, 4), (1, 2, 4))
+    """
+    return tuple(1 << k for k in range(max((n - 1).bit_length(), 1)) if 1 << k < n) or (0,)
+
+
+NAMED: dict[str, Callable[[int], Neighbours]] = {
+    "ring": ring,
+    "complete": complete,
+    "star": star,
+    "torus": torus,
+    "exponential": exponential,
+}
+
+
+def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
+    """The neighbours of each of n workers, from a name or a list of edges.
+
+    Raises `InputError` where an edge leads nowhere or the graph is not connected.
+    """
+    if isinstance(kind, str):
+        if kind not in NAMED:
+            raise InputError(where, f"no graph named {kind!r}", f"known: {', '.join(NAMED)}")
+        return NAMED[kind](n)
+    beside: list[set[int]] = [set() for _ in range(n)]
+    for edge in kind:
+        if len(edge) != 2 or edge[0] == edge[1] or not all(0 <= end < n for end in edge):
+            what = f"{list(edge)} is not an edge between two of {n} workers"
+            raise InputError(where, what, f"write [worker, worker] from 0 to {n - 1}")
+        beside[edge[0]].add(edge[1])
+        beside[edge[1]].add(edge[0])
+    found = tuple(tuple(sorted(others)) for others in beside)
+    check_connected(found, where)
+    return found
+
+
+def check_connected(neighbours: Neighbours, where: str) -> None:
+    """Raise `InputError` naming a worker that no path leads to."""
+    seen, frontier = {0}, [0]
+    while frontier:
+        new = [j for j in neighbours[frontier.pop()] if j not in seen]
+        seen.update(new)
+        frontier += new
+    if lost := sorted(set(range(len(neighbours))) - seen):
+        what = f"the graph is not connected: no path leads from worker 0 to worker {lost[0]}"
+        raise InputError(where, what, "add an edge to it")
+
+
+def mixing(neighbours: Neighbours) -> tuple[dict[int, float], ...]:
+    """Per worker, symmetric mixing weights W_ij = 1 / (1 + max(d_i, d_j)), the rest its own.
+
+    They add up to 1 by row and by column (Xiao, Boyd and Kim 2007, section 2.1).
+
+    >>> mixing(ring(3))[0]
+    {0: 0.33333333333333337, 1: 0.3333333333333333, 2: 0.3333333333333333}
+    """
+    degrees = [len(others) for others in neighbours]
+    rows = []
+    for i, others in enumerate(neighbours):
+        row = {j: 1.0 / (1.0 + max(degrees[i], degrees[j])) for j in others}
+        rows.append({i: 1.0 - sum(row.values()), **row})
+    return tuple(rows)
+
+
+def metropolis(neighbours: Neighbours) -> Matrix:
+    """The same as a matrix."""
+    weights = np.zeros((len(neighbours), len(neighbours)))
+    for i, row in enumerate(mixing(neighbours)):
+        weights[i, list(row)] = list(row.values())
+    return weights
+
+
+def second_eigenvalue(weights: Matrix) -> float:
+    """The second largest modulus of a mixing matrix's eigenvalues: consensus shrinks by it.
+
+    >>> round(second_eigenvalue(metropolis(ring(8))), 4)  # 1/3 + 2/3 cos(2 pi / 8)
+    0.8047
+    """
+    sizes = np.sort(np.abs(np.linalg.eigvals(weights)))
+    return float(sizes[-2]) if len(sizes) > 1 else 0.0
+
+
+def spectral_gap(weights: Matrix) -> float:
+    """1 - the second eigenvalue: larger mixes faster, 1 mixes at once."""
+    return 1.0 - second_eigenvalue(weights)

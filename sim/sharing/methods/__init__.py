@@ -1,0 +1,1 @@
+"""Methods of sharing updates, each a process that reads like its paper."""

@@ -1,1 +1,0 @@
-"""Questions asked of runs: validation, pictures, summaries."""

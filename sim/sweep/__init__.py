@@ -1,0 +1,1 @@
+"""One scenario asked many times: points, executors, a store of answers."""

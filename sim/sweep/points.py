@@ -1,0 +1,132 @@
+"""The points of a sweep: `plan.tp=1,2,4`, `network.bandwidth=100..800Gb/s:5`, or rows of a CSV."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.scenario.scenario import value_of
+
+Point = Mapping[str, Any]
+
+_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})\s*([A-Za-z][A-Za-z/]*)?(?::(\d+))?")
+_LIST_COMMA = re.compile(r",(?![^\[]*\])")
+_EXAMPLE = "write plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One key and the values that it takes."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+def axis(text: str) -> Axis:
+    """Read one `--vary`. Raises `InputError` where it is not `key=values` or has no values.
+
+    `a..b` counts up by one, `a..b:n` are n even steps from a to b, both included; a unit behind b
+    holds for all. Commas separate values and ranges.
+
+    >>> axis("plan.tp=1,2,4..6").values
+    (1, 2, 4, 5, 6)
+    >>> axis("network.bandwidth=100..400Gb/s:3").values
+    ('100 Gb/s', '250 Gb/s', '400 Gb/s')
+    """
+    where = f"--vary {text}"
+    key, equals, listed = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(where, "is not of the form key=values", _EXAMPLE)
+    parts = [part.strip() for part in _LIST_COMMA.split(listed)]
+    if not all(parts):
+        raise InputError(where, "has an empty value or no values at all", _EXAMPLE)
+    values = tuple(value for part in parts for value in _values(part, where))
+    return Axis(key=key.strip(), values=tuple(dict.fromkeys(map(_hashable, values))))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _values(part: str, where: str) -> Sequence[Any]:
+    found = _RANGE.fullmatch(part)
+    if not found:
+        return [value_of(part)]
+    low, high, unit, count = found.groups()
+    numbers = _stepped(low, high, where) if count is None else _spread(low, high, int(count), where)
+    return [f"{number:.12g} {unit}" for number in numbers] if unit else numbers
+
+
+def _stepped(low: str, high: str, where: str) -> Sequence[float]:
+    if not (_whole(low) and _whole(high)):
+        raise InputError(where, "does not say how many values", f"write {low}..{high}:5")
+    if int(high) < int(low):
+        raise InputError(where, f"the range {low}..{high} is empty", f"write {high}..{low}")
+    return list(range(int(low), int(high) + 1))
+
+
+def _spread(low: str, high: str, count: int, where: str) -> Sequence[float]:
+    if count < 1:
+        raise InputError(where, "a range of 0 values is empty", f"write {low}..{high}:5")
+    first, last = float(low), float(high)
+    numbers = [first + (last - first) * i / max(count - 1, 1) for i in range(count)]
+    whole = _whole(low) and _whole(high) and all(number.is_integer() for number in numbers)
+    return [int(number) for number in numbers] if whole else numbers
+
+
+def _whole(text: str) -> bool:
+    return text.lstrip("+-").isdigit()
+
+
+def points(
+    axes: Sequence[Axis], rows: Sequence[Point] = ({},), *, zipped: bool = False
+) -> list[Point]:
+    """All combinations of the axes (or their values side by side), for each of `rows`.
+
+    Raises `InputError` for a key that is varied twice, or axes of unequal length when zipped.
+
+    >>> points([axis("a=1,2"), axis("b=3,4")], zipped=True)
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
+    """
+    keys = [one.key for one in axes] + list(rows[0] if rows else {})
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InputError("sim sweep", f"{key} is varied twice", "vary it once")
+    lengths = {len(one.values) for one in axes}
+    if zipped and len(lengths) > 1:
+        counts = ", ".join(f"{one.key} {len(one.values)}" for one in axes)
+        raise InputError("--zip", f"unequal numbers of values ({counts})", "give each as many")
+    values = [one.values for one in axes]
+    grid: Iterable[tuple[Any, ...]] = (
+        zip(*values, strict=True) if zipped and axes else product(*values)
+    )
+    names = [one.key for one in axes]
+    combined = [dict(zip(names, one, strict=True)) for one in grid]
+    return [{**row, **one} for row in rows for one in combined]
+
+
+def rows(path: Path) -> list[Point]:
+    """The rows of a CSV whose columns are keys; empty cells leave the scenario's value.
+
+    Raises `InputError` where the file cannot be read or has no rows.
+    """
+    import csv
+
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            read = list(csv.DictReader(file, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"--csv {path}", f"cannot be read ({reason})", "check the file") from None
+    if not read:
+        raise InputError(f"--csv {path}", "has no rows", "one column a key, one row a point")
+    if any(None in row or None in row.values() for row in read):
+        raise InputError(f"--csv {path}", "has rows of unequal length", "correct them")
+    return [
+        {key.strip(): value_of(cell.strip()) for key, cell in row.items() if cell.strip()}
+        for row in read
+    ]

@@ -1,0 +1,95 @@
+"""Step times drawn: each class of work wrong by a factor of its own, all draws in one replay.
+
+The factors are lognormal with the sigmas of `sim.uncertainty.intervals.Sigmas` (a profile's
+residuals where there is one). Every draw is a column of durations: what a pass computes is split
+into products, attention and memory-bound kernels as its stage's kernels are, its communication and
+all transfers take the collectives' factor, launches the host's. One compiled graph evaluates all
+columns.
+
+The interval of a result rests on the first order of this, the classes' shares of the critical
+path, which costs no compilation; the draws show how good that is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.engine.fold import fold
+from sim.engine.replay import Replay
+from sim.engine.replay_contention import clocked_factors
+from sim.engine.replay_shape import PassClass, Shape
+from sim.engine.replay_weights import Floats
+from sim.parallel.step import training_step
+from sim.parallel.work import Job
+from sim.scenario.setup import Setup
+from sim.uncertainty.intervals import Sigmas
+from sim.uncertainty.work_shares import mix
+from sim.variability.stragglers import generators
+
+KINDS = ("gemm", "attention", "stream", "collective", "host")
+_COLLECTIVE, _HOST = KINDS.index("collective"), KINDS.index("host")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Durations [parameters] of a replay and what each class has of them [parameters, classes]."""
+
+    replay: Replay
+    by_kind: Floats
+
+    def times(self, factors: Floats) -> Floats:
+        """Step times (s) of columns whose classes take so many times as long [classes, columns]."""
+        own = self.replay.parameters[:, None]
+        return self.replay.times(own + self.by_kind @ (factors - 1.0))
+
+
+def split(setup: Setup) -> Split:
+    """A job's step, compiled. Where transfers share links, they are slowed as on the clock."""
+    score = fold(training_step(setup.job), setup.machine)
+    replay = Replay(score, factors=clocked_factors(score))
+    return Split(replay, _by_kind(replay.shape, setup.job))
+
+
+def drawn(setup: Setup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
+    """So many step times (s), in pairs of opposite errors; the same seed gives the same ones."""
+    one_side = generators(seed, "calibration")["calibration"].standard_normal(
+        (len(KINDS), (count + 1) // 2)
+    )
+    errors = np.concatenate([one_side, -one_side], axis=1)[:, :count]
+    spread = np.array([getattr(sigmas, kind) for kind in KINDS])
+    return split(setup).times(np.exp(spread[:, None] * errors))
+
+
+def _by_kind(shape: Shape, job: Job) -> Floats:
+    found = np.zeros((len(shape.parameters), len(KINDS)))
+    for number, one in enumerate(shape.passes):
+        first = shape.pass_parameter(number)
+        stage = shape.score.parts[one.part].role.stage
+        found[first : first + 3] = _of_pass(one, _device(one, job, stage))
+    for number in range(len(shape.transfers)):
+        first = shape.transfer_parameter(number)
+        found[first : first + 2, _COLLECTIVE] = shape.parameters[first : first + 2]
+    return found
+
+
+def _device(one: PassClass, job: Job, stage: int) -> Floats:
+    """A pass's seconds on the device by class."""
+    found = np.zeros(len(KINDS))
+    for cause, seconds in one.parts:
+        for kind, share in mix(job, stage, cause).items():
+            found[KINDS.index(kind)] += share * seconds
+    return found
+
+
+def _of_pass(one: PassClass, device: Floats) -> Floats:
+    """Of device, host and lead beyond device [3, classes].
+
+    Where launches take longer than kernels, the lead is all launches and what is left of kernels
+    behind them; else it is what precedes the first kernel, and all kernels.
+    """
+    host = one.host * np.eye(len(KINDS))[_HOST]
+    lead = one.lead - one.device
+    if one.host > one.device > 0.0:
+        left = max(one.lead - one.host, 0.0) / one.device
+        return np.array([device, host, host * min(one.lead / one.host, 1.0) + (left - 1) * device])
+    return np.array([device, host, lead * np.eye(len(KINDS))[_HOST]])

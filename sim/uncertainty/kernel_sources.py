@@ -1,0 +1,82 @@
+"""Where the device time of a job comes from: from a profile or from the model."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sim.hardware.kernels.time import timed
+from sim.model.kernels import Item, Kernel, LayerWork, Overlap
+from sim.parallel.work import Job, optimizer_kernels
+from sim.program import Collective
+
+MOST_WARNINGS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTime:
+    """Shares of a step's kernel seconds by source, and what lies outside of the measured range:
+    by the kernel's name the first size that does, largest share of the time first. What lies
+    outside counts as the model's, with which a profile extrapolates."""
+
+    shares: dict[str, float]
+    outside: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """One line a kernel that leaves the range in which its profile was measured."""
+        for name, where in list(self.outside.items())[:MOST_WARNINGS]:
+            yield f"{name} leaves the range of the profile: {where}"
+        more = len(self.outside) - MOST_WARNINGS
+        if more > 0:
+            yield f"{more} more kernels leave the range of the profile"
+
+
+def device_time(job: Job) -> DeviceTime:
+    """Shares of the kernel seconds of one step of the whole job, idle devices not counted."""
+    if not job.device.profile:
+        return DeviceTime(shares={"model": 1.0})
+    sources = {"profile": 0.0, "model": 0.0}
+    outside: dict[str, str] = {}
+    spent: defaultdict[str, float] = defaultdict(float)
+    for kernel, count in _kernels(job).items():
+        found = timed(kernel, job.device, job.stack.attention)
+        sources["model" if found.outside else found.source] += count * found.seconds
+        if found.outside:
+            outside.setdefault(kernel.name, found.outside)
+            spent[kernel.name] += count * found.seconds
+    total = sum(sources.values())
+    return DeviceTime(
+        shares={source: seconds / total for source, seconds in sources.items()},
+        outside={name: outside[name] for name in sorted(spent, key=lambda name: -spent[name])},
+    )
+
+
+def _kernels(job: Job) -> "Counter[Kernel]":
+    """The kernels of all stages and how often a replica runs each in a step."""
+    found: Counter[Kernel] = Counter()
+    for stage in job.chunks:
+        for chunk in stage:
+            parts = (
+                (job.layer, chunk.layers),
+                (job.embedding, chunk.embedding),
+                (job.head, chunk.head),
+            )
+            for work, count in parts:
+                if count:
+                    for kernel in _of(work):
+                        found[kernel] += count * job.plan.microbatches
+        parameters = sum(job.parameters(chunk) for chunk in stage)
+        found.update(optimizer_kernels(job, parameters, sum(chunk.layers for chunk in stage)))
+    return found
+
+
+def _of(work: LayerWork) -> Iterator[Kernel]:
+    yield from _flat((*work.forward, *work.recompute, *work.backward))
+
+
+def _flat(items: Iterable[Item]) -> Iterator[Kernel]:
+    for item in items:
+        if isinstance(item, Overlap):
+            yield from item.kernels
+        elif not isinstance(item, Collective):
+            yield item

@@ -1,0 +1,103 @@
+"""What a choice of layout costs: the layouts of a table of measured runs, ranked by prediction.
+
+A group is all measured layouts of one model, GPU count and global batch (and cluster, software,
+precision). The regret of a choice is (measured time of the layout chosen / the group's best) - 1.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.config.errors import InputError
+from sim.results.assemble import recomputed_flops
+from sim.scenario.setup import Setup
+from sim.search.search import CLOCKED
+from sim.search.step_estimate import Tempo, step_times
+from sim.simulate import run
+from sim.validation.table import number, records, setup_of
+
+SMALLEST = 6  # measured layouts of a group that counts
+_SAME = (
+    "cluster", "software", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
+    "seq", "gpus", "global_batch", "precision",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regret:
+    """Regrets over groups (fractions): of the tool's first choice, of the layout that a constant
+    utilisation would choose, and of a choice at random (its expectation)."""
+
+    groups: int
+    layouts: int
+    median: float
+    mean: float
+    constant: float
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A measured run, its time by replay, and that at the device's peak rate (s)."""
+
+    setup: Setup
+    measured: float
+    paced: float
+    at_peak: float
+
+
+def regret(path: Path) -> Regret:
+    """The regrets over a table's groups of at least `SMALLEST` measured layouts."""
+    groups: dict[tuple[Any, ...], list[_Run]] = defaultdict(list)
+    for record in records(path):
+        if (one := _run(record)) is not None:
+            groups[tuple(record[column] for column in _SAME)].append(one)
+    large = [group for group in groups.values() if len(group) >= SMALLEST]
+    if not large:
+        raise InputError(str(path), f"has no {SMALLEST} layouts of one job", "name another table")
+    chosen = [_of(group, _searched(group)) for group in large]
+    constant = [_of(group, [one.at_peak for one in group]) for group in large]
+    chance = [_of(group, [0.0] * len(group)) for group in large]
+    return Regret(
+        groups=len(large),
+        layouts=sum(map(len, large)),
+        median=float(np.median(chosen)),
+        mean=float(np.mean(chosen)),
+        constant=float(np.mean(constant)),
+        chance=float(np.mean(chance)),
+    )
+
+
+def _run(record: Mapping[str, Any]) -> _Run | None:
+    """None where a run was not measured or cannot be simulated."""
+    try:
+        measured = number(record, "step_time_s")
+        if measured is None:
+            return None
+        setup = setup_of(record)
+        paced = step_times([Tempo(setup)])[0]
+    except InputError:
+        return None
+    job, gpus = setup.job, setup.machine.topology.gpus
+    flops = job.model.model_flops(job.plan.global_batch) + recomputed_flops(job)
+    return _Run(setup, measured, paced, flops / (gpus * job.device.peak_rate(job.plan.precision)))
+
+
+def _searched(group: Sequence[_Run]) -> list[float]:
+    """As `sim plan` ranks: all by replay, of which the first few are confirmed by the clock."""
+    bar = sorted(one.paced for one in group)[:CLOCKED][-1]
+    first = [one.paced <= bar for one in group]
+    return [
+        run(one.setup).step_time if ahead else float("inf")
+        for one, ahead in zip(group, first, strict=True)
+    ]
+
+
+def _of(group: Sequence[_Run], ranking: Sequence[float]) -> float:
+    """The regret of the first of a ranking; of runs ranked equal, their mean."""
+    first = [one.measured for one, time in zip(group, ranking, strict=True) if time <= min(ranking)]
+    return float(np.mean(first)) / min(one.measured for one in group) - 1.0

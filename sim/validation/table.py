@@ -1,0 +1,118 @@
+"""Measurement tables: one row a measured run, turned into a setup that can be simulated.
+
+The columns are those of the tables' README: model shape, layout, software, cluster, step time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.hardware import stack as stacks
+from sim.hardware.cluster import topology as topologies
+from sim.model import transformer as models
+from sim.parallel.plan import Plan
+from sim.scenario.setup import Setup, assemble
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REQUIRED = (
+    "id", "cluster", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq",
+    "gated_mlp", "tied_embeddings", "gpus", "tp", "pp", "dp", "zero", "microbatch", "global_batch",
+    "interleave", "schedule", "recompute", "sequence_parallel", "precision", "attention",
+    "software", "step_time_s",
+)  # fmt: skip
+_PLAN_COUNTS = ("tp", "cp", "pp", "dp", "zero", "microbatch", "global_batch", "interleave")
+_MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
+_COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
+_ONE_IF_EMPTY = ("cp", "interleave")
+_SPLIT_BACKWARD = ("zb-1p", "zb-2p", "zb-v", "dualpipe")
+
+
+def read(path: Path) -> "pd.DataFrame":
+    """A table of measured runs. Raises `InputError` for a missing file or column."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise InputError(str(path), "no such file", "name a CSV of measured runs")
+    try:
+        frame = pd.read_csv(path, dtype={"note": str, "assumed": str})
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(str(path), f"is not a CSV table ({reason})", "check the file") from None
+    missing = [column for column in REQUIRED if column not in frame.columns]
+    if missing:
+        remedy = "the columns are listed in README.md under 'Your own measurements'"
+        raise InputError(str(path), f"column {missing[0]!r} is missing", remedy)
+    return frame
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries. Raises `InputError` where there are none."""
+    rows = read(path).to_dict("records")
+    if not rows:
+        raise InputError(str(path), "has no rows", "name a CSV of measured runs")
+    return [{str(key): value for key, value in row.items()} for row in rows]
+
+
+def number(row: Mapping[str, Any], column: str) -> float | None:
+    """A measured figure; None where the cell is empty. Raises `InputError` for anything else."""
+    value = row.get(column)
+    if value is None or value != value:
+        return None
+    figure = _float(value)
+    if not 0 < figure < float("inf"):
+        what = f"{column} = {value} is not a positive number"
+        raise InputError(str(row["id"]), what, "correct the cell or leave it empty")
+    return figure
+
+
+def count(row: Mapping[str, Any], column: str) -> int:
+    """A cell that counts something. Raises `InputError` for anything but a whole number."""
+    value = row.get(column)
+    if column in _ONE_IF_EMPTY and (value is None or value != value):
+        return 1
+    figure = _float(value)
+    if not figure.is_integer():
+        what = f"{column} = {value} is not a whole number"
+        raise InputError(str(row["id"]), what, "correct the cell")
+    return int(figure)
+
+
+def setup_of(row: Mapping[str, Any]) -> Setup:
+    """The job and machine of a row. Raises `InputError` with the reason where it has none."""
+    where = str(row["id"])
+    row = {**row, **{column: count(row, column) for column in _COUNTS}}
+    if row["schedule"] in _SPLIT_BACKWARD:
+        what = f"schedule {row['schedule']} splits the backward pass"
+        raise InputError(where, what, "only gpipe, 1f1b and interleaved are simulated")
+    model = models.from_columns(row)
+    topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"])
+    stack = stacks.load(str(row["software"]), where=where)
+    return assemble(where, model=model, stack=stack, topology=topology, plan=_plan(row, model))
+
+
+def _plan(row: Mapping[str, Any], model: models.Transformer) -> Plan:
+    if row["recompute"] not in ("none", "selective", "full"):
+        raise InputError(str(row["id"]), f"recompute is {row['recompute']}", "it must be known")
+    data = {column: row[column] for column in ("recompute", "precision", *_PLAN_COUNTS)}
+    data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
+    data["sequence_parallel"] = _true(row["sequence_parallel"])
+    data["optimizer"] = "lamb" if model.family == "bert" else "adam"
+    plan = library.validate(data, Plan, str(row["id"]))
+    # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
+    return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _true(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).strip().lower() == "true"

@@ -1,0 +1,121 @@
+"""Predictions held against measured runs: the error of every row and of every table.
+
+`sim.validation.errors` turns rows into errors of a table, `sim.validation.report` shows them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.parallel.footprint import footprints
+from sim.validation.table import count, number, records, setup_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured run and its prediction; `reason` says why there is none.
+
+    Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
+    of all its matrix products, repeated ones too, at the device's peak rate. `low` and `high`
+    are the bounds of the prediction's interval.
+    """
+
+    id: str
+    measured: float | None = None
+    predicted: float | None = None
+    at_peak: float | None = None
+    memory_measured: float | None = None
+    memory_predicted: float | None = None
+    memory_kind: str = ""
+    zero: int = 0
+    fits_measured: bool = True
+    fits_predicted: bool | None = None
+    reason: str = ""
+    stack: str = ""
+    device: str = ""
+    topology: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def error(self) -> float | None:
+        """predicted / measured - 1."""
+        if self.measured is None or self.predicted is None:
+            return None
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def memory_error(self) -> float | None:
+        """The same of memory."""
+        if self.memory_measured is None or self.memory_predicted is None:
+            return None
+        return self.memory_predicted / self.memory_measured - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """All rows of one table."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+def validate(paths: Iterable[Path], *, processes: int | None = None) -> list[Table]:
+    """Simulate every row of every table. Raises `InputError` for a table that cannot be read."""
+    frames = [(path.stem, records(path)) for path in paths]
+    tasks = [row for _, found in frames for row in found]
+    rows = iter(_rows(tasks, processes))
+    return [Table(name=name, rows=tuple(next(rows) for _ in found)) for name, found in frames]
+
+
+def _rows(tasks: Sequence[Mapping[str, Any]], processes: int | None) -> list[Row]:
+    from tqdm import tqdm
+
+    bar = tqdm(total=len(tasks), unit="row", disable=None, leave=False)
+    with bar, ProcessPoolExecutor(max_workers=processes) as pool:
+        done = []
+        for row in pool.map(predict, tasks, chunksize=4):
+            done.append(row)
+            bar.update()
+    return done
+
+
+def predict(record: Mapping[str, Any]) -> Row:
+    """Simulate one row."""
+    from sim.simulate import run
+
+    known: dict[str, Any] = {"id": str(record["id"])}
+    try:
+        known |= _measured(record)
+        setup = setup_of(record)
+        result = run(setup)
+    except InputError as error:
+        return Row(**known, reason=str(error))
+    taken = footprints(setup.job)
+    at_rest = known["memory_kind"] == "allocated"
+    return Row(
+        **known,
+        predicted=result.step_time,
+        at_peak=result.hfu * result.step_time,
+        memory_predicted=max(one.rest if at_rest else one.total for one in taken),
+        fits_predicted=result.fits,
+        stack=setup.job.stack.name,
+        device=setup.job.device.name,
+        topology=str(record["cluster"]),
+        low=result.step_time_low,
+        high=result.step_time_high,
+    )
+
+
+def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
+    memory, kind = number(record, "memory_gb"), record.get("memory_kind")
+    return {
+        "measured": number(record, "step_time_s"),
+        "memory_measured": None if memory is None else memory * 2.0**30,
+        "memory_kind": kind if isinstance(kind, str) else "",
+        "zero": count(record, "zero"),
+        "fits_measured": bool(record.get("fits", True)),
+    }

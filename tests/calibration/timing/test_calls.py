@@ -1,0 +1,94 @@
+"""Calls: every kind of memory-bound kernel runs, and is what a model's kernels are timed by."""
+
+import pytest
+
+from sim.calibration.timing.calls import STREAMS, WIDTH, call, stream
+from sim.config.errors import InputError
+from sim.hardware.kernels.calibrated import Calibrated
+from sim.hardware.kernels.profile import Measurement, Origin, Profile
+from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.scenario.scenario import load
+from sim.scenario.setup import from_scenario
+from sim.uncertainty.kernel_sources import _kernels
+
+# Kernels of eager models that no kind of their own stands for.
+PLAIN = ("residual", "join qkv grad", "positions", "positions grad", "next sentence")
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_kind_runs(name: str) -> None:
+    pytest.importorskip("torch")
+    kernel = stream(name, 1e5, "cpu")
+    assert kernel.bytes == pytest.approx(1e5, rel=0.6)
+    call(kernel, "cpu")()
+
+
+@pytest.mark.parametrize("name", ["forward", "dgrad", "wgrad"])
+def test_products_have_the_shape_that_they_are_called_by(name: str) -> None:
+    pytest.importorskip("torch")
+    kernel = Gemm(name=name, m=8, n=16, k=32, precision="fp32")
+    shape = tuple(call(kernel, "cpu")().shape)
+    assert shape == ((16, 8) if name == "wgrad" else (8, 16))  # torch's gradient is (out, in)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_attention_runs_with_fewer_keys_than_queries(backward: bool) -> None:
+    pytest.importorskip("torch")
+    kernel = Attention(
+        name="", batch=1, heads=4, kv_heads=2, q=16, kv=16, head=8, causal=True,
+        backward=backward, precision="fp32",
+    )  # fmt: skip
+    made = call(kernel, "cpu")()
+    assert len(made) == (3 if backward else 1)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(InputError, match="no torch call for 'warp'"):
+        call(Stream(name="warp", bytes=8.0), "cpu")
+
+
+@pytest.mark.parametrize("model", ["gpt2-124m", "bert-large", "llama3.2-1b"])
+def test_kinds_stand_for_what_eager_models_run(model: str) -> None:
+    """A curve of each kind with a speed of its own: few kernels of a step are of no kind."""
+    found = _by_kind(model)
+    unknown = {name for name, kind in found.items() if kind == "stream"}
+    assert {name for name in unknown if not name.endswith(PLAIN)} <= {
+        "gather masked", "scatter masked", "zero gradients", "embedding accumulate"
+    }  # fmt: skip
+
+
+def test_a_residual_with_dropout_is_another_kind_than_a_sum() -> None:
+    assert _by_kind("gpt2-124m")["ffn residual"] == "dropout residual"
+    assert _by_kind("llama3.2-1b")["ffn residual"] == "stream"
+
+
+def test_normalisations_are_told_apart() -> None:
+    assert _by_kind("gpt2-124m")["ffn norm grad"] == "norm grad"
+    assert _by_kind("llama3.2-1b")["ffn rms norm grad"] == "rms norm grad"
+
+
+def _by_kind(model: str) -> dict[str, str]:
+    """The kind that each memory-bound kernel of a step on a CPU is timed by."""
+    names = list(STREAMS)
+    profile = Profile(
+        origin=Origin(device="cpu", measurements=""),
+        measurements=tuple(
+            Measurement(kernel=Stream(name=name, bytes=size), seconds=size * (1 + number))
+            for number, name in enumerate(names)
+            for size in (1.0, 1e15)
+        ),
+    )
+    times = Calibrated(profile, lambda kernel: 1.0)
+    settings = {"stack": "pytorch-cpu", "model": model, "plan.precision": "fp32",
+                "plan.microbatch": 1, "plan.global_batch": 1}  # fmt: skip
+    job = from_scenario(load("gpt2-one-gpu", settings)).job
+    kernels: list[Kernel] = list(_kernels(job))
+    found = {}
+    for kernel in kernels:
+        if isinstance(kernel, Stream) and (known := times(kernel)):
+            found[kernel.name] = names[round(known.seconds / kernel.bytes) - 1]
+    return found
+
+
+def test_tensors_of_a_kind_are_as_large_as_asked() -> None:
+    assert stream("copy", 80 * WIDTH, "cpu").bytes == 10 * 2 * 4 * WIDTH

@@ -1,0 +1,46 @@
+"""Launches: the host's time, an empty kernel's round trip, a graph's node."""
+
+import pytest
+
+from sim.calibration.timing import launches
+from sim.calibration.timing.launches import LAUNCHES, measured
+
+
+class Machine:
+    """A host that issues in 5 us and a device that works 2 us a kernel, on one made-up clock."""
+
+    def __init__(self) -> None:
+        self.now = self.busy = 0.0
+
+    def kernel(self) -> None:
+        self.now += 5e-6
+        self.busy = max(self.busy, self.now) + 2e-6
+
+    def replay(self) -> None:
+        self.now += 5e-6
+        self.busy = max(self.busy, self.now) + LAUNCHES * 1e-6
+
+    def wait(self) -> None:
+        self.now = max(self.now, self.busy)
+
+
+def test_the_three_costs_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    monkeypatch.setattr(launches.time, "perf_counter", lambda: machine.now)
+    found = measured(machine.kernel, machine.wait, machine.replay)
+    assert found.issue == pytest.approx(5e-6)
+    assert found.latency == pytest.approx(7e-6)
+    assert found.node == pytest.approx(1e-6, rel=0.02)
+
+
+def test_without_graphs_a_node_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    monkeypatch.setattr(launches.time, "perf_counter", lambda: machine.now)
+    assert measured(machine.kernel, machine.wait, None).node == 0.0
+
+
+def test_a_cpu_issues_and_executes_at_once() -> None:
+    pytest.importorskip("torch")
+    found = launches.launches("cpu")
+    assert 0 < found.issue < 1e-2
+    assert found.node == 0.0

@@ -1,0 +1,195 @@
+"""The command `sim`: what it prints where, and the files that it leaves."""
+
+import csv
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sim.cli.main import main
+from sim.config import catalog as library
+
+KEYS = {
+    "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
+    "hfu", "model_tflops_per_gpu", "breakdown", "bubble_fraction", "memory_per_gpu", "fits",
+    "ranks", "roles", "operations", "events", "wall_seconds", "warnings", "step_time_low",
+    "step_time_high", "interval",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sim(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, arguments, prog_name="sim")
+    assert result.exit_code == 0, result.stderr or result.exception
+    return result
+
+
+def answer(*arguments: str) -> dict:  # type: ignore[type-arg]
+    """The last line of a `--json` run."""
+    found = json.loads(sim("run", *arguments, "--json").stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(Path(name).read_text().splitlines()))
+
+
+def test_the_command_is_installed() -> None:
+    script = Path(sys.executable).with_name("sim")
+    shown = subprocess.run([script, "--help"], check=True, capture_output=True, text=True).stdout
+    assert all(command in shown for command in ("run", "validate", "show", "list"))
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    from importlib.metadata import version
+
+    assert version("clustersim") in sim("--version").stdout
+
+
+def test_a_json_answer_has_the_promised_keys() -> None:
+    found = answer("gpt3-175b-megatron")
+    assert set(found) >= KEYS
+    assert sum(found["breakdown"].values()) == pytest.approx(found["step_time"], rel=1e-9)
+    assert found["tokens_per_second"] == pytest.approx(64 * 2048 / found["step_time"])
+    parts = [size for part, size in found["memory_per_gpu"].items() if part != "total"]
+    assert sum(parts) == pytest.approx(found["memory_per_gpu"]["total"])
+
+
+def test_the_text_names_the_step_the_causes_and_the_memory() -> None:
+    shown = sim("run", "gpt3-175b-megatron")
+    for word in ("step time", "MFU", "tensor communication", "bubble", "Memory", "stage"):
+        assert word in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    first, second = answer("megatron-1.7b"), answer("megatron-1.7b")
+    del first["wall_seconds"], second["wall_seconds"]
+    assert first == second
+
+
+def test_unfolded_ranks_give_the_same_answer() -> None:
+    folded, unfolded = answer("gpt3-175b-megatron"), answer("gpt3-175b-megatron", "--unfold")
+    assert (folded["roles"], unfolded["roles"]) == (8, 64)
+    assert unfolded["step_time"] == pytest.approx(folded["step_time"], rel=1e-9)
+
+
+def test_a_setting_changes_the_answer() -> None:
+    slow = answer("gpt3-175b-megatron", "--set", "network.bandwidth=20 Gb/s")
+    assert slow["step_time"] > answer("gpt3-175b-megatron")["step_time"]
+
+
+def test_one_slow_gpu_holds_up_the_whole_job() -> None:
+    setting = "straggler=[{rank=11, factor=1.5}]"
+    slow = answer("gpt3-175b-megatron", "--set", setting)
+    assert slow["step_time"] > 1.1 * answer("gpt3-175b-megatron")["step_time"]
+    assert slow["roles"] > 8
+
+
+def test_a_run_leaves_the_files_that_it_is_asked_for(folder: Path) -> None:
+    shown = sim(
+        "run", "gpt2-one-gpu", "--trace=a.json", "--picture=b.png", "--report=c.html",
+        "--timeline=d.csv",
+    )  # fmt: skip
+    assert shown.stderr == "wrote a.json\nwrote b.png\nwrote c.html\nwrote d.csv\n"
+    assert json.loads(Path("a.json").read_text())["traceEvents"]
+    assert Path("b.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("c.html").read_text().startswith("<!doctype html>")
+    assert rows_of("d.csv")
+    assert len(list(folder.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "start"),
+    [("--picture", "a.svg", "<?xml"), ("--report", "a.txt", "gpt2"), ("--report", "a.md", "gpt2")],
+)
+def test_the_ending_chooses_the_form(option: str, name: str, start: str) -> None:
+    sim("run", "gpt2-one-gpu", option, name)
+    assert Path(name).read_text().startswith(start)
+
+
+def test_a_trace_may_be_compressed() -> None:
+    sim("run", "gpt2-one-gpu", "--trace=a.json.gz")
+    assert json.loads(gzip.decompress(Path("a.json.gz").read_bytes()))["traceEvents"]
+
+
+def test_json_keeps_standard_output_to_itself() -> None:
+    shown = sim("run", "gpt2-one-gpu", "--json", "--trace=a.json")
+    assert len(shown.stdout.splitlines()) == 1
+    assert shown.stderr == "wrote a.json\n"
+
+
+def test_list_shows_what_there_is() -> None:
+    shown = sim("list").stdout
+    for folder in ("scenarios", "models", "topologies", "topologies/devices", "topologies/stacks"):
+        assert all(f"  {name}\n" in shown for name in library.names(folder))
+    assert "gpt3-175b\n" not in sim("list", "scenarios").stdout
+
+
+def test_show_describes_and_draws(folder: Path) -> None:
+    shown = sim("show", "dgx-a100-hdr", "--gpus=16")
+    assert "A100" in shown.stdout
+    assert Path("dgx-a100-hdr.png").read_bytes().startswith(b"\x89PNG")
+    sim("show", "dgx-a100-hdr", "--gpus=16", "--picture=b.svg")
+    assert Path("b.svg").read_text().startswith("<?xml")
+
+
+TABLE = """\
+id,cluster,family,layers,hidden,heads,kv_heads,ffn,vocab,seq,gated_mlp,tied_embeddings,gpus,tp,pp,\
+dp,zero,microbatch,global_batch,interleave,schedule,recompute,sequence_parallel,precision,\
+attention,software,step_time_s
+big,dgx-a100-hdr,gpt,24,2304,24,24,9216,51200,2048,false,true,32,1,1,32,0,16,512,1,none,full,\
+false,fp16,standard,megatron-lm-2021,3.53
+half,dgx-a100-hdr,gpt,24,2304,24,24,9216,51200,2048,false,true,16,1,1,16,0,16,256,1,none,full,\
+false,fp16,standard,megatron-lm-2021,3.50
+odd,dgx-a100-hdr,gpt,24,2304,24,24,9216,51200,2048,false,true,12,1,1,12,0,16,192,1,none,full,\
+false,fp16,standard,megatron-lm-2021,3.50
+"""
+
+
+def test_validate_prints_rows_tables_and_what_it_left_out() -> None:
+    Path("mine.csv").write_text(TABLE)
+    shown = sim("validate", "mine.csv").stdout
+    assert "2/3" in shown
+    assert "12 GPUs do not fill nodes of 8" in shown
+    assert "big" in shown
+    assert "big" not in sim("validate", "mine.csv", "--quiet").stdout
+
+
+def test_validate_answers_in_json_and_leaves_files() -> None:
+    Path("mine.csv").write_text(TABLE)
+    shown = sim("validate", "mine.csv", "--json", "--plot=a.png", "--rows=b.csv")
+    table = json.loads(shown.stdout.splitlines()[-1])["tables"][0]
+    assert (table["table"], table["rows"], table["simulated"]) == ("mine", 3, 2)
+    assert 0.0 <= table["median"] <= table["mape"] < 0.5
+    assert {"bias", "worst", "spearman", "naive_mape"} <= set(table)
+    assert Path("a.png").read_bytes().startswith(b"\x89PNG")
+    assert len(rows_of("b.csv")) == 3
+    first = rows_of("b.csv")[0]
+    assert float(first["step_low"]) < float(first["predicted"]) < float(first["step_high"])
+
+
+def test_validate_says_how_many_rows_intervals_cover_and_leaves_their_ground() -> None:
+    Path("mine.csv").write_text(TABLE)
+    Path("topologies/validated").mkdir(parents=True)
+    shown = sim("validate", "mine.csv", "--coverage", "--spread=topologies/validated/mine.toml")
+    assert "coverage of 90 % intervals" in shown.stdout
+    ground = Path("topologies/validated/mine.toml").read_text()
+    assert 'stack = "Megatron-LM 2021"' in ground
+    assert "rows = 2" in ground
+
+
+def test_a_run_prints_its_interval_behind_the_step_time() -> None:
+    line = sim("run", "gpt3-175b-megatron").stdout.splitlines()[1]
+    assert re.fullmatch(r"  step time +[\d.]+ s \([\d.]+ to [\d.]+, 90 %\), [\d.]+ samples/s", line)

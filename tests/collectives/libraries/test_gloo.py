@@ -1,0 +1,140 @@
+"""Gloo: its schedules do what they say, and their fluid reading is the rounds' own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sim.collectives.execute import execute
+from sim.collectives.fluid import condense
+from sim.collectives.libraries import backend, gloo
+from sim.collectives.messages import messages
+from sim.collectives.shape import Fabric, Shape
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.engine.messages import play_messages
+from sim.engine.processes import Place, World
+from sim.hardware.cluster import topology
+
+HOSTS = [2, 3, 4, 5, 8]
+TESTBED = topology.load("testbed-8")
+B1 = 100e6 / 8 * 3948 / 4014  # data one way
+B2 = 100e6 / 8 * 3948 / (4014 + 33)  # data both ways, half an ACK beside each packet
+
+
+def seconds(kind: str, size: float, ranks: int) -> float:
+    """A call on idle links, fixed cost included."""
+    machine = Machine(TESTBED.with_gpus(ranks), backend.load("gloo"))
+    wire = machine.wire(kind, size, Shape.of(ranks, 1))
+    return wire.latency + wire.nic / machine.topology.capacity(("nic-up", 0, 0))
+
+
+@pytest.mark.parametrize("ranks", HOSTS)
+@pytest.mark.parametrize("pieces", [2, 3])
+def test_the_ring_leaves_the_sum_everywhere(ranks: int, pieces: int) -> None:
+    inputs = np.arange(ranks * ranks * pieces * 2.0).reshape(ranks, -1)
+    assert np.array_equal(
+        execute(gloo.all_reduce(ranks, pieces), inputs), np.tile(inputs.sum(0), (ranks, 1))
+    )
+
+
+@pytest.mark.parametrize("ranks", HOSTS)
+def test_the_tree_reaches_everyone_once(ranks: int) -> None:
+    schedule = gloo.broadcast(ranks)
+    assert np.array_equal(execute(schedule, np.arange(3.0)), np.tile(np.arange(3.0), (ranks, 1)))
+    assert sum(len(round_) for round_ in schedule.rounds) == ranks - 1
+
+
+@pytest.mark.parametrize("ranks", HOSTS)
+def test_the_ring_sends_every_byte_2_n_less_1_over_n_times(ranks: int) -> None:
+    assert condense(gloo.all_reduce(ranks)).bytes == pytest.approx(2 * (ranks - 1) / ranks)
+
+
+@pytest.mark.parametrize("ranks", HOSTS)
+def test_the_trees_closed_form_is_what_its_messages_take(ranks: int) -> None:
+    played = play_messages(
+        messages(gloo.broadcast(ranks), 1e6, lockstep=False), TESTBED.with_gpus(ranks)
+    )
+    cost = seconds("broadcast", 1e6, ranks) - (ranks - 1).bit_length() * 50e-6
+    assert cost == pytest.approx(played, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "expected"),
+    [
+        ("all_reduce", 4, 100e-6 + 1.5 * 2**20 / B2),
+        ("reduce_scatter", 8, 100e-6 + 1.75 * 2**20 / B2),
+        ("all_gather", 4, 50e-6 + 0.75 * 2**20 / B2),
+        ("broadcast", 4, 100e-6 + 3 * 2**20 / B1),
+        ("send", 2, 50e-6 + 2**20 / B1),
+        ("reduce", 4, 100e-6 + 0.75 * 2**20 * (1 / B1 + 1 / B2)),
+    ],
+)
+def test_calls_take_what_headers_and_acknowledgements_leave(
+    kind: str, ranks: int, expected: float
+) -> None:
+    assert seconds(kind, 2**20, ranks) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
+    one, other = Place((0,)), Place((1,))
+    world = World(Machine(TESTBED, backend.load("gloo")))
+    world.send(2**20, one, {other: 1.0})
+    world.run()
+    sent = world.now
+    world.swap(2**20, one, other)
+    world.run()
+    assert (sent, world.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
+
+
+def test_short_segments_wait_for_each_others_messages() -> None:
+    """Two in flight: 6 segments a turn take 3 times a message's cost and a segment's bytes."""
+    tiny = 16 * 4 * 2  # 16 bytes a segment: 1.3 us
+    assert seconds("all_reduce", tiny, 4) == pytest.approx(2 * 3 * (50e-6 + 16 / B2), rel=1e-2)
+
+
+def paced(kind: str, size: float, shape: Shape, fabric: Fabric) -> float:
+    pace = {"all_reduce": gloo.Pace(message=1e-4, near=4e9, far=1e9, cache=4e6)}
+    library = gloo.Gloo(message=5e-5, segment=2**20, acknowledgements=0.5, pace=pace)
+    return fabric.duration(library.wire(kind, size, shape, fabric), shape)
+
+
+HOST = Fabric(generation="cpu", gpus_per_node=8, port_bandwidth=100e9)
+LOOPBACK = Fabric(
+    generation="cpu", gpus_per_node=1, port_bandwidth=1.0, nics_per_node=1, nic_bandwidth=100e9
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fabric"), [(Shape(ranks=2), HOST), (Shape(ranks=2, nodes=2), LOOPBACK)]
+)
+def test_where_the_pace_was_measured_bytes_beyond_the_caches_take_longer(
+    shape: Shape, fabric: Fabric
+) -> None:
+    assert paced("all_reduce", 4e6, shape, fabric) == pytest.approx(2e-4 + 1e-3)
+    assert paced("all_reduce", 6e6, shape, fabric) == pytest.approx(2e-4 + 3e-3)
+
+
+def test_four_ranks_send_half_as_much_again_as_two() -> None:
+    two, four = (paced("all_reduce", 4e8, Shape(ranks=n), HOST) - 2e-4 for n in (2, 4))
+    assert four / two == pytest.approx(1.5)
+
+
+def test_a_slow_wire_hides_the_pace_of_processors() -> None:
+    slow = replace(LOOPBACK, nic_bandwidth=1e8)
+    assert paced("all_reduce", 1e6, Shape(ranks=2, nodes=2), slow) == pytest.approx(1e-2 + 2e-4)
+
+
+def test_calls_without_a_measured_pace_keep_the_message_of_the_library() -> None:
+    assert paced("broadcast", 1e6, Shape(ranks=2), HOST) == pytest.approx(5e-5 + 1e-5)
+
+
+def test_a_group_of_one_sends_nothing() -> None:
+    fabric = Fabric(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
+    assert backend.load("gloo").wire("all_reduce", 1e6, Shape(ranks=1), fabric).nic == 0.0
+
+
+def test_an_unknown_collective_is_refused() -> None:
+    fabric = Fabric(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
+    with pytest.raises(InputError, match="no collective named 'gather'"):
+        backend.load("gloo").wire("gather", 1e6, Shape(ranks=2, nodes=2), fabric)

@@ -1,0 +1,196 @@
+"""The library finds named files, the user's first; the door takes plain data or says why not."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.config.schema import nearest, validate
+from sim.config.units import Seconds
+from sim.hardware.cluster.topology import load as load_topology
+from sim.hardware.device import Device
+from sim.hardware.stack import Stack
+from sim.model.convolution import Convolutional
+from sim.model.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    spokes: int
+    size: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cart:
+    name: str = "cart"
+    wheels: tuple[Wheel, ...] = ()
+    spare: Wheel | None = None
+    horses: int | None = None
+    covered: bool = False
+    wood: Literal["oak", "ash"] = "oak"
+    brake: Seconds = 0.1
+    loads: tuple[int, ...] = ()
+    prices: dict[str, float] = field(default_factory=dict)
+
+
+# The library.
+
+
+def test_a_file_of_the_users_own_wins_over_the_packaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = library.find("models", "gpt3-175b").read_text()
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "gpt3-175b.toml").write_text(packaged.replace("= 96 ", "= 48 "))
+    monkeypatch.chdir(tmp_path)
+    assert library.load("models", "gpt3-175b", Transformer).layers == 48
+    assert library.load("models", "gpt2-124m", Transformer).layers == 12
+
+
+def test_names_are_those_of_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    found = library.names("models")
+    assert found == sorted(found)
+    assert {"mine", "gpt3-175b", "llama3-405b"} <= set(found)
+
+
+def test_a_path_names_a_file_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "cart.toml").write_text("horses = 2")
+    path = str(tmp_path / "cart.toml")
+    assert library.find("models", path) == Path(path)
+    assert library.load("models", path, Cart) == Cart(horses=2)
+
+
+def test_a_name_that_is_nearly_known_is_answered_with_the_known_one() -> None:
+    with pytest.raises(InputError, match="did you mean 'llama3-405b'"):
+        library.find("models", "llama-405b")
+
+
+def test_a_name_that_is_nothing_like_any_points_to_the_list() -> None:
+    with pytest.raises(InputError, match="`sim list` shows every stack"):
+        library.find("topologies/stacks", "qqqq")
+
+
+# The door.
+
+
+def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
+    data = {
+        "wheels": [{"spokes": 8}, {"spokes": 12, "size": 2}],
+        "spare": {"spokes": 3},
+        "covered": True,
+        "wood": "ash",
+        "brake": "200 ms",
+        "loads": [1, 2],
+        "prices": {"hay": 3},
+    }
+    assert validate(data, Cart, "cart.toml") == Cart(
+        wheels=(Wheel(spokes=8), Wheel(spokes=12, size=2.0)),
+        spare=Wheel(spokes=3),
+        covered=True,
+        wood="ash",
+        brake=0.2,
+        loads=(1, 2),
+        prices={"hay": 3.0},
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"hoses": 2}, "cart.toml: unknown key 'hoses'; did you mean 'horses'?"),
+        ({"wheels": [{"spoke": 2}]}, "cart.toml, wheels: unknown key 'spoke'; did you mean"),
+        ({"spare": {"spoke": 2}}, "cart.toml, spare: unknown key 'spoke'; did you mean"),
+        ({"wheels": [{}]}, "cart.toml, wheels.0: spokes is missing; add spokes = ..."),
+        ({"horses": "2"}, 'cart.toml: horses = "2" is not a whole number; write horses = 4'),
+        ({"horses": 2.0}, "horses = 2.0 is not a whole number"),
+        ({"horses": True}, "horses = true is not a whole number"),
+        ({"covered": 1}, "covered = 1 is not true or false; write covered = true"),
+        ({"covered": "yes"}, 'covered = "yes" is not true or false'),
+        ({"name": 3}, 'name = 3 is not a text; write name = "..."'),
+        ({"loads": [1, "2"]}, 'loads = "2" is not a whole number'),
+        ({"loads": 1}, "loads"),
+        (
+            {"prices": {"hay": "3"}},
+            'cart.toml, prices: hay = "3" is not a whole number or a number',
+        ),
+        (
+            {"spare": {"spokes": 3, "size": float("nan")}},
+            "spare: size = nan is not a finite number",
+        ),
+        ({"wood": "aash"}, "did you mean 'ash'?"),
+        ({"wood": "teak"}, "known: oak, ash"),
+        ({"brake": 0.2}, "0.2 has no unit; write it like '2 us'"),
+        ({"wheels": {"spokes": 3}}, "wheels"),
+        ([], "cart.toml"),
+    ],
+)
+def test_the_door_refuses_what_it_would_have_to_guess(data: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        validate(data, Cart, "cart.toml")
+    assert said in str(caught.value)
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+
+
+def test_an_object_that_is_made_already_passes() -> None:
+    wheel = Wheel(spokes=3)
+    assert validate({"spare": wheel}, Cart, "cart.toml").spare is wheel
+
+
+def test_the_nearest_word_comes_first_and_all_words_where_none_is_near() -> None:
+    assert nearest("interleavd", ["1f1b", "interleaved"]) == "did you mean 'interleaved'?"
+    assert nearest("?", ["oak", "ash"]) == "known: oak, ash"
+
+
+# What is packaged.
+
+
+@pytest.mark.parametrize("name", library.names("models"))
+def test_every_model_loads(name: str) -> None:
+    document = library.read(library.find("models", name))
+    kind = Convolutional if document.get("kind") == "convolutional" else Transformer
+    assert library.load("models", name, kind).parameters > 0
+
+
+@pytest.mark.parametrize("name", library.names("topologies"))
+def test_every_topology_loads(name: str) -> None:
+    assert load_topology(name).gpus > 0
+
+
+@pytest.mark.parametrize("name", library.names("topologies/devices"))
+def test_every_device_loads(name: str) -> None:
+    assert library.load("topologies/devices", name, Device).usable_memory > 0
+
+
+@pytest.mark.parametrize("name", library.names("topologies/stacks"))
+def test_every_stack_loads(name: str) -> None:
+    assert library.load("topologies/stacks", name, Stack).name
+
+
+def numbers_without_a_word(path: Path) -> list[str]:
+    """Lines that state a number with neither a comment behind nor one in the lines before."""
+    bare, explained = [], False
+    for line in path.read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if line.startswith("#"):
+            explained = True
+        elif not equals or line.startswith(" "):
+            explained = explained and bool(line.strip()) and not line.startswith("[")
+        elif re.match(r'\s*[\["{]*-?\d', value) and not explained:
+            bare += [key.strip()] if "#" not in value else []
+        else:
+            explained = False
+    return bare
+
+
+@pytest.mark.parametrize("folder", ["models", "scenarios"])
+def test_every_number_has_its_source_in_a_comment(folder: str) -> None:
+    for path in sorted((library.packaged_root() / folder).glob("*.toml")):
+        assert numbers_without_a_word(path) == [], path.name

@@ -1,0 +1,102 @@
+"""Matrix products: tiles, waves, power, memory."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.config.errors import InputError
+from sim.hardware.kernels.gemm import GemmRates, Shares, gemm_time
+from sim.model.kernels import Gemm
+
+# A device of 10 SMs whose tiles all run at the same rate and cost nothing to start.
+PLAIN = GemmRates(
+    sustained=Shares(bf16=1.0, fp32=1.0),
+    burst=1.0,
+    half_tile=1.0,
+    quarter_tile=1.0,
+    prologue=0.0,
+    epilogue=0.0,
+    floor=0.0,
+)
+PEAK, SMS, FAST_MEMORY = 1e12, 10, 1e18
+
+
+def seconds(gemm: Gemm, rates: GemmRates = PLAIN, bandwidth: float = FAST_MEMORY) -> float:
+    return gemm_time(gemm, rates, peak=PEAK, sms=SMS, bandwidth=bandwidth)
+
+
+def product(m: int, n: int, k: int, **more: object) -> Gemm:
+    return Gemm(name="product", m=m, n=n, k=k, **more)  # type: ignore[arg-type]
+
+
+def test_full_waves_run_at_the_sustained_rate() -> None:
+    whole = product(2560, 128, 128)  # ten tiles of 256 x 128, one for each SM
+    # Where both limits agree, their norm is 2^(1/12) of either.
+    assert seconds(whole) == pytest.approx(whole.flops / PEAK * 2 ** (1 / 12))
+
+
+def test_one_more_row_of_tiles_costs_a_wave() -> None:
+    full, more = product(64 * 10, 64, 128), product(64 * 10 + 1, 64, 128)
+    burst = replace(PLAIN, sustained=Shares(bf16=0.001), burst=1000.0)
+    slow = replace(PLAIN, sustained=Shares(bf16=1.0))
+    assert seconds(more, slow) > 1.5 * seconds(full, slow)
+    # Where power is the limit, idle SMs cost nothing.
+    assert seconds(more, burst) == pytest.approx(more.flops / PEAK / 0.001, rel=0.1)
+
+
+def test_split_k_fills_the_sms_of_a_small_result() -> None:
+    long, short = product(64, 64, 10 * 1024), product(64, 64, 255)
+    assert seconds(long) / long.flops < 0.3 * seconds(short) / short.flops
+
+
+def test_thin_products_are_bound_by_memory() -> None:
+    thin = product(4096, 4096, 16)
+    assert seconds(thin, bandwidth=1e9) == pytest.approx(thin.bytes / 1e9)
+
+
+def test_accumulation_reads_and_writes_fp32() -> None:
+    rates = replace(PLAIN, epilogue=1.0)
+    plain = seconds(product(512, 512, 512), rates, bandwidth=1e10)
+    added = seconds(product(512, 512, 512, accumulate=True), rates, bandwidth=1e10)
+    assert added - plain >= 512 * 512 * 6 / 1e10 * 0.99
+
+
+def test_small_tiles_cost_nothing_extra_in_fp32() -> None:
+    rates = replace(PLAIN, half_tile=0.5, quarter_tile=0.25)
+    narrow = product(6400, 64, 1024, precision="fp32")
+    assert seconds(narrow, rates) == pytest.approx(seconds(narrow))
+    assert seconds(replace(narrow, precision="bf16"), rates) > 1.8 * seconds(narrow)
+
+
+def test_a_precision_without_a_share_is_named() -> None:
+    with pytest.raises(InputError, match="no share for fp8"):
+        Shares(bf16=0.5).of("fp8")
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.3, float("nan")])
+def test_a_share_outside_of_its_range_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        Shares(bf16=share)
+
+
+sizes = st.integers(1, 4096)
+
+
+@given(sizes, sizes, sizes, st.integers(1, 64))
+def test_never_faster_than_the_roofline(m: int, n: int, k: int, batch: int) -> None:
+    gemm = product(m, n, k, batch=batch)
+    bound = max(gemm.flops / PEAK, gemm.bytes / 1e11)
+    assert seconds(gemm, bandwidth=1e11) >= bound * (1 - 1e-12)
+
+
+@given(sizes, sizes, sizes, st.integers(1, 8))
+def test_a_longer_k_is_never_faster_without_split_k(m: int, n: int, k: int, more: int) -> None:
+    short, long = product(m, n, k % 256 + 1), product(m, n, k % 256 + 1 + more)
+    assert seconds(long) >= seconds(short)
+
+
+@given(sizes, sizes, sizes)
+def test_more_batches_are_never_faster(m: int, n: int, k: int) -> None:
+    assert seconds(product(m, n, k, batch=2)) >= seconds(product(m, n, k))

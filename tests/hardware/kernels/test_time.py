@@ -1,0 +1,141 @@
+"""Kernel times on the devices of the library, against what is published of them."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.hardware import device as devices
+from sim.hardware.device import Device
+from sim.hardware.kernels.attention import AttentionRates, attention_time
+from sim.hardware.kernels.time import fused_attention, kernel_time
+from sim.model.kernels import Attention, Gemm, Stream
+
+# Best achieved dense rate (TFLOP/s): stas00/ml-engineering, MAMF tables (gpu_peaks.csv).
+BEST = {
+    "a100-80gb-sxm": 271.2,
+    "a100-80gb-pcie": 252.9,
+    "h100-80gb-sxm": 794.5,
+    "h200-sxm": 794.5,
+    "b200-sxm": 1745.0,
+}
+
+
+def device(name: str) -> Device:
+    return devices.load(name)
+
+
+def attention(**given: object) -> Attention:
+    shape: dict[str, object] = {
+        "name": "attention",
+        "batch": 4,
+        "heads": 32,
+        "kv_heads": 32,
+        "q": 4096,
+        "kv": 4096,
+        "head": 128,
+        "causal": True,
+    }
+    return Attention(**{**shape, **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "best"), BEST.items())
+def test_no_product_beats_the_best_that_was_measured(name: str, best: float) -> None:
+    rates = []
+    for m, n, k in ((4096, 4096, 4096), (8192, 8192, 8192), (16384, 12288, 4096)):
+        gemm = Gemm(name="product", m=m, n=n, k=k)
+        rates.append(gemm.flops / kernel_time(gemm, device(name)) / 1e12)
+    assert 0.5 * best < max(rates) <= best
+
+
+@pytest.mark.parametrize("name", library.names("topologies/devices"))
+def test_every_device_times_every_kind_of_kernel(name: str) -> None:
+    one = device(name)
+    half = "fp16" if "fp16" in one.peak.known else "bf16"
+    for kernel in (
+        Gemm(name="product", m=1024, n=1024, k=1024, precision=half),
+        Stream(name="add", bytes=1e8),
+        attention(precision=half),
+    ):
+        assert 0 < kernel_time(kernel, one, tuple(one.attention)) < 10  # a CPU takes seconds
+
+
+def test_v100_fp16_products_reach_what_is_recalled_of_them() -> None:
+    gemm = Gemm(name="product", m=8192, n=8192, k=8192, precision="fp16")
+    assert 90e12 < gemm.flops / kernel_time(gemm, device("v100-32gb-sxm")) < 105e12
+
+
+@pytest.mark.parametrize(
+    ("name", "generation", "low", "high"),
+    [
+        ("a100-80gb-sxm", "flash2", 170e12, 210e12),  # Dao 2023, figure 5, causal, head 128
+        ("h100-80gb-sxm", "flash2", 300e12, 400e12),  # Shah et al. 2024, figure 5
+        ("h100-80gb-sxm", "flash3", 500e12, 650e12),  # the same
+    ],
+)
+def test_attention_forward_runs_at_its_generation_s_rate(
+    name: str, generation: str, low: float, high: float
+) -> None:
+    kernel = attention()
+    assert low < kernel.flops / kernel_time(kernel, device(name), (generation,)) < high
+
+
+def test_a_later_generation_is_taken_where_the_device_has_it() -> None:
+    hopper, ampere = device("h100-80gb-sxm"), device("a100-80gb-sxm")
+    assert fused_attention(hopper, ("flash3", "flash2")) is hopper.attention["flash3"]
+    assert fused_attention(ampere, ("flash3", "flash2")) is ampere.attention["flash2"]
+    with pytest.raises(InputError, match="runs none of flash3"):
+        fused_attention(ampere, ("flash3",))
+
+
+def test_a_precision_that_the_device_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="has no fp8"):
+        kernel_time(Gemm(name="p", m=8, n=8, k=8, precision="fp8"), device("a100-80gb-sxm"))
+
+
+def test_few_heads_leave_sms_idle() -> None:
+    rates = AttentionRates(forward={128: 0.5}, backward={128: 0.5}, tail=0.0)
+    one = attention(batch=1, heads=1, causal=False, q=128, kv=128)
+    alone = attention_time(one, rates, peak=1e14, sms=100, bandwidth=1e15)
+    full = attention_time(replace(one, heads=100), rates, peak=1e14, sms=100, bandwidth=1e15)
+    assert alone == pytest.approx(full) == pytest.approx(one.flops / (0.5e14 / 100))
+
+
+def test_a_head_between_two_sizes_is_padded() -> None:
+    rates = AttentionRates(forward={64: 0.4, 128: 0.6}, backward={64: 0.3, 128: 0.5})
+    assert rates.share(96, backward=False) == pytest.approx(0.6 * 96 / 128)
+    assert rates.share(64, backward=True) == 0.3
+    assert rates.share(256, backward=False) == 0.6
+
+
+def test_small_kernels_cost_their_floor() -> None:
+    a100 = device("a100-80gb-sxm")
+    assert kernel_time(Stream(name="nothing", bytes=0.0, launches=3), a100) == pytest.approx(
+        3 * a100.stream.floor
+    )
+
+
+@given(st.floats(1.0, 1e10), st.floats(1.0, 1e10), st.integers(1, 20))
+def test_more_bytes_or_more_launches_are_never_faster(a: float, b: float, launches: int) -> None:
+    a100 = device("a100-80gb-sxm")
+    few, many = sorted((a, b))
+    slow = kernel_time(Stream(name="s", bytes=many, launches=launches), a100)
+    assert kernel_time(Stream(name="s", bytes=few, launches=launches), a100) <= slow
+    assert kernel_time(Stream(name="s", bytes=many), a100) <= slow
+
+
+def test_a_device_of_the_same_name_with_other_rates_has_its_own_times() -> None:
+    a100 = device("a100-80gb-sxm")
+    slower = replace(a100, memory_bandwidth=a100.memory_bandwidth / 2)
+    add = Stream(name="add", bytes=1e9)
+    assert kernel_time(add, slower) > 1.9 * kernel_time(add, a100)
+
+
+def test_dropout_is_bound_by_its_random_numbers() -> None:
+    a100 = device("a100-80gb-sxm")
+    drop = Stream(name="dropout", bytes=5e9, randoms=1e9)
+    assert kernel_time(drop, a100) == pytest.approx(1e9 / (108 * 64 * 1.41e9 / 40), rel=1e-3)
+    assert kernel_time(replace(drop, randoms=0.0), a100) < 0.9 * kernel_time(drop, a100)

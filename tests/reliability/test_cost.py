@@ -1,0 +1,74 @@
+"""Costs: the arithmetic of days and dollars, and what published trainings cost."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from sim.cli.main import main
+from sim.config.errors import InputError
+from sim.hardware.cluster import topology
+from sim.reliability.cost import cost_of, of_scenario
+from sim.scenario.scenario import load
+
+POD = topology.load("tpu-v2-pod", {"gpus": 64, "network.dims": [8, 8]})
+
+
+def test_a_day_of_64_chips_costs_their_hours_times_the_price() -> None:
+    cost = cost_of(POD, step_time=2.0, tokens_per_step=1000.0, tokens=43.2e6)
+    assert (cost.days, cost.gpu_hours) == (1.0, 64 * 24.0)
+    assert cost.dollars == pytest.approx(64 * 24 * 1.125)
+    assert cost.tokens_per_dollar == pytest.approx(43.2e6 / (64 * 24 * 1.125))
+    assert cost.energy == pytest.approx(86400 * 64 * 400.0 * 1.1)
+    assert cost.electricity == pytest.approx(cost.energy / 3.6e6 * 0.07)
+
+
+def test_half_the_goodput_doubles_time_and_money() -> None:
+    one, half = (cost_of(POD, 1.0, 1.0, 1e6, goodput=share) for share in (1.0, 0.5))
+    assert half.days == 2 * one.days
+    assert half.dollars == pytest.approx(2 * (one.dollars or 0.0))
+
+
+def test_without_a_price_there_are_hours_and_energy_only() -> None:
+    cost = cost_of(replace(POD, price=None), 1.0, 1.0, 1e6)
+    assert (cost.dollars, cost.electricity, cost.tokens_per_dollar) == (None, None, None)
+    assert cost.energy > 0
+
+
+def test_bert_large_takes_about_four_days_and_7000_dollars_on_64_tpus() -> None:
+    """Devlin et al. 2019, appendix A.2: 4 days; at 4.50 USD an hour for four chips 6,912 USD.
+
+    The simulated step leaves out evaluation, checkpoints and input, so it may be up to a quarter
+    below.
+    """
+    cost = of_scenario(load("bert-large-tpu-v2"))
+    assert 3.0 < cost.days < 4.4
+    assert 5_200 < (cost.dollars or 0.0) < 7_600
+
+
+def test_gpt3_costs_5_to_12_million_dollars() -> None:
+    cost = of_scenario(load("gpt3-175b-cost"))
+    assert 5e6 < (cost.dollars or 0.0) < 12e6
+
+
+def test_more_expensive_hours_cost_more_and_change_nothing_else() -> None:
+    words = ["cost", "gpt2-one-gpu", "--tokens", "1e9", "--json"]
+    cheap, dear = (
+        json.loads(CliRunner().invoke(main, [*words, "--price", price]).stdout)
+        for price in ("1 USD/h", "3 USD/h")
+    )
+    assert dear["dollars"] == pytest.approx(3 * cheap["dollars"])
+    assert dear["days"] == cheap["days"]
+
+
+def test_a_scenario_without_a_budget_asks_for_one() -> None:
+    with pytest.raises(InputError, match="no token budget"):
+        of_scenario(load("gpt2-one-gpu"))
+
+
+@pytest.mark.parametrize("price", ["3", "3 GB", "cheap"])
+def test_a_price_without_its_unit_is_one_line(price: str) -> None:
+    result = CliRunner().invoke(main, ["cost", "gpt2-one-gpu", "--tokens", "1e9", "--price", price])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1

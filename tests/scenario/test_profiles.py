@@ -1,0 +1,44 @@
+"""What `--profile` names is told by what the file is of."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.config.errors import InputError
+from sim.scenario.profiles import setting_of
+from sim.scenario.scenario import load
+from sim.simulate import simulate
+
+FABRIC = """\
+backend = "nccl"
+measurements = "here.csv"
+[constants.network.infiniband]
+fraction = 0.45
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (FABRIC, "topology.backend"),
+        ("device = 'cpu'\nmeasurements = 'here.csv'", "device.profile"),
+    ],
+)
+def test_a_profile_changes_what_it_was_measured_of(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text(text)
+    assert setting_of(str(path)) == (key, str(path))
+
+
+def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "here.toml").write_text("gpus = 8")
+    with pytest.raises(InputError, match="neither of a device nor of a collective library"):
+        setting_of(str(tmp_path / "here.toml"))
+
+
+def test_a_fabric_that_was_measured_slower_makes_a_longer_step(tmp_path: Path) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text(FABRIC)
+    usual = simulate(load("gpt3-175b-megatron"))
+    slower = simulate(load("gpt3-175b-megatron", dict([setting_of(str(path))])))
+    assert 1.0 < slower.step_time / usual.step_time < 1.5

@@ -1,0 +1,62 @@
+"""Graphs: doubly stochastic weights, known eigenvalues, connectedness."""
+
+from math import cos, pi
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.config.errors import InputError
+from sim.sharing.graphs import (
+    NAMED,
+    exponential_hops,
+    graph,
+    metropolis,
+    second_eigenvalue,
+    spectral_gap,
+)
+
+
+@given(kind=st.sampled_from(sorted(NAMED)), n=st.integers(2, 20))
+def test_mixing_weights_add_up_by_row_and_column(kind, n):
+    weights = metropolis(graph(kind, n))
+    assert np.allclose(weights.sum(axis=0), 1.0)
+    assert np.allclose(weights, weights.T)
+    assert (weights > -1e-15).all()
+
+
+@pytest.mark.parametrize("n", [5, 8, 16])
+def test_a_rings_second_eigenvalue_is_known(n):
+    expected = 1 / 3 + 2 / 3 * cos(2 * pi / n)
+    assert second_eigenvalue(metropolis(graph("ring", n))) == pytest.approx(expected)
+
+
+def test_more_edges_mix_faster():
+    gaps = [spectral_gap(metropolis(graph(kind, 16))) for kind in ("ring", "torus", "complete")]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == pytest.approx(1.0)
+
+
+def test_exponential_hops_reach_everyone():
+    hops = exponential_hops(16)
+    reached = {0}
+    for hop in hops:
+        reached |= {(i + hop) % 16 for i in reached}
+    assert reached == set(range(16))
+
+
+def test_a_graph_in_two_parts_is_refused():
+    with pytest.raises(InputError, match="not connected: no path leads from worker 0 to worker 2"):
+        graph([(0, 1), (2, 3)], 4)
+
+
+@pytest.mark.parametrize("edge", [(0, 0), (0, 4), (1,)])
+def test_an_edge_that_leads_nowhere_is_refused(edge):
+    with pytest.raises(InputError, match="is not an edge"):
+        graph([(0, 1), edge], 4)
+
+
+def test_an_unknown_name_is_refused_with_those_that_are_known():
+    with pytest.raises(InputError, match="known: ring"):
+        graph("pentagram", 4)

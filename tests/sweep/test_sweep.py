@@ -1,0 +1,353 @@
+"""Sweeps: every point has its row, interrupted work continues, and no old answer is given."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from sim.cli.main import main
+from sim.config import catalog as library
+from sim.config.errors import InputError
+from sim.scenario.scenario import load
+from sim.simulate import simulate
+from sim.sweep import fingerprint as question
+from sim.sweep import points as vary
+from sim.sweep import sweep as study
+from sim.sweep.store import Store
+
+JOB = """
+model = "gpt2-124m"
+topology = "dgx-a100-hdr"
+stack = "megatron-lm-2022"
+gpus = 8
+
+[plan]
+tp = 2
+pp = 2
+microbatch = 2
+global_batch = 48
+precision = "fp16"
+"""
+GRID = [{"plan.tp": tp, "network.bandwidth": f"{b} Gb/s"} for tp in (1, 2, 3) for b in (100, 200)]
+DOTTED = "--vary=plan.microbatch=1,2,3,4", "--vary=plan.global_batch=240,480,720"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with a scenario and a model of their own, where the commands run."""
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "models").mkdir()
+    shutil.copy(library.find("models", "gpt2-124m"), tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def swept(**options: Any) -> pd.DataFrame:
+    return study.sweep("job.toml", GRID, jobs=1, **options)
+
+
+def answers(frame: pd.DataFrame) -> str:
+    """The bytes of a table, wall-clock columns aside."""
+    return frame.drop(columns=study.WALL).to_csv()
+
+
+# Points.
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a=1,2", (1, 2)),
+        ("a=1..3", (1, 2, 3)),
+        ("a=0..1:3", (0.0, 0.5, 1.0)),
+        ("a=8..64:3", (8, 36, 64)),
+        ("a=none,full", ("none", "full")),
+        ("a=[1,2],[3]", ((1, 2), (3,))),
+        ("a=100..800Gb/s:3", ("100 Gb/s", "450 Gb/s", "800 Gb/s")),
+        ("a=2,2", (2,)),
+    ],
+)
+def test_values_read_as_written(text: str, values: tuple[Any, ...]) -> None:
+    assert vary.axis(text).values == values
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "a=1,,2", "a=3..1", "a=1..2:0", "a=1.5..2", "=1"])
+def test_a_range_that_is_empty_or_unclear_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--vary"):
+        vary.axis(text)
+
+
+def test_a_grid_has_all_combinations_and_zip_has_pairs() -> None:
+    axes = [vary.axis("a=1,2,3"), vary.axis("b=4,5,6")]
+    assert len(vary.points(axes)) == 9
+    assert vary.points(axes, zipped=True) == [{"a": 1, "b": 4}, {"a": 2, "b": 5}, {"a": 3, "b": 6}]
+    with pytest.raises(InputError, match="unequal numbers"):
+        vary.points([axes[0], vary.axis("b=4")], zipped=True)
+
+
+def test_rows_of_a_csv_are_points_and_empty_cells_keep_the_scenario(folder: Path) -> None:
+    (folder / "points.csv").write_text("plan.tp,network.bandwidth\n2,100 Gb/s\n4,\n")
+    assert vary.rows(folder / "points.csv") == [
+        {"plan.tp": 2, "network.bandwidth": "100 Gb/s"},
+        {"plan.tp": 4},
+    ]
+
+
+# The table.
+
+
+def test_a_row_is_what_a_run_says_with_every_input_and_metric(folder: Path) -> None:
+    frame = swept()
+    alone = simulate(load("job.toml", GRID[2]))
+    row = frame.loc[2]
+    assert row["step_time"] == alone.step_time
+    assert row["memory.total"] == alone.memory_per_gpu["total"]
+    inputs = ["model", "topology", "stack", "gpus", "plan.pp", "plan.dp", "network.bandwidth"]
+    assert row[inputs].notna().all()
+    seconds = [name for name in frame.columns if name.startswith("seconds.")]
+    assert row[seconds].sum() == pytest.approx(row["step_time"])
+
+
+def test_points_that_do_not_divide_or_fit_are_kept_with_their_reason(folder: Path) -> None:
+    points = [{"plan.tp": 3}, {"device.memory": "2 GiB"}, {"plan.tp": 2}]
+    frame = study.sweep("job.toml", points, jobs=1)
+    assert list(frame["valid"]) == [False, False, True]
+    assert "does not divide" in frame["reason"][0]
+    assert "GiB a GPU" in frame["reason"][1]
+    assert frame["step_time"].isna().tolist() == [True, False, False]
+
+
+def test_a_faster_network_is_never_slower(folder: Path) -> None:
+    points = vary.points([vary.axis("network.bandwidth=25..400Gb/s:4")])
+    times = study.sweep("job.toml", points, jobs=1)["step_time"]
+    assert (times.diff().dropna() <= 1e-12).all()
+
+
+def test_samples_add_the_distribution_of_the_step(folder: Path) -> None:
+    frame = study.sweep("job.toml", [{"plan.tp": 2}], samples=50, jobs=1)
+    row = frame.loc[0]
+    assert row["step_time"] < row["samples.mean"] < row["samples.p95"] <= row["samples.p99"]
+    assert row["samples.loss"] == pytest.approx(row["samples.mean"] - row["step_time"], rel=0.05)
+
+
+# The store.
+
+
+def test_a_repeated_sweep_answers_from_the_store(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = swept(store=folder / "runs.db")
+
+    def never(*_: Any) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(study, "run", never)
+    again = swept(store=folder / "runs.db")
+    pd.testing.assert_frame_equal(first, again)  # wall-clock columns too
+
+
+def test_the_command_keeps_what_it_finds_unless_told_otherwise(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["sweep", "job.toml", "--vary=plan.tp=1,2", "--jobs=1", "--json"]
+    assert CliRunner().invoke(main, [*words, "--no-store"]).exit_code == 0
+    assert not (folder / "sweeps.db").exists()
+    first = CliRunner().invoke(main, words)
+    monkeypatch.setattr(study, "run", None)  # whoever computes again fails
+    assert CliRunner().invoke(main, words).stdout == first.stdout
+
+
+@pytest.mark.parametrize("changed", ["model", "scenario", "topology", "program"])
+def test_a_changed_input_is_never_answered_with_an_old_result(
+    changed: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = swept(store=folder / "runs.db")
+    if changed == "model":
+        path = folder / "models" / "gpt2-124m.toml"
+        path.write_text(path.read_text().replace("ffn = 3072", "ffn = 6144"))
+    elif changed == "scenario":
+        (folder / "job.toml").write_text(JOB.replace("fp16", "bf16"))
+    elif changed == "topology":
+        (folder / "topologies").mkdir()
+        own = library.find("topologies", "dgx-a100-hdr").read_text()
+        (folder / "topologies" / "dgx-a100-hdr.toml").write_text(own.replace("300 GB/s", "30 GB/s"))
+    else:
+        monkeypatch.setattr(question, "program_version", lambda: "another")
+        monkeypatch.setattr(study, "run", lambda setup: simulate("gpt2-one-gpu"))
+    after = swept(store=folder / "runs.db")
+    assert len(after) == len(before)
+    assert answers(after) != answers(before)
+    fresh = swept()
+    assert answers(after) == answers(fresh)
+
+
+def command(folder: Path, store: str, out: str) -> subprocess.Popen[bytes]:
+    words = ["sweep", "job.toml", *DOTTED, "--jobs=1", f"--store={store}", f"--out={out}"]
+    call = [sys.executable, "-m", "sim.cli.main", *words]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(call, cwd=folder, stdout=quiet, stderr=quiet, start_new_session=True)
+
+
+def test_killed_at_random_moments_it_ends_with_the_undisturbed_table(folder: Path) -> None:
+    whole = command(folder, "whole.db", "whole.csv")
+    began = time.monotonic()
+    assert whole.wait(120) == 0
+    lasted = time.monotonic() - began
+    chance = random.Random(5)
+    for _ in range(3):
+        hurt = command(folder, "hurt.db", "hurt.csv")
+        time.sleep(chance.uniform(0.4, 0.9) * lasted)
+        os.killpg(hurt.pid, signal.SIGKILL)
+        hurt.wait()
+    assert command(folder, "hurt.db", "hurt.csv").wait(120) == 0
+    tables = [pd.read_csv(folder / name, index_col=0) for name in ("whole.csv", "hurt.csv")]
+    assert answers(tables[0]) == answers(tables[1])
+
+
+def test_two_sweeps_on_one_store_at_once_agree(folder: Path) -> None:
+    both = [command(folder, "runs.db", f"{name}.csv") for name in ("one", "other")]
+    assert [one.wait(120) for one in both] == [0, 0]
+    one, other = (pd.read_csv(folder / f"{name}.csv", index_col=0) for name in ("one", "other"))
+    assert answers(one) == answers(other)
+
+
+# Who does the work.
+
+
+def test_one_process_and_two_give_the_same_bytes(folder: Path) -> None:
+    assert answers(study.sweep("job.toml", GRID, jobs=2)) == answers(swept())
+
+
+def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="extra `cluster` is not installed")
+    points = vary.points([vary.axis("plan.microbatch=1..4"), vary.axis("plan.global_batch=48..96")])
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+    ) as workers:
+        victim = next(iter(workers.workers.values())).pid
+        address = workers.scheduler_address
+        killed_at: list[int] = []
+        killer = threading.Thread(target=kill_later, args=(victim, "runs.db", killed_at))
+        killer.start()
+        frame = study.sweep("job.toml", points, cluster=address, store=folder / "runs.db")
+        killer.join()
+    assert killed_at
+    assert 0 < killed_at[0] < len(points)
+    assert answers(frame) == answers(study.sweep("job.toml", points, jobs=1))
+
+
+def kill_later(pid: int, store: str, killed_at: list[int]) -> None:
+    """Kill a process once the first results are stored."""
+    while not Path(store).exists():
+        time.sleep(0.01)
+    with Store(Path(store)) as kept:
+        while not len(kept):
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGKILL)
+        killed_at.append(len(kept))
+
+
+def test_files_that_change_meanwhile_end_the_sweep_in_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(*_: Any) -> study.Row:
+        monkeypatch.setattr(question, "program_version", lambda: "another")
+        return {"valid": True}
+
+    monkeypatch.setattr(study, "row", changed)
+    call = ["sweep", "job.toml", "--vary=plan.tp=1,2", "--jobs=1"]
+    result = CliRunner().invoke(main, call)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "another program" in result.stderr
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--vary=plan.tpp=1,2"],
+        ["--vary=network.bandwith=1 Gb/s"],
+        ["--vary=warp.factor=9"],
+        ["--vary=plan.tp=wide"],
+        ["--vary=plan.tp="],
+        ["--vary=plan.tp=4..2"],
+        ["--vary=plan.tp=1", "--vary=plan.tp=2"],
+        ["--vary=plan.tp=1,2", "--vary=plan.pp=1", "--zip"],
+        ["--vary=model=gpt9"],
+        ["--csv=nowhere.csv"],
+        ["--vary=plan.tp=1", "--out=table.doc"],
+        ["--vary=plan.tp=1", "--store=job.toml"],
+        ["--vary=plan.tp=1", "--cluster=nonsense://x"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_one_line_before_any_work(
+    words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("worked")
+
+    monkeypatch.setattr(study, "run", never)
+    result = CliRunner().invoke(main, ["sweep", "job.toml", "--jobs=1", *words])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("command", ["sweep", "goodput", "cost", "run"])
+def test_scenarios_that_share_updates_have_no_step_to_ask_for(command: str) -> None:
+    more = {"sweep": ["--vary=sharing.workers=4,8", "--no-store"], "cost": ["--tokens=1e9"],
+            "run": ["--samples=3"]}  # fmt: skip
+    result = CliRunner().invoke(main, [command, "ps-async", *more.get(command, [])])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "[sharing]" in result.stderr
+
+
+def test_a_full_disk_is_one_line_and_what_was_stored_answers_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "_open", full_after_three(Store._open))
+    call = ["sweep", "job.toml", *DOTTED, "--jobs=2", "--store=runs.db"]
+    result = CliRunner().invoke(main, call)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert "full" in result.stderr
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    with Store(folder / "runs.db") as kept:
+        assert len(kept) > 0
+    assert CliRunner().invoke(main, call).exit_code == 0
+
+
+def full_after_three(opened: Any) -> Any:
+    """A store on a disk with room for three pages more."""
+
+    def open_(store: Store) -> None:
+        opened(store)
+        pages = store._one("PRAGMA page_count")
+        store._db.execute(f"PRAGMA max_page_count = {pages + 3}")
+
+    return open_
+
+
+def test_the_table_is_written_as_csv_and_as_parquet(folder: Path) -> None:
+    pytest.importorskip("pyarrow", reason="extra `parquet` is not installed")
+    frame = swept()
+    study.write(frame, folder / "table.csv")
+    study.write(frame, folder / "table.parquet")
+    stored = pd.read_parquet(folder / "table.parquet")
+    assert stored["step_time"].tolist()[:4] == frame["step_time"].tolist()[:4]
+    assert len(pd.read_csv(folder / "table.csv")) == len(frame)

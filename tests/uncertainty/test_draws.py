@@ -1,0 +1,53 @@
+"""Drawn step times spread as the first order that intervals rest on says."""
+
+import numpy as np
+import pytest
+
+from sim.engine.clock import play
+from sim.engine.fold import fold
+from sim.parallel.step import training_step
+from sim.scenario import scenario
+from sim.scenario.setup import Setup, from_scenario
+from sim.uncertainty.draws import KINDS, drawn, split
+from sim.uncertainty.intervals import Sigmas
+from sim.uncertainty.work_shares import work_shares
+
+ONES = np.ones((len(KINDS), 1))
+
+
+def setup_of(name: str) -> Setup:
+    return from_scenario(scenario.load(name))
+
+
+# Pipeline bubbles, gradients that hide compute, and launches that hide kernels.
+@pytest.mark.parametrize(
+    ("name", "count", "within"),
+    [("megatron-39b", 4000, 0.05), ("llama3-405b-16k", 400, 0.15), ("gpt2-one-gpu", 4000, 0.05)],
+)
+def test_the_spread_of_draws_is_that_of_the_critical_path(name, count, within) -> None:
+    setup = setup_of(name)
+    score = fold(training_step(setup.job), setup.machine)
+    first_order = Sigmas().of_step(work_shares(setup.job, score, play(score)))
+    steps = drawn(setup, Sigmas(), count)
+    assert float(np.log(steps).std()) == pytest.approx(first_order, rel=within)
+
+
+def test_without_errors_every_draw_is_the_step() -> None:
+    setup = setup_of("megatron-39b")
+    step = play(fold(training_step(setup.job), setup.machine)).end
+    exact = Sigmas(gemm=0.0, attention=0.0, stream=0.0, collective=0.0, host=0.0)
+    assert drawn(setup, exact, 3) == pytest.approx(step, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["megatron-39b", "gpt2-one-gpu"])
+def test_when_everything_takes_twice_as_long_so_does_the_step(name: str) -> None:
+    found = split(setup_of(name)).times(np.hstack([ONES, 2.0 * ONES]))
+    assert found[1] == pytest.approx(2.0 * found[0], rel=1e-9)
+
+
+def test_the_same_seed_draws_the_same_times() -> None:
+    setup = setup_of("gpt2-one-gpu")
+    first, again, other = (drawn(setup, Sigmas(), 5, seed=seed) for seed in (1, 1, 2))
+    assert len(first) == 5
+    assert (first == again).all()
+    assert (first != other).any()

@@ -1,0 +1,109 @@
+"""Validation: errors are computed right, and rows that cannot be simulated are told."""
+
+import pandas as pd
+import pytest
+
+from sim.config.errors import InputError
+from sim.validation import errors as scoring
+from sim.validation import report as verdict
+from sim.validation.table import REQUIRED, records
+from sim.validation.validate import Row, Table, validate
+
+RUN = {
+    "id": "one", "cluster": "dgx-a100-hdr", "family": "gpt", "layers": 24, "hidden": 2304,
+    "heads": 24, "kv_heads": 24, "ffn": 9216, "vocab": 51200, "seq": 2048, "gated_mlp": False,
+    "tied_embeddings": True, "experts": "", "gpus": 32, "tp": 1, "pp": 1, "dp": 32, "cp": 1,
+    "zero": 0, "microbatch": 16, "global_batch": 512, "interleave": 1, "schedule": "none",
+    "recompute": "full", "sequence_parallel": False, "precision": "fp16",
+    "attention": "standard", "software": "megatron-lm-2021", "step_time_s": 3.528,
+    "memory_gb": "", "memory_kind": "", "fits": True,
+}  # fmt: skip
+
+
+def table(tmp_path, *rows: dict) -> object:
+    path = tmp_path / "runs.csv"
+    pd.DataFrame([{**RUN, **row} for row in rows]).to_csv(path, index=False)
+    return path
+
+
+def rows(*pairs: tuple[float, float]) -> Table:
+    made = [
+        Row(id=str(i), measured=m, predicted=p, at_peak=m / 2) for i, (m, p) in enumerate(pairs)
+    ]
+    return Table(name="t", rows=tuple(made))
+
+
+def test_errors_are_predicted_over_measured_less_one():
+    found = scoring.summary(rows((1.0, 1.1), (2.0, 1.8), (4.0, 4.0)))
+    assert found["mape"] == pytest.approx((0.1 + 0.1 + 0.0) / 3)
+    assert found["bias"] == pytest.approx(0.0)
+    assert found["median"] == pytest.approx(0.1)
+    assert abs(found["worst"]) == pytest.approx(0.1)
+
+
+def test_a_perfect_order_has_rank_correlation_one():
+    assert scoring.summary(rows((1, 5), (2, 6), (3, 7)))["spearman"] == pytest.approx(1.0)
+
+
+def test_the_naive_predictor_is_right_where_utilisation_is_constant():
+    assert scoring.summary(rows((1.0, 9.0), (2.0, 9.0)))["naive_mape"] == pytest.approx(0.0)
+
+
+def test_the_naive_predictor_has_the_best_constant():
+    made = [Row(id="x", measured=m, predicted=m, at_peak=w) for m, w in [(1, 1), (2, 1), (4, 1)]]
+    best = scoring.naive_mape(made)
+    errors = [sum(abs(c / m - 1) for m in (1, 2, 4)) / 3 for c in [0.5, 0.9, 1.0, 1.1, 1.5, 2.0]]
+    assert best == pytest.approx(min(errors))
+
+
+def test_fits_is_balanced_over_both_classes():
+    made = [
+        Row(id=str(i), fits_measured=measured, fits_predicted=predicted, memory_measured=1.0,
+            memory_predicted=1.0)
+        for i, (measured, predicted) in enumerate(
+            [(True, True)] * 8 + [(False, True), (False, False)]
+        )
+    ]  # fmt: skip
+    found = scoring.summary(Table(name="t", rows=tuple(made)))
+    assert found["fits_accuracy"] == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_a_row_is_simulated_from_its_columns(tmp_path):
+    (found,) = validate([table(tmp_path, {})], processes=1)
+    assert found.rows[0].error == pytest.approx(0.0, abs=0.1)
+
+
+def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
+    path = table(tmp_path, {}, {"id": "zb", "schedule": "zb-2p"}, {"id": "who", "cluster": "moon"})
+    found = validate([path], processes=1)
+    assert scoring.summary(found[0])["simulated"] == 1
+    shown = verdict.text(found)
+    assert "not simulated (2 rows)" in shown
+    assert "zb-2p splits the backward pass" in shown
+    assert "no topology named 'moon'" in shown
+
+
+def test_a_run_that_did_not_fit_is_predicted_without_error(tmp_path):
+    (found,) = validate([table(tmp_path, {"step_time_s": None, "fits": False})], processes=1)
+    assert found.rows[0].error is None
+    assert found.rows[0].fits_predicted is not None
+
+
+@pytest.mark.parametrize("column", ["id", "step_time_s", "software"])
+def test_a_missing_column_is_named(tmp_path, column):
+    path = tmp_path / "runs.csv"
+    pd.DataFrame([{k: v for k, v in RUN.items() if k != column}]).to_csv(path, index=False)
+    with pytest.raises(InputError, match=f"column '{column}' is missing"):
+        records(path)
+
+
+def test_all_required_columns_are_in_the_sample():
+    assert set(REQUIRED) <= set(RUN)
+
+
+def test_the_plot_and_the_rows_are_written(tmp_path):
+    found = [rows((1.0, 1.1), (2.0, 1.8))]
+    verdict.plot(found, tmp_path / "p.png")
+    verdict.write_rows(found, tmp_path / "r.csv")
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+    assert len(pd.read_csv(tmp_path / "r.csv")) == 2
