@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Literal, cast
 
 from sim.config.errors import InputError
@@ -19,8 +18,7 @@ from sim.config.schema import nearest
 from sim.engine.accounts import Account, accounts, blame_stragglers
 from sim.engine.clock import play
 from sim.engine.fold import fold
-from sim.engine.folded import Score
-from sim.engine.timeline import Timeline
+from sim.engine.record import Record
 from sim.parallel.step import training_step
 from sim.results.assemble import report
 from sim.results.result import Result
@@ -70,36 +68,22 @@ def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Resul
     if engine not in ENGINES:
         raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
     began = time.perf_counter()
-    warnings: tuple[str, ...] = ()
     with garbage_left():
         program = training_step(setup.job)
-        score = fold(program, setup.machine, unfold=unfold)
-        if engine == "replay":
-            timeline, warnings = _replayed(score)
-        else:
-            timeline = play(score)
-        spent = accounts(timeline)
+        record = play(fold(program, setup.machine, unfold=unfold))
+        spent = accounts(record)
         healthy = None
         if not setup.machine.is_healthy:
             healthy = play(fold(program, setup.machine.healthy))
-            blame_stragglers(spent, _of_same_stage(timeline, healthy))
-    wall = time.perf_counter() - began
-    result = report(setup, score, timeline, spent, wall_seconds=wall, healthy=healthy)
-    return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+            blame_stragglers(spent, _of_same_stage(record, healthy))
+        wall = time.perf_counter() - began
+        return report(setup, program, record, spent, wall_seconds=wall, healthy=healthy)
 
 
-def _replayed(score: Score) -> tuple[Timeline, tuple[str, ...]]:
-    from sim.engine.replay_timeline import replay  # numpy, which the clock does not need
-
-    timeline, contended = replay(score)
-    said = "transfers share links: replayed with the slowdowns of one clocked run"
-    return timeline, (said,) if contended else ()
-
-
-def _of_same_stage(timeline: Timeline, healthy: Timeline) -> list[Account]:
-    """Per role of a timeline, the account of its stage in a healthy one."""
+def _of_same_stage(record: Record, healthy: Record) -> list[Account]:
+    """Per role of a record, the account of its stage in a healthy one."""
     by_stage = dict(zip((role.stage for role in healthy.roles), accounts(healthy), strict=True))
-    return [by_stage[role.stage] for role in timeline.roles]
+    return [by_stage[role.stage] for role in record.roles]
 
 
 @contextmanager

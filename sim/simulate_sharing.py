@@ -20,7 +20,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
-from sim.program import Collective
+from sim.program.operations import Collective
 from sim.scenario.scenario import SharingScenario, Straggler, changed, load
 from sim.sharing.outcome import Outcome
 from sim.sharing.plan import Sharing, Times

@@ -6,37 +6,28 @@ time belongs to the transfer in flight that it waits for (exposed communication)
 peers it waits for: other stages' passes (bubble) or slower replicas (stragglers).
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sim.engine.timeline import Role, Span, Timeline
+import numpy as np
 
-BUBBLE, HOST, STRAGGLERS = "bubble", "host", "stragglers"
-WAITING = "waiting"
-_OWN_LINES = ("optimizer", "data communication", "embedding communication", STRAGGLERS, WAITING)
-_NOISE = 1e-12
+from sim.engine.record import COMMUNICATION, Floats, Indices, Record, Track
+from sim.engine.timeline import Role
+from sim.program.causes import BUBBLE, HOST, STRAGGLERS, WAITING, Cause
+from sim.program.operations import COMPUTE_STREAM
+
+_ROUNDING = 1e-12
 
 Account = dict[str, float]
-Flight = tuple[str, str, float, float]  # cause, kind, begin, end
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
-    end: float
-    last_pass_end: float
-    uneven: bool
-
-
-def accounts(timeline: Timeline) -> list[Account]:
-    """Per role, seconds by cause; each adds up to `timeline.end`."""
-    passes = [span.end for span in timeline.spans if span.args.get("phase") in ("F", "B")]
-    uneven = any(role.slowdown != 1.0 for role in timeline.roles)
-    context = _Context(timeline.end, max(passes, default=0.0), uneven)
-    by_role: list[list[Span]] = [[] for _ in timeline.roles]
-    for span in timeline.spans:
-        by_role[span.role].append(span)
-    return [_account(spans, context) for spans in by_role]
+def accounts(record: Record) -> list[Account]:
+    """Per role, seconds by cause; each adds up to `record.end`."""
+    tracks: list[list[Track]] = [[] for _ in record.roles]
+    for track in record.tracks:
+        tracks[track.role].append(track)
+    return [_Accountant(record, own).account() for own in tracks]
 
 
 def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) -> None:
@@ -48,111 +39,161 @@ def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) ->
         excess = account.get(BUBBLE, 0.0) - before.get(BUBBLE, 0.0)
         if excess > 0.0:
             account[BUBBLE] -= excess
-            _add(account, STRAGGLERS, excess)
+            account[STRAGGLERS] = account.get(STRAGGLERS, 0.0) + excess
 
 
-def critical_role(timeline: Timeline) -> Role:
+def critical_role(record: Record) -> Role:
     """The role whose last operation ends last; among ties the one with the lowest rank."""
-    ends = [0.0] * len(timeline.roles)
-    for span in timeline.spans:
-        ends[span.role] = max(ends[span.role], span.end)
-    latest = max(ends) * (1.0 - _NOISE)
+    ends = [0.0] * len(record.roles)
+    for track in record.tracks:
+        if len(track.end):
+            ends[track.role] = max(ends[track.role], float(track.end.max()))
+    latest = max(ends) * (1.0 - _ROUNDING)
     return min(
-        (role for role in timeline.roles if ends[role.index] >= latest),
+        (role for role in record.roles if ends[role.index] >= latest),
         key=lambda role: role.first_rank,
     )
 
 
-def bubble_fraction(timeline: Timeline, accounts: Sequence[Account]) -> float:
+def bubble_fraction(record: Record, accounts: Sequence[Account]) -> float:
     """Share of stage-seconds spent waiting for other stages' passes.
 
-    Optimizer, data-parallel communication and straggler waits are left out of both sides, so that
-    equal stages without communication give (p-1)/(m+p-1) (Narayanan et al. 2021, section 2.2).
+    Causes outside of the pipeline (optimizer, data-parallel communication, straggler waits) are
+    left out of both sides, so that equal stages without communication give (p-1)/(m+p-1)
+    (Narayanan et al. 2021, section 2.2).
     """
     bubble = total = 0.0
-    for role, account in zip(timeline.roles, accounts, strict=True):
+    for role, account in zip(record.roles, accounts, strict=True):
         bubble += role.ranks * account.get(BUBBLE, 0.0)
-        own = sum(account.get(cause, 0.0) for cause in _OWN_LINES)
-        total += role.ranks * (timeline.end - own)
+        outside = sum(
+            seconds
+            for cause, seconds in account.items()
+            if isinstance(cause, Cause) and cause.outside_pipeline
+        )
+        total += role.ranks * (record.end - outside)
     return bubble / total if total > 0 else 0.0
 
 
-def _account(spans: Iterable[Span], context: _Context) -> Account:
-    mine = list(spans)
-    compute = sorted((s for s in mine if s.stream == "compute"), key=lambda s: (s.start, s.end))
-    beside = _Beside([s for s in mine if s.stream != "compute"])
-    account: Account = {}
-    clock = 0.0
-    for span in compute:
-        if span.start > clock:
-            _wait(account, clock, span.start, beside.blocking(clock, span.start), context)
-        if "parts" in span.args:
-            _run(account, span)
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Intervals in which the compute stream runs nothing, and what was in flight [waits, most]."""
+
+    begin: Floats
+    end: Floats
+    kinds: Indices
+    begun: Floats
+    arrived: Floats
+
+
+class _Accountant:
+    """One role's tracks, and its account while it is written."""
+
+    def __init__(self, record: Record, tracks: Iterable[Track]) -> None:
+        self.record = record
+        self.compute = next((t for t in tracks if t.stream == COMPUTE_STREAM), None)
+        self.beside = [track for track in tracks if track.stream != COMPUTE_STREAM]
+        self.uneven = any(role.slowdown != 1.0 for role in record.roles)
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def account(self) -> Account:
+        """Seconds by cause, those that are none left out."""
+        if self.compute is not None:
+            self._runs(self.compute)
+            for waits in (self._meetings(self.compute), self._gaps(self.compute)):
+                self._wait(waits)
         else:
-            _wait(account, span.start, span.end, span.args["transfers"], context)
-        clock = span.end
-    if clock < context.end:
-        _wait(account, clock, context.end, beside.blocking(clock, context.end), context)
-    return account
+            self._wait(self._between(np.array([0.0]), np.array([self.record.end])))
+        return {cause: seconds for cause, seconds in self._seconds.items() if seconds > 0.0}
 
+    def _runs(self, track: Track) -> None:
+        """Computations by their parts; what they last longer is the host's."""
+        running = track.parts != COMMUNICATION
+        rows, lasted = track.parts[running], (track.end - track.start)[running]
+        counts = np.bincount(rows, minlength=len(self.record.parts))
+        seconds = np.bincount(rows, weights=lasted, minlength=len(self.record.parts))
+        for row in np.flatnonzero(counts).tolist():
+            parts, count = self.record.parts[row], int(counts[row])
+            for cause, each in parts.items():
+                self._seconds[cause] += count * each
+            left = float(seconds[row]) - count * sum(parts.values())
+            if left > _ROUNDING * self.record.end:
+                self._seconds[HOST] += left
 
-def _add(account: Account, cause: str, seconds: float) -> None:
-    if seconds > 0.0:
-        account[cause] = account.get(cause, 0.0) + seconds
+    def _meetings(self, track: Track) -> _Waits:
+        """Communications on the compute stream."""
+        meeting = track.parts == COMMUNICATION
+        return _Waits(
+            track.start[meeting],
+            track.end[meeting],
+            track.transfers[meeting],
+            track.begun[meeting],
+            track.arrived[meeting],
+        )
 
+    def _gaps(self, track: Track) -> _Waits:
+        """Between its steps, the compute stream waits for other streams."""
+        begin = np.concatenate(([0.0], track.end))
+        end = np.concatenate((track.start, [self.record.end]))
+        gap = end - begin > _ROUNDING * self.record.end
+        return self._between(begin[gap], end[gap])
 
-def _run(account: Account, span: Span) -> None:
-    left = span.duration
-    for cause, seconds in span.args["parts"]:
-        _add(account, cause, min(seconds, left))
-        left -= min(seconds, left)
-    _add(account, HOST, left)
+    def _between(self, begin: Floats, end: Floats) -> _Waits:
+        """Gaps with the transfers of those streams whose communication ended just when they did."""
+        columns = [column for track in self.beside for column in self._blocking(track, begin, end)]
+        kinds, begun, arrived = (
+            np.stack(rows, axis=1) if rows else np.empty((len(begin), 0), dtype=kind)
+            for rows, kind in zip(
+                zip(*columns, strict=True) if columns else ((), (), ()),
+                (np.intp, np.float64, np.float64),
+                strict=True,
+            )
+        )
+        return _Waits(begin, end, kinds, begun, arrived)
 
+    def _blocking(
+        self, track: Track, begin: Floats, end: Floats
+    ) -> Iterator[tuple[Indices, Floats, Floats]]:
+        """The flights of a stream during gaps, the last first: one column at a time."""
+        if not len(track.end) or not len(end):
+            return
+        close = _ROUNDING * self.record.end
+        last = np.searchsorted(track.end, end + close, side="right") - 1
+        blocks = (last >= 0) & (track.end[last] >= end - close)
+        while blocks.any():
+            for column in range(track.transfers.shape[1]):
+                kinds = np.where(blocks, track.transfers[last, column], -1)
+                yield kinds, track.begun[last, column], track.arrived[last, column]
+            last = last - 1
+            blocks = blocks & (last >= 0) & (track.end[last] > begin)
 
-class _Beside:
-    """Communications on other streams than compute, each stream in order of time."""
+    def _wait(self, waits: _Waits) -> None:
+        """Split intervals into transfers in flight and waiting for those who take part."""
+        if not len(waits.begin):
+            return
+        clock = waits.begin.copy()
+        arrived = np.where(waits.kinds >= 0, waits.arrived, np.inf)
+        order = np.argsort(arrived, axis=1, kind="stable")
+        rows = np.arange(len(clock))
+        for column in order.T:
+            kinds = waits.kinds[rows, column]
+            there = kinds >= 0
+            start = np.where(there, np.maximum(waits.begun[rows, column], clock), clock)
+            stop = np.where(there, np.minimum(waits.arrived[rows, column], waits.end), clock)
+            flies = stop > clock
+            start = np.minimum(start, stop)
+            for kind in np.unique(kinds[flies]).tolist():
+                of_kind = flies & (kinds == kind)
+                self._peers(clock[of_kind], start[of_kind], *self.record.kinds[kind])
+                self._add(self.record.kinds[kind][0], float((stop - start)[of_kind].sum()))
+            clock = np.where(flies, stop, clock)
+        self._peers(clock, waits.end, WAITING, "")
 
-    def __init__(self, spans: list[Span]) -> None:
-        self.streams: dict[str, list[Span]] = {}
-        for span in spans:
-            self.streams.setdefault(span.stream, []).append(span)
-        self.ends = {name: [s.end for s in stream] for name, stream in self.streams.items()}
+    def _peers(self, begin: Floats, end: Floats, cause: str, kind: str) -> None:
+        """Waiting for peers: for their passes a bubble, afterwards for whatever else they do."""
+        passes_until = np.minimum(np.maximum(self.record.passes_end, begin), end)
+        replicas = kind not in ("send", "") and self.uneven
+        self._add(STRAGGLERS if replicas else BUBBLE, float((passes_until - begin).sum()))
+        self._add(STRAGGLERS if replicas else cause, float((end - passes_until).sum()))
 
-    def blocking(self, begin: float, end: float) -> list[Flight]:
-        """Transfers of the streams whose communication ended just when the wait did."""
-        flights: list[Flight] = []
-        for name, spans in self.streams.items():
-            last = bisect_right(self.ends[name], end) - 1
-            if last < 0 or spans[last].end != end:
-                continue
-            while last >= 0 and spans[last].end > begin:
-                flights += spans[last].args["transfers"]
-                last -= 1
-        return flights
-
-
-def _wait(
-    account: Account, begin: float, end: float, flights: Iterable[Flight], context: _Context
-) -> None:
-    """Split [begin, end] into transfers in flight and waiting for those who take part."""
-    clock, behind = begin, list(flights)
-    for cause, kind, start, stop in sorted(behind, key=lambda flight: flight[3]):
-        start, stop = max(start, clock), min(stop, end)
-        if stop <= clock:
-            continue
-        if start > clock:
-            _peers(account, clock, start, cause, kind, context)
-        _add(account, cause, stop - start)
-        clock = stop
-    if clock < end:
-        _peers(account, clock, end, WAITING, "", context)
-
-
-def _peers(
-    account: Account, begin: float, end: float, cause: str, kind: str, context: _Context
-) -> None:
-    """Waiting for peers: for their passes a bubble, afterwards for whatever else they do."""
-    passes_until = min(max(context.last_pass_end, begin), end)
-    replicas = kind not in ("send", "") and context.uneven
-    _add(account, STRAGGLERS if replicas else BUBBLE, passes_until - begin)
-    _add(account, STRAGGLERS if replicas else cause, end - passes_until)
+    def _add(self, cause: str, seconds: float) -> None:
+        self._seconds[cause] += seconds

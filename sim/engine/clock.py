@@ -1,150 +1,118 @@
-"""Play a score on a SimPy clock: the reference that everything faster must agree with."""
+"""Play a folded program on a SimPy clock: the reference that everything faster must agree with."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import simpy
-from simpy.events import Event
 
 from sim.config.errors import InputError
-from sim.engine.folded import Meet, Pass, Score, Step, Transfer
-from sim.engine.network import Network, carried, then
-from sim.engine.timeline import Span, Timeline
-from sim.engine.worker import Worker
+from sim.engine.costs import Parts
+from sim.engine.folded import CommunicateStep, FoldedProgram
+from sim.engine.meetings import Meetings
+from sim.engine.network import Network
+from sim.engine.record import COMMUNICATION, Record, Track, flights_of
+from sim.engine.role_process import Logged, RoleProcess
 
 
-class Transfers:
-    """Meeting points: a transfer starts when all its roles have joined, and ends once."""
-
-    def __init__(self, env: simpy.Environment, score: Score, network: Network) -> None:
-        self.env, self.network, self.all = env, network, score.transfers
-        self._missing = [transfer.arity for transfer in score.transfers]
-        self._done: list[Event | None] = [None] * len(score.transfers)
-        self.start = [float("nan")] * len(score.transfers)
-        self.end = [float("nan")] * len(score.transfers)
-
-    def join(self, number: int) -> None:
-        self._missing[number] -= 1
-        if self._missing[number] == 0:
-            self._begin(number)
-
-    def _begin(self, number: int) -> None:
-        transfer = self.all[number]
-        self.start[number] = self.env.now
-        after_latency = self.env.timeout(transfer.latency, number)
-        then(after_latency, self._flow if transfer.size > 0 else self._arrived)
-
-    def _flow(self, after_latency: Event) -> None:
-        number = carried(after_latency)
-        transfer = self.all[number]
-        self.network.start(transfer.size, transfer.loads, self._finish, number)
-
-    def _arrived(self, after_latency: Event) -> None:
-        self._finish(carried(after_latency))
-
-    def _finish(self, number: int) -> None:
-        self.end[number] = self.env.now
-        waiting = self._done[number]
-        if waiting is not None:
-            waiting.succeed()
-
-    def ended(self, number: int) -> bool:
-        return self.end[number] == self.end[number]  # not NaN
-
-    def done(self, number: int) -> Event:
-        """Fires at the end of a transfer that has not ended yet."""
-        waiting = self._done[number]
-        if waiting is None:
-            waiting = self._done[number] = Event(self.env)
-        return waiting
-
-
-def play(score: Score) -> Timeline:
-    """Run every role of a score to its end.
+def play(program: FoldedProgram) -> Record:
+    """Run every role of a program to its end.
 
     Raises `InputError` where roles wait for each other in a circle, naming what they wait for.
     """
-    env, transfers, workers = perform(score)
-    writer = Writer(score.transfers, transfers.start, transfers.end)
-    logs = ((worker.part.role.index, worker.log) for worker in workers)
-    return Timeline(
-        roles=tuple(part.role for part in score.parts),
-        spans=[span for role, log in logs for span in writer.spans(role, log)],
-        end=end_of(workers),
-        events=next(env._eid),  # simpy counts them; it has no public name for the count
-    )
+    env, meetings, processes = perform(program)
+    return _Recorder(program, meetings).record(env, processes)
 
 
-def perform(score: Score) -> tuple[simpy.Environment, Transfers, list[Worker]]:
-    """The clock, transfers and workers after the last event; raises as `play` does."""
+def perform(program: FoldedProgram) -> tuple[simpy.Environment, Meetings, list[RoleProcess]]:
+    """The clock, transfers and roles after the last event; raises as `play` does."""
     env = simpy.Environment()
-    network = Network(env, [link.capacity for link in score.links])
-    transfers = Transfers(env, score, network)
-    workers = [Worker(env, part, transfers) for part in score.parts]
+    network = Network(env, [link.capacity for link in program.links])
+    meetings = Meetings(env, program.transfers, network)
+    processes = [RoleProcess(env, role, meetings) for role in program.roles]
     env.run()
-    _refuse_deadlock(workers)
-    return env, transfers, workers
+    _refuse_deadlock(processes)
+    return env, meetings, processes
 
 
-def end_of(workers: Sequence[Worker]) -> float:
+def end_of(processes: Iterable[RoleProcess]) -> float:
     """When the last step ended; the clock itself may run on to alarms that nobody needs."""
-    return max((worker.log[-1][2] for worker in workers if worker.log), default=0.0)
+    ends = (log[-1].end for process in processes for log in process.logs.values() if log)
+    return max(ends, default=0.0)
 
 
-def _refuse_deadlock(workers: list[Worker]) -> None:
-    for worker in workers:
-        if len(worker.log) < worker.part.steps:
-            ended = {step.index for step, *_ in worker.log}
-            steps = (s for stream in worker.part.streams.values() for s in stream)
-            stuck = next(step.name for step in steps if step.index not in ended)
-            raise InputError(
-                "plan", f"{worker.part.role.name} waits forever at {stuck!r}", "check the schedule"
-            )
+def _refuse_deadlock(processes: Iterable[RoleProcess]) -> None:
+    for process in processes:
+        for stream, steps in process.program.streams.items():
+            played = len(process.logs[stream])
+            if played < len(steps):
+                who, stuck = process.program.role.name, steps[played].name
+                what = f"{who} waits forever at {stuck!r}"
+                raise InputError("plan", what, "check the schedule")
 
 
-class Writer:
-    """Turns logged steps into spans; facts that many spans share are built once."""
+class _Recorder:
+    """Turns the logs of roles into the arrays of a record."""
 
-    def __init__(
-        self, transfers: Sequence[Transfer], start: Sequence[float], end: Sequence[float]
-    ) -> None:
-        self.transfers, self.start, self.end = transfers, start, end
-        self._facts: dict[int, dict[str, object]] = {}
+    def __init__(self, program: FoldedProgram, meetings: Meetings) -> None:
+        self.program, self.meetings = program, meetings
+        self.parts: list[Parts] = []
+        self._rows: dict[int, int] = {}
+        self.kinds = list(dict.fromkeys((t.cause, t.kind) for t in program.transfers))
+        numbers = {kind: number for number, kind in enumerate(self.kinds)}
+        self.of_transfer = [numbers[t.cause, t.kind] for t in program.transfers]
 
-    def spans(self, role: int, log: Iterable[tuple[Step, float, float, str]]) -> Iterator[Span]:
-        for step, start, end, stream in log:
-            if isinstance(step, Pass):
-                cause = step.parts[0][0] if step.parts else "compute"
-                yield Span(role, stream, step.name, cause, start, end, _pass_args(step))
-            else:
-                cause, args = self._met(step)
-                yield Span(role, stream, step.name, cause, start, end, args)
-
-    def _met(self, step: Meet) -> tuple[str, dict[str, object]]:
-        if not step.transfers:
-            return "none", {"transfers": ()}
-        of = self.transfers
-        flights = tuple(
-            (of[n].cause, of[n].kind, self.start[n], self.end[n]) for n in step.transfers
+    def record(self, env: simpy.Environment, processes: Sequence[RoleProcess]) -> Record:
+        tracks = tuple(
+            self._track(process, stream, log)
+            for process in processes
+            for stream, log in process.logs.items()
         )
-        return flights[-1][0], {"transfers": flights, **self._fact(step.transfers[-1])}
+        passes = (
+            logged.end
+            for process in processes
+            for log in process.logs.values()
+            for logged in log
+            if getattr(logged.step, "action", None)
+        )
+        return Record(
+            roles=tuple(role.role for role in self.program.roles),
+            tracks=tracks,
+            parts=self.parts,
+            kinds=self.kinds,
+            end=end_of(processes),
+            passes_end=max(passes, default=0.0),
+            steps=self.program.steps,
+            program=lambda: self.program,
+            events=next(env._eid),  # simpy counts them; it has no public name for the count
+        )
 
-    def _fact(self, number: int) -> dict[str, object]:
-        if number not in self._facts:
-            transfer = self.transfers[number]
-            self._facts[number] = {
-                "kind": transfer.kind,
-                "bytes": transfer.bytes,
-                "ranks": transfer.ranks,
-                "algorithm": transfer.algorithm,
-                "protocol": transfer.protocol,
-            }
-        return self._facts[number]
+    def _track(self, process: RoleProcess, stream: str, log: Sequence[Logged]) -> Track:
+        most = flights_of([logged.step for logged in log])
+        transfers = np.full((len(log), most), -1, dtype=np.intp)
+        begun = np.full((len(log), most), np.nan)
+        arrived = np.full((len(log), most), np.nan)
+        rows = np.full(len(log), COMMUNICATION, dtype=np.intp)
+        for n, logged in enumerate(log):
+            if isinstance(logged.step, CommunicateStep):
+                for column, number in enumerate(logged.step.transfers):
+                    transfers[n, column] = self.of_transfer[number]
+                    begun[n, column] = self.meetings.start[number]
+                    arrived[n, column] = self.meetings.end[number]
+            else:
+                rows[n] = self._row(logged.parts)
+        return Track(
+            role=process.program.role.index,
+            stream=stream,
+            start=np.array([logged.start for logged in log]),
+            end=np.array([logged.end for logged in log]),
+            parts=rows,
+            transfers=transfers,
+            begun=begun,
+            arrived=arrived,
+        )
 
-
-def _pass_args(step: Pass) -> dict[str, object]:
-    return {
-        "phase": step.phase,
-        "microbatch": step.microbatch,
-        "chunk": step.chunk,
-        "parts": step.parts,
-    }
+    def _row(self, parts: Parts) -> int:
+        if id(parts) not in self._rows:
+            self._rows[id(parts)] = len(self.parts)
+            self.parts.append(parts)
+        return self._rows[id(parts)]

@@ -1,14 +1,15 @@
 """Who talks to whom: the communicators of a program, and the links that each of them loads."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from sim.collectives.shape import Shape
 from sim.engine.replicas import AXIS, Place
 from sim.hardware.cluster.topology import Link, Topology
-from sim.program import Call, Collective, Communicate, Compute, Operation, Program, Send
+from sim.program.operations import Call, Collective, Communicate, Operation, Send, Work
+from sim.program.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class Scope:
     axes: tuple[str, ...] = ()
     stages: tuple[int, ...] | None = None
     pair: tuple[int, int] | None = None
+
+    def among(self, stages: Iterable[int]) -> Iterable[int]:
+        """Those of these stages that have members."""
+        own = self.pair or self.stages
+        return stages if own is None else [stage for stage in own if stage in set(stages)]
 
     def position(self, place: Place) -> str | None:
         """The part that a rank plays in it, if any."""
@@ -49,27 +55,37 @@ def _between(source: int, target: int) -> Scope:
     return Scope(pair=(source, target))
 
 
+def scopes_of(program: Program) -> list[Scope]:
+    """All scopes that a program uses, in order of first use."""
+    seen: dict[Scope, None] = {}
+    for stage, own in enumerate(program.stages):
+        for operation in own.all_operations():
+            for call in calls_of(operation):
+                seen[scope_of(call, stage)] = None
+    for source, target in program.neighbours():
+        seen[_between(source, target)] = None
+    return list(seen)
+
+
 def calls_of(operation: Operation) -> Iterator[Call]:
     """All calls of an operation, those inside its work included."""
     if isinstance(operation, Communicate):
         yield from operation.calls
     else:
-        yield from operation.work.collectives()
+        yield from _calls_inside(operation.work)
 
 
-def scopes_of(program: Program) -> list[Scope]:
-    """All scopes that a program uses, in order of first use."""
-    seen: dict[Scope, None] = {}
-    for stage, operations in enumerate(program.stages):
-        works = set()
-        for operation in operations:
-            if isinstance(operation, Compute):
-                if id(operation.work) in works:
-                    continue
-                works.add(id(operation.work))
-            for call in calls_of(operation):
-                seen[scope_of(call, stage)] = None
-    return list(seen)
+def _calls_inside(work: Work) -> Iterator[Collective]:
+    inner: dict[int, Work] = {}
+    for item in work.items:
+        if isinstance(item, Work):
+            inner[id(item)] = item
+        elif isinstance(item, Collective):
+            yield item
+        else:
+            yield from item.beside
+    for part in inner.values():
+        yield from _calls_inside(part)
 
 
 @dataclass(slots=True)
@@ -91,14 +107,19 @@ def communicators(
     scopes: Sequence[Scope], places: Sequence[Place], topology: Topology
 ) -> list[Communicator]:
     """All communicators among `places` with at least two members."""
+    of_stage: dict[int, list[int]] = {}
+    for index, place in enumerate(places):
+        of_stage.setdefault(place.coordinates.get("pp", 0), []).append(index)
     groups: dict[tuple[Scope, Hashable], list[tuple[int, str]]] = {}
     for scope in scopes:
-        for index, place in enumerate(places):
-            position = scope.position(place)
-            if position is not None:
-                groups.setdefault((scope, scope.group(place)), []).append((index, position))
+        for stage in scope.among(of_stage):
+            for index in of_stage[stage]:
+                place = places[index]
+                position = scope.position(place)
+                if position is not None:
+                    groups.setdefault((scope, scope.group(place)), []).append((index, position))
     built = (_build(scope, members, places, topology) for (scope, _), members in groups.items())
-    return [one for one in built if one.shape.ranks > 1]
+    return [group for group in built if group.shape.ranks > 1]
 
 
 def _build(

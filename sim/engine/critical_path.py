@@ -12,11 +12,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.engine.accounts import HOST
-from sim.engine.folded import Part, Pass, Score, Step
-from sim.engine.timeline import Span, Timeline
-
-COMPUTE = "compute"
+from sim.engine.folded import ComputeStep, Step
+from sim.engine.record import Record, Track
+from sim.program.causes import HOST
+from sim.program.operations import COMPUTE_STREAM
 
 Seconds = dict[tuple[int, str], float]  # by stage and cause
 
@@ -25,87 +24,95 @@ Seconds = dict[tuple[int, str], float]  # by stage and cause
 class _Lane:
     """One stream of a role: its steps as planned and as played.
 
-    `host` is when the host came to each step of the compute stream, 0 on other streams.
+    `host` is when the host came to each step of the compute stream, 0 on other streams; `flights`
+    are cause, beginning and end of the transfers of each step.
     """
 
     role: int
     stage: int
     steps: Sequence[Step]
-    spans: Sequence[Span]
+    start: Sequence[float]
+    end: Sequence[float]
     host: Sequence[float]
+    parts: Sequence[int]
+    flights: Sequence[Sequence[tuple[str, float, float]]]
 
 
 _At = tuple[_Lane, int]  # the step at this place of a lane
 
 
-def critical_path(score: Score, timeline: Timeline) -> Seconds:
+def critical_path(record: Record) -> Seconds:
     """Seconds on the critical path by stage and cause; they add up to the step time."""
-    return _Path(score, timeline).seconds()
+    return _Path(record).seconds()
 
 
 class _Path:
     """Everything that was played, to be walked from the end to the beginning."""
 
-    def __init__(self, score: Score, timeline: Timeline) -> None:
-        spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
-        for span in timeline.spans:
-            spans[span.role, span.stream].append(span)
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        programs = {role.role.index: role for role in record.program().roles}
         self.lanes = {
-            (part.role.index, stream): _lane(part, stream, spans[part.role.index, stream])
-            for part in score.parts
-            for stream in part.streams
+            (track.role, track.stream): _lane(
+                record, track, programs[track.role].streams[track.stream]
+            )
+            for track in record.tracks
         }
-        self.found: Seconds = defaultdict(float)
+        self.seconds_of: Seconds = defaultdict(float)
         self._joined: dict[int, list[_At]] = defaultdict(list)
         for lane in self.lanes.values():
             for place, step in enumerate(lane.steps):
-                for number in _joins(step):
+                for number in joins(step):
                     self._joined[number].append((lane, place))
         self._played: dict[int, dict[int, _At]] = {}
 
     def seconds(self) -> Seconds:
-        ends = [lane for lane in self.lanes.values() if lane.spans]
+        ends = [lane for lane in self.lanes.values() if lane.steps]
         if not ends:
             return {}
-        last = max(ends, key=lambda lane: lane.spans[-1].end)
-        at: _At | None = (last, len(last.spans) - 1)
+        last = max(ends, key=lambda lane: lane.end[-1])
+        at: _At | None = (last, len(last.steps) - 1)
         while at is not None:
             at = self._before_end(*at)
-        return dict(self.found)
+        return dict(self.seconds_of)
 
     def _put(self, lane: _Lane, cause: str, seconds: float) -> None:
-        self.found[lane.stage, cause] += seconds
+        self.seconds_of[lane.stage, cause] += seconds
 
     def _before_end(self, lane: _Lane, place: int) -> _At | None:
         """Account for what a step's end waited for last, and go there."""
         step = lane.steps[place]
-        if isinstance(step, Pass):
-            return self._before_pass(lane, place, step)
-        flights = lane.spans[place].args["transfers"]
+        if isinstance(step, ComputeStep):
+            return self._before_computation(lane, place, step)
+        flights = lane.flights[place]
         arrived = [stop for *_, stop in flights]
-        if not arrived or max(arrived) < lane.spans[place].end:
+        if not arrived or max(arrived) < lane.end[place]:
             return self._before_start(lane, place)
         last = arrived.index(max(arrived))
-        cause, _, begin, end = flights[last]
+        cause, begin, end = flights[last]
         self._put(lane, cause, end - begin)
         return self._before_start(*max(self._joined[step.transfers[last]], key=_began))
 
-    def _before_pass(self, lane: _Lane, place: int, step: Pass) -> _At | None:
-        if _began((lane, place)) + step.device >= lane.host[place] + step.lead:
-            for cause, seconds in step.parts:
+    def _before_computation(self, lane: _Lane, place: int, step: ComputeStep) -> _At | None:
+        """On the device's own work, or behind the last launch."""
+        parts = self.record.parts[lane.parts[place]]
+        device = sum(parts.values())
+        duration = step.cost.duration
+        if _began((lane, place)) + device >= lane.host[place] + duration.lead:
+            for cause, seconds in parts.items():
                 self._put(lane, cause, seconds)
             return self._before_start(lane, place)
-        device = min(step.device, step.lead)
-        if step.host > step.device:  # launches take longer than kernels: the last kernel is left
-            device = max(step.lead - step.host, 0.0)
-        for cause, seconds in step.parts:
-            self._put(lane, cause, seconds * device / step.device if step.device else 0.0)
-        self._put(lane, HOST, step.lead - device)
+        busy = min(device, duration.lead)
+        if duration.host > device:  # launches take longer than kernels: the last kernel is left
+            busy = max(duration.lead - duration.host, 0.0)
+        for cause, seconds in parts.items():
+            self._put(lane, cause, seconds * busy / device if device else 0.0)
+        self._put(lane, HOST, duration.lead - busy)
         return self._before_launch(lane, place)
 
     def _before_start(self, lane: _Lane, place: int) -> _At | None:
         """What a step's start waited for last: an earlier step, or the host."""
-        if _began((lane, place)) > lane.spans[place].start:
+        if _began((lane, place)) > lane.start[place]:
             return self._before_launch(lane, place)
         before = (lane, place - 1) if place else None
         if not lane.steps[place].after:
@@ -126,37 +133,48 @@ class _Path:
 
     def _before_launch(self, lane: _Lane, place: int) -> _At | None:
         """Account for the host's launches back to the last thing that it waited for."""
-        lane = self.lanes[lane.role, COMPUTE]
+        lane = self.lanes[lane.role, COMPUTE_STREAM]
         for before in range(place - 1, -1, -1):
             step = lane.steps[before]
-            if step.sync and lane.host[before + 1] == lane.spans[before].end:
+            if step.sync and lane.host[before + 1] == lane.end[before]:
                 return lane, before
-            if isinstance(step, Pass) and not step.sync:
-                self._put(lane, HOST, step.host)
+            if isinstance(step, ComputeStep) and not step.sync:
+                self._put(lane, HOST, step.cost.duration.host)
         return None
 
 
-def _lane(part: Part, stream: str, spans: Sequence[Span]) -> _Lane:
-    steps, role = part.streams[stream], part.role
-    hosts = _hosts(steps, spans) if stream == COMPUTE else [0.0] * len(steps)
-    return _Lane(role.index, role.stage, steps, spans, hosts)
+def _lane(record: Record, track: Track, steps: Sequence[Step]) -> _Lane:
+    end = track.end.tolist()
+    hosts = _hosts(steps, end) if track.stream == COMPUTE_STREAM else [0.0] * len(steps)
+    flights = [
+        [(record.kinds[kind][0], begin, arrived) for kind, begin, arrived in row if kind >= 0]
+        for row in (
+            list(zip(*columns, strict=True))
+            for columns in zip(
+                track.transfers.tolist(), track.begun.tolist(), track.arrived.tolist(), strict=True
+            )
+        )
+    ]
+    stage = record.roles[track.role].stage
+    parts = track.parts.tolist()
+    return _Lane(track.role, stage, steps, track.start.tolist(), end, hosts, parts, flights)
 
 
-def _hosts(steps: Sequence[Step], spans: Sequence[Span]) -> list[float]:
+def _hosts(steps: Sequence[Step], ends: Sequence[float]) -> list[float]:
     """When the host came to each step of the compute stream."""
-    free, found = 0.0, []
-    for step, span in zip(steps, spans, strict=True):
-        found.append(free)
+    free, hosts = 0.0, []
+    for step, end in zip(steps, ends, strict=True):
+        hosts.append(free)
         if step.sync:
-            free = max(free, span.end)
-        elif isinstance(step, Pass):
-            free += step.host
-    return found
+            free = max(free, end)
+        elif isinstance(step, ComputeStep):
+            free = step.cost.duration.launched(free)
+    return hosts
 
 
-def _joins(step: Step) -> tuple[int, ...]:
+def joins(step: Step) -> tuple[int, ...]:
     """The transfers that a step takes part in from its beginning."""
-    if isinstance(step, Pass):
+    if isinstance(step, ComputeStep):
         return step.joins
     return () if step.joined else step.transfers
 
@@ -164,10 +182,10 @@ def _joins(step: Step) -> tuple[int, ...]:
 def _began(at: _At) -> float:
     """When a step began its work or joined its transfers, which needs the host to be there."""
     lane, place = at
-    start = lane.spans[place].start
-    return max(start, lane.host[place]) if _joins(lane.steps[place]) else start
+    start = lane.start[place]
+    return max(start, lane.host[place]) if joins(lane.steps[place]) else start
 
 
 def _ended(at: _At) -> float:
     lane, place = at
-    return lane.spans[place].end
+    return lane.end[place]

@@ -1,38 +1,54 @@
-"""From a program and a machine to the score: ranks that behave alike become one role.
+"""Folding: ranks that behave alike become one role, links that carry the same become one class.
 
 Ranks, communicators and links form one graph; its coarsest equitable partition says what may be
 simulated once (`symmetry`). A transfer class then loads a link class with everything that its
 folded-away copies put on one such link, so contention is exact.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sim.engine.communicators import Communicator, communicators, scopes_of
-from sim.engine.compose import compose
-from sim.engine.folded import Part, Score
+from sim.engine.folded import FoldedProgram, RoleProgram
+from sim.engine.lowering import lower
 from sim.engine.machine import Machine
 from sim.engine.replicas import Place, places
 from sim.engine.symmetry import Neighbour, equitable_partition
 from sim.engine.timeline import Role
 from sim.engine.transfers import Classes, TransferDesk, copies_on
-from sim.program import Program
+from sim.program.program import Program
 
 
-def fold(program: Program, machine: Machine, *, unfold: bool = False) -> Score:
-    """The score of a program on a machine; `unfold` keeps every rank and link apart."""
-    found = places(program.mesh, machine, unfold=unfold)
-    groups = communicators(scopes_of(program), found, machine.topology)
-    classes = _classes(program, machine, found, groups, unfold)
-    desk = TransferDesk(machine, groups, classes)
-    parts = tuple(
-        Part(role, compose(program.stages[role.stage], desk.at(index), role.stage, role.slowdown))
-        for role, index in _roles(machine, found, classes)
-    )
-    return Score(parts=parts, transfers=tuple(desk.transfers), links=tuple(desk.links))
+def fold(program: Program, machine: Machine, *, unfold: bool = False) -> FoldedProgram:
+    """A program on a machine, folded; `unfold` keeps every rank and link apart."""
+    return Folding(program, machine, unfold=unfold).folded()
+
+
+class Folding:
+    """Who is alike on a machine; the program can then be lowered for it more than once."""
+
+    def __init__(self, program: Program, machine: Machine, *, unfold: bool = False) -> None:
+        self.program, self.machine = program, machine
+        found = places(program.mesh, machine, unfold=unfold)
+        groups = communicators(scopes_of(program), found, machine.topology)
+        classes = _classes(machine, found, groups, unfold)
+        self.desk = TransferDesk(machine, groups, classes)
+        self.roles = _roles(machine, found, classes)
+
+    def folded(self, slower: Mapping[int, float] | None = None) -> FoldedProgram:
+        """The folded program; kernels of the stages in `slower` take so many times as long."""
+        roles = []
+        for role, index in self.roles:
+            slowdown = role.slowdown * (slower or {}).get(role.stage, 1.0)
+            lowered = lower(self.program, role.stage, self.desk.at(index), slowdown)
+            roles.append(RoleProgram(role, lowered))
+        return FoldedProgram(
+            roles=tuple(roles),
+            transfers=tuple(self.desk.transfers),
+            links=tuple(self.desk.links),
+        )
 
 
 def _classes(
-    program: Program,
     machine: Machine,
     found: Sequence[Place],
     groups: Sequence[Communicator],

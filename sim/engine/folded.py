@@ -1,40 +1,76 @@
-"""The score that the engine plays: a program after folding, with indices instead of names.
+"""The folded program that the engine plays: one program a role, with indices instead of names.
 
-Everything a role does is a list of steps per stream; a step is a `Pass` (compute) or a `Meet`
-(communication). Transfers stand once for all communicators that behave alike and carry what they
-load on each class of links.
+Everything a role does is a list of steps per stream, computations and communications. Transfers
+stand once for all communicators that behave alike and carry what they load on each class of links.
 """
 
 from dataclasses import dataclass
 
+from sim.engine.costs import Cost
 from sim.engine.timeline import Role
+from sim.program.actions import Action
+from sim.program.causes import Cause
+from sim.program.durations import Duration
+
+Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of progress
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """Compute: ends at max(ready + device, host free + lead), then frees the host (see Segment).
+class Traffic:
+    """What a call asks of the network: a delay, then `size` bytes over `loads`, `seconds` alone.
 
-    `parts` are (cause, seconds) that add up to `device`. It joins the transfers of `joins` as it
-    starts and does not wait for them: a `Meet` behind it does.
+    Everything counts that the folded-away copies put on the same link.
+    """
+
+    latency: float
+    size: float
+    loads: Loads
+    seconds: float = 0.0
+
+    @property
+    def alone(self) -> float:
+        """Seconds with the links to itself, the delay included."""
+        return self.latency + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A part of a computation that can be disturbed: kernels, and traffic that starts with them.
+
+    `cost` is that of both together, undisturbed, `rest` the duration from here to the computation's
+    end. Without `kernels` it is traffic alone.
+    """
+
+    cost: Cost
+    rest: Duration
+    kernels: Cost | None = None
+    traffic: tuple[tuple[Traffic, Cause], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeStep:
+    """Compute: ends at max(ready + device, host free + lead), then frees the host.
+
+    Its collectives among equals are part of its cost; where other traffic can come upon their
+    `links`, `items` say what to play then. It joins the transfers of `joins` as it starts and does
+    not wait for them: a communication behind it does. `label` says what it is if no pass.
     """
 
     index: int
     name: str
-    device: float
-    host: float
-    lead: float
-    parts: tuple[tuple[str, float], ...]
+    cost: Cost
     after: tuple[int, ...] = ()
     sync: bool = False
-    phase: str = ""
-    microbatch: int = -1
-    chunk: int = 0
+    action: Action | None = None
+    label: str = ""
     joins: tuple[int, ...] = ()
+    items: tuple[Item, ...] = ()
+    links: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Meet:
-    """Take part in `transfers`, unless a `Pass` has `joined` them before; done when they are.
+class CommunicateStep:
+    """Take part in `transfers`, unless a computation has `joined` them before; done when they are.
 
     With `sync` the host has waited for it and launches nothing before its end.
     """
@@ -47,29 +83,22 @@ class Meet:
     sync: bool = False
 
 
-Step = Pass | Meet
+Step = ComputeStep | CommunicateStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Starts when `arity` roles have met; lasts `latency` and then `size` bytes over `loads`.
-
-    `loads` are (link class, bytes on it per byte of progress), everything counted that the
-    folded-away copies put on the same link.
-    """
+    """Starts when `arity` roles have met; `ranks` take part in each of those that it stands for."""
 
     name: str
-    cause: str
+    cause: Cause
     kind: str
     arity: int
-    latency: float
-    size: float
-    loads: tuple[tuple[int, float], ...]
+    traffic: Traffic
     bytes: float
     ranks: int
     algorithm: str = ""
     protocol: str = ""
-    stages: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +111,7 @@ class LinkClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RoleProgram:
     """One role and its streams, each an ordered list of steps."""
 
     role: Role
@@ -94,9 +123,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class FoldedProgram:
     """What `sim.engine.clock.play` plays."""
 
-    parts: tuple[Part, ...]
+    roles: tuple[RoleProgram, ...]
     transfers: tuple[Transfer, ...]
     links: tuple[LinkClass, ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(role.steps for role in self.roles)

@@ -12,7 +12,7 @@ fastest. That condition is what makes rates max-min fair, so the answer is the e
 changes of one instant are settled together, flows in the order in which they started.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -59,6 +59,23 @@ class Network:
         self._felt: dict[int, Flow] = {}  # flows whose rates are to be found anew
         self._settling = False
         self._started = 0
+        self._watching: dict[int, list[Event]] = {}
+
+    def idle(self, links: Iterable[int]) -> bool:
+        """Whether nothing is on any of these links."""
+        return not any(self._on_link[link] for link in links)
+
+    def watch(self, links: Iterable[int]) -> Event:
+        """An event that fires as soon as a flow comes upon any of these links."""
+        event = Event(self.env)
+        for link in links:
+            self._watching.setdefault(link, []).append(event)
+        return event
+
+    def unwatch(self, links: Iterable[int], event: Event) -> None:
+        """Stop watching."""
+        for link in links:
+            self._watching[link].remove(event)
 
     def start(self, size: float, loads: Loads, arrived: Arrived, value: Any = None) -> None:
         """Put `size` bytes on the links of `loads` now and call `arrived(value)` at the end."""
@@ -68,6 +85,9 @@ class Network:
         for link, _ in loads:
             alone = alone and not self._on_link[link]
             self._on_link[link][flow.serial] = flow
+            for event in self._watching.get(link, ()):
+                if not event.triggered:
+                    event.succeed()
         if alone:
             self._set_rate(flow, min(self.capacities[link] / load for link, load in loads))
         else:

@@ -1,4 +1,4 @@
-"""Replay: a score without a clock, as a graph of (max, +), for thousands of columns at once.
+"""Replay: a folded program without a clock, as a graph of (max, +), for thousands of columns at once.
 
 A static program in which no two transfers share a link at the same time is a graph of maxima and
 sums; its step time equals the clock's to 1e-9. The graph is compiled once a shape (what waits for
@@ -7,16 +7,17 @@ each is slowed (`clocked`), and replay is then an approximation that `check` hol
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sim.engine.folded import Part, Pass, Score, Step, Transfer
+from sim.engine.folded import ComputeStep, FoldedProgram, RoleProgram, Step, Transfer
 from sim.engine.replay_graph import Graph, Level, graph_of
 from sim.engine.replay_shape import Shape, shape_of
 from sim.engine.replay_weights import Floats
+from sim.program.durations import Duration
 
 _MARGIN = 2.0  # a graph holds for durations between a half and the double of those it was made for
 _KEPT = 64  # graphs
@@ -40,19 +41,21 @@ class Compiled:
 
 
 class Replay:
-    """A score compiled. `factors` are how many times as long contended transfers take.
+    """A program compiled. `factors` are how many times as long contended transfers take, `longer`
+    by how much disturbed computations are prolonged (`sim.engine.replay_shape.shape_of`).
 
     `joint` are transfers at which the columns of one group meet, see `times`.
     """
 
     def __init__(
         self,
-        score: Score,
+        program: FoldedProgram,
         *,
-        factors: dict[int, float] | None = None,
+        factors: Mapping[int, float] | None = None,
+        longer: Mapping[tuple[int, int], float] | None = None,
         joint: frozenset[int] = frozenset(),
     ) -> None:
-        self.shape: Shape = shape_of(score, factors)
+        self.shape: Shape = shape_of(program, factors, longer)
         self.parameters = self.shape.parameters
         self.joint = joint
         self._space = _Space()
@@ -209,38 +212,41 @@ def _advance(level: Level, space: _Space, rows: Floats) -> None:
         np.maximum(out, terms[k * wide : (k + 1) * wide], out=out)
 
 
-def with_parameters(score: Score, shape: Shape, parameters: Floats) -> Score:
-    """The score with other durations: what the clock plays where replay evaluates a column."""
+def with_parameters(program: FoldedProgram, shape: Shape, parameters: Floats) -> FoldedProgram:
+    """The program with other durations: what the clock plays where replay evaluates a column."""
     new, old = parameters.tolist(), shape.parameters.tolist()
-    parts = []
-    for number, part in enumerate(score.parts):
+    roles = []
+    for number, role in enumerate(program.roles):
         streams = {
-            stream: [_with(step, number, shape, new) for step in steps]
-            for stream, steps in part.streams.items()
+            stream: [_with(step, number, shape, new, old) for step in steps]
+            for stream, steps in role.streams.items()
         }
-        parts.append(Part(part.role, streams))
+        roles.append(RoleProgram(role.role, streams))
     starts = map(shape.transfer_parameter, shape.class_of_transfer)
     transfers = [
-        _resized(one, first, new, old) for one, first in zip(score.transfers, starts, strict=True)
+        _resized(transfer, first, new, old)
+        for transfer, first in zip(program.transfers, starts, strict=True)
     ]
-    return Score(parts=tuple(parts), transfers=tuple(transfers), links=score.links)
+    return FoldedProgram(roles=tuple(roles), transfers=tuple(transfers), links=program.links)
 
 
-def _with(step: Step, part: int, shape: Shape, durations: list[float]) -> Step:
-    if not isinstance(step, Pass):
+def _with(step: Step, role: int, shape: Shape, new: list[float], old: list[float]) -> Step:
+    if not isinstance(step, ComputeStep):
         return step
-    first = shape.pass_parameter(shape.class_of_pass[part, step.index])
-    device, host, gap = durations[first : first + 3]
-    if (device, host, device + gap) == (step.device, step.host, step.lead):
+    first = shape.compute_parameter(shape.class_of_computation[role, step.index])
+    if new[first : first + 3] == old[first : first + 3]:
         return step
-    return Pass(
-        step.index, step.name, device, host, device + gap, step.parts, step.after, step.sync,
-        step.phase, step.microbatch, step.chunk, step.joins,
-    )  # fmt: skip
+    device, host, gap = new[first : first + 3]
+    cost = step.cost._replace(duration=Duration(device, host, device + gap))
+    return replace(step, cost=cost, items=(), links=())
 
 
-def _resized(one: Transfer, first: int, new: list[float], old: list[float]) -> Transfer:
+def _resized(transfer: Transfer, first: int, new: list[float], old: list[float]) -> Transfer:
     if new[first : first + 2] == old[first : first + 2]:
-        return one
+        return transfer
     ratio = new[first + 1] / old[first + 1] if old[first + 1] > 0.0 else 1.0
-    return replace(one, latency=new[first], size=one.size * ratio)
+    traffic = transfer.traffic
+    resized = replace(
+        traffic, latency=new[first], size=traffic.size * ratio, seconds=traffic.seconds * ratio
+    )
+    return replace(transfer, traffic=resized)

@@ -6,7 +6,7 @@ and replay is exact. Otherwise weighted max-min fairness slows some of them; by 
 on when they meet, which only the clock knows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 from sim.engine.clock import end_of, perform
-from sim.engine.folded import Score
+from sim.engine.folded import ComputeStep, FoldedProgram
 from sim.engine.replay import Replay, with_parameters
-from sim.engine.replay_shape import Shape, alone
 from sim.engine.replay_weights import Floats
 
 _ROUNDING = 1e-9
@@ -33,17 +32,17 @@ class Loads:
     shares: Floats
 
     @classmethod
-    def of(cls, score: Score) -> "Loads":
-        found = []
-        for number, one in enumerate(score.transfers):
-            seconds = alone(one, score)
-            if seconds > 0.0:
-                rate = one.size / seconds
-                found += [
-                    (link, number, rate * load / score.links[link].capacity)
-                    for link, load in one.loads
+    def of(cls, program: FoldedProgram) -> "Loads":
+        rows = []
+        for number, transfer in enumerate(program.transfers):
+            traffic = transfer.traffic
+            if traffic.seconds > 0.0:
+                rate = traffic.size / traffic.seconds
+                rows += [
+                    (link, number, rate * load / program.links[link].capacity)
+                    for link, load in traffic.loads
                 ]
-        links, transfers, shares = zip(*found, strict=True) if found else ((), (), ())
+        links, transfers, shares = zip(*rows, strict=True) if rows else ((), (), ())
         return cls(
             np.array(links, dtype=np.intp), np.array(transfers, dtype=np.intp), np.array(shares)
         )
@@ -62,7 +61,7 @@ class Loads:
 
 def contended(replay: Replay, parameters: Floats | None = None) -> bool:
     """Whether transfers slow each other in a column, or in any of some columns spread evenly."""
-    loads = Loads.of(replay.shape.score)
+    loads = Loads.of(replay.shape.program)
     own = replay.parameters if parameters is None else parameters
     if own.ndim == 1:
         return loads.overfull(*replay.intervals(own)[1:])
@@ -71,25 +70,38 @@ def contended(replay: Replay, parameters: Floats | None = None) -> bool:
     return any(loads.overfull(*replay.intervals(own[:, i].copy())[1:]) for i in chosen)
 
 
-def clocked_factors(score: Score) -> dict[int, float]:
-    """How many times as long as alone each slowed transfer takes, from one run of the clock."""
-    _, played, _ = perform(score)
-    found = {}
-    for number, one in enumerate(score.transfers):
-        seconds = alone(one, score)
-        if seconds > 0.0:
-            factor = (played.end[number] - played.start[number] - one.latency) / seconds
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What one run of the clock says of traffic that shares links: by how many times transfers
+    are slowed, and how much longer computations (role, index) last for what disturbs them."""
+
+    factors: Mapping[int, float]
+    longer: Mapping[tuple[int, int], float]
+
+    def __bool__(self) -> bool:
+        return bool(self.factors or self.longer)
+
+
+def clocked_contention(program: FoldedProgram) -> Contention:
+    """Contention as one run of the clock finds it."""
+    _, meetings, processes = perform(program)
+    factors = {}
+    for number, transfer in enumerate(program.transfers):
+        traffic = transfer.traffic
+        if traffic.seconds > 0.0:
+            took = meetings.end[number] - meetings.start[number]
+            factor = (took - traffic.latency) / traffic.seconds
             if factor > 1.0 + _ROUNDING:
-                found[number] = factor
-    return found
-
-
-def prepared(score: Score, *, joint: frozenset[int] = frozenset()) -> tuple[Replay, bool]:
-    """A score ready for replay, and whether that is an approximation because transfers contend."""
-    replay = Replay(score, joint=joint)
-    if not contended(replay):
-        return replay, False
-    return Replay(score, factors=clocked_factors(score), joint=joint), True
+                factors[number] = factor
+    longer = {}
+    for number, process in enumerate(processes):
+        for logged in (logged for log in process.logs.values() for logged in log):
+            step = logged.step
+            if isinstance(step, ComputeStep) and logged.parts is not step.cost.parts:
+                longer[number, step.index] = (
+                    sum(logged.parts.values()) - step.cost.duration.device
+                )
+    return Contention(factors, longer)
 
 
 def spread(columns: int) -> NDArray[np.intp]:
@@ -97,12 +109,9 @@ def spread(columns: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, columns - 1, min(columns, SAMPLES)).astype(np.intp))
 
 
-def clocked_times(shape: Shape, columns: Floats) -> list[float]:
-    """The step times (s) of columns of durations, each played on the clock."""
-    return [
-        end_of(perform(with_parameters(shape.score, shape, columns[:, i]))[2])
-        for i in range(columns.shape[1])
-    ]
+def clocked_times(programs: Iterable[FoldedProgram]) -> list[float]:
+    """The step times (s) of programs, each played on the clock."""
+    return [end_of(perform(program)[2]) for program in programs]
 
 
 class InexactError(InputError):
@@ -124,6 +133,6 @@ def errors(replayed: Floats, clocked: Sequence[float]) -> tuple[float, float]:
 
 def check(replay: Replay, columns: Floats) -> float:
     """The worst error on up to 20 of the columns; raises as `errors` does."""
-    chosen = columns[:, spread(columns.shape[1])]
-    clocked = clocked_times(replay.shape, chosen)
-    return errors(replay.times(chosen), clocked)[1]
+    chosen, shape = columns[:, spread(columns.shape[1])], replay.shape
+    programs = (with_parameters(shape.program, shape, column) for column in chosen.T)
+    return errors(replay.times(chosen), clocked_times(programs))[1]

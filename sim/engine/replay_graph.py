@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.errors import InputError
-from sim.engine.folded import Meet, Pass, Step
-from sim.engine.replay_shape import COMPUTE, Shape
+from sim.engine.folded import CommunicateStep, ComputeStep, Step
+from sim.engine.replay_shape import Shape
 from sim.engine.replay_weights import NOTHING, Floats, Table, Weights
+from sim.program.operations import COMPUTE_STREAM
 
 Term = tuple[int, int]  # node, row of its weight
 Moment = tuple[Term, ...]  # the largest of its terms
@@ -101,14 +102,14 @@ class _Builder:
         self.before: list[Moment] = [()]
         self.floor = [0.0]
         self.meeting: set[int] = set()
-        score = shape.score
-        self.host: list[Moment] = [ZERO for _ in score.parts]
-        self.ended: list[dict[int, Moment]] = [{} for _ in score.parts]
+        program = shape.program
+        self.host: list[Moment] = [ZERO for _ in program.roles]
+        self.ended: list[dict[int, Moment]] = [{} for _ in program.roles]
         self.steps: dict[tuple[int, int], tuple[Moment, Moment]] = {}
-        self.missing = [one.arity for one in score.transfers]
-        self.joins: list[list[Term]] = [[] for _ in score.transfers]
-        self.start: list[Moment] = [() for _ in score.transfers]
-        self.done: list[Moment] = [() for _ in score.transfers]
+        self.missing = [one.arity for one in program.transfers]
+        self.joins: list[list[Term]] = [[] for _ in program.transfers]
+        self.start: list[Moment] = [() for _ in program.transfers]
+        self.done: list[Moment] = [() for _ in program.transfers]
         self._last: list[Moment] = []
         self._waiting: dict[object, list[Iterator[object]]] = {}
         self._ready: deque[Iterator[object]] = deque()
@@ -117,7 +118,7 @@ class _Builder:
 
     def run(self) -> None:
         """Play every stream until it waits for something, as long as any of them can go on."""
-        for number, part in enumerate(self.shape.score.parts):
+        for number, part in enumerate(self.shape.program.roles):
             for stream, steps in part.streams.items():
                 self._ready.append(self._stream(number, stream, steps))
         left = len(self._ready)
@@ -139,7 +140,7 @@ class _Builder:
                 if cause not in ended:
                     yield part, cause
             ready = self.latest(clock, *(ended[cause] for cause in step.after))
-            if isinstance(step, Pass):
+            if isinstance(step, ComputeStep):
                 clock = self._pass(part, step, ready)
             else:
                 yield from self._meet(part, step, ready, stream)
@@ -149,8 +150,8 @@ class _Builder:
             self._wake((part, step.index))
         self._last.append(clock)
 
-    def _pass(self, part: int, step: Pass, ready: Moment) -> Moment:
-        first = self.shape.pass_parameter(self.shape.class_of_pass[part, step.index])
+    def _pass(self, part: int, step: ComputeStep, ready: Moment) -> Moment:
+        first = self.shape.compute_parameter(self.shape.class_of_computation[part, step.index])
         host = self.host[part]
         if step.joins:
             ready = self.latest(ready, host)
@@ -161,9 +162,9 @@ class _Builder:
         self.host[part] = end if step.sync else self.later(host, first + 1)
         return end
 
-    def _meet(self, part: int, step: Meet, ready: Moment, stream: str) -> Iterator[object]:
+    def _meet(self, part: int, step: CommunicateStep, ready: Moment, stream: str) -> Iterator[object]:
         if not step.joined:
-            at = self.latest(ready, self.host[part]) if stream == COMPUTE else ready
+            at = self.latest(ready, self.host[part]) if stream == COMPUTE_STREAM else ready
             self._join(step.transfers, at)
             if not step.transfers:
                 self.ended[part][-1 - step.index] = at
@@ -171,7 +172,7 @@ class _Builder:
             if not self.done[number]:
                 yield number
 
-    def _met(self, part: int, step: Meet, ready: Moment) -> Moment:
+    def _met(self, part: int, step: CommunicateStep, ready: Moment) -> Moment:
         ends = [self.done[number] for number in step.transfers]
         if step.joined:
             ends.append(ready)

@@ -1,33 +1,33 @@
-"""The shape of a score and its durations, kept apart.
+"""The shape of a folded program and its durations, kept apart.
 
-The shape is what waits for what; scores of the same schedule, stages and microbatches share it,
+The shape is what waits for what; programs of the same schedule, stages and microbatches share it,
 whatever their passes and transfers last. Equal passes of one role are one class, and so are equal
 transfers among the same roles; durations are counted once a class.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sim.config.errors import InputError
-from sim.engine.folded import Pass, Score, Step, Transfer
+from sim.engine.critical_path import joins
+from sim.engine.folded import ComputeStep, FoldedProgram, Step
 from sim.engine.replay_weights import Floats
+from sim.program.durations import Duration
+from sim.program.operations import COMPUTE_STREAM
 
-COMPUTE = "compute"
-PER_PASS, PER_TRANSFER = 3, 2  # device, host, lead beyond device; latency, seconds on the links
+PER_COMPUTATION, PER_TRANSFER = 3, 2  # device, host, lead beyond device; latency, seconds on the links
 
 
 @dataclass(frozen=True, slots=True)
-class PassClass:
-    """Equal passes of one role; `shares` are its seconds by cause."""
+class ComputeClass:
+    """Equal computations of one role; `parts` are seconds by cause."""
 
-    part: int
-    phase: str
+    role: int
+    kind: str
     chunk: int
-    device: float
-    host: float
-    lead: float
+    duration: Duration
     parts: tuple[tuple[str, float], ...]
 
 
@@ -35,7 +35,7 @@ class PassClass:
 class TransferClass:
     """Equal transfers among the same roles; `seconds` on the links once the latency is over."""
 
-    parts: tuple[int, ...]
+    roles: tuple[int, ...]
     kind: str
     cause: str
     latency: float
@@ -44,109 +44,123 @@ class TransferClass:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Steps as (part, stream, step) with a class each; `key` is equal for equal shapes."""
+    """Steps as (role, stream, step) with a class each; `key` is equal for equal shapes."""
 
-    score: Score
-    passes: tuple[PassClass, ...]
+    program: FoldedProgram
+    computations: tuple[ComputeClass, ...]
     transfers: tuple[TransferClass, ...]
-    class_of_pass: Mapping[tuple[int, int], int]
+    class_of_computation: Mapping[tuple[int, int], int]
     class_of_transfer: Sequence[int]
     key: bytes
 
     @property
     def parameters(self) -> Floats:
-        """The durations: per class of passes device, host and lead - device, then per class of
-        transfers latency and seconds on the links."""
-        rows = [x for one in self.passes for x in (one.device, one.host, one.lead - one.device)]
-        rows += [x for one in self.transfers for x in (one.latency, one.seconds)]
+        """The durations: per class of computations device, host and lead - device, then per class
+        of transfers latency and seconds on the links."""
+        durations = (computation.duration for computation in self.computations)
+        rows = [x for device, host, lead in durations for x in (device, host, lead - device)]
+        rows += [x for transfer in self.transfers for x in (transfer.latency, transfer.seconds)]
         return np.array(rows)
 
-    def pass_parameter(self, number: int) -> int:
-        """Where the three parameters of a class of passes begin."""
-        return PER_PASS * number
+    def compute_parameter(self, number: int) -> int:
+        """Where the three parameters of a class of computations begin."""
+        return PER_COMPUTATION * number
 
     def transfer_parameter(self, number: int) -> int:
         """Where the two parameters of a class of transfers begin."""
-        return PER_PASS * len(self.passes) + PER_TRANSFER * number
+        return PER_COMPUTATION * len(self.computations) + PER_TRANSFER * number
 
 
-def shape_of(score: Score, factors: Mapping[int, float] | None = None) -> Shape:
-    """The shape of a score; transfers in `factors` take that many times as long on their links.
+def shape_of(
+    program: FoldedProgram,
+    factors: Mapping[int, float] | None = None,
+    longer: Mapping[tuple[int, int], float] | None = None,
+) -> Shape:
+    """The shape of a program; transfers in `factors` take that many times as long on their links,
+    computations (role, index) in `longer` so many seconds more on the device, in the mean of their
+    class.
 
-    Raises `InputError` where a stream's passes depend on when another stream's run, which no
+    Raises `InputError` where a stream's computations depend on when another stream's run, which no
     static graph can tell.
     """
-    passes: dict[PassClass, int] = {}
-    of_pass: dict[tuple[int, int], int] = {}
-    code: list[int] = [len(score.parts), len(score.transfers)]
-    members: list[list[int]] = [[] for _ in score.transfers]
-    for number, part in enumerate(score.parts):
-        for stream, steps in part.streams.items():
-            code += [-1, len(steps), stream == COMPUTE]
+    classes: dict[ComputeClass, int] = {}
+    of_computation: dict[tuple[int, int], int] = {}
+    code: list[int] = [len(program.roles), len(program.transfers)]
+    members: list[list[int]] = [[] for _ in program.transfers]
+    for number, role in enumerate(program.roles):
+        for stream, steps in role.streams.items():
+            code += [-1, len(steps), stream == COMPUTE_STREAM]
             for step in steps:
-                _check(step, stream, part.role.name)
-                if isinstance(step, Pass):
-                    kind = _class(step, number)
-                    of_pass[number, step.index] = passes.setdefault(kind, len(passes))
-                code += _coded(step, of_pass.get((number, step.index), -1))
-                for transfer in _joined(step):
+                _check(step, stream, role.role.name)
+                if isinstance(step, ComputeStep):
+                    own = _class(step, number)
+                    of_computation[number, step.index] = classes.setdefault(own, len(classes))
+                code += _coded(step, of_computation.get((number, step.index), -1))
+                for transfer in joins(step):
                     members[transfer].append(number)
-    transfers, of_transfer = _transfers(score, members, factors or {})
-    code += [-4, *(one.arity for one in score.transfers), *of_transfer]
+    transfers, of_transfer = _transfers(program, members, factors or {})
+    code += [-4, *(transfer.arity for transfer in program.transfers), *of_transfer]
     key = np.array(code, dtype=np.int64).tobytes()
-    return Shape(score, tuple(passes), tuple(transfers), of_pass, of_transfer, key)
+    computations = _prolonged(tuple(classes), of_computation, longer or {})
+    return Shape(program, computations, tuple(transfers), of_computation, of_transfer, key)
 
 
 def _coded(step: Step, kind: int) -> list[int]:
-    """What a step waits for and starts, as numbers; `kind` is its class if it is a pass."""
-    if isinstance(step, Pass):
+    """What a step waits for and starts, as numbers; `kind` is its class if it computes."""
+    if isinstance(step, ComputeStep):
         code = [-2, kind, step.sync, len(step.joins), *step.joins]
     else:
         code = [-3, step.joined, step.sync, len(step.transfers), *step.transfers]
     return [*code, step.index, *step.after]
 
 
-def _joined(step: Step) -> tuple[int, ...]:
-    """The transfers that a step joins."""
-    if isinstance(step, Pass):
-        return step.joins
-    return () if step.joined else step.transfers
+def _class(step: ComputeStep, role: int) -> ComputeClass:
+    kind, chunk = (step.action.kind, step.action.chunk) if step.action else (step.label, 0)
+    return ComputeClass(role, kind, chunk, step.cost.duration, tuple(step.cost.parts.items()))
 
 
-def alone(transfer: Transfer, score: Score) -> float:
-    """Seconds of a transfer on idle links, after its latency."""
-    if transfer.size <= 0.0 or not transfer.loads:
-        return 0.0
-    return transfer.size / min(score.links[link].capacity / load for link, load in transfer.loads)
+def _prolonged(
+    classes: tuple[ComputeClass, ...],
+    of_computation: Mapping[tuple[int, int], int],
+    longer: Mapping[tuple[int, int], float],
+) -> tuple[ComputeClass, ...]:
+    """Classes with the mean of what their members last longer."""
+    if not longer:
+        return classes
+    counts, seconds = [0] * len(classes), [0.0] * len(classes)
+    for step, number in of_computation.items():
+        counts[number] += 1
+        seconds[number] += longer.get(step, 0.0)
+    return tuple(
+        replace(own, duration=_with_more(own.duration, seconds[n] / counts[n]))
+        for n, own in enumerate(classes)
+    )
 
 
-def _class(step: Pass, part: int) -> PassClass:
-    return PassClass(part, step.phase, step.chunk, step.device, step.host, step.lead, step.parts)
+def _with_more(duration: Duration, seconds: float) -> Duration:
+    device, host, lead = duration
+    return Duration(device + seconds, host, lead + seconds)
 
 
 def _transfers(
-    score: Score, members: Sequence[Sequence[int]], factors: Mapping[int, float]
+    program: FoldedProgram, members: Sequence[Sequence[int]], factors: Mapping[int, float]
 ) -> tuple[dict[TransferClass, int], list[int]]:
     classes: dict[TransferClass, int] = {}
-    seconds: dict[tuple[float, tuple[tuple[int, float], ...]], float] = {}
     of_transfer = []
-    for number, one in enumerate(score.transfers):
-        load = (one.size, one.loads)
-        if load not in seconds:
-            seconds[load] = alone(one, score)
-        kind = TransferClass(
+    for number, transfer in enumerate(program.transfers):
+        own = TransferClass(
             tuple(members[number]),
-            one.kind,
-            one.cause,
-            one.latency,
-            seconds[load] * factors.get(number, 1.0),
+            transfer.kind,
+            transfer.cause,
+            transfer.traffic.latency,
+            transfer.traffic.seconds * factors.get(number, 1.0),
         )
-        of_transfer.append(classes.setdefault(kind, len(classes)))
+        of_transfer.append(classes.setdefault(own, len(classes)))
     return classes, of_transfer
 
 
 def _check(step: Step, stream: str, role: str) -> None:
     """One stream a role launches from the host; on others its state would depend on the time."""
-    if stream != COMPUTE and (isinstance(step, Pass) or step.sync):
+    if stream != COMPUTE_STREAM and (isinstance(step, ComputeStep) or step.sync):
         what = f"{role} launches {step.name!r} on stream {stream!r}"
         raise InputError("--engine replay", what, "use --engine clock")

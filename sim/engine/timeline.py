@@ -1,7 +1,8 @@
 """What happened, when, on which stream of which role: the timeline that every picture reads."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,12 +41,43 @@ class Span:
         return self.end - self.start
 
 
+class Deferred(Sequence[Span]):
+    """Spans that are written down when somebody first asks for them."""
+
+    def __init__(self, write: Callable[[], Sequence[Span]]) -> None:
+        self._write = write
+        self._spans: Sequence[Span] | None = None
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """The spans, now written down."""
+        if self._spans is None:
+            self._spans = self._write()
+        return self._spans
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Span]: ...
+    def __getitem__(self, index: int | slice) -> Span | Sequence[Span]:
+        return self.spans[index]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self.spans)
+
+    def __reduce__(self) -> tuple[type[list[Span]], tuple[list[Span]]]:
+        return list, (list(self.spans),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """All spans of one run, in order of their start within each role and stream."""
 
     roles: tuple[Role, ...]
-    spans: list[Span]
+    spans: Sequence[Span]
     end: float
     events: int = 0
 

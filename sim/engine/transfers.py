@@ -4,12 +4,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sim.collectives.shape import Wire
 from sim.engine.communicators import Communicator, Scope, scope_of
-from sim.engine.folded import LinkClass, Transfer
+from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link
-from sim.program import Call, Collective
+from sim.program.operations import Call, Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,7 @@ class TransferDesk:
         self.transfers: list[Transfer] = []
         self._numbers: dict[tuple[int, str], int] = {}
         self._traffic: dict[tuple[int, str, float], Traffic] = {}
+        self._chosen: dict[tuple[int, str, float], tuple[str, str]] = {}
         self._arities: dict[int, int] = {}
         self._rivals: dict[int, tuple[set[Scope], bool]] = {}
         self._of_rank: dict[int, set[int]] = defaultdict(set)
@@ -63,10 +63,9 @@ class TransferDesk:
             for number, link in first.items()
         ]
         self.on_link: list[dict[int, tuple[float, float]]] = [{} for _ in first]
-        representatives = {link: self.index_of[number] for number, link in first.items()}
-        for g, group in enumerate(self.groups):
-            for link in group.loads.keys() & representatives.keys():
-                self._add(representatives[link], self.classes.groups[g], group, link)
+        for number, link in first.items():
+            for g in self._touching[link]:
+                self._add(self.index_of[number], self.classes.groups[g], self.groups[g], link)
 
     def _add(self, index: int, number: int, group: Communicator, link: Link) -> None:
         port, nic = self.on_link[index].get(number, (0.0, 0.0))
@@ -78,9 +77,10 @@ class TransferDesk:
         return Desk(self, index)
 
     def group_at(self, index: int, scope: Scope) -> int | None:
+        """The communicator of a scope that this place is a member of."""
         return self._of_place.get((index, scope))
 
-    def _arity(self, g: int) -> int:
+    def arity(self, g: int) -> int:
         """Roles among a communicator's members."""
         if g not in self._arities:
             members = self.groups[g].members
@@ -115,52 +115,45 @@ class TransferDesk:
         return self._numbers[key]
 
     def _build(self, g: int, call: Call, name: str) -> Transfer:
-        group = self.groups[g]
-        kind = call.kind if isinstance(call, Collective) else "send"
+        kind = _kind(call)
         traffic = self.traffic(g, kind, call.bytes)
+        algorithm, protocol = self._chosen[g, kind, call.bytes]
         return Transfer(
             name=name,
             cause=call.cause,
             kind=kind,
-            arity=self._arity(g),
-            latency=traffic.wire.latency,
-            size=traffic.size,
-            loads=traffic.loads,
+            arity=self.arity(g),
+            traffic=traffic,
             bytes=call.bytes,
-            ranks=group.shape.ranks,
-            algorithm=traffic.wire.algorithm,
-            protocol=traffic.wire.protocol,
+            ranks=self.groups[g].shape.ranks,
+            algorithm=algorithm,
+            protocol=protocol,
         )
 
-    def traffic(self, g: int, kind: str, bytes: float) -> "Traffic":
+    def traffic(self, g: int, kind: str, bytes: float) -> Traffic:
         """What a call of communicator g puts on the links."""
         key = (g, kind, bytes)
         if key not in self._traffic:
             wire = self.machine.wire(kind, bytes, self.groups[g].shape)
-            self._traffic[key] = Traffic(wire, *self._loads(g, wire))
+            size, loads = self._loads(g, wire.port, wire.nic)
+            rates = [self.links[link].capacity / load for link, load in loads]
+            seconds = size / min(rates) if rates else 0.0
+            self._traffic[key] = Traffic(wire.latency, size, loads, seconds)
+            self._chosen[key] = wire.algorithm, wire.protocol
         return self._traffic[key]
 
-    def _loads(self, g: int, wire: Wire) -> tuple[float, tuple[tuple[int, float], ...]]:
+    def _loads(self, g: int, port: float, nic: float) -> tuple[float, Loads]:
         """Bytes on this communicator's busiest link, and per link class the load per such byte."""
         group, number = self.groups[g], self.classes.groups[g]
-        size = max((a * wire.port + b * wire.nic for a, b in group.loads.values()), default=0.0)
+        size = max((a * port + b * nic for a, b in group.loads.values()), default=0.0)
         if size <= 0.0:
             return 0.0, ()
         loads = {}
         for link in group.loads:
             index = self.index_of[self.classes.links[link]]
-            port, nic = self.on_link[index][number]
-            loads[index] = (port * wire.port + nic * wire.nic) / size
+            through_port, through_nic = self.on_link[index][number]
+            loads[index] = (through_port * port + through_nic * nic) / size
         return size, tuple(sorted((i, load) for i, load in loads.items() if load > 0.0))
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """A call as the network sees it: its wire, and size and loads as a `Transfer` has them."""
-
-    wire: Wire
-    size: float
-    loads: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,26 +168,48 @@ class Desk:
         """The share of their pace that kernels lose to a collective beside them."""
         return self.desk.machine.topology.device.interference
 
+    def links_of(self, stage: int) -> "OwnLinks":
+        """How long collectives of this rank take with their links to themselves."""
+        return OwnLinks(self, stage)
+
     def transfer(self, call: Call, stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
         g = self.desk.group_at(self.index, scope_of(call, stage))
         return None if g is None else self.desk.transfer(g, call)
 
-    def alone(self, call: Collective, stage: int) -> tuple[bool, float]:
-        """Whether a collective runs among equals only, and its time (s) on idle links."""
+    def among_equals(self, call: Call, stage: int) -> bool:
+        """Whether all that take part in a call are of this rank's role."""
         g = self.desk.group_at(self.index, scope_of(call, stage))
-        if g is None:
-            return True, 0.0
-        desk = self.desk
-        equals = desk._arity(g) == 1
-        traffic = desk.traffic(g, call.kind, call.bytes)
-        rates = [desk.links[link].capacity / load for link, load in traffic.loads]
-        return equals, traffic.wire.latency + (traffic.size / min(rates) if rates else 0.0)
+        return g is None or self.desk.arity(g) == 1
+
+    def traffic(self, call: Call, stage: int) -> Traffic:
+        """What a call asks of the network."""
+        g = self.desk.group_at(self.index, scope_of(call, stage))
+        return NO_TRAFFIC if g is None else self.desk.traffic(g, _kind(call), call.bytes)
 
     def rivals(self, scope: Scope) -> tuple[set[Scope], bool]:
         """Scopes whose traffic shares a link with this one's, and whether strangers cause it."""
         g = self.desk.group_at(self.index, scope)
         return (set(), False) if g is None else self.desk.rivals(g)
+
+
+NO_TRAFFIC = Traffic(0.0, 0.0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLinks:
+    """The links of one rank, as `sim.engine.costs` asks for them."""
+
+    desk: Desk
+    stage: int
+
+    def seconds(self, call: Collective) -> float:
+        """Seconds of a collective when nothing else uses its links."""
+        return self.desk.traffic(call, self.stage).alone
+
+
+def _kind(call: Call) -> str:
+    return call.kind if isinstance(call, Collective) else "send"
 
 
 def _name(link: Link) -> str:

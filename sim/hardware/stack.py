@@ -5,9 +5,10 @@ from typing import Literal
 
 from sim.config import catalog as library
 from sim.config.units import Bytes, Seconds
-from sim.model.kernels import BYTES, Allocator, Fusion
-
-Exchange = Literal["batched", "async-send", "overlapped"]
+from sim.hardware.allocator import Allocator
+from sim.model.fusion import Fusion
+from sim.model.kernels import BYTES
+from sim.program.program import Style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Stack:
     Attention: `attention` names the fused kernels that the stack offers, best first; the first
     that the device knows runs. A stack that offers none keeps the scores of every model.
 
-    Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.parallel.exchange`),
+    Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.program.program.Exchange`),
     `exchange_sync` whether the host waits for the end of what blocks (`torch.cuda.synchronize`),
     `scatter_gather` whether tensor-parallel peers send a share each and gather it behind (Narayanan
     et al. 2021, section 4.1), `balance` how layers that do not divide are spread over stages.
@@ -54,7 +55,7 @@ class Stack:
     step_node: Seconds = 0.0
     graph: bool = False
     attention: tuple[str, ...] = ("flash2",)
-    pipeline_exchange: Exchange = "batched"
+    pipeline_exchange: Style = "batched"
     exchange_sync: bool = False
     scatter_gather: bool = False
     balance: Literal["even", "cost", "quota"] = "even"

@@ -4,7 +4,15 @@ from sim.model.execution import Execution
 from sim.model.kernels import Attention, Gemm, Item, Overlap, Stream
 from sim.model.linear import column_linear, row_linear
 from sim.model.operators import MASK, Operator
-from sim.program import Collective, Kind
+from sim.program.causes import CONTEXT
+from sim.program.operations import Collective, Kind
+
+CORE = "attention core"
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Projection in, arrangement, rotation, core and projection out."""
+    return (project_in(run), arrange(run), rotate(run), core(run), project_out(run))
 
 
 def project_in(run: Execution) -> Operator:
@@ -31,7 +39,7 @@ def rotate(run: Execution) -> Operator:
     if run.fusion.compiled:
         launches = 1
     kernel = Stream(name="rotary", bytes=float(passes * elements * run.width), launches=launches)
-    return Operator(forward=(kernel,), backward=(kernel,))
+    return Operator(name="rotary", forward=(kernel,), input_gradient=(kernel,))
 
 
 # Kernels that derive sequence lengths from a mask: two fills, two sums, two cumulative sums of two
@@ -46,8 +54,9 @@ def arrange(run: Execution) -> Operator:
     copied = run.rows * (run.query_width + 2 * run.kv_width) + run.rows * 4 * run.kv_width
     size = 2.0 * copied * run.width
     return Operator(
+        name="arrange heads",
         forward=(Stream(name="arrange heads", bytes=size, launches=3 + _MASK_LAUNCHES),),
-        backward=(Stream(name="arrange heads grad", bytes=size, launches=3),),
+        input_gradient=(Stream(name="arrange heads grad", bytes=size, launches=3),),
     )
 
 
@@ -71,6 +80,7 @@ def standard_core(run: Execution) -> Operator:
     scores = run.microbatch * run.heads * run.seq * run.seq
     dropped = scores * MASK + scores * width if model.dropout else 0
     return Operator(
+        name=CORE,
         forward=(
             _product(run, "scores", run.seq, model.head),
             *_softmax(run, scores),
@@ -78,7 +88,8 @@ def standard_core(run: Execution) -> Operator:
             _product(run, "attention over values", model.head, run.seq),
             Stream(name="merge heads", bytes=2.0 * run.rows * run.query_width * width),
         ),
-        backward=_standard_backward(run, scores),
+        input_gradient=_standard_backward(run, scores),
+        inputs=inputs_saved(run),
         saved=inputs_saved(run) + scores * width + dropped,
         transient=2.0 * scores * width,
     )
@@ -161,12 +172,14 @@ def flash_core(run: Execution) -> Operator:
     mixed = run.rows * (run.query_width + 2 * run.kv_width)
     join = Stream(name="join qkv grad", bytes=2.0 * mixed * run.width)
     return Operator(
+        name=CORE,
         forward=_ring(run, "all_gather", _flash(run, backward=False)),
-        backward=(
+        input_gradient=(
             *_ring(run, "all_gather", _flash(run, backward=True)),
             *_gradients_home(run),
             *(() if run.fusion.compiled else (join,)),
         ),
+        inputs=inputs_saved(run),
         saved=inputs_saved(run) + statistics,
         # dQ is summed in fp32; dK and dV in the kernel's own precision.
         transient=float(run.rows * (4 * run.query_width + 2 * run.kv_width * run.width)),
@@ -195,7 +208,7 @@ def _context(run: Execution, kind: Kind) -> Collective:
         axes=("cp",),
         bytes=float(tokens * 2 * run.kv_width * run.width),
         name="keys and values" if kind == "all_gather" else "their gradients",
-        cause="context communication",
+        cause=CONTEXT,
     )
 
 

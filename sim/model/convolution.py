@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sim.config import catalog as library
-from sim.model.kernels import BYTES, Gemm, Item, LayerWork, Precision, Stream
-from sim.program import Collective
+from sim.model.kernels import BYTES, Gemm, Item, Precision, Stream
+from sim.model.operators import Operator
+from sim.program.causes import DATA
+from sim.program.operations import Collective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,37 +163,43 @@ def _vgg(model: Convolutional) -> Iterator[Layer]:
                     size=1, norm=False, bias=True, relu=number < 2)  # fmt: skip
 
 
-def layer_works(
+def operators(
     model: Convolutional, *, microbatch: int, precision: Precision, fused: bool = True
-) -> tuple[LayerWork, ...]:
+) -> tuple[Operator, ...]:
     """What each layer executes for `microbatch` images, in forward order.
 
     `fused` batch norm reads its input once for statistics and once to normalise, ReLU and residual
     included (cuDNN's NHWC kernels, XLA); otherwise each is a kernel of its own.
     """
-    return tuple(_work(layer, model, microbatch, precision, fused) for layer in model.layers)
+    return tuple(_operator(layer, model, microbatch, precision, fused) for layer in model.layers)
 
 
-def _work(
+def _operator(
     layer: Layer, model: Convolutional, batch: int, precision: Precision, fused: bool
-) -> LayerWork:
-    forward: tuple[Item, ...] = (
-        _forward(layer, batch, precision),
-        *_behind(layer, batch, precision, fused, 1.0),
+) -> Operator:
+    shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
+    image, weights = _backward(layer, batch, precision)
+    return Operator(
+        name=layer.name,
+        forward=(
+            _forward(layer, batch, precision),
+            *shared,
+            *_behind(layer, batch, precision, fused, 1.0),
+        ),
+        input_gradient=(
+            *shared,
+            *reversed(_behind(layer, batch, precision, fused, 5.0 / 3.0)),
+            *(() if layer.first else (image,)),
+        ),
+        weight_gradient=(weights,),
+        saved=batch * BYTES[precision] * layer.outputs * layer.size**2 * (1.0 + layer.norm),
+        parameters=layer.parameters,
     )
-    behind = tuple(reversed(_behind(layer, batch, precision, fused, 5.0 / 3.0)))
-    backward: tuple[Item, ...] = (*behind, *_backward(layer, batch, precision))
-    if model.synchronised and layer.norm:
-        statistics = _statistics(layer)
-        forward, backward = (forward[0], statistics, *forward[1:]), (statistics, *backward)
-    width = BYTES[precision]
-    saved = batch * width * layer.outputs * layer.size**2 * (1.0 + layer.norm)
-    return LayerWork(forward=forward, backward=backward, saved=saved, parameters=layer.parameters)
 
 
 def _statistics(layer: Layer) -> Collective:
     return Collective(kind="all_reduce", axes=("dp",), bytes=8.0 * layer.outputs,
-                      name=f"statistics {layer.name}", cause="data communication")  # fmt: skip
+                      name=f"statistics {layer.name}", cause=DATA)  # fmt: skip
 
 
 def _forward(layer: Layer, batch: int, precision: Precision) -> Convolution:
@@ -206,12 +214,14 @@ def _forward(layer: Layer, batch: int, precision: Precision) -> Convolution:
     )
 
 
-def _backward(layer: Layer, batch: int, precision: Precision) -> Iterator[Convolution]:
-    """The gradient of the image (not for the first layer) and that of the weights."""
+def _backward(
+    layer: Layer, batch: int, precision: Precision
+) -> tuple[Convolution, Convolution]:
+    """The gradient of the image and that of the weights."""
     wide = layer.size * layer.stride
     image, result = batch * layer.inputs * wide**2, batch * layer.outputs * layer.size**2
-    if not layer.first:
-        yield Convolution(
+    return (
+        Convolution(
             name=f"{layer.name} image",
             m=batch * wide**2,
             n=layer.inputs,
@@ -219,15 +229,16 @@ def _backward(layer: Layer, batch: int, precision: Precision) -> Iterator[Convol
             precision=precision,
             image=result,
             result=image,
-        )
-    yield Convolution(
-        name=f"{layer.name} weights",
-        m=layer.outputs,
-        n=layer.inputs * layer.filter**2,
-        k=batch * layer.size**2,
-        precision=precision,
-        image=image + result,
-        result=0,
+        ),
+        Convolution(
+            name=f"{layer.name} weights",
+            m=layer.outputs,
+            n=layer.inputs * layer.filter**2,
+            k=batch * layer.size**2,
+            precision=precision,
+            image=image + result,
+            result=0,
+        ),
     )
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sim.config.errors import InputError
-from sim.model.kernels import Fusion, Precision
+from sim.model.fusion import Fusion
+from sim.model.kernels import Precision
 from sim.model.transformer import Transformer
 
 Recompute = Literal["none", "selective", "full"]
@@ -56,7 +57,8 @@ class Execution:
 
     Where a step's first gradients are kept as they come (`Fusion.gradients` "fresh"), `later` is
     the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
-    theirs into DDP's buckets.
+    theirs into DDP's buckets. `own_output` says that a tied output matrix is a copy of its own, as
+    on a last stage that is not the first.
     """
 
     model: Transformer
@@ -66,6 +68,7 @@ class Execution:
     fusion: Fusion
     later: float = 1.0
     bucketed: float = 0.0
+    own_output: bool = False
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)

@@ -6,6 +6,11 @@ from sim.model.linear import column_linear, row_linear
 from sim.model.operators import Operator
 
 
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """hidden -> ffn, the activation, ffn -> hidden."""
+    return (widen(run), activate(run), narrow(run))
+
+
 def widen(run: Execution) -> Operator:
     """hidden -> ffn; with a gated activation twice, for the gate and what it gates."""
     outputs: tuple[int, ...] = (run.ffn,)
@@ -28,8 +33,10 @@ def gelu(run: Execution) -> Operator:
     """Keeps its input; forward reads and writes once, backward reads x and dy, writes dx."""
     size = float(run.rows * run.ffn * run.width)
     return Operator(
+        name="gelu",
         forward=(Stream(name="gelu", bytes=2 * size),),
-        backward=(Stream(name="gelu grad", bytes=3 * size),),
+        input_gradient=(Stream(name="gelu grad", bytes=3 * size),),
+        inputs=size,
         saved=size,
         transient=2 * size,
     )
@@ -51,8 +58,10 @@ def swiglu(run: Execution) -> Operator:
         launches=1 if fused else 3 + (joined > 0),
     )
     return Operator(
+        name="swiglu",
         forward=(forward,),
-        backward=(backward,),
+        input_gradient=(backward,),
+        inputs=2 * size,
         saved=(2 if fused else 3) * size,
         transient=3 * size,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Item, Kernel, Overlap, Stream
 from sim.model.operators import Operator, tensor_collective
-from sim.program import Collective
+from sim.program.operations import Collective
 
 
 def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
@@ -24,6 +24,11 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
     if gradients == "fused" or moved == 0:
         return ()
     return (Stream(name=f"{name} accumulate", bytes=float(moved)),)
+
+
+def joins_gradients(run: Execution) -> bool:
+    """Whether autograd adds up a tied matrix's two gradients before they are accumulated."""
+    return run.model.tied_embeddings and run.fusion.gradients == "fresh"
 
 
 def products(
@@ -151,12 +156,38 @@ def column_linear(
     )
     whole = run.rows * hidden
     gathered = whole * run.width if run.local < run.rows else 0
+    before, after = input_collectives(run, name, whole)
     return Operator(
+        name=name,
         forward=_behind_gather(linear, name, linear.forward, "forward"),
-        backward=_column_backward(run, linear, whole),
-        saved=float(run.local * hidden * run.width),
+        input_gradient=linear.input_gradient,
+        weight_gradient=linear.weight_gradient,
+        before_weights=before,
+        after_input=after,
+        overlaps=run.fusion.overlap_tensor,
+        inputs=float(run.local * hidden * run.width),
+        saved_for_weights=float(run.local * hidden * run.width),
+        handed=float(run.rows * sum(outputs) * run.width),
         transient=linear.transient + gathered,
         parameters=float(linear.weights + (sum(outputs) if bias else 0)),
+    )
+
+
+def input_collectives(
+    run: Execution, name: str, elements: float
+) -> tuple[Collective | None, Collective | None]:
+    """What tensor parallelism does with a linear's whole input backward.
+
+    It is gathered again before the weights' gradients, where only a share of it was kept; its
+    gradient is summed or, under sequence parallelism, scattered.
+    """
+    if run.tp == 1:
+        return None, None
+    if not run.sharding.sequence_parallel:
+        return None, tensor_collective(run, "all_reduce", f"{name} grad all-reduce", elements)
+    return (
+        tensor_collective(run, "all_gather", f"{name} input all-gather", elements),
+        tensor_collective(run, "reduce_scatter", f"{name} grad scatter", elements),
     )
 
 
@@ -181,25 +212,6 @@ def _behind_gather(
     return (beside_it, *getattr(others, product))
 
 
-def _column_backward(run: Execution, linear: Linear, elements: int) -> tuple[Item, ...]:
-    dgrad, wgrad = linear.input_gradient, linear.weight_gradient
-    if run.tp == 1:
-        return (*dgrad, *wgrad)
-    if not run.sharding.sequence_parallel:
-        reduce = tensor_collective(run, "all_reduce", f"{linear.name} grad all-reduce", elements)
-        return (*dgrad, *beside(run, reduce, wgrad))
-    gather = tensor_collective(run, "all_gather", f"{linear.name} input all-gather", elements)
-    scatter = tensor_collective(run, "reduce_scatter", f"{linear.name} grad scatter", elements)
-    return (*beside(run, gather, dgrad), *beside(run, scatter, wgrad))
-
-
-def beside(run: Execution, collective: Collective, kernels: tuple[Kernel, ...]) -> tuple[Item, ...]:
-    """The collective hidden behind the kernels where the stack does so, else before them."""
-    if run.fusion.overlap_tensor:
-        return (Overlap(collective=collective, kernels=kernels),)
-    return (collective, *kernels)
-
-
 def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) -> Operator:
     """Megatron's row-parallel linear: divided input, whole output of `hidden` summed over ranks.
 
@@ -218,9 +230,13 @@ def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) ->
     )
     dgrad = _behind_gather(linear, f"{name} grad", linear.input_gradient, "input_gradient")
     return Operator(
+        name=name,
         forward=(*linear.forward, *_leave(run, name, run.rows * hidden)),
-        backward=(*dgrad, *linear.weight_gradient),
-        saved=float(run.rows * inputs * run.width),
+        input_gradient=dgrad,
+        weight_gradient=linear.weight_gradient,
+        inputs=float(run.rows * inputs * run.width),
+        saved_for_weights=float(run.rows * inputs * run.width),
+        handed=float(run.rows * hidden * run.width),
         transient=linear.transient,
         parameters=float(linear.weights + (hidden if bias else 0)),
     )

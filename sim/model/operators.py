@@ -1,4 +1,4 @@
-"""The operators that layers are made of: one autograd node each, with what it keeps.
+"""The operators that blocks are made of: one autograd node each, with what it keeps.
 
 Bytes are counted in passes over a tensor: a kernel that reads x and writes y makes two.
 """
@@ -7,40 +7,92 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sim.model.execution import Execution
-from sim.model.kernels import Item, Stream
-from sim.program import Collective, Kind
+from sim.model.groups import DENSE, ParameterGroup
+from sim.model.kernels import Item, Kernel, Overlap, Stream
+from sim.program.causes import TENSOR
+from sim.program.operations import Collective, Kind
+
+Items = tuple[Item, ...]
 
 MASK = 1  # bytes of a dropout mask's element, a torch.bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Items run forward and backward, bytes kept between, bytes alive only while it runs."""
+    """What an operator runs forward, for the gradient of its input, and for those of its weights.
 
-    forward: tuple[Item, ...] = ()
-    backward: tuple[Item, ...] = ()
+    A framework that fuses a gain's gradient into its input's has it in `input_gradient`. A backward
+    pass over both runs them in this order; `after_input` (the sum or the scattering of the input's
+    gradient) and `before_weights` (fetching a sharded input again) are then hidden beside the
+    other gradient's kernels where the stack `overlaps` them.
+
+    Bytes: `saved` from forward until the input's gradient, `saved_for_weights` from forward until
+    the weights', `handed` from one to the other (the gradient of the output); `inputs` is what it
+    takes to run it again, `transient` what is alive only while it runs. `parameters` of `group`.
+    """
+
+    name: str = ""
+    forward: Items = ()
+    input_gradient: Items = ()
+    weight_gradient: Items = ()
+    before_weights: Collective | None = None
+    after_input: Collective | None = None
+    overlaps: bool = False
+    inputs: float = 0.0
     saved: float = 0.0
+    saved_for_weights: float = 0.0
+    handed: float = 0.0
     transient: float = 0.0
     parameters: float = 0.0
+    group: ParameterGroup = DENSE
+
+    @property
+    def backward(self) -> Items:
+        """Both gradients in one pass."""
+        return (
+            *self._beside(self.before_weights, self.input_gradient),
+            *self._beside(self.after_input, self.weight_gradient),
+        )
+
+    @property
+    def input_pass(self) -> Items:
+        """The input's gradient by itself."""
+        return (*self.input_gradient, *_call(self.after_input))
+
+    @property
+    def weight_pass(self) -> Items:
+        """The weights' gradients by themselves."""
+        return (*_call(self.before_weights), *self.weight_gradient)
+
+    def _beside(self, collective: Collective | None, items: Items) -> Items:
+        kernels = [item for item in items if not isinstance(item, Collective | Overlap)]
+        if collective is None or not self.overlaps or not kernels:
+            return (*_call(collective), *items)
+        return (Overlap(collective=collective, kernels=tuple(kernels)),)
 
 
-def forward(operators: Iterable[Operator]) -> tuple[Item, ...]:
+def _call(collective: Collective | None) -> Items:
+    return () if collective is None else (collective,)
+
+
+def forward(operators: Iterable[Operator]) -> Items:
+    """The forward items of operators in a row."""
     return tuple(item for operator in operators for item in operator.forward)
 
 
-def backward(operators: Iterable[Operator]) -> tuple[Item, ...]:
-    return tuple(item for operator in reversed(list(operators)) for item in operator.backward)
+def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
+    """The kernels among items, those beside collectives included."""
+    for item in items:
+        if isinstance(item, Overlap):
+            yield from item.kernels
+        elif not isinstance(item, Collective):
+            yield item
 
 
 def tensor_collective(run: Execution, kind: Kind, name: str, elements: float) -> Collective:
     """A collective among tensor-parallel ranks on a tensor of so many elements."""
-    return Collective(
-        kind=kind,
-        axes=("tp",),
-        bytes=float(elements * run.width),
-        name=name,
-        cause="tensor communication",
-    )
+    size = float(elements * run.width)
+    return Collective(kind=kind, axes=("tp",), bytes=size, name=name, cause=TENSOR)
 
 
 def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) -> Operator:
@@ -67,8 +119,10 @@ def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) ->
     # Unfused, torch also keeps the fp32 copy and the normalised values for the gain's gradient.
     extra = 0 if fused else elements * (4 + width)
     return Operator(
+        name=name,
         forward=(Stream(name=name, bytes=float(ahead[0] * elements * width), launches=ahead[1]),),
-        backward=tuple(kernels),
+        input_gradient=tuple(kernels),
+        inputs=float(elements * width),
         saved=float(elements * width + extra),
         transient=float(2 * elements * width),
         parameters=float(parameters),
@@ -87,6 +141,7 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
     launches = 1 if run.fused("bias_dropout_add") else 1 + bias + model.dropout
     back = Stream(name=f"{name} grad", bytes=float(2 * elements * width + mask))
     return Operator(
+        name=name,
         forward=(
             Stream(
                 name=name,
@@ -95,7 +150,8 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
                 randoms=float(elements * model.dropout),
             ),
         ),
-        backward=(back,) if model.dropout else (),
+        input_gradient=(back,) if model.dropout else (),
+        inputs=float(2 * elements * width),
         saved=float(mask),
         transient=float(2 * elements * width),
     )

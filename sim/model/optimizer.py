@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Literal
 
-from sim.model.kernels import BYTES, Gradients, Precision, Stream
+from sim.model.fusion import Gradients
+from sim.model.kernels import BYTES, Precision, Stream
 
 OptimizerName = Literal["adam", "lamb", "sgd"]
 

@@ -1,7 +1,7 @@
-"""A transformer as published: its shape, its parameters, its model FLOPs."""
+"""A transformer as published: its shape and the kinds of its layers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sim.config import catalog as library
@@ -22,12 +22,10 @@ class Transformer:
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
     after each residual sum (no final normalisation, but one after the embedding).
+    `pattern` gives the kinds of the layers (`sim.model.blocks`), repeated until all have one:
+    "dense", or "3 dense, 58 expert"; `blocks` holds what a kind needs to know besides, by kind.
 
     Raises `ValueError` for a shape that cannot be.
-
-    >>> gpt3 = load("gpt3-175b")
-    >>> f"{gpt3.parameters / 1e9:.1f}"
-    '174.6'
     """
 
     name: str = ""
@@ -52,6 +50,8 @@ class Transformer:
     token_types: int = 0
     predictions: int = 0
     pooler: bool = False
+    pattern: str = "dense"
+    blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "ffn", "vocab", "seq"):
@@ -68,6 +68,7 @@ class Transformer:
         object.__setattr__(self, "head", self.head or self.hidden // self.heads)
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads = {self.kv_heads} does not divide heads = {self.heads}")
+        _period(self.pattern)
         if self.predictions > self.seq:
             raise ValueError(f"predictions = {self.predictions} exceeds seq = {self.seq}")
 
@@ -82,31 +83,9 @@ class Transformer:
         return self.kv_heads * self.head
 
     @property
-    def ffn_matrices(self) -> int:
-        return 3 if self.gated_mlp else 2
-
-    @property
-    def layer_weights(self) -> int:
-        """Elements of one layer's matrices: what its tokens are multiplied by."""
-        attention = 2 * self.hidden * (self.query_width + self.kv_width)
-        return attention + self.ffn_matrices * self.hidden * self.ffn
-
-    @property
-    def layer_biases(self) -> int:
-        """Bias elements of one layer's linears."""
-        if not self.bias:
-            return 0
-        attention = self.query_width + 2 * self.kv_width + self.hidden
-        return attention + (self.ffn_matrices - 1) * self.ffn + self.hidden
-
-    @property
     def norm_parameters(self) -> int:
         """Elements of one normalisation: a gain, and a shift for LayerNorm with biases."""
         return self.hidden * (2 if self.normalisation == "layernorm" and self.bias else 1)
-
-    @property
-    def layer_parameters(self) -> int:
-        return self.layer_weights + self.layer_biases + 2 * self.norm_parameters
 
     @property
     def position_parameters(self) -> int:
@@ -114,52 +93,33 @@ class Transformer:
         return (rows + self.token_types) * self.hidden
 
     @property
-    def embedding_parameters(self) -> int:
-        """Word, position and token-type embeddings, and the normalisation behind them."""
-        norm = self.norm_parameters if self.post_norm else 0
-        return self.vocab * self.hidden + self.position_parameters + norm
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each layer.
 
-    @property
-    def masked_head_parameters(self) -> int:
-        """BERT's transform, its normalisation, the logits' bias, pooler and classifier."""
-        dense = self.hidden * self.hidden + self.hidden
-        masked = dense + self.norm_parameters + self.vocab if self.predictions else 0
-        return masked + (dense + 2 * self.hidden + 2 if self.pooler else 0)
-
-    @property
-    def head_parameters(self) -> int:
-        """Final normalisation and output layer; a tied output matrix counts in the embedding."""
-        norm = 0 if self.post_norm else self.norm_parameters
-        output = 0 if self.tied_embeddings else self.vocab * self.hidden
-        return norm + output + self.masked_head_parameters
-
-    @property
-    def parameters(self) -> int:
-        """The published count (a tied embedding once)."""
-        layers = self.layers * self.layer_parameters
-        return layers + self.embedding_parameters + self.head_parameters
-
-    def model_flops(self, batch: int) -> float:
-        """Matrix-multiplication FLOPs of one step of `batch` sequences, forward and backward.
-
-        3 x (2 x tokens x matrix elements + 4 b s^2 heads head per layer + logits): attention in
-        full also when causal (PaLM, arXiv 2204.02311, appendix B; Narayanan et al. 2021,
-        equation 3 without its recomputation). Look-ups of embeddings count nothing.
-
-        >>> gpt = load("megatron-39b")
-        >>> b, s, l, h, v = 4, gpt.seq, gpt.layers, gpt.hidden, gpt.vocab
-        >>> gpt.model_flops(b) == 72 * b * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h))
-        True
+        >>> replace(load("gpt2-124m"), layers=5, pattern="2 dense, expert").kinds
+        ('dense', 'dense', 'expert', 'dense', 'dense')
         """
-        tokens = batch * self.seq
-        scores = 4 * tokens * self.seq * self.query_width
-        return 3.0 * (self.layers * (2 * tokens * self.layer_weights + scores) + self._head(batch))
+        period = _period(self.pattern)
+        return tuple(period[layer % len(period)] for layer in range(self.layers))
 
-    def _head(self, batch: int) -> int:
-        if not self.predictions:
-            return 2 * batch * self.seq * self.hidden * self.vocab
-        masked = 2 * batch * self.predictions * self.hidden * (self.vocab + self.hidden)
-        return masked + (2 * batch * self.hidden * (self.hidden + 2) if self.pooler else 0)
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The kinds of all blocks in order, embedding and head included."""
+        return ("embedding", *self.kinds, "head")
+
+
+def _period(pattern: str) -> tuple[str, ...]:
+    """The kinds that a pattern repeats, e.g. "5 sliding, dense". Raises `ValueError`."""
+    period: list[str] = []
+    for part in pattern.split(","):
+        match part.split():
+            case [kind]:
+                period.append(kind)
+            case [count, kind] if count.isdigit() and int(count) > 0:
+                period += [kind] * int(count)
+            case _:
+                raise ValueError(f'pattern = "{pattern}"; write it like "3 dense, 58 expert"')
+    return tuple(period)
 
 
 def load(name: str, *, where: str = "command line") -> Transformer:

@@ -1,99 +1,22 @@
-"""Bytes per rank: model state, activations in flight, transients, what the allocator holds."""
+"""The memory of a rank, read off its operations in their order.
 
-from collections.abc import Mapping, Sequence
+Operations say what they allocate and free (`sim.program.memory`); here stands what passes, the
+optimizer and ZeRO's gathers do, and the sum over a step: the worst moment and its parts.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
-from sim.model.kernels import Allocator, Gradients, Item, LayerWork, Overlap, Precision
-from sim.model.optimizer import OptimizerName, gradient_width, weight_width
-from sim.program import Collective
-
-Chunk = Sequence[LayerWork]
-
-# Bytes of fp32 moments a parameter: Adam's and LAMB's two, the momentum of SGD.
-MOMENTS: dict[OptimizerName, int] = {"adam": 8, "lamb": 8, "sgd": 4}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """Bytes a parameter of what outlives a step, before ZeRO (Rajbhandari et al. 2020) divides it.
-
-    ZeRO-1 divides `master` and `moments` by `dp`, ZeRO-2 also `gradients`, ZeRO-3 also `weights`.
-    `fresh` gradients live from a backward pass to their accumulation behind it; `update` lives
-    only while the optimizer steps, on the share that the rank updates; `gather` are the copies
-    through which ZeRO-1 gathers weights. `growing` gradients are not there before the backward
-    pass that makes them; under DDP they are views of its buckets, which stay, and those of earlier
-    micro-steps lie `beside` them.
-    """
-
-    weights: float
-    gradients: float
-    master: float
-    moments: float
-    fresh: float = 0.0
-    update: float = 0.0
-    gather: float = 0.0
-    growing: bool = False
-    beside: float = 0.0
-    zero: int = 0
-    dp: int = 1
-
-    def share(self, stage: int) -> float:
-        """What a rank holds of something that ZeRO divides from `stage` on."""
-        return 1.0 / self.dp if self.zero >= stage else 1.0
-
-    def parts(self, parameters: float) -> dict[str, float]:
-        """Bytes of a rank with so many parameters."""
-        return {
-            "weights": parameters * self.weights * self.share(3),
-            "gradients": parameters * self.gradients * self.share(2),
-            "optimizer": parameters * (self.master + self.moments) * self.share(1),
-        }
-
-
-def state(
-    *,
-    precision: Precision,
-    optimizer: OptimizerName = "adam",
-    gradients: Gradients = "fused",
-    zero: int = 0,
-    dp: int = 1,
-    fused: bool = True,
-    master: bool = True,
-    allocator: Allocator | None = None,
-) -> State:
-    """The bytes a parameter of mixed-precision training.
-
-    Half-precision weights (2), gradients (2, or 4 in an fp32 buffer), an fp32 copy of the weights
-    (`master`, 4) and the moments: 16 bytes for Megatron's fp16, 18 with fp32 gradients
-    (Korthikanti et al. 2022; Rajbhandari et al. 2020, section 3.1), 20 for nanotron with data
-    parallelism. The step itself casts half-precision gradients to fp32 (4, Megatron-LM's
-    optimizer.py) and, unless fused, takes one more moment's worth (4, torch's for-each Adam).
-
-    >>> s = state(precision="fp16", gradients="buffer")
-    >>> s.weights + s.gradients + s.master + s.moments
-    16.0
-    """
-    allocator = allocator or Allocator()
-    weight = float(weight_width(precision))
-    mixed = weight < 4
-    gradient = gradient_width(precision, gradients)
-    half = weight if allocator.half_gradients and gradient > weight else 0.0
-    cast = 4.0 if mixed and gradient < 4 else 0.0
-    buckets = dp > 1 and zero < 2
-    return State(
-        weights=weight,
-        gradients=gradient + (half if dp > 1 else 0.0),
-        master=4.0 if mixed and master else 0.0,
-        moments=float(MOMENTS[optimizer]),
-        fresh=half if dp == 1 else 0.0,
-        update=cast + (0.0 if fused else 4.0),
-        gather=weight * (1 + 1 / dp) if allocator.gather_copies and zero and dp > 1 else 0.0,
-        growing=gradients == "fresh" and not buckets,
-        beside=weight if gradients == "fresh" and buckets else 0.0,
-        zero=zero,
-        dp=dp,
-    )
+from sim.model.block import Block
+from sim.model.groups import ParameterGroup
+from sim.model.kernels import Item, Overlap
+from sim.parallel.axis import gradient_axes, state_axes
+from sim.parallel.job import Chunk, Job
+from sim.parallel.state import State, state
+from sim.program.actions import Kind, Occasion
+from sim.program.memory import NOTHING, MemoryUse, Parts, added, in_a_row
+from sim.program.operations import Collective
+from sim.program.program import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +24,10 @@ class Memory:
     """Bytes of one rank by part at its worst moment, and at rest.
 
     `parts` add up to `total`, the most that tensors take at once; `rest` is what the end of the
-    optimizer step leaves allocated; `fragmented` what the allocator reserves besides and cannot
-    give back.
+    optimizer step leaves allocated; `fragmented` what the allocator has reserved but cannot use.
     """
 
-    parts: dict[str, float]
+    parts: Parts
     rest: float
     fragmented: float
 
@@ -126,155 +48,184 @@ class Memory:
         return self.reserved <= capacity
 
 
-def rank_memory(
-    chunks: Sequence[Chunk],
-    *,
-    kept: State,
-    allocator: Allocator | None = None,
-    schedule: str = "1f1b",
-    stage: int = 0,
-    stages: int = 1,
-    microbatches: int = 1,
-    gathered: float = 0.0,
-    output: float = 0.0,
-    tied: float = 0.0,
-) -> Memory:
-    """Memory of a rank that holds `chunks`, each a row of layers (embedding and head are such).
-
-    The worst moment is the larger of two: a pass, with the activations of all microbatches in
-    flight and the transients of the neediest layer, or the optimizer step with its temporaries.
-    `gathered` are the bytes of a layer's whole input where tensor-parallel ranks gather it
-    (sequence parallelism), `output` those of a rank's share of it, which it hands to the next
-    stage, `tied` those of the gradient of a tied output matrix, where it waits for the embedding's.
-    """
-    allocator = allocator or Allocator()
-    parameters = sum(work.parameters for chunk in chunks for work in chunk)
-    held = kept.parts(parameters)
-    held["buffers"] = allocator.workspace + allocator.gather_buffers * gathered
-    transient = max((work.transient for chunk in chunks for work in chunk), default=0.0)
-    running = {
-        "activations": _in_flight(
-            chunks,
-            schedule,
-            stage,
-            stages,
-            microbatches,
-            output if allocator.keeps_outputs and stage < stages - 1 else 0.0,
-        ),
-        "transient": transient + parameters * kept.fresh + _unsharded(chunks, kept),
-        "communication": max(_queued(chunk, allocator.run_ahead) for chunk in chunks),
-    }
-    share = parameters * kept.share(1)
-    stepping = {"optimizer step": share * kept.update + parameters * kept.gather}
-    passing = held | running
-    if stages == 1 and (kept.growing or kept.beside):
-        passing = _worst_layer(chunks[0], held | running, kept, microbatches, tied)
-    moment = max(passing, held | stepping, key=_sum)
-    lazy = share * kept.moments if allocator.lazy_state else 0.0
+def memory(job: Job, program: Program, stage: int) -> Memory:
+    """The memory of a rank of one stage of a program."""
+    resident = program.stages[stage].resident
+    step = in_a_row(operation.memory for operation, _ in program.operations(stage))
+    worst = added(resident, step.peak)
     return Memory(
-        parts={part: size for part, size in moment.items() if size},
-        rest=sum(held.values()) + parameters * kept.gather,
-        fragmented=min(lazy, transient),
+        parts={part: size for part, size in worst.items() if size},
+        rest=sum(added(resident, step.kept).values()),
+        fragmented=_fragmented(job, stage),
     )
 
 
-def _sum(parts: Mapping[str, float]) -> float:
-    return sum(parts.values())
+def memories(job: Job, program: Program) -> list[Memory]:
+    """The memory of a rank of every stage."""
+    return [memory(job, program, stage) for stage in range(job.plan.pp)]
 
 
-def _worst_layer(
-    chunk: Chunk, parts: Mapping[str, float], kept: State, microbatches: int, tied: float
-) -> dict[str, float]:
-    """The worst moment of a step's last backward pass, where the step began without gradients.
-
-    Layer by layer from the last, activations go and gradients come, unless earlier micro-steps
-    left them. A tied matrix's gradient waits for the embedding's, and then for the sum of both.
-    """
-    whole = sum(work.parameters for work in chunk)
-    each = parts["gradients"] / max(1.0, whole)
-    there = parts["gradients"] + (whole * kept.beside if microbatches > 1 else 0.0)
-    grown = 0.0 if kept.growing and microbatches == 1 else there
-    extra = parts["transient"] - max(work.transient for work in chunk)
-    alive, waiting = sum(work.saved for work in chunk), 0.0
-    moments = []
-    for number, work in reversed(list(enumerate(chunk))):
-        summed = tied if number == 0 else 0.0
-        transient = work.transient + extra + waiting + summed
-        moments.append({**parts, "activations": alive, "transient": transient, "gradients": grown})
-        alive, waiting = alive - work.saved, tied
-        grown = min(there, grown + each * work.parameters)
-    return max(moments, key=_sum)
+def state_of(job: Job, group: ParameterGroup) -> State:
+    """The state of a parameter group of a job."""
+    plan, stack = job.plan, job.stack
+    return state(
+        precision=plan.precision,
+        optimizer=plan.optimizer,
+        gradients=stack.fusion.gradients,
+        zero=plan.zero,
+        shards=plan.degree(state_axes(group)),
+        replicas=plan.degree(gradient_axes(group)),
+        fused=stack.fused_optimizer,
+        master=stack.master_weights,
+        allocator=stack.allocator,
+    )
 
 
-def _unsharded(chunks: Sequence[Chunk], kept: State) -> float:
-    """ZeRO-3 gathers a layer's weights before it runs: the running one and the next (FSDP)."""
-    if kept.zero < 3 or kept.dp == 1:
+def resident(job: Job, stage: int) -> Parts:
+    """What stays from step to step: model state and the stack's own buffers."""
+    allocator = job.stack.allocator
+    kept: list[Parts] = []
+    for group, count in job.parameters(job.chunks[stage]).items():
+        own = state_of(job, group)
+        kept.append({**own.parts(count), **({"gradients": 0.0} if own.growing else {})})
+    gathered = _activation(job) if job.plan.sequence_parallel else 0.0
+    buffers = {"buffers": allocator.workspace + allocator.gather_buffers * gathered}
+    return added(*kept, buffers)
+
+
+def optimizer_use(job: Job, stage: int) -> MemoryUse:
+    """The optimizer's temporaries; behind it are ZeRO's gather copies, and no growing gradients."""
+    peak = copies = gone = 0.0
+    for group, count in job.parameters(job.chunks[stage]).items():
+        own = state_of(job, group)
+        peak += count * own.share(1) * own.update
+        copies += count * own.gather
+        gone += count * (own.growing * own.gradients * own.share(2) + own.beside * _several(job))
+    left = {"optimizer step": copies} if copies else {}
+    freed = {"gradients": -gone} if gone else {}
+    return MemoryUse({**left, **freed}, {"optimizer step": peak + copies})
+
+
+def gathered_use(job: Job, block: Block) -> MemoryUse:
+    """The whole weights of a block, as ZeRO-3 gathers them."""
+    whole = block.count * job.stack.weight_bytes(job.plan.precision)
+    part = {"gathered weights": whole * (job.plan.zero >= 3)}
+    return MemoryUse(part, part)
+
+
+class PassUses:
+    """What the passes through one chunk do to memory, block by block."""
+
+    def __init__(self, job: Job, chunk: Chunk, *, sends: bool) -> None:
+        self.job, self.chunk = job, chunk
+        self.blocks = list(job.blocks(chunk))
+        groups = job.parameters([chunk])
+        self.states = {group: state_of(job, group) for group in groups}
+        allocator = job.stack.allocator
+        queued = _queued(self.blocks, allocator.run_ahead)
+        self.queued = {"communication": queued} if queued else {}
+        scattered = job.plan.tp if job.plan.sequence_parallel else 1
+        self.output = _activation(job) / scattered * (allocator.keeps_outputs and sends)
+        self.tied = _tied(job) if {"embedding", "head"} <= set(chunk.kinds) else 0.0
+
+    def of(self, occasion: Occasion) -> list[MemoryUse]:
+        """One use a block, in the order in which a pass takes them."""
+        if occasion.kind == "F":
+            return [self._forward(number) for number in range(len(self.blocks))]
+        numbers = range(len(self.blocks))[::-1]
+        uses = [self._backward(number, occasion) for number in numbers]
+        return [*uses[:-1], uses[-1].then(self._accumulated(occasion))]
+
+    def _forward(self, number: int) -> MemoryUse:
+        block = self.blocks[number]
+        output = self.output if number == len(self.blocks) - 1 else 0.0
+        kept = {"activations": block.saved + output}
+        return MemoryUse(kept, {**kept, "transient": block.transient, **self.queued})
+
+    def _backward(self, number: int, occasion: Occasion) -> MemoryUse:
+        block, kind = self.blocks[number], occasion.kind
+        output = self.output if number == len(self.blocks) - 1 and kind != "W" else 0.0
+        kept = {"activations": _left_by(block, kind) - output}
+        if occasion.kind != "I":
+            kept |= self._gradients(block, first=occasion.first)
+        waiting = self.tied if block.kind == "head" else 0.0
+        summed = self.tied if block.kind == "embedding" else 0.0
+        if self.tied and kind != "I":
+            kept["transient"] = waiting - summed
+        return MemoryUse(kept, {"transient": block.transient + summed})
+
+    def _gradients(self, block: Block, *, first: bool) -> dict[str, float]:
+        """What the gradients of a block add to those of earlier micro-steps."""
+        grown = fresh = 0.0
+        for group, count in block.parameters.items():
+            own = self.states[group]
+            fresh += count * own.fresh
+            if first:
+                grown += count * own.growing * own.gradients * own.share(2)
+                grown += count * own.beside * _several(self.job)
+        return {
+            **({"gradients": grown} if grown else {}),
+            **({"fresh gradients": fresh} if fresh else {}),
+        }
+
+    def _accumulated(self, occasion: Occasion) -> MemoryUse:
+        """Fresh gradients go as the pass ends."""
+        if occasion.kind == "I":
+            return NOTHING
+        fresh = sum(
+            count * self.states[group].fresh
+            for block in self.blocks
+            for group, count in block.parameters.items()
+        )
+        return MemoryUse({"fresh gradients": -fresh}) if fresh else NOTHING
+
+
+def _left_by(block: Block, kind: Kind) -> float:
+    """Activations that a backward pass, or half of one, leaves of a block (less than none)."""
+    if kind == "W":
+        return -block.held
+    return block.held - block.saved if kind == "I" else -block.saved
+
+
+def _several(job: Job) -> bool:
+    """Whether there are gradients of earlier micro-steps."""
+    return job.plan.microbatches > 1
+
+
+def _activation(job: Job) -> float:
+    """Bytes of a layer's whole input."""
+    rows = job.plan.microbatch * job.execution.seq
+    return float(rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
+
+
+def _tied(job: Job) -> float:
+    """Bytes of the output layer's gradient where autograd holds it until the embedding's."""
+    if job.stack.fusion.gradients != "fresh" or not job.model.tied_embeddings:
         return 0.0
-    return 2 * kept.weights * max(work.parameters for chunk in chunks for work in chunk)
+    rows = -(-job.model.vocab // job.plan.tp)
+    return float(rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
 
 
-def _in_flight(
-    chunks: Sequence[Chunk],
-    schedule: str,
-    stage: int,
-    stages: int,
-    microbatches: int,
-    output: float,
-) -> float:
-    """The most bytes of activations alive at once."""
-    sizes = [sum(work.saved for work in chunk) + output for chunk in chunks]
-    ahead = warm_up(schedule, stage, stages, microbatches, len(chunks))
-    return _most_alive(sizes, ahead, stages, microbatches)
+def _fragmented(job: Job, stage: int) -> float:
+    """Blocks that held transients when the optimizer's moments were created among them."""
+    if not job.stack.allocator.lazy_state:
+        return 0.0
+    moments = 0.0
+    for group, count in job.parameters(job.chunks[stage]).items():
+        own = state_of(job, group)
+        moments += count * own.share(1) * own.moments
+    blocks = (block for chunk in job.chunks[stage] for block in job.blocks(chunk))
+    return min(moments, max((block.transient for block in blocks), default=0.0))
 
 
-def warm_up(schedule: str, stage: int, stages: int, microbatches: int, chunks: int = 1) -> int:
-    """Forward passes that a stage has ahead of its backward passes in the steady state.
-
-    GPipe (Huang et al. 2019) and a naive pipeline: all m, or one. 1F1B (Narayanan et al. 2019):
-    p - stage, at most m. Interleaved (Narayanan et al. 2021, section 2.2; Megatron-LM,
-    schedules.py): 2 (p - stage - 1) + (v - 1) p + 1 of m v.
-
-    >>> [warm_up("1f1b", stage, 4, 8) for stage in range(4)]
-    [4, 3, 2, 1]
-    >>> warm_up("interleaved", 0, 8, 64, 3)
-    31
-    """
-    everything = microbatches * chunks
-    if schedule == "gpipe":
-        return everything
-    if stages == 1 or schedule in ("none", "naive"):
-        return min(chunks, everything)
-    if chunks > 1:
-        ahead = 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
-        return everything if microbatches == stages else min(ahead, everything)
-    return min(stages - stage, everything)
-
-
-def _most_alive(sizes: Sequence[float], ahead: int, stages: int, microbatches: int) -> float:
-    """Play forward and backward passes over the chunks' sizes; the most alive at once.
-
-    Passes take `stages` microbatches through a chunk, then the next chunk; backward in reverse.
-    """
-    chunks = len(sizes)
-    if chunks == 1:
-        return sizes[0] * ahead
-    # Every `stages` x `chunks` passes the pattern repeats.
-    passes = min(microbatches * chunks, ahead + 2 * stages * chunks)
-    entering = [sizes[(index // stages) % chunks] for index in range(passes)]
-    leaving = [sizes[chunks - 1 - (index // stages) % chunks] for index in range(passes - ahead)]
-    changes = [sum(entering[:ahead])]
-    changes += [new - old for new, old in zip(entering[ahead:], leaving, strict=True)]
-    return max(accumulate(changes))
-
-
-def _queued(chunk: Chunk, window: int) -> float:
+def _queued(blocks: Iterable[Block], window: int) -> float:
     """Bytes of inputs of reduce-scatters that the forward pass leaves in a queue of launches.
 
     Their results replace them, so nothing but the communication stream keeps them alive.
     """
     launches, alive = 0, 0.0
-    for work in chunk:
-        for item in work.forward:
+    for block in blocks:
+        for item in block.forward:
             if launches >= window:
                 return alive
             launches += _launches(item)
@@ -290,3 +241,8 @@ def _launches(item: Item) -> int:
     if isinstance(item, Overlap):
         return 1 + sum(kernel.launches for kernel in item.kernels)
     return item.launches
+
+
+def fullest(memories: Sequence[Memory]) -> Memory:
+    """The memory of the rank that reserves most."""
+    return max(memories, key=lambda memory: memory.reserved)

@@ -1,19 +1,26 @@
 """How a training step is spread over the cluster: the `[plan]` table of a scenario."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Annotated, Literal
 
 from annotated_types import Ge
 
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
+from sim.config.schema import nearest
 from sim.model.kernels import Precision
+from sim.parallel import schedule as schedules
+from sim.parallel.axis import axes, dividing
+from sim.program.schedule import Schedule
 
 Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES = 20_000
-Schedule = Literal["none", "naive", "gpipe", "1f1b", "interleaved"]
 Recompute = Literal["none", "selective", "full"]
 Optimizer = Literal["adam", "sgd", "lamb"]
+
+_NAMED = ("tp", "cp", "dp", "pp")  # what an order has to name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +28,14 @@ class Plan:
     """Sizes of the mesh axes, the batch, and the ways of saving memory.
 
     `microbatch` is in sequences per micro-step and data-parallel rank, `global_batch` in sequences
-    per optimizer step. `dp` may be left out: it is then what the GPUs leave. `layers` gives the
-    transformer layers of each pipeline stage (when interleaved, of each chunk in the order of the
-    model); without it they are split evenly, or as the stack does. `zero` is the ZeRO stage
-    (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
-    `activations` is how they are compressed between pipeline stages
-    (`sim.collectives.compression`).
+    per optimizer step. `dp` may be left out: it is then what the GPUs leave. `dp_replicate` are
+    replicas of groups of `dp` ranks, over which ZeRO does not shard (hybrid sharding); `axes` holds
+    the sizes of axes of one's own. `schedule` is a name of `sim.parallel.schedule`, or a CSV of
+    actions. `layers` gives the transformer layers of each pipeline stage (with several chunks a
+    stage, of each chunk in the order of the model); without it they are split evenly, or as the
+    stack does. `zero` is the ZeRO stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2
+    also gradients, 3 also parameters. `activations` is how they are compressed between pipeline
+    stages (`sim.collectives.compression`).
     """
 
     global_batch: Count
@@ -35,9 +44,11 @@ class Plan:
     cp: Count = 1
     pp: Count = 1
     dp: Count | None = None
-    schedule: Schedule = "1f1b"
+    dp_replicate: Count = 1
+    axes: Mapping[str, Count] = field(default_factory=dict)
+    schedule: str = "1f1b"
     interleave: Count = 1
-    layers: tuple[Count, ...] | None = None
+    layers: tuple[Annotated[int, Ge(0)], ...] | None = None
     zero: Annotated[int, Ge(0)] = 0
     recompute: Recompute = "none"
     sequence_parallel: bool = False
@@ -46,62 +57,103 @@ class Plan:
     order: str = "tp-cp-dp-pp"
     activations: Compression | None = None
 
+    def size(self, axis: str) -> int:
+        """How many ranks there are along an axis."""
+        named = getattr(self, axis, None) if axis in (*_NAMED, "dp_replicate") else None
+        return named or self.axes.get(axis, 1)
+
+    def degree(self, names: Iterable[str]) -> int:
+        """How many ranks differ along these axes only."""
+        return prod(self.size(axis) for axis in names)
+
+    def split(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these axes that have several ranks."""
+        return tuple(axis for axis in names if self.size(axis) > 1)
+
     @property
     def mesh(self) -> dict[str, int]:
-        """Axis sizes, fastest varying first."""
-        return {axis: getattr(self, axis) or 1 for axis in self.order.split("-")}
+        """Axis sizes, fastest varying first; axes that `order` leaves out follow their neighbour.
+
+        >>> Plan(global_batch=8, tp=2, dp=2, dp_replicate=2, order="tp-cp-pp-dp").mesh
+        {'tp': 2, 'cp': 1, 'pp': 1, 'dp': 2, 'dp_replicate': 2}
+        """
+        names = self.order.split("-")
+        before = ""
+        for axis in axes():
+            if axis not in names and self.size(axis) > 1:
+                names.insert(names.index(before) + 1 if before else 0, axis)
+            before = axis if axis in names else before
+        return {axis: self.size(axis) for axis in names}
 
     @property
-    def replicas(self) -> int:
-        assert self.dp is not None, "resolved() fills dp in"
-        return self.dp
-
-    @property
-    def copies(self) -> int:
-        """Ranks that hold the same weights and sum their gradients: dp * cp."""
-        return self.replicas * self.cp
+    def data_parallel(self) -> int:
+        """Ranks that share a batch: those along all axes that divide it."""
+        return self.degree(dividing("batch"))
 
     @property
     def microbatches(self) -> int:
         """Micro-steps per optimizer step and data-parallel rank."""
-        return self.global_batch // (self.microbatch * self.replicas)
+        return self.global_batch // (self.microbatch * self.data_parallel)
 
     @property
-    def interleaved(self) -> bool:
-        return self.pp > 1 and self.interleave > 1
+    def pipeline(self) -> str:
+        """The schedule that runs: several chunks of a 1F1B stage are interleaved."""
+        if self.pp == 1:
+            return "1f1b"
+        return "interleaved" if self.schedule == "1f1b" and self.interleave > 1 else self.schedule
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a stage."""
+        if self.pp == 1 or schedules.is_file(self.pipeline):
+            return self.passes().chunks
+        return schedules.entry(self.pipeline).chunks or self.interleave
+
+    def passes(self) -> Schedule:
+        """The schedule of this plan's passes. Raises `InputError` where it does not suit."""
+        name, microbatches = self.pipeline, self.microbatches
+        if schedules.is_file(name):
+            return schedules.schedule(name, self.pp, microbatches)
+        fixed = schedules.entry(name).chunks
+        return schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
 
     def resolved(self, gpus: int, *, where: str = "plan") -> "Plan":
         """This plan on `gpus` GPUs, `dp` filled in. Raises `InputError` where they do not fit."""
-        _check_order(self, where)
-        model_parallel = self.tp * self.cp * self.pp
-        product = model_parallel * (self.dp or 1)
-        if gpus % model_parallel or (self.dp is not None and product != gpus):
-            raise InputError(where, *_mismatch(self, model_parallel, gpus))
-        plan = replace(self, dp=gpus // model_parallel)
+        _check_axes(self, where)
+        others = self.degree(axis for axis in axes() if axis != "dp")
+        product = others * (self.dp or 1)
+        if gpus % others or (self.dp is not None and product != gpus):
+            raise InputError(where, *_mismatch(self, others, gpus))
+        plan = replace(self, dp=gpus // others)
         _check_batch(plan, where)
         _check_features(plan, where)
         return plan
 
 
-def _mismatch(plan: Plan, model_parallel: int, gpus: int) -> tuple[str, str]:
-    if gpus % model_parallel:
-        axes = "tp*cp*pp" if plan.cp > 1 else "tp*pp"
-        what = f"{axes} = {model_parallel} does not divide the {gpus} GPUs of the cluster"
+def _mismatch(plan: Plan, others: int, gpus: int) -> tuple[str, str]:
+    names = plan.split(axis for axis in axes() if axis not in ("tp", "pp", "dp"))
+    product = "*".join(["tp", *names, "pp"])
+    if gpus % others:
+        what = f"{product} = {others} does not divide the {gpus} GPUs of the cluster"
         return what, "change tp or pp, or set gpus"
-    what = f"tp*pp*dp = {model_parallel * (plan.dp or 1)} but the cluster has {gpus} GPUs"
-    return what, f"set dp = {gpus // model_parallel} or leave it out"
+    what = f"{product}*dp = {others * (plan.dp or 1)} but the cluster has {gpus} GPUs"
+    return what, f"set dp = {gpus // others} or leave it out"
 
 
-def _check_order(plan: Plan, where: str) -> None:
-    axes = plan.order.split("-")
-    if sorted(axes) != ["cp", "dp", "pp", "tp"]:
-        raise InputError(
-            where, f"order = {plan.order!r}", "name tp, cp, dp and pp once each: 'tp-cp-dp-pp'"
-        )
+def _check_axes(plan: Plan, where: str) -> None:
+    known = list(axes())
+    for axis in plan.axes:
+        if axis not in known or axis in (*_NAMED, "dp_replicate"):
+            what = f"{axis!r} is not an axis of one's own"
+            raise InputError(f"{where}, axes", what, nearest(axis, known))
+    names = plan.order.split("-")
+    if not set(_NAMED) <= set(names) <= set(known) or len(set(names)) < len(names):
+        remedy = "name tp, cp, dp and pp once each: 'tp-cp-dp-pp'"
+        raise InputError(where, f"order = {plan.order!r}", remedy)
 
 
 def _check_batch(plan: Plan, where: str) -> None:
-    each = plan.microbatch * plan.replicas
+    each = plan.microbatch * plan.data_parallel
     if plan.global_batch % each:
         near = max(plan.global_batch // each, 1) * each
         raise InputError(
@@ -115,29 +167,39 @@ def _check_batch(plan: Plan, where: str) -> None:
             f"{plan.microbatches:,} micro-steps a step; at most {MOST_MICROBATCHES:,} are played",
             "raise microbatch or dp, or lower global_batch",
         )
-    if plan.interleaved and plan.microbatches % plan.pp:
-        raise InputError(
-            where,
-            f"interleaving needs microbatches in groups of pp = {plan.pp}, "
-            f"but there are {plan.microbatches}",
-            f"set global_batch = {each * plan.pp * -(-plan.microbatches // plan.pp)}",
-        )
 
 
 def _check_features(plan: Plan, where: str) -> None:
+    if plan.schedule != "none" and not schedules.is_file(plan.schedule):
+        schedules.entry(plan.schedule)
     if plan.schedule == "none" and plan.pp > 1:
         raise InputError(where, f"schedule = 'none' with pp = {plan.pp}", "set schedule = '1f1b'")
     if plan.interleave > 1 and plan.pp == 1:
         raise InputError(where, "interleave > 1 without pipeline stages", "set pp > 1")
-    if plan.interleave > 1 and plan.schedule not in ("interleaved", "1f1b"):
-        raise InputError(
-            where,
-            f"interleave = {plan.interleave} with schedule = {plan.schedule!r}",
-            "set schedule = 'interleaved'",
-        )
     if plan.sequence_parallel and plan.tp == 1:
         raise InputError(
             where, "sequence_parallel without tensor parallelism", "set tp > 1 or leave it out"
         )
     if plan.zero > 3:
         raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
+    if plan.pp > 1:
+        _check_schedule(plan, where)
+
+
+def _check_schedule(plan: Plan, where: str) -> None:
+    """Raise `InputError` where the schedule does not suit the sizes, with a batch that would."""
+    if schedules.is_file(plan.pipeline):
+        plan.passes()
+        return
+    entry = schedules.entry(plan.pipeline)
+    group, least = entry.group(plan.pp), entry.least(plan.pp)
+    if plan.microbatches % group or plan.microbatches < least:
+        each = plan.microbatch * plan.data_parallel
+        near = max(-(-plan.microbatches // group) * group, least)
+        raise InputError(
+            where,
+            f"schedule {entry.name!r} needs {entry.need(plan.pp)} microbatches on {plan.pp} stages,"
+            f" but there are {plan.microbatches}",
+            f"set global_batch = {each * near}",
+        )
+    entry.check(plan.pp, plan.microbatches, plan.chunks)

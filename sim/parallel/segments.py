@@ -1,72 +1,72 @@
 """Kernels in a row become segments: device time, host time, and how far the host must lead."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
-from sim.model.kernels import Gemm, Item, Kernel, Overlap
-from sim.program import Collective, Segment
+from sim.model.kernels import Item, Kernel, Overlap
+from sim.program.causes import Cause
+from sim.program.durations import Duration
+from sim.program.operations import Collective, Segment
 
 KernelTime = Callable[[Kernel], float]
+Items = tuple[Segment | Collective, ...]
 
 
 def segments(
     items: Iterable[Item],
     *,
     name: str,
-    cause: str,
+    cause: Cause,
     time: KernelTime,
     launch: float,
     call: float = 0.0,
-) -> tuple[Segment | Collective, ...]:
+) -> Items:
     """Join the kernels between two collectives into one `Segment` each.
 
     `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch,
     `call` of one collective, which is issued at the end of the segment before it.
     """
     done: list[Segment | Collective] = []
-    run = _Run()
+    row = _Row(name, cause)
     for item in items:
+        if isinstance(item, Collective | Overlap):
+            row.add(0.0, call, 1)
+            done += row.segment()
+            row = _Row(name, cause)
         if isinstance(item, Collective):
-            run.add(0.0, call, 1)
-            done += [*run.segment(name, cause), item]
-            run = _Run()
+            done.append(item)
         elif isinstance(item, Overlap):
-            run.add(0.0, call, 1)
-            done += [*run.segment(name, cause), *_beside(item, name, cause, time, launch)]
-            run = _Run()
+            beside = _Row(name, cause)
+            for kernel in item.kernels:
+                beside.add(time(kernel), launch, kernel.launches, kernel.family)
+            done += beside.segment(item.collective)
         else:
-            run.add(time(item), launch, _launches(item))
-    return (*done, *run.segment(name, cause))
+            row.add(time(item), launch, item.launches, item.family)
+    return (*done, *row.segment())
 
 
-def _beside(
-    item: Overlap, name: str, cause: str, time: KernelTime, launch: float
-) -> list[Segment | Collective]:
-    run = _Run()
-    for kernel in item.kernels:
-        run.add(time(kernel), launch, _launches(kernel))
-    return [replace(one, beside=(item.collective,)) for one in run.segment(name, cause)]
+class _Row:
+    """Kernels so far."""
 
+    def __init__(self, name: str, cause: Cause) -> None:
+        self.name, self.cause = name, cause
+        self.duration = Duration()
+        self.kernels: dict[str, float] = {}
 
-def _launches(kernel: Kernel) -> int:
-    return 1 if isinstance(kernel, Gemm) else kernel.launches
-
-
-class _Run:
-    """Kernels so far; composes (device, host, lead) as `sim.program.Segment` defines them."""
-
-    def __init__(self) -> None:
-        self.device = self.host = self.lead = 0.0
-
-    def add(self, device: float, launch: float, launches: int) -> None:
+    def add(self, device: float, launch: float, launches: int, family: str = "") -> None:
         host = launch * launches
         # Of n equal kernels, either every one waits for its launch or only the first does.
         lead = max(host + device / max(launches, 1), launch + device)
-        self.lead = max(self.lead + device, self.host + lead)
-        self.device += device
-        self.host += host
+        self.duration = self.duration.then(Duration(device, host, lead))
+        if family:
+            self.kernels[family] = self.kernels.get(family, 0.0) + device
 
-    def segment(self, name: str, cause: str) -> list[Segment]:
-        if self.lead == 0.0:
-            return []
-        return [Segment(name=name, cause=cause, device=self.device, host=self.host, lead=self.lead)]
+    def segment(self, *beside: Collective) -> Items:
+        if self.duration.lead == 0.0:
+            return ()
+        device, host, lead = self.duration
+        kernels = tuple(self.kernels.items())
+        made = Segment(
+            name=self.name, cause=self.cause, device=device, host=host, lead=lead,
+            beside=beside, kernels=kernels,
+        )  # fmt: skip
+        return (made,)

@@ -1,100 +1,152 @@
-"""One training step as a program: passes, their exchanges, gradients, optimizer."""
+"""One training step as a program: passes, gradients, optimizer."""
 
-from collections.abc import Sequence
-
-from sim.parallel import gradients, pipeline
-from sim.parallel.exchange import exchanged
-from sim.parallel.passes import Passes, sent_bytes
-from sim.parallel.pipeline import Pass
-from sim.parallel.plan import Plan
-from sim.parallel.work import Job, optimizer
-from sim.program import Collective, Communicate, Compute, Operation, Program, Segment, Work
+from sim.model.kernels import Stream
+from sim.model.optimizer import optimizer_work
+from sim.model.transformer import Transformer
+from sim.parallel import data
+from sim.parallel.axis import state_axes
+from sim.parallel.boundary import sent_bytes
+from sim.parallel.job import Job
+from sim.parallel.memory import optimizer_use, resident
+from sim.parallel.routines import Routines
+from sim.parallel.segments import Items, segments
+from sim.program.causes import COMPUTE, DATA, EMBEDDING, OPTIMIZER
+from sim.program.operations import (
+    Collective,
+    Communicate,
+    Compute,
+    Drained,
+    Operation,
+    Segment,
+    Work,
+)
+from sim.program.program import Exchange, Program, Stage
+from sim.program.schedule import Schedule
 
 
 def training_step(job: Job) -> Program:
     """The program of one optimizer step of `job`."""
-    schedule = passes(job.plan)
-    stages = tuple(_stage(job, stage, schedule[stage]) for stage in range(job.plan.pp))
-    return Program(mesh=job.plan.mesh, stages=stages)
-
-
-def passes(plan: Plan) -> Sequence[Sequence[Pass]]:
-    """Per stage, the passes in order."""
-    stages, microbatches = plan.pp, plan.microbatches
-    if plan.interleaved:
-        return pipeline.interleaved(stages, microbatches, plan.interleave)
-    if plan.schedule == "naive":
-        return pipeline.naive(stages, microbatches)
-    if plan.schedule == "gpipe" and stages > 1:
-        return pipeline.gpipe(stages, microbatches)
-    return pipeline.one_f_one_b(stages, microbatches)
-
-
-def _stage(job: Job, stage: int, order: Sequence[Pass]) -> tuple[Operation, ...]:
-    plan = job.plan
-    emit = Passes(job, stage, order)
-    done = exchanged(
-        order,
-        emit,
-        stage=stage,
-        stages=plan.pp,
-        chunks=plan.interleave if plan.interleaved else 1,
-        bytes=sent_bytes(job),
-        style=job.stack.pipeline_exchange,
-        sync=job.stack.exchange_sync,
+    schedule = job.plan.passes()
+    style = job.stack.pipeline_exchange
+    if style == "batched" and schedule.chunks > 1:
+        style = "async-send"  # with several chunks neighbours do not take turns
+    return Program(
+        mesh=job.plan.mesh,
+        schedule=schedule,
+        stages=tuple(_stage(job, stage, schedule) for stage in range(job.plan.pp)),
+        exchange=Exchange(style=style, bytes=sent_bytes(job), sync=job.stack.exchange_sync),
     )
-    return (*_opening(job), *done, *_closing(job, stage, emit.reductions))
 
 
-def _opening(job: Job) -> list[Operation]:
+def _stage(job: Job, stage: int, schedule: Schedule) -> Stage:
+    routines = Routines(job, stage, schedule)
+    occasions = dict.fromkeys(schedule.occasions[stage])
+    return Stage(
+        opening=_opening(job),
+        routines={occasion: routines.of(occasion) for occasion in occasions},
+        closing=tuple(_closing(job, stage)),
+        resident=resident(job, stage),
+    )
+
+
+def _opening(job: Job) -> tuple[Operation, ...]:
     """What the host does before the first launch of a step (data, zeroing, python)."""
     seconds = job.opening
     if seconds == 0.0:
-        return []
-    segment = Segment(name="host", cause="compute", device=0.0, host=seconds, lead=seconds)
-    return [Compute(name="open", work=Work(name="open", items=(segment,)))]
+        return ()
+    segment = Segment(name="host", cause=COMPUTE, device=0.0, host=seconds, lead=seconds)
+    return (Compute(name="open", work=Work(name="open", items=(segment,))),)
 
 
-def _closing(job: Job, stage: int, reductions: Sequence[str]) -> list[Operation]:
+def _closing(job: Job, stage: int) -> list[Operation]:
     """Gradients summed, embedding tied, norm taken, weights updated and shared."""
-    chunks = job.chunks[stage]
-    parameters = sum(job.parameters(chunk) for chunk in chunks)
+    plan, stack = job.plan, job.stack
+    parameters = job.parameters(job.chunks[stage])
     done: list[Operation] = []
-    at_the_end = job.plan.zero < 2 and not job.stack.overlap_gradients
-    if at_the_end or job.plan.copies == 1:
-        done += gradients.blocking(job, parameters)
-    done += _tie_embeddings(job, stage, reductions)
-    layers = sum(chunk.layers for chunk in chunks)
-    update = Work(name="optimizer", items=optimizer(job, parameters, layers))
+    if plan.zero < 2 and not stack.overlap_gradients:
+        done += data.reduced(job, parameters, "reduce gradients", stream="compute")
+    done += _tie_embeddings(job, stage)
     # Without clipping the numbers that all ranks must agree on are fp16's overflows.
-    agreed = (_norm(job),) if job.stack.clip or job.plan.precision == "fp16" else ()
-    done.append(Communicate(name="norm", calls=agreed, after=tuple(reductions)))
-    done.append(Compute(name="optimizer", work=update, phase="optimizer", sync=True))
-    return done + gradients.gathered(job, parameters)
+    agreed = (_norm(job),) if stack.clip or plan.precision == "fp16" else ()
+    done.append(Communicate(name="norm", calls=agreed, after=(Drained(data.STREAM),)))
+    done.append(
+        Compute(
+            name="optimizer",
+            work=Work(name="optimizer", items=optimizer(job, stage)),
+            sync=True,
+            memory=optimizer_use(job, stage),
+        )
+    )
+    if plan.zero in (1, 2) and not stack.overlap_gather:
+        calls = data.weights_gathered(job, parameters)
+        done += [Communicate(name="gather weights", calls=calls)] if calls else []
+    return done
 
 
-def _tie_embeddings(job: Job, stage: int, reductions: Sequence[str]) -> list[Operation]:
+def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
     """First and last stage hold the tied word embedding and sum its gradients, after those of the
     replicas (Megatron-LM, finalize_model_grads)."""
-    last = job.plan.pp - 1
-    if not job.model.tied_embeddings or last == 0 or stage not in (0, last):
+    holders = job.embedding_holders
+    if not job.model.tied_embeddings or len(holders) < 2 or stage not in holders:
         return []
     rows = -(-job.model.vocab // job.plan.tp)
-    bytes = rows * job.model.hidden * job.stack.reduced_bytes(job.plan.precision)
     call = Collective(
         kind="all_reduce",
         axes=("pp",),
-        stages=(0, last),
-        bytes=bytes,
+        stages=holders,
+        bytes=rows * job.model.hidden * job.stack.reduced_bytes(job.plan.precision),
         name="embedding gradients",
-        cause="embedding communication",
+        cause=EMBEDDING,
     )
-    return [Communicate(name="tie embeddings", calls=(call,), after=tuple(reductions))]
+    return [Communicate(name="tie embeddings", calls=(call,), after=(Drained(data.STREAM),))]
 
 
 def _norm(job: Job) -> Collective:
     """The gradient norm, one number over all ranks that hold a share of the model."""
-    axes = ("tp", "pp", "cp", "dp") if job.plan.zero else ("tp", "pp")
+    groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
+    shared = [axis for group in groups for axis in state_axes(group)] if job.plan.zero else []
+    axes = dict.fromkeys(["tp", "pp", *shared])
     return Collective(
-        kind="all_reduce", axes=axes, bytes=4.0, name="gradient norm", cause="data communication"
+        kind="all_reduce",
+        axes=tuple(axes),
+        bytes=4.0,
+        name="gradient norm",
+        cause=DATA,
     )
+
+
+def optimizer(job: Job, stage: int) -> Items:
+    """The optimizer's step on a rank of a stage."""
+    return segments(
+        optimizer_kernels(job, stage),
+        name="optimizer",
+        cause=OPTIMIZER,
+        time=job.time,
+        launch=job.stack.optimizer_launch,
+    )
+
+
+def optimizer_kernels(job: Job, stage: int) -> tuple[Stream, ...]:
+    """What the optimizer's step executes there, one group of parameters after the other."""
+    plan, stack = job.plan, job.stack
+    parameters = job.parameters(job.chunks[stage])
+    layers = sum(chunk.layers for chunk in job.chunks[stage])
+    return tuple(
+        kernel
+        for group, count in parameters.items()
+        for kernel in optimizer_work(
+            parameters=count,
+            updated=count / plan.degree(state_axes(group)) if plan.zero else None,
+            optimizer=plan.optimizer,
+            precision=plan.precision,
+            gradients=stack.fusion.gradients,
+            fused=stack.fused_optimizer,
+            clip=stack.clip,
+            tensors=layers * _tensors_of_a_layer(job.model) + 2,
+        )
+    )
+
+
+def _tensors_of_a_layer(model: Transformer) -> int:
+    """Parameter tensors: linear layers and two norms, each with its bias where there is one."""
+    return (6 + model.gated_mlp) * (2 if model.bias else 1)

@@ -18,6 +18,8 @@ from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.reliability.cost import Cost, cost_of
 from sim.reliability.failures import Failures, Recovery
 from sim.results.result import Result
+from sim.model.counts import parameters
+from sim.parallel.state import MOMENTS
 from sim.scenario.setup import Setup
 from sim.variability.stragglers import generators
 
@@ -96,7 +98,7 @@ def goodput(
     rate = sum(fault.rate for fault in faults)
     between = 1.0 / rate if rate else float("inf")
     size = failures.recovery.bytes or checkpoint_bytes(setup)
-    conduct = conduct_of(failures.recovery, size, between, plan.replicas)
+    conduct = conduct_of(failures.recovery, size, between, plan.data_parallel)
     ledger = run(faults, conduct, days, seed)
     tokens, cost = _earned(setup, result, ledger.seconds["productive"], days)
     return Goodput(
@@ -119,10 +121,10 @@ def _earned(setup: Setup, result: Result, productive: float, days: float) -> tup
 def checkpoint_bytes(setup: Setup) -> float:
     """Weights in working precision, their fp32 copy and the optimizer's moments, of all ranks."""
     job = setup.job
-    moments = {"adam": 8, "lamb": 8, "sgd": 4}[job.plan.optimizer]
+    moments = MOMENTS[job.plan.optimizer]
     width = job.stack.weight_bytes(job.plan.precision)
     master = 4 if width < 4 and job.stack.master_weights else 0
-    return job.model.parameters * float(width + master + moments)
+    return parameters(job.model) * float(width + master + moments)
 
 
 def conduct_of(recovery: Recovery, size: float, between: float, replicas: int) -> Conduct:

@@ -1,17 +1,16 @@
-"""From a timeline to a result: rates, utilisation, accounts, memory."""
+"""From what was played to a result: rates, utilisation, accounts, memory."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role
-from sim.engine.folded import Score
-from sim.engine.timeline import Timeline
-from sim.model.kernels import Attention, Gemm, Item, Kernel, Overlap
-from sim.parallel.footprint import footprints
-from sim.parallel.memory import Memory
-from sim.parallel.work import Job
-from sim.program import Collective
+from sim.engine.record import Record
+from sim.model.counts import full_flops, model_flops
+from sim.parallel.job import Job
+from sim.parallel.memory import Memory, fullest, memories
+from sim.program.program import Program
 from sim.results.result import Result
 from sim.scenario.setup import Setup
 from sim.uncertainty.intervals import Interval, Kernels, evidence
@@ -21,25 +20,28 @@ from sim.uncertainty.work_shares import profiled, work_shares
 
 def report(
     setup: Setup,
-    score: Score,
-    timeline: Timeline,
+    program: Program,
+    record: Record,
     spent: Sequence[Account],
     *,
     wall_seconds: float,
-    healthy: Timeline | None = None,
+    healthy: Record | None = None,
+    warnings: Sequence[str] = (),
 ) -> Result:
-    """The result of a played score; formulas stand with `Result`.
+    """The result of a program that was played; formulas stand with `Result`.
 
-    `spent` are the accounts of its roles, `healthy` the timeline without stragglers if it has any.
+    `spent` are the accounts of its roles, `healthy` what was played without stragglers if there
+    are any.
     """
-    job, step = setup.job, timeline.end
+    job, step = setup.job, record.end
     plan, gpus = job.plan, setup.machine.topology.gpus
-    flops = job.model.model_flops(plan.global_batch)
+    flops = model_flops(job.model, plan.global_batch)
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
-    worst = max(footprints(job), key=lambda memory: memory.reserved)
+    taken = memories(job, program)
+    worst = fullest(taken)
     sources = device_time(job)
-    sure = _interval(setup, score, timeline, sources.shares.get("profile", 0.0))
+    sure = _interval(setup, program, record, sources.shares.get("profile", 0.0))
     return Result(
         scenario=setup.name,
         step_time=step,
@@ -52,26 +54,26 @@ def report(
         mfu=flops / (step * peak),
         hfu=(flops + recomputed_flops(job)) / (step * peak),
         model_tflops_per_gpu=flops / (step * gpus) / 1e12,
-        breakdown=spent[critical_role(timeline).index],
-        bubble_fraction=bubble_fraction(timeline, spent),
-        stages=tuple(_stages(setup, timeline, spent)),
+        breakdown=spent[critical_role(record).index],
+        bubble_fraction=bubble_fraction(record, spent),
+        stages=tuple(_stages(job, record, spent, taken)),
         ranks=gpus,
-        roles=len(timeline.roles),
-        operations=sum(part.steps for part in score.parts),
-        events=timeline.events,
+        roles=len(record.roles),
+        operations=record.steps,
+        events=record.events,
         wall_seconds=wall_seconds,
-        warnings=(*_warnings(setup, worst), *sources.warnings),
+        warnings=(*_warnings(setup, worst), *sources.warnings, *warnings),
         device_time=sources.shares,
         straggler_seconds=step - healthy.end if healthy else 0.0,
         plan=plan,
-        timeline=timeline,
+        timeline=record.timeline,
         memory_per_gpu=_parts(worst),
         capacity=job.device.usable_memory,
         fits=worst.fits(job.device.usable_memory),
     )
 
 
-def _interval(setup: Setup, score: Score, timeline: Timeline, profile: float) -> Interval:
+def _interval(setup: Setup, program: Program, record: Record, profile: float) -> Interval:
     """Where the measured step time would lie; `sim.uncertainty.intervals` says how that is known.
 
     `profile` is the share of the device's time that its profile says.
@@ -79,9 +81,9 @@ def _interval(setup: Setup, score: Score, timeline: Timeline, profile: float) ->
     job, kernels = setup.job, None
     sigmas = profiled(job, setup.machine.topology.backend, share=profile)
     if sigmas is not None:
-        kernels = Kernels.of(sigmas, work_shares(job, score, timeline))
+        kernels = Kernels.of(sigmas, work_shares(program, record))
     stack, device = job.stack.name, job.device.name
-    return evidence().interval(timeline.end, stack=stack, device=device, kernels=kernels)
+    return evidence().interval(record.end, stack=stack, device=device, kernels=kernels)
 
 
 def recomputed_flops(job: Job) -> float:
@@ -90,41 +92,29 @@ def recomputed_flops(job: Job) -> float:
     Counted as model FLOPs are: attention in full also where it is causal.
     """
     plan = job.plan
-    once = sum(_full_flops(kernel) for item in job.layer.recompute for kernel in _kernels(item))
-    return once * job.model.layers * plan.tp * plan.cp * plan.global_batch / plan.microbatch
+    once = sum(
+        count * full_flops(job.block(kind).recompute)
+        for kind, count in Counter(job.model.row).items()
+    )
+    return once * plan.tp * plan.cp * plan.global_batch / plan.microbatch
 
 
-def _kernels(item: Item) -> tuple[Kernel, ...]:
-    if isinstance(item, Overlap):
-        return item.kernels
-    return () if isinstance(item, Collective) else (item,)
-
-
-def _full_flops(kernel: Kernel) -> float:
-    if isinstance(kernel, Attention):
-        return kernel.flops * (2.0 if kernel.causal else 1.0)
-    return kernel.flops if isinstance(kernel, Gemm) else 0.0
-
-
-def _stages(setup: Setup, timeline: Timeline, spent: Sequence[Account]) -> list[dict[str, Any]]:
+def _stages(
+    job: Job, record: Record, spent: Sequence[Account], taken: Sequence[Memory]
+) -> Iterator[dict[str, Any]]:
     """One row a pipeline stage: what it holds and where its seconds go (its lowest rank's)."""
-    taken = footprints(setup.job)
-    rows: list[dict[str, Any]] = []
-    for stage, chunks in enumerate(setup.job.chunks):
-        role = next(role for role in timeline.roles if role.stage == stage)
-        account = spent[role.index]
-        rows.append(
-            {
-                "stage": stage,
-                "name": f"stage {stage}",
-                "layers": sum(chunk.layers for chunk in chunks),
-                "compute": account.get("compute", 0.0) + account.get("recompute", 0.0),
-                "bubble": account.get("bubble", 0.0),
-                "stragglers": account.get("stragglers", 0.0),
-                "memory": taken[stage].reserved,
-            }
-        )
-    return rows
+    first = {role.stage: role.index for role in reversed(record.roles)}
+    for stage, chunks in enumerate(job.chunks):
+        account = spent[first[stage]]
+        yield {
+            "stage": stage,
+            "name": f"stage {stage}",
+            "layers": sum(chunk.layers for chunk in chunks),
+            "compute": account.get("compute", 0.0) + account.get("recompute", 0.0),
+            "bubble": account.get("bubble", 0.0),
+            "stragglers": account.get("stragglers", 0.0),
+            "memory": taken[stage].reserved,
+        }
 
 
 def _parts(memory: Memory) -> dict[str, float]:
@@ -144,7 +134,7 @@ def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
             f"tp = {plan.tp} spans nodes of {topology.gpus_per_node} GPUs: "
             "tensor parallelism over the network is slow"
         )
-    if plan.interleave > 1 and plan.schedule == "1f1b" and plan.pp > 1:
+    if plan.pipeline != plan.schedule and plan.pp > 1:
         yield "interleave > 1: the interleaved schedule was taken"
-    if plan.zero and plan.copies == 1:
+    if plan.zero and plan.cp * plan.data_parallel == 1:
         yield "zero has no effect without data parallelism"

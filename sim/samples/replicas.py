@@ -1,67 +1,87 @@
 """Every replica of a job as a column of one replay, each stage at a pace of its own."""
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from sim.config.errors import InputError
-from sim.engine.fold import fold
-from sim.engine.folded import Score
-from sim.engine.replay import Replay, with_parameters
-from sim.engine.replay_contention import clocked_factors, clocked_times, errors, spread
+from sim.engine.communicators import calls_of
+from sim.engine.fold import Folding
+from sim.engine.folded import FoldedProgram
+from sim.engine.machine import Machine
+from sim.engine.replay import Replay
+from sim.engine.replay_contention import clocked_contention, clocked_times, errors, spread
 from sim.engine.replay_nearby import Nearby
+from sim.parallel.axis import dividing
 from sim.parallel.step import training_step
-from sim.program import Collective, Communicate, Program
+from sim.program.causes import Cause
+from sim.program.operations import Collective
+from sim.program.program import Program
 from sim.samples.rank_slowdowns import Floats, Places
 from sim.scenario.setup import Setup
+
+Key = TypeVar("Key", int, tuple[int, int])
 
 PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
 _TEST = 0.1  # the slowdown by which sensitivity is asked
 
 
-class Crowd:
+class Replicas:
     """Every replica of a job as a column of one replay."""
 
-    def __init__(self, setup: Setup, score: Score, replay: Replay, *, contended: bool) -> None:
-        self.setup, self.replay, self.contended = setup, replay, contended
+    def __init__(self, setup: Setup, folding: Folding, replay: Replay, *, contended: bool) -> None:
+        self.setup, self.folding, self.replay = setup, folding, replay
+        self.contended = contended
         self.places = Places.of(setup.job.plan, setup.machine.topology)
-        self.replicas, self.stages = self.places.ranks.shape[:2]
-        classes = replay.shape.passes
-        self._stage = np.array([score.parts[one.part].role.stage for one in classes])
-        self._at = np.array([replay.shape.pass_parameter(k) for k in range(len(classes))])
+        self.count, self.stages = self.places.ranks.shape[:2]
+        shape = replay.shape
+        classes = shape.computations
+        self._stage = np.array([shape.program.roles[own.role].role.stage for own in classes])
+        self._at = np.array([shape.compute_parameter(k) for k in range(len(classes))])
         moved = [
-            sum(s for cause, s in one.parts if cause.endswith("communication")) for one in classes
+            sum(seconds for cause, seconds in own.parts if _is_communication(cause))
+            for own in classes
         ]
-        self._kernels = np.array([one.device for one in classes]) - moved
+        self._kernels = np.array([sum(s for _, s in own.parts) for own in classes]) - moved
         self.healthy = replay.time()
         moves = zip(self._at.tolist(), self._stage.tolist(), self._kernels.tolist(), strict=True)
         self._near = Nearby(replay, {at: (stage, seconds) for at, stage, seconds in moves})
 
     @classmethod
-    def of(cls, setup: Setup) -> "Crowd":
+    def of(cls, setup: Setup) -> "Replicas":
         """Compile a job's step. Raises `InputError` where its replicas are not alike."""
         program = training_step(setup.job)
-        machine = replace(setup.machine, slowdown={})
-        score = fold(program, machine)
-        if len(score.parts) != len(program.stages):
+        folding = Folding(program, replace(setup.machine, slowdown={}))
+        if len(folding.roles) != len(program.stages):
             what = "a slow link or an uneven placement makes replicas unlike"
             raise InputError(f"{setup.name}, --samples", what, "leave the slow link out")
-        factors = clocked_factors(score)
-        return cls(setup, score, Replay(score, factors=factors, joint=_joint(program, score)),
-                   contended=bool(factors))  # fmt: skip
+        folded = folding.folded()
+        contention = clocked_contention(folded)
+        replay = Replay(
+            folded,
+            factors=contention.factors,
+            longer=contention.longer,
+            joint=_joint(program, folded),
+        )
+        return cls(setup, folding, replay, contended=bool(contention))
 
-    def like(self, groups: Floats) -> "Crowd":
+    def like(self, groups: Floats) -> "Replicas":
         """The same with the contention of replicas at these paces [runs, stages], in the mean."""
-        shape, columns = self.replay.shape, self.columns(groups)
-        runs = [
-            clocked_factors(with_parameters(shape.score, shape, columns[:, run]))
-            for run in range(len(groups))
-        ]
-        numbers = sorted(set().union(*runs))
-        mean = {n: sum(run.get(n, 1.0) for run in runs) / len(runs) for n in numbers}
-        replay = Replay(shape.score, factors=mean, joint=self.replay.joint)
-        return Crowd(self.setup, shape.score, replay, contended=True)
+        runs = [clocked_contention(self._slowed(paces)) for paces in groups]
+        replay = Replay(
+            self.replay.shape.program,
+            factors=_mean([run.factors for run in runs], usual=1.0),
+            longer=_mean([run.longer for run in runs], usual=0.0),
+            joint=self.replay.joint,
+        )
+        return Replicas(self.setup, self.folding, replay, contended=True)
+
+    def _slowed(self, paces: Floats) -> FoldedProgram:
+        """What one replica runs whose stages have these factors."""
+        return self.folding.folded(dict(enumerate(paces.tolist())))
 
     def columns(self, groups: Floats) -> Floats:
         """Durations [parameters, columns] of pipelines whose stages have these factors
@@ -81,8 +101,8 @@ class Crowd:
 
     def _times(self, groups: Floats, *, meet: bool) -> Floats:
         slower = groups.reshape(-1, self.stages).T - 1.0
-        times = self._near.times(slower, group=self.replicas if meet else 1)
-        return times.reshape(-1, self.replicas)
+        times = self._near.times(slower, group=self.count if meet else 1)
+        return times.reshape(-1, self.count)
 
     def pipelines(self, groups: Floats) -> Floats:
         """The step times of single replicas [columns, stages]."""
@@ -91,7 +111,8 @@ class Crowd:
     def checking(self, groups: Floats) -> "Check":
         """Hold replicas spread over all samples to the clock, in a process beside this one."""
         flat = groups.reshape(-1, self.stages)
-        return Check(self.replay, self.columns(flat[spread(len(flat))]))
+        chosen = flat[spread(len(flat))]
+        return Check(self.pipelines(chosen), self.folding, chosen)
 
     def sensitivity(self) -> tuple[dict[str, float], ...]:
         """What one group of each stage, a tenth slower, costs the step."""
@@ -105,14 +126,14 @@ class Crowd:
 
 
 class Check:
-    """Columns played on the clock, in processes beside this one; `with` ends them."""
+    """Replicas played on the clock, in processes beside this one; `with` ends them."""
 
-    def __init__(self, replay: Replay, columns: Floats) -> None:
-        self._replayed = replay.times(columns)
+    def __init__(self, replayed: Floats, folding: Folding, paces: Floats) -> None:
+        self._replayed = replayed
         self._pool = ProcessPoolExecutor(max_workers=PROCESSES)
         self._clocked = [
-            self._pool.submit(clocked_times, replay.shape, columns[:, first : first + _BATCH])
-            for first in range(0, columns.shape[1], _BATCH)
+            self._pool.submit(_clocked, folding.program, folding.machine, paces[n : n + _BATCH])
+            for n in range(0, len(paces), _BATCH)
         ]
 
     def __enter__(self) -> "Check":
@@ -127,19 +148,34 @@ class Check:
         return errors(self._replayed, clocked)
 
 
-def _joint(program: Program, score: Score) -> frozenset[int]:
-    """The transfers at which replicas meet: those of collectives along the data axis."""
-    shared: set[str] = set()
-    inner: set[str] = set()
-    for operation in (one for stage in program.stages for one in stage):
-        if isinstance(operation, Communicate):
-            calls, names = operation.calls, shared
-        else:
-            calls, names = tuple(operation.work.collectives()), inner
-        names |= {c.name for c in calls if isinstance(c, Collective) and "dp" in c.axes}
+def _clocked(program: Program, machine: Machine, paces: Floats) -> list[float]:
+    """Step times of replicas by the clock."""
+    folding = Folding(program, machine)
+    return clocked_times(folding.folded(dict(enumerate(own.tolist()))) for own in paces)
+
+
+def _mean(runs: Sequence[Mapping[Key, float]], *, usual: float) -> dict[Key, float]:
+    """What several runs say, in the mean."""
+    keys = sorted(set().union(*runs))
+    return {key: sum(run.get(key, usual) for run in runs) / len(runs) for key in keys}
+
+
+def _is_communication(cause: str) -> bool:
+    return isinstance(cause, Cause) and cause.kind == "communication"
+
+
+def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:
+    """The transfers at which replicas meet: those of collectives over axes that divide the batch."""
+    batch = set(dividing("batch"))
+    names = {
+        call.name
+        for stage in program.stages
+        for operation in stage.all_operations()
+        for call in calls_of(operation)
+        if isinstance(call, Collective) and batch & set(call.axes)
+    }
     return frozenset(
         number
-        for number, one in enumerate(score.transfers)
-        if one.kind != "send"
-        and (one.name in shared or any(one.name.endswith(f" {name}") for name in inner))
+        for number, transfer in enumerate(folded.transfers)
+        if transfer.kind != "send" and any(transfer.name.endswith(f" {name}") for name in names)
     )

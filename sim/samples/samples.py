@@ -15,7 +15,7 @@ import numpy as np
 from sim.config.errors import InputError
 from sim.engine.replay_contention import SAMPLES, InexactError
 from sim.samples.rank_slowdowns import Floats, Pace, drawn
-from sim.samples.replicas import Crowd
+from sim.samples.replicas import Replicas
 from sim.scenario.scenario import Scenario, load
 from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left
@@ -101,60 +101,60 @@ def samples(scenario: Scenario | str, count: int = 1000) -> Samples:
 def _samples(scenario: Scenario, count: int) -> Samples:
     began = time.perf_counter()
     setup, jitter = from_scenario(scenario), scenario.jitter or Jitter()
-    crowd = Crowd.of(setup)
-    pace = drawn(jitter, crowd.places, count, slowdown=setup.machine.slowdown)
+    replicas = Replicas.of(setup)
+    pace = drawn(jitter, replicas.places, count, slowdown=setup.machine.slowdown)
     try:
-        found = _evaluated(crowd, pace)
+        found = _evaluated(replicas, pace)
     except InexactError:  # the healthy step's contention is not that of steps with stragglers
-        flat = crowd.places.groups(pace.total).reshape(-1, crowd.stages)
-        crowd = crowd.like(flat[np.linspace(0, len(flat) - 1, _CLOCKED + 2).astype(int)[1:-1]])
-        found = _evaluated(crowd, pace)
+        flat = replicas.places.groups(pace.total).reshape(-1, replicas.stages)
+        replicas = replicas.like(flat[np.linspace(0, len(flat) - 1, _CLOCKED + 2).astype(int)[1:-1]])
+        found = _evaluated(replicas, pace)
     return Samples(
         scenario=setup.name,
         samples=count,
         seed=jitter.seed,
         ranks=setup.machine.topology.gpus,
-        healthy=crowd.healthy,
+        healthy=replicas.healthy,
         **found,
-        contended=crowd.contended,
-        notes=_notes(jitter, crowd, found["mean_error"], found["worst_error"]),
+        contended=replicas.contended,
+        notes=_notes(jitter, replicas, found["mean_error"], found["worst_error"]),
         wall_seconds=time.perf_counter() - began,
     )
 
 
-def _evaluated(crowd: Crowd, pace: Pace) -> dict[str, Any]:
-    groups = crowd.places.groups(pace.total)
-    with crowd.checking(groups) as checking:
-        times = crowd.steps(groups)
-        found = _looked_at(crowd, pace, groups, times)
+def _evaluated(replicas: Replicas, pace: Pace) -> dict[str, Any]:
+    groups = replicas.places.groups(pace.total)
+    with replicas.checking(groups) as checking:
+        times = replicas.steps(groups)
+        found = _looked_at(replicas, pace, groups, times)
         mean, worst = checking.errors()
     return {"step_times": times, **found, "mean_error": mean, "worst_error": worst}
 
 
-def _looked_at(crowd: Crowd, pace: Pace, groups: Floats, times: Floats) -> dict[str, Any]:
+def _looked_at(replicas: Replicas, pace: Pace, groups: Floats, times: Floats) -> dict[str, Any]:
     """Where the loss comes from, on the first samples only where there are many."""
-    close = min(len(times), max(1, _CLOSER // crowd.replicas))
+    close = min(len(times), max(1, _CLOSER // replicas.count))
     near, some = pace.first(close), groups[:close]
-    own, sensitivity = crowd.own_steps(some), crowd.sensitivity()
+    own, sensitivity = replicas.own_steps(some), replicas.sensitivity()
     return {
-        "by_meeting": _by_meeting(crowd, near, own, times),
-        "by_cause": _by_cause(crowd, near, times[:close]),
+        "by_meeting": _by_meeting(replicas, near, own, times),
+        "by_cause": _by_cause(replicas, near, times[:close]),
         "sensitivity": sensitivity,
-        "removed": _removed(crowd, pace, near, times[:close]),
-        "owed": _owed(crowd, some, own, sensitivity),
+        "removed": _removed(replicas, pace, near, times[:close]),
+        "owed": _owed(replicas, some, own, sensitivity),
         "closer": close,
     }
 
 
-def _by_meeting(crowd: Crowd, pace: Pace, own: Floats, times: Floats) -> dict[str, float]:
+def _by_meeting(replicas: Replicas, pace: Pace, own: Floats, times: Floats) -> dict[str, float]:
     """The mean loss, step by step up from ranks that do not differ to the whole job."""
-    groups, close = crowd.places.groups(pace.total), len(own)
-    even = np.full((1, crowd.stages), pace.total.mean())
-    grouped = np.full((1, crowd.stages), groups.mean())
+    groups, close = replicas.places.groups(pace.total), len(own)
+    even = np.full((1, replicas.stages), pace.total.mean())
+    grouped = np.full((1, replicas.stages), groups.mean())
     rungs = [
-        crowd.healthy,
-        float(crowd.pipelines(even)[0]),
-        float(crowd.pipelines(grouped)[0]),
+        replicas.healthy,
+        float(replicas.pipelines(even)[0]),
+        float(replicas.pipelines(grouped)[0]),
         float(own.mean()),
         float(times[:close].mean()),
     ]
@@ -170,20 +170,20 @@ def _by_meeting(crowd: Crowd, pace: Pace, own: Floats, times: Floats) -> dict[st
     return found
 
 
-def _by_cause(crowd: Crowd, pace: Pace, times: Floats) -> dict[str, float]:
+def _by_cause(replicas: Replicas, pace: Pace, times: Floats) -> dict[str, float]:
     """What the mean step gains without each cause."""
     mean = float(times.mean())
     if len(pace.of) == 1:
-        return dict.fromkeys(pace.of, mean - crowd.healthy)
+        return dict.fromkeys(pace.of, mean - replicas.healthy)
     return {
-        name: mean - float(crowd.steps(crowd.places.groups(pace.without(name))).mean())
+        name: mean - float(replicas.steps(replicas.places.groups(pace.without(name))).mean())
         for name in pace.of
     }
 
 
-def _removed(crowd: Crowd, pace: Pace, near: Pace, times: Floats) -> tuple[dict[str, float], ...]:
+def _removed(replicas: Replicas, pace: Pace, near: Pace, times: Floats) -> tuple[dict[str, float], ...]:
     """The mean step with the slowest nodes (by their mean pace) replaced by the median node."""
-    places = crowd.places
+    places = replicas.places
     per_node = np.bincount(places.node, pace.total.mean(axis=0)) / np.bincount(places.node)
     order = np.argsort(-per_node, kind="stable")
     usual = np.flatnonzero(places.node == order[len(order) // 2])
@@ -193,29 +193,29 @@ def _removed(crowd: Crowd, pace: Pace, near: Pace, times: Floats) -> tuple[dict[
         slow = np.flatnonzero(places.node == node)
         factors[:, slow] = near.total[:, usual[: len(slow)]]
         if k in _REMOVED:
-            mean = float(crowd.steps(places.groups(factors)).mean())
+            mean = float(replicas.steps(places.groups(factors)).mean())
             rows.append({"nodes": k, "mean": mean, "gain": rows[0]["mean"] - mean})
     return tuple(rows)
 
 
 def _owed(
-    crowd: Crowd, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
+    replicas: Replicas, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
 ) -> Floats:
     """[stages, replicas]: in each sample the last replica's groups share what it lost.
 
     A group's share is its stage's sensitivity times its slowdown, scaled to the replica's loss.
     """
     weight = np.array([row["seconds"] for row in sensitivity])
-    found = np.zeros((crowd.stages, crowd.replicas))
+    found = np.zeros((replicas.stages, replicas.count))
     for sample, last in enumerate(own.argmax(axis=1)):
-        lost = own[sample, last] - crowd.healthy
+        lost = own[sample, last] - replicas.healthy
         blame = weight * np.maximum(groups[sample, last] - 1.0, 0.0)
         if blame.sum() > 0.0 < lost:
             found[:, last] += lost * blame / blame.sum()
     return found / len(own)
 
 
-def _notes(jitter: Jitter, crowd: Crowd, mean: float, worst: float) -> tuple[str, ...]:
+def _notes(jitter: Jitter, replicas: Replicas, mean: float, worst: float) -> tuple[str, ...]:
     notes = []
     if jitter.assumed:
         sigma = jitter.causes[0].sigma
@@ -223,7 +223,7 @@ def _notes(jitter: Jitter, crowd: Crowd, mean: float, worst: float) -> tuple[str
             f"the scenario has no [jitter] table: lognormal with sigma {sigma} per rank and step "
             "is assumed"
         )
-    if crowd.contended:
+    if replicas.contended:
         notes.append(
             "transfers share links: their slowdowns come from the clock; on "
             f"{SAMPLES} samples replay is {mean:+.2%} off it in the mean and {worst:.2%} at worst"

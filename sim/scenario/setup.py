@@ -13,11 +13,12 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import transformer as models
 from sim.model.transformer import Transformer
-from sim.parallel.balance import Balance, Chunk, split
-from sim.parallel.footprint import footprints
+from sim.parallel.chunks import chunks_of
+from sim.parallel.job import Job
+from sim.parallel.memory import memories
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
-from sim.parallel.work import Job
+from sim.parallel.step import training_step
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, changed
 
 T = TypeVar("T")
@@ -73,10 +74,9 @@ def assemble(
         plan=plan,
         stack=stack,
         device=topology.device,
-        chunks=(),
+        chunks=chunks_of(model, stack, plan),
         nodes=topology.nodes,
     )
-    job = replace(job, chunks=_chunks(job))
     job = replace(job, stall=_stall(job))
     return Setup(name=name, job=job, machine=_machine(topology, plan, tuple(stragglers), name))
 
@@ -86,7 +86,7 @@ def _stall(job: Job) -> float:
     allocator = job.stack.allocator
     if not allocator.retry:
         return 0.0
-    taken = max(memory.total for memory in footprints(job))
+    taken = max(memory.total for memory in memories(job, training_step(job)))
     return allocator.retry if taken > allocator.pressure * job.device.usable_memory else 0.0
 
 
@@ -107,44 +107,6 @@ def _topology(scenario: Scenario) -> Topology:
     plan = scenario.plan
     gpus = scenario.gpus or (plan.tp * plan.cp * plan.pp * plan.dp if plan.dp else topology.gpus)
     return topology.with_gpus(gpus)
-
-
-def _chunks(job: Job) -> tuple[tuple[Chunk, ...], ...]:
-    """Per stage its chunks of layers."""
-    plan, model = job.plan, job.model
-    stages, chunks = plan.pp, plan.interleave if plan.interleaved else 1
-    head, embedding = _costs_in_layers(job)
-    pieces = split(
-        model.layers,
-        stages,
-        chunks,
-        balance=_balance(job, stages * chunks),
-        head=head,
-        embedding=embedding,
-    )
-    return tuple(tuple(pieces[c * stages + s] for c in range(chunks)) for s in range(stages))
-
-
-def _balance(job: Job, pieces: int) -> Balance | tuple[int, ...]:
-    """The plan's own word, else the stack's way, else an even split where there is one."""
-    layers = job.model.layers
-    if job.plan.layers is not None:
-        return job.plan.layers
-    if job.stack.balance != "even" or layers % pieces == 0:
-        return job.stack.balance
-    return "ends" if (layers + 2) % pieces == 0 else "cost"
-
-
-def _costs_in_layers(job: Job) -> tuple[float, float]:
-    """Matrix multiplications of the head and of the embedding, in layers.
-
-    A "quota" counts weights only, as nanotron does.
-    """
-    model = job.model
-    if job.stack.balance == "quota":
-        return model.hidden * model.vocab / model.layer_weights, 0.0
-    layer = 2.0 * model.seq * model.layer_weights + 4.0 * model.seq**2 * model.query_width
-    return 2.0 * model.seq * model.hidden * model.vocab / layer, 0.0
 
 
 def _machine(

@@ -10,7 +10,7 @@ from sim.engine.compose import Span
 from sim.parallel import gradients
 from sim.parallel.balance import Chunk
 from sim.parallel.work import Job
-from sim.program import Collective, Communicate
+from sim.program.operations import Collective, Communicate
 from sim.scenario.setup import Setup
 from sim.search.durations import Spans, alone, between, crossings, duration, group_shape
 from sim.search.pipeline_recurrence import Floats, Wave

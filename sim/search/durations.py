@@ -14,7 +14,7 @@ from sim.parallel.balance import Chunk
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.work import Items, Job, backward, forward, optimizer
-from sim.program import Collective
+from sim.program.operations import Collective
 
 LAYER, EMBEDDING, HEAD = (
     Chunk(layers=1),

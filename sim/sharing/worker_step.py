@@ -7,15 +7,16 @@ from sim.config import catalog as library
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
-from sim.model.convolution import Convolutional, layer_works
+from sim.model.convolution import Convolutional, operators
 from sim.model.kernels import BYTES, Kernel
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
-from sim.parallel.balance import Chunk
 from sim.parallel.plan import Plan
-from sim.parallel.segments import segments
-from sim.parallel.work import Items, Job, backward_pieces, forward, optimizer
-from sim.program import Collective, Segment
+from sim.parallel.segments import Items, segments
+from sim.parallel.step import optimizer
+from sim.parallel.job import Chunk, Job
+from sim.program.causes import COMPUTE
+from sim.program.operations import Collective, Segment
 from sim.sharing.plan import Sharing
 from sim.sharing.workload import Piece, Workload
 
@@ -70,14 +71,12 @@ def _transformer(
         precision=plan.precision,
         optimizer=plan.optimizer,
     )
-    whole = Chunk(layers=model.layers, embedding=True, head=True)
+    whole = Chunk(model.row)
     job = Job(model=model, plan=one, stack=stack, device=device, chunks=((whole,),))
-    parts = [Chunk(layers=0, embedding=True)]
-    parts += [Chunk(layers=1)] * model.layers + [Chunk(layers=0, head=True)]
-    ahead = [forward(job, part).items for part in parts]
-    back = [work.items for work, _ in backward_pieces(job, whole)][::-1]
-    counts = [job.parameters(part) for part in parts]
-    last = optimizer(job, job.parameters(whole), model.layers)
+    ahead = [tuple(job.work(kind, "F").flat()) for kind in model.row]
+    back = [tuple(job.work(kind, "B").flat()) for kind in model.row]
+    counts = [block.count for block in job.blocks(whole)]
+    last = optimizer(job, 0)
     return _workload(ahead, back, counts, last, stack=stack, plan=plan, batch=batch, inputs=0.0)
 
 
@@ -92,7 +91,7 @@ def _convolutional(
     def time(kernel: Kernel) -> float:
         return kernel_time(kernel, device)
 
-    works = layer_works(model, microbatch=batch, precision=plan.precision, fused=stack.fusion.norm)
+    works = operators(model, microbatch=batch, precision=plan.precision, fused=stack.fusion.norm)
     ahead = [_items(work.forward, time, stack.launch_forward) for work in works]
     back = [_items(work.backward, time, stack.launch_backward) for work in works]
     update = optimizer_work(
@@ -114,7 +113,7 @@ def _convolutional(
 
 
 def _items(kernels: Iterable[Any], time: Callable[[Kernel], float], launch: float) -> Items:
-    return segments(kernels, name="pass", cause="compute", time=time, launch=launch)
+    return segments(kernels, name="pass", cause=COMPUTE, time=time, launch=launch)
 
 
 def _workload(

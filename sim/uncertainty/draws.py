@@ -16,11 +16,11 @@ import numpy as np
 
 from sim.engine.fold import fold
 from sim.engine.replay import Replay
-from sim.engine.replay_contention import clocked_factors
-from sim.engine.replay_shape import PassClass, Shape
+from sim.engine.replay_contention import clocked_contention
+from sim.engine.replay_shape import ComputeClass, Shape
 from sim.engine.replay_weights import Floats
 from sim.parallel.step import training_step
-from sim.parallel.work import Job
+from sim.program.program import Program
 from sim.scenario.setup import Setup
 from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import mix
@@ -45,9 +45,11 @@ class Split:
 
 def split(setup: Setup) -> Split:
     """A job's step, compiled. Where transfers share links, they are slowed as on the clock."""
-    score = fold(training_step(setup.job), setup.machine)
-    replay = Replay(score, factors=clocked_factors(score))
-    return Split(replay, _by_kind(replay.shape, setup.job))
+    program = training_step(setup.job)
+    folded = fold(program, setup.machine)
+    contention = clocked_contention(folded)
+    replay = Replay(folded, factors=contention.factors, longer=contention.longer)
+    return Split(replay, _by_kind(replay.shape, program))
 
 
 def drawn(setup: Setup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
@@ -60,36 +62,38 @@ def drawn(setup: Setup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> F
     return split(setup).times(np.exp(spread[:, None] * errors))
 
 
-def _by_kind(shape: Shape, job: Job) -> Floats:
+def _by_kind(shape: Shape, program: Program) -> Floats:
     found = np.zeros((len(shape.parameters), len(KINDS)))
-    for number, one in enumerate(shape.passes):
-        first = shape.pass_parameter(number)
-        stage = shape.score.parts[one.part].role.stage
-        found[first : first + 3] = _of_pass(one, _device(one, job, stage))
+    for number, own in enumerate(shape.computations):
+        first = shape.compute_parameter(number)
+        stage = shape.program.roles[own.role].role.stage
+        found[first : first + 3] = _of_pass(own, _device(own, program, stage))
     for number in range(len(shape.transfers)):
         first = shape.transfer_parameter(number)
         found[first : first + 2, _COLLECTIVE] = shape.parameters[first : first + 2]
     return found
 
 
-def _device(one: PassClass, job: Job, stage: int) -> Floats:
+def _device(own: ComputeClass, program: Program, stage: int) -> Floats:
     """A pass's seconds on the device by class."""
     found = np.zeros(len(KINDS))
-    for cause, seconds in one.parts:
-        for kind, share in mix(job, stage, cause).items():
+    for cause, seconds in own.parts:
+        for kind, share in mix(program, stage, cause).items():
             found[KINDS.index(kind)] += share * seconds
     return found
 
 
-def _of_pass(one: PassClass, device: Floats) -> Floats:
+def _of_pass(own: ComputeClass, device: Floats) -> Floats:
     """Of device, host and lead beyond device [3, classes].
 
     Where launches take longer than kernels, the lead is all launches and what is left of kernels
     behind them; else it is what precedes the first kernel, and all kernels.
     """
-    host = one.host * np.eye(len(KINDS))[_HOST]
-    lead = one.lead - one.device
-    if one.host > one.device > 0.0:
-        left = max(one.lead - one.host, 0.0) / one.device
-        return np.array([device, host, host * min(one.lead / one.host, 1.0) + (left - 1) * device])
+    seconds = own.duration
+    host = seconds.host * np.eye(len(KINDS))[_HOST]
+    lead = seconds.lead - seconds.device
+    if seconds.host > seconds.device > 0.0:
+        left = max(seconds.lead - seconds.host, 0.0) / seconds.device
+        launches = host * min(seconds.lead / seconds.host, 1.0)
+        return np.array([device, host, launches + (left - 1) * device])
     return np.array([device, host, lead * np.eye(len(KINDS))[_HOST]])

@@ -1,13 +1,14 @@
 """Where the device time of a job comes from: from a profile or from the model."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sim.hardware.kernels.time import timed
-from sim.model.kernels import Item, Kernel, LayerWork, Overlap
-from sim.parallel.work import Job, optimizer_kernels
-from sim.program import Collective
+from sim.model.kernels import Kernel
+from sim.model.operators import kernels_of
+from sim.parallel.job import Job
+from sim.parallel.step import optimizer_kernels
 
 MOST_WARNINGS = 3
 
@@ -53,30 +54,12 @@ def device_time(job: Job) -> DeviceTime:
 
 def _kernels(job: Job) -> "Counter[Kernel]":
     """The kernels of all stages and how often a replica runs each in a step."""
-    found: Counter[Kernel] = Counter()
-    for stage in job.chunks:
-        for chunk in stage:
-            parts = (
-                (job.layer, chunk.layers),
-                (job.embedding, chunk.embedding),
-                (job.head, chunk.head),
-            )
-            for work, count in parts:
-                if count:
-                    for kernel in _of(work):
-                        found[kernel] += count * job.plan.microbatches
-        parameters = sum(job.parameters(chunk) for chunk in stage)
-        found.update(optimizer_kernels(job, parameters, sum(chunk.layers for chunk in stage)))
-    return found
-
-
-def _of(work: LayerWork) -> Iterator[Kernel]:
-    yield from _flat((*work.forward, *work.recompute, *work.backward))
-
-
-def _flat(items: Iterable[Item]) -> Iterator[Kernel]:
-    for item in items:
-        if isinstance(item, Overlap):
-            yield from item.kernels
-        elif not isinstance(item, Collective):
-            yield item
+    kernels: Counter[Kernel] = Counter()
+    for stage, chunks in enumerate(job.chunks):
+        kinds = Counter(kind for chunk in chunks for kind in chunk.kinds)
+        for kind, count in kinds.items():
+            own = job.block(kind)
+            for kernel in kernels_of((*own.forward, *own.recompute, *own.backward)):
+                kernels[kernel] += count * job.plan.microbatches
+        kernels.update(optimizer_kernels(job, stage))
+    return kernels

@@ -1,21 +1,20 @@
 """What kinds of work a step's time consists of, and how sure the times of each kind are."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from math import log1p, sqrt
 from statistics import fmean
 
 from sim.collectives.libraries import profile as fabrics
-from sim.engine.accounts import HOST
 from sim.engine.critical_path import critical_path
-from sim.engine.folded import Score
-from sim.engine.timeline import Timeline
+from sim.engine.record import Record
 from sim.hardware.device import Device
 from sim.hardware.kernels import profile as profiles
-from sim.model.kernels import Attention, Gemm, Item, Kernel, Overlap
-from sim.parallel.work import Job
-from sim.program import Collective
+from sim.parallel.job import Job
+from sim.program.causes import HOST
+from sim.program.operations import Compute, Segment
+from sim.program.program import Program
 from sim.uncertainty.intervals import Sigmas
 
 Seconds = defaultdict[str, float]
@@ -27,60 +26,47 @@ _USUAL = (
 _LEAST_BIAS = -0.99  # of a profile that says almost no time at all
 
 
-def work_shares(job: Job, score: Score, timeline: Timeline) -> dict[str, float]:
+def work_shares(program: Program, record: Record) -> dict[str, float]:
     """Shares of "gemm", "attention", "stream", "collective" and "host", adding up to one.
 
     Each is d log(step time) / d log(times of that class): its share of the critical path, on which
     seconds of compute are split as the kernels of their stage are.
     """
     seconds: Seconds = defaultdict(float)
-    for (stage, cause), spent in critical_path(score, timeline).items():
-        for kind, share in mix(job, stage, cause).items():
+    for (stage, cause), spent in critical_path(record).items():
+        for kind, share in mix(program, stage, cause).items():
             seconds[kind] += share * spent
     total = sum(seconds.values())
     return {kind: spent / total for kind, spent in seconds.items()} if total > 0.0 else {}
 
 
-def mix(job: Job, stage: int, cause: str) -> Mapping[str, float]:
+def mix(program: Program, stage: int, cause: str) -> Mapping[str, float]:
     """The classes of one cause of the accounts, as shares that add up to one."""
-    if cause == "compute":
-        return _normal(_compute(job, stage))
-    if cause == "recompute":
-        return _normal(_times(job, job.layer.recompute))
-    if cause == "optimizer":
-        return {"stream": 1.0}
-    return {HOST: 1.0} if cause == HOST else {"collective": 1.0}
+    if cause == HOST:
+        return {HOST: 1.0}
+    own = _by_cause(program)[stage].get(cause)
+    return own or {"collective": 1.0}
 
 
-def _compute(job: Job, stage: int) -> Seconds:
-    found: Seconds = defaultdict(float)
-    for chunk in job.chunks[stage]:
-        parts = (
-            (job.layer, chunk.layers),
-            (job.embedding, chunk.embedding),
-            (job.head, chunk.head),
-        )
-        for work, count in parts:
-            if count:
-                for kind, seconds in _times(job, (*work.forward, *work.backward)).items():
-                    found[kind] += count * seconds
-    return found
-
-
-def _times(job: Job, items: Iterable[Item]) -> Seconds:
-    found: Seconds = defaultdict(float)
-    for item in items:
-        kernels = item.kernels if isinstance(item, Overlap) else (item,)
-        for kernel in kernels:
-            if not isinstance(kernel, Collective):
-                found[_class(kernel)] += job.time(kernel)
-    return found
-
-
-def _class(kernel: Kernel) -> str:
-    if isinstance(kernel, Gemm):
-        return "gemm"
-    return "attention" if isinstance(kernel, Attention) else "stream"
+@lru_cache(maxsize=8)
+def _by_cause(program: Program) -> list[dict[str, dict[str, float]]]:
+    """Per stage and cause, the classes of kernels in one pass of each kind and in the optimizer."""
+    shares = []
+    for stage in program.stages:
+        seconds: dict[str, Seconds] = {}
+        plain = (routine for at, routine in stage.routines.items() if not (at.first or at.last))
+        operations = [operation for routine in plain for operation in routine]
+        if not operations:
+            operations = [op for routine in stage.routines.values() for op in routine]
+        for operation in (*operations, *stage.closing):
+            if isinstance(operation, Compute):
+                for item in operation.work.flat():
+                    if isinstance(item, Segment):
+                        own = seconds.setdefault(item.cause, defaultdict(float))
+                        for kind, spent in item.kernels:
+                            own[kind] += spent
+        shares.append({cause: _normal(own) for cause, own in seconds.items()})
+    return shares
 
 
 def _normal(times: Seconds) -> dict[str, float]:

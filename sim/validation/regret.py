@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sim.config.errors import InputError
+from sim.model.counts import model_flops
 from sim.results.assemble import recomputed_flops
 from sim.scenario.setup import Setup
 from sim.search.search import CLOCKED
@@ -83,7 +84,7 @@ def _run(record: Mapping[str, Any]) -> _Run | None:
     except InputError:
         return None
     job, gpus = setup.job, setup.machine.topology.gpus
-    flops = job.model.model_flops(job.plan.global_batch) + recomputed_flops(job)
+    flops = model_flops(job.model, job.plan.global_batch) + recomputed_flops(job)
     return _Run(setup, measured, paced, flops / (gpus * job.device.peak_rate(job.plan.precision)))
 
 

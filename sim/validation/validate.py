@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.parallel.footprint import footprints
+from sim.parallel.memory import memories
+from sim.parallel.step import training_step
 from sim.validation.table import count, number, records, setup_of
 
 
@@ -94,7 +95,7 @@ def predict(record: Mapping[str, Any]) -> Row:
         result = run(setup)
     except InputError as error:
         return Row(**known, reason=str(error))
-    taken = footprints(setup.job)
+    taken = memories(setup.job, training_step(setup.job))
     at_rest = known["memory_kind"] == "allocated"
     return Row(
         **known,

@@ -3,8 +3,9 @@
 import os
 
 from sim.config.errors import InputError
-from sim.parallel.footprint import footprint
-from sim.parallel.work import Job
+from sim.parallel.job import Job
+from sim.parallel.memory import memory
+from sim.parallel.step import training_step
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 # Kernels of Megatron-LM, apex and TransformerEngine, which no plain torch module runs.
@@ -29,7 +30,7 @@ _MARGIN = 1.5
 def check_memory(job: Job, name: str) -> None:
     """Raise `InputError` where the ranks together take more bytes than this host has: a CPU's
     memory overcommits, so that the kernel would kill the process, or another one."""
-    needed = _MARGIN * footprint(job, 0).total * job.plan.replicas
+    needed = _MARGIN * memory(job, training_step(job), 0).total * job.plan.data_parallel
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > host:
         what = f"takes up to {needed / 2**30:.1f} GiB of this host's {host / 2**30:.1f} GiB"
@@ -48,7 +49,7 @@ def _check_plan(job: Job, name: str, device: str) -> None:
         if getattr(plan, axis) > 1:
             what = f"{axis} = {getattr(plan, axis)} is not measured"
             raise InputError(where, what, f"set {axis} = 1; DDP (zero = 0) and FSDP (zero = 3) are")
-    if plan.replicas > 1 and plan.zero not in (0, 3):
+    if plan.data_parallel > 1 and plan.zero not in (0, 3):
         what = f"zero = {plan.zero} is not measured"
         raise InputError(where, what, "set zero = 0 (DDP) or 3 (FSDP)")
     if plan.optimizer == "lamb":

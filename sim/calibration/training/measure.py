@@ -13,7 +13,9 @@ from sim.calibration.training.observation import Observation
 from sim.calibration.training.rounds import Course, observe
 from sim.config import catalog as library
 from sim.config.errors import InputError
-from sim.parallel.footprint import footprint
+from sim.model import counts
+from sim.parallel.memory import memory
+from sim.parallel.step import training_step
 from sim.results.result import Result
 from sim.scenario import profiles as measured
 from sim.scenario import scenario as scenarios
@@ -50,7 +52,7 @@ def measure(
         course = replace(
             course, calibrate=turns.Turns(device=device, precision=setup.job.plan.precision)
         )
-    processes = setup.job.plan.replicas
+    processes = setup.job.plan.data_parallel
     seen = ranks.run(
         observe, processes, setup.job, device, course, report,
         device=device, threads=threads(processes) if device == "cpu" else 0,
@@ -109,15 +111,15 @@ def _beside(
         scenario.name,
         seen,
         result,
-        memory=footprint(setup.job, 0).total,
-        parameters=setup.job.model.parameters,
+        memory=memory(setup.job, training_step(setup.job), 0).total,
+        parameters=counts.parameters(setup.job.model),
         source=source,
     )
 
 
 def _predicted(scenario: Scenario, setup: Setup, seen: Observation, path: Path) -> Result:
     """The step on the device as it was timed in turns with it."""
-    processes = setup.job.plan.replicas
+    processes = setup.job.plan.data_parallel
     turns.profile(seen, _device_file(scenario), path, processes)
     timed = replace(scenario, change={**scenario.change, "device.profile": str(path)})
     found = from_scenario(timed)

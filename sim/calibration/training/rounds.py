@@ -13,7 +13,7 @@ from typing import Any
 
 from sim.calibration.training import allocation
 from sim.calibration.training.observation import Laps, Observation, Round
-from sim.parallel.work import Job
+from sim.parallel.job import Job
 
 # Bytes of the all-reduces that tell gloo's cost of a message and the loopback's bandwidth.
 TRANSFERS = (64.0, 64 * 2.0**10, 2.0**20, 4 * 2.0**20, 25 * 2.0**20)
@@ -59,7 +59,7 @@ def observe(rank: int, job: Job, device: str, course: Course, report: Callable[[
     for number in range(course.rounds):
         if rank == 0:
             report(f"round {number + 1} of {course.rounds}")
-        rounds.append(_round(trainer, job.plan.replicas, number, course))
+        rounds.append(_round(trainer, job.plan.data_parallel, number, course))
     seen = Observation(
         rounds=tuple(rounds),
         parameters=trainer.network.count,
@@ -67,7 +67,7 @@ def observe(rank: int, job: Job, device: str, course: Course, report: Callable[[
         loss=trainer.loss,
         machine=machine(device),
     )
-    return _joined(_gathered(seen, job.plan.replicas))
+    return _joined(_gathered(seen, job.plan.data_parallel))
 
 
 def _round(trainer: Any, ranks: int, number: int, course: Course) -> Round:

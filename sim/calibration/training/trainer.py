@@ -13,7 +13,7 @@ from sim.calibration.training.allocation import bytes_of
 from sim.calibration.training.modules.batch import draw
 from sim.calibration.training.modules.transformer import Network
 from sim.calibration.training.update import Update
-from sim.parallel.work import Job
+from sim.parallel.job import Job
 
 SEED = 0
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
@@ -115,7 +115,7 @@ class Trainer:
 
     def _replicated(self, network: Network) -> nn.Module:
         plan = self.job.plan
-        if plan.replicas == 1:
+        if plan.data_parallel == 1:
             return self._compiled(network)
         if plan.zero == 3:
             return self._sharded(network)

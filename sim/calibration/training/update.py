@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from sim.parallel.work import Job
+from sim.parallel.job import Job
 
 
 class Update:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from sim.calibration.training.modules.rotary import Rotary
-from sim.model.kernels import Fusion
+from sim.model.fusion import Fusion
 from sim.model.transformer import Transformer
 
 DROPOUT = 0.1

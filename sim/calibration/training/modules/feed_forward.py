@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
 from torch import nn
 
-from sim.model.kernels import Fusion
+from sim.model.fusion import Fusion
 from sim.model.transformer import Transformer
 
 

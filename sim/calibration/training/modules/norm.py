@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from sim.model.kernels import Fusion
+from sim.model.fusion import Fusion
 from sim.model.transformer import Transformer
 
 EPSILON = 1e-5

@@ -11,7 +11,7 @@ from sim.calibration.training.modules.ends import Embedding, Head
 from sim.calibration.training.modules.feed_forward import FeedForward
 from sim.calibration.training.modules.norm import norm
 from sim.model.execution import Recompute
-from sim.model.kernels import Fusion
+from sim.model.fusion import Fusion
 from sim.model.transformer import Transformer
 
 

@@ -1,14 +1,13 @@
-"""Which layers a pipeline stage holds: the model cut into contiguous chunks.
+"""How many layers a pipeline stage holds: the model cut into contiguous pieces.
 
-A split lists the chunks in the order of the model; chunk c of stage s of p stands at c p + s. The
-first chunk also holds the embedding, the last one the head (final norm and logits), so a fair
-split gives those two fewer layers. Costs are in layers: an embedding that takes no time costs 0,
-a head whose products are 2.2 times those of a layer costs 2.2.
+A split lists the layers of each piece in the order of the model. The first piece also holds the
+embedding, the last one the head (final norm and logits), so a fair split gives those two fewer
+layers. Costs are in layers: an embedding that takes no time costs 0, a head whose products are 2.2
+times those of a layer costs 2.2.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import accumulate
 from typing import Literal, get_args
@@ -20,16 +19,7 @@ Balance = Literal["even", "ends", "cost", "threshold", "quota"]
 WHERE = "plan, balance"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """A contiguous piece of the model."""
-
-    layers: int
-    embedding: bool = False
-    head: bool = False
-
-
-Split = tuple[Chunk, ...]
+Split = tuple[int, ...]
 
 
 def split(
@@ -46,8 +36,8 @@ def split(
     `head` and `embedding` are their costs in layers, for "cost", "threshold" and "quota". Raises
     `InputError` where the pieces do not come out, naming what would work.
 
-    >>> [chunk.layers for chunk in split(126, 16, balance="ends")]
-    [7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7]
+    >>> split(126, 16, balance="ends")
+    (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
     """
     if not isinstance(balance, str):
         return explicit(balance, layers, stages, chunks)
@@ -68,7 +58,7 @@ def even(layers: int, stages: int, chunks: int = 1) -> Split:
     """The same number of layers for every chunk, as Megatron-LM demands by default.
 
     >>> even(4, 2)
-    (Chunk(layers=2, embedding=True, head=False), Chunk(layers=2, embedding=False, head=True))
+    (2, 2)
     """
     pieces = _pieces(stages, chunks)
     if layers % pieces or layers < 1:
@@ -83,8 +73,8 @@ def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
     2401.10241, section 5.1); Megatron-LM's --account-for-embedding-in-pipeline-split with
     --account-for-loss-in-pipeline-split.
 
-    >>> [chunk.layers for chunk in short_ends(22, 8, chunks=3)][:2]
-    [0, 1]
+    >>> short_ends(22, 8, chunks=3)[:2]
+    (0, 1)
     """
     pieces = _pieces(stages, chunks)
     if (layers + 2) % pieces or layers < 1:
@@ -99,8 +89,8 @@ def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
 def explicit(counts: Sequence[int], layers: int, stages: int, chunks: int = 1) -> Split:
     """The counts that the user wrote, one for each chunk in the order of the model.
 
-    >>> [chunk.layers for chunk in explicit([3, 5], layers=8, stages=2)]
-    [3, 5]
+    >>> explicit([3, 5], layers=8, stages=2)
+    (3, 5)
     """
     pieces = _pieces(stages, chunks)
     if len(counts) != pieces:
@@ -122,8 +112,8 @@ def by_cost(
     Each layer goes to the chunk that is cheapest so far, which is optimal for equal layers; among
     ties to the last one, since early stages keep more activations.
 
-    >>> [chunk.layers for chunk in by_cost(32, 4, head=2.2)]
-    [8, 9, 9, 6]
+    >>> by_cost(32, 4, head=2.2)
+    (8, 9, 9, 6)
     """
     pieces = _pieces(stages, chunks)
     costs = [0.0] * pieces
@@ -153,8 +143,8 @@ def by_threshold(
     Llama 3 8B on 8 stages, as the nanotron course prints it (embedding and five layers first):
 
     >>> head = 128256 * 4096 / (4 * 4096**2 + 3 * 14336 * 4096)
-    >>> [chunk.layers for chunk in by_threshold(32, 8, head=head)]
-    [5, 4, 4, 5, 4, 4, 4, 2]
+    >>> by_threshold(32, 8, head=head)
+    (5, 4, 4, 5, 4, 4, 4, 2)
     """
     pieces = _pieces(stages, chunks)
     costs = [embedding, *[1.0] * layers, 0.0, head]
@@ -180,8 +170,8 @@ def by_quota(
     on H100 were filled: with 16 layers and a head of 4, 10 of them on 2 stages, 5 on 4, 3 on 8, 2
     on 16; with 32 and a head of 2.2, 18, 9, 5, 3, and 2 on 32 (from memory_gb, nanotron_h100.csv).
 
-    >>> [chunk.layers for chunk in by_quota(16, 8, head=4.0)]
-    [3, 2, 3, 2, 3, 2, 1, 0]
+    >>> by_quota(16, 8, head=4.0)
+    (3, 2, 3, 2, 3, 2, 1, 0)
     """
     pieces = _pieces(stages, chunks)
     whole, counts = embedding + layers + head, [0] * pieces
@@ -196,15 +186,6 @@ def by_quota(
     return _split(counts, layers)
 
 
-def of_stage(split: Split, stages: int, stage: int) -> Split:
-    """The chunks of one stage, in the order of the model.
-
-    >>> [chunk.layers for chunk in of_stage(explicit([1, 2, 3, 4], 10, 2, 2), stages=2, stage=1)]
-    [2, 4]
-    """
-    return split[stage::stages]
-
-
 def _pieces(stages: int, chunks: int) -> int:
     if stages < 1 or chunks < 1:
         what = f"pp = {stages}, interleave = {chunks}"
@@ -212,14 +193,10 @@ def _pieces(stages: int, chunks: int) -> int:
     return stages * chunks
 
 
-def _split(counts: list[int], layers: int) -> Split:
-    last = len(counts) - 1
+def _split(counts: Sequence[int], layers: int) -> Split:
     if layers < 1 or 0 in counts[1:-1]:
         raise InputError(WHERE, *_too_many(layers, len(counts)))
-    return tuple(
-        Chunk(layers=count, embedding=piece == 0, head=piece == last)
-        for piece, count in enumerate(counts)
-    )
+    return tuple(counts)
 
 
 def _too_many(layers: int, pieces: int) -> tuple[str, str]:

@@ -1,0 +1,88 @@
+"""What work costs a role: its duration and the causes of its seconds on the device.
+
+Kernels between two points of interaction are one step on the clock, and a collective inside one
+role, on links that nothing else uses meanwhile (tensor parallelism on NVSwitch), is part of that
+step: composition is exact (`sim.program.durations`).
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from sim.program.causes import Cause
+from sim.program.durations import Duration
+from sim.program.operations import Collective, Segment, Work
+
+Parts = Mapping[Cause, float]
+
+
+class Cost(NamedTuple):
+    """A duration, and seconds by cause that add up to its device time."""
+
+    duration: Duration
+    parts: Parts
+
+    def then(self, behind: "Cost") -> "Cost":
+        """This work and more behind it."""
+        parts = dict(self.parts)
+        for cause, seconds in behind.parts.items():
+            parts[cause] = parts.get(cause, 0.0) + seconds
+        return Cost(self.duration.then(behind.duration), parts)
+
+    def longer(self, duration: Duration, cause: Cause) -> "Cost":
+        """The same work lasting longer on the device, for this cause."""
+        more = duration.device - self.duration.device
+        if more <= 0.0:
+            return Cost(duration, self.parts)
+        return Cost(duration, {**self.parts, cause: self.parts.get(cause, 0.0) + more})
+
+
+NO_COST = Cost(Duration(), {})
+
+
+class Links(Protocol):
+    """What is asked of the network: how long a collective takes with its links to itself."""
+
+    def seconds(self, call: Collective) -> float: ...
+
+
+class Costs:
+    """The costs of a role's work; equal work is worked out once."""
+
+    def __init__(self, links: Links, *, slowdown: float = 1.0, interference: float = 0.0) -> None:
+        self.links, self.slowdown, self.interference = links, slowdown, interference
+        self._known: dict[int, tuple[Work, Cost]] = {}
+
+    def of(self, item: Work | Segment | Collective) -> Cost:
+        """The cost of work, of one of its segments, or of a collective by itself."""
+        if isinstance(item, Work):
+            return self._of_work(item)
+        if isinstance(item, Collective):
+            seconds = self.links.seconds(item)
+            return Cost(Duration(seconds, 0.0, seconds), {item.cause: seconds})
+        cost = self.of_kernels(item)
+        for call in item.beside:
+            both = cost.duration.beside(self.links.seconds(call), self.interference)
+            cost = cost.longer(both, call.cause)
+        return cost
+
+    def of_kernels(self, segment: Segment) -> Cost:
+        """A segment's kernels without what runs beside them."""
+        duration = segment.duration.slowed(self.slowdown)
+        return Cost(duration, {segment.cause: duration.device})
+
+    def disturbed(self, segment: Segment) -> Cost:
+        """A segment's kernels, slowed by what runs beside them."""
+        cost = self.of_kernels(segment)
+        for call in segment.beside:
+            slow = cost.duration.disturbed(self.links.seconds(call), self.interference)
+            cost = cost.longer(slow, call.cause)
+        return cost
+
+    def _of_work(self, work: Work) -> Cost:
+        known = self._known.get(id(work))
+        if known is None:
+            whole = NO_COST
+            for item in work.items:
+                whole = whole.then(self.of(item))
+            known = self._known[id(work)] = work, whole  # the work is kept, and so its id
+        return known[1]

@@ -1,0 +1,165 @@
+"""Lowering: the operations of a stage become the steps of a role.
+
+A computation is one step. Collectives inside it that run among equals, on links that strangers
+never use, are part of its cost; where other traffic of the job can come upon their links, the step
+keeps its items, and the clock plays them one by one while it does. Collectives among unlike roles
+(a slow rank in a tensor-parallel group) are steps of their own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sim.engine.communicators import scope_of
+from sim.engine.costs import Costs
+from sim.engine.folded import CommunicateStep, ComputeStep, Item, Step, Traffic
+from sim.engine.transfers import Desk
+from sim.program.actions import Action
+from sim.program.durations import Duration
+from sim.program.operations import (
+    Call,
+    Collective,
+    Communicate,
+    Compute,
+    Operation,
+    Segment,
+    Work,
+)
+from sim.program.program import Program
+
+
+def lower(program: Program, stage: int, desk: Desk, slowdown: float) -> dict[str, list[Step]]:
+    """The steps of a role, per stream."""
+    lowering = _Lowering(desk, stage, slowdown)
+    for operation, action in program.operations(stage):
+        lowering.add(operation, action)
+    return lowering.streams
+
+
+class _Lowering:
+    def __init__(self, desk: Desk, stage: int, slowdown: float) -> None:
+        self.desk, self.stage = desk, stage
+        self.streams: dict[str, list[Step]] = {}
+        links = desk.links_of(stage)
+        self.costs = Costs(links, slowdown=slowdown, interference=desk.interference)
+        self._count = 0
+        self._index: dict[str, int] = {}
+        self._inner: dict[int, tuple[Work, _Inner]] = {}
+
+    def add(self, operation: Operation, action: Action | None) -> None:
+        after = tuple(self._index[str(name)] for name in operation.after)
+        stream = self.streams.setdefault(operation.stream, [])
+        if isinstance(operation, Communicate):
+            transfers = self._transfers(_named(operation.calls, operation.name))
+            step = CommunicateStep(
+                self._next(), operation.name, transfers, after, sync=operation.sync
+            )
+            stream.append(step)
+        elif self._look(operation.work).apart:
+            stream.extend(self._apart(operation, action, after))
+        else:
+            stream.append(self._whole(operation, action, after))
+        self._index[operation.name] = stream[-1].index
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _whole(self, operation: Compute, action: Action | None, after: tuple[int, ...]) -> Step:
+        inner = self._look(operation.work)
+        return ComputeStep(
+            self._next(),
+            operation.name,
+            self.costs.of(operation.work),
+            after,
+            operation.sync,
+            action,
+            "" if action else operation.work.name,
+            items=inner.items,
+            links=inner.links,
+        )
+
+    def _look(self, work: Work) -> "_Inner":
+        known = self._inner.get(id(work))
+        if known is None:
+            known = self._inner[id(work)] = work, self._looked_at(work)
+        return known[1]
+
+    def _looked_at(self, work: Work) -> "_Inner":
+        """Whether a computation's collectives are apart from it, or can be disturbed."""
+        calls = {scope_of(call, self.stage): call for call in work.collectives()}
+        disturbed = False
+        for scope, call in calls.items():
+            rivals, strangers = self.desk.rivals(scope)
+            if strangers or not self.desk.among_equals(call, self.stage):
+                return _Inner(apart=True)
+            disturbed = disturbed or bool(rivals)
+        if not disturbed:
+            return _Inner()
+        items = self._items(work)
+        loads = (load for item in items for traffic, _ in item.traffic for load in traffic.loads)
+        return _Inner(items=items, links=tuple(sorted({link for link, _ in loads})))
+
+    def _items(self, work: Work) -> tuple[Item, ...]:
+        items: list[Item] = []
+        rest = Duration()
+        for item in reversed(list(work.flat())):
+            cost = self.costs.of(item)
+            rest = cost.duration.then(rest)
+            if isinstance(item, Collective):
+                items.append(Item(cost, rest, None, ((self._traffic(item), item.cause),)))
+            else:
+                traffic = tuple((self._traffic(call), call.cause) for call in item.beside)
+                items.append(Item(cost, rest, self.costs.disturbed(item), traffic))
+        return tuple(reversed(items))
+
+    def _traffic(self, call: Collective) -> Traffic:
+        return self.desk.traffic(call, self.stage)
+
+    def _apart(
+        self, operation: Compute, action: Action | None, after: tuple[int, ...]
+    ) -> list[Step]:
+        """Every segment and every collective of an operation as a step of its own."""
+        steps: list[Step] = []
+        items = list(operation.work.flat())
+        for number, item in enumerate(items):
+            name = operation.name if number == len(items) - 1 else f"{operation.name}.{number}"
+            prefix = f"{operation.name}.{number}"
+            if isinstance(item, Collective):
+                met = self._transfers(_named((item,), prefix))
+                steps.append(CommunicateStep(self._next(), name, met, after))
+            else:
+                steps += self._segment(item, name, prefix, action, after)
+            after = ()
+        return steps
+
+    def _segment(
+        self, segment: Segment, name: str, prefix: str, action: Action | None, after: tuple[int, ...]
+    ) -> list[Step]:
+        cost = self.costs.disturbed(segment)
+        if not segment.beside:
+            return [ComputeStep(self._next(), name, cost, after, action=action)]
+        met = self._transfers(_named(segment.beside, prefix))
+        inner = f"{prefix} beside"
+        first = ComputeStep(self._next(), inner, cost, after, action=action, joins=met)
+        return [first, CommunicateStep(self._next(), name, met, joined=True)]
+
+    def _transfers(self, calls: Iterable[Call]) -> tuple[int, ...]:
+        numbers = (self.desk.transfer(call, self.stage) for call in calls)
+        return tuple(number for number in numbers if number is not None)
+
+
+class _Inner:
+    """How a computation with collectives inside is played."""
+
+    def __init__(
+        self, *, apart: bool = False, items: tuple[Item, ...] = (), links: tuple[int, ...] = ()
+    ) -> None:
+        self.apart, self.items, self.links = apart, items, links
+
+
+def _named(calls: Iterable[Call], prefix: str) -> Iterable[Call]:
+    """Collectives with names that their peers give them too, and nobody else; messages have keys."""
+    return (
+        replace(call, name=f"{prefix} {call.name}") if isinstance(call, Collective) else call
+        for call in calls
+    )

@@ -1,0 +1,75 @@
+"""Meetings: a transfer starts when all roles that take part have come, and ends once."""
+
+from collections.abc import Sequence
+
+import simpy
+from simpy.events import Event
+
+from sim.engine.folded import Traffic, Transfer
+from sim.engine.network import Network, carried, then
+
+
+class Meetings:
+    """All transfers of a program: who is still missing, when each began and ended."""
+
+    def __init__(
+        self, env: simpy.Environment, transfers: Sequence[Transfer], network: Network
+    ) -> None:
+        self.env, self.network, self.all = env, network, transfers
+        self._missing = [transfer.arity for transfer in transfers]
+        self._done: list[Event | None] = [None] * len(transfers)
+        self.start = [float("nan")] * len(transfers)
+        self.end = [float("nan")] * len(transfers)
+
+    def join(self, number: int) -> None:
+        """One more role has come."""
+        self._missing[number] -= 1
+        if self._missing[number] == 0:
+            self.start[number] = self.env.now
+            after_latency = self.env.timeout(self.all[number].traffic.latency, number)
+            then(after_latency, self._flow)
+
+    def _flow(self, after_latency: Event) -> None:
+        number = carried(after_latency)
+        traffic = self.all[number].traffic
+        if traffic.size > 0:
+            self.network.start(traffic.size, traffic.loads, self._finish, number)
+        else:
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        self.end[number] = self.env.now
+        waiting = self._done[number]
+        if waiting is not None:
+            waiting.succeed()
+
+    def ended(self, number: int) -> bool:
+        """Whether a transfer is over."""
+        return self.end[number] == self.end[number]  # not NaN
+
+    def done(self, number: int) -> Event:
+        """Fires at the end of a transfer that has not ended yet."""
+        waiting = self._done[number]
+        if waiting is None:
+            waiting = self._done[number] = Event(self.env)
+        return waiting
+
+    def alone(self, traffic: Traffic, passed: float = 0.0) -> Event:
+        """Fires when traffic of one role has arrived, of which so many seconds have passed as if
+        it had its links to itself."""
+        done = Event(self.env)
+        left = traffic.latency - passed
+        if left > 0.0:
+            then(self.env.timeout(left), lambda _: self._send(traffic, 1.0, done))
+        else:
+            share = 1.0 + left / traffic.seconds if traffic.seconds > 0.0 else 0.0
+            self._send(traffic, share, done)
+        return done
+
+    def _send(self, traffic: Traffic, share: float, done: Event) -> None:
+        if traffic.size * share > 0.0:
+            self.network.start(
+                traffic.size * share, traffic.loads, lambda _: done.succeed(), None
+            )
+        else:
+            done.succeed()

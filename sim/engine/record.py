@@ -1,0 +1,129 @@
+"""The record of a run: when every step of every stream ran, in arrays.
+
+Accounts are read off the arrays; the timeline's spans are written down only if somebody looks.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.costs import Parts
+from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, Step, Transfer
+from sim.engine.timeline import Deferred, Role, Span, Timeline
+from sim.program.causes import COMPUTE
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Flight = tuple[str, str, float, float]  # cause, kind, begin, end
+
+COMMUNICATION = -1  # the row of a step that is no computation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Track:
+    """One stream of a role, step by step.
+
+    `start` and `end` are when a step was ready and when it ended [steps]; `parts` the row of a
+    computation's seconds by cause, `COMMUNICATION` for others. The transfers that a communication
+    took part in are columns: `transfers` are their rows in the record's table (-1: none),
+    `begun` and `arrived` when they began and ended [steps, most].
+    """
+
+    role: int
+    stream: str
+    start: Floats
+    end: Floats
+    parts: Indices
+    transfers: Indices
+    begun: Floats
+    arrived: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """All tracks of one run; `program` gives their steps when they are wanted.
+
+    `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
+    transfers. `passes_end` is when the last pass ended.
+    """
+
+    roles: tuple[Role, ...]
+    tracks: tuple[Track, ...]
+    parts: Sequence[Parts]
+    kinds: Sequence[tuple[str, str]]
+    end: float
+    passes_end: float
+    steps: int
+    program: Callable[[], FoldedProgram] = field(repr=False)
+    events: int = 0
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The spans of all steps."""
+        return Timeline(
+            roles=self.roles,
+            spans=Deferred(lambda: list(self._spans())),
+            end=self.end,
+            events=self.events,
+        )
+
+    def _spans(self) -> Iterator[Span]:
+        program = self.program()
+        steps = {
+            (role.role.index, stream): steps
+            for role in program.roles
+            for stream, steps in role.streams.items()
+        }
+        facts = [_facts(transfer) for transfer in program.transfers]
+        for track in self.tracks:
+            yield from self._written(track, steps[track.role, track.stream], facts)
+
+    def _written(
+        self, track: Track, steps: Sequence[Step], facts: Sequence[dict[str, object]]
+    ) -> Iterator[Span]:
+        starts, ends, parts = track.start.tolist(), track.end.tolist(), track.parts.tolist()
+        begun, arrived = track.begun.tolist(), track.arrived.tolist()
+        kinds = track.transfers.tolist()
+        for n, step in enumerate(steps):
+            where = track.role, track.stream, step.name
+            if isinstance(step, ComputeStep):
+                split = tuple(self.parts[parts[n]].items())
+                cause = split[0][0] if split else COMPUTE
+                yield Span(*where, cause, starts[n], ends[n], _of_pass(step, split))
+                continue
+            flights = tuple(
+                (*self.kinds[kind], begin, end)
+                for kind, begin, end in zip(kinds[n], begun[n], arrived[n], strict=True)
+                if kind >= 0
+            )
+            cause = flights[-1][0] if flights else "none"
+            fact = facts[step.transfers[-1]] if step.transfers else {}
+            yield Span(*where, cause, starts[n], ends[n], {"transfers": flights, **fact})
+
+
+def _of_pass(step: ComputeStep, parts: tuple[tuple[str, float], ...]) -> dict[str, object]:
+    action = step.action
+    return {
+        "phase": action.kind if action else step.label,
+        "microbatch": action.microbatch if action else -1,
+        "chunk": action.chunk if action else 0,
+        "parts": parts,
+    }
+
+
+def _facts(transfer: Transfer) -> dict[str, object]:
+    return {
+        "kind": transfer.kind,
+        "bytes": transfer.bytes,
+        "ranks": transfer.ranks,
+        "algorithm": transfer.algorithm,
+        "protocol": transfer.protocol,
+    }
+
+
+def flights_of(steps: Sequence[Step]) -> int:
+    """The most transfers that one of these steps takes part in."""
+    return max((len(s.transfers) for s in steps if isinstance(s, CommunicateStep)), default=0)

@@ -1,0 +1,79 @@
+"""How far a computation has come whose collectives may be disturbed by other traffic.
+
+While it is left alone its end is known beforehand. When something comes upon its links, the items
+that have ended by then are counted off, and the one under way is played with the network.
+"""
+
+from sim.engine.costs import Parts
+from sim.engine.folded import ComputeStep, Item
+
+
+class Progress:
+    """Items so far of one computation; `ready` and `host_free` are as after the last of them."""
+
+    def __init__(self, step: ComputeStep, ready: float, host_free: float) -> None:
+        self.step, self.ready, self.host_free = step, ready, host_free
+        self._place = 0
+        self._lost: dict[str, float] = {}
+
+    @property
+    def over(self) -> bool:
+        return self._place == len(self.step.items)
+
+    @property
+    def item(self) -> Item:
+        """The item under way."""
+        return self.step.items[self._place]
+
+    @property
+    def parts(self) -> Parts:
+        """Seconds by cause, those that disturbances took included."""
+        if not self._lost:
+            return self.step.cost.parts
+        parts = dict(self.step.cost.parts)
+        for cause, seconds in self._lost.items():
+            parts[cause] = parts.get(cause, 0.0) + seconds
+        return parts
+
+    def end(self) -> float:
+        """When all of it ends if nothing disturbs it any more."""
+        return self.item.rest.end(self.ready, self.host_free)
+
+    def advance(self, now: float, *, whole: bool) -> None:
+        """Count off the items that have ended by now, or all of them."""
+        if whole:
+            self.host_free = self.item.rest.launched(self.host_free)
+            self._place = len(self.step.items)
+        while not self.over and self._item_end() <= now:
+            self._count_off(self._item_end())
+
+    def begin(self) -> float:
+        """When the traffic of the item under way begins: the host must have come this far."""
+        return max(self.ready, self.host_free) if self.item.traffic else self.ready
+
+    def passed(self, now: float) -> float:
+        """How long that traffic has been under way."""
+        return max(now - self.begin(), 0.0)
+
+    def kernels_end(self) -> float:
+        """When the kernels of the item under way end."""
+        kernels = self.item.kernels
+        if kernels is None:
+            return self.begin()
+        return kernels.duration.end(self.begin(), self.host_free)
+
+    def played(self, now: float) -> None:
+        """The item under way has ended now."""
+        lost = now - self._item_end()
+        if lost > 0.0 and self.item.traffic:
+            cause = self.item.traffic[-1][1]
+            self._lost[cause] = self._lost.get(cause, 0.0) + lost
+        self._count_off(now)
+
+    def _item_end(self) -> float:
+        return self.item.cost.duration.end(self.ready, self.host_free)
+
+    def _count_off(self, end: float) -> None:
+        self.host_free = self.item.cost.duration.launched(self.host_free)
+        self.ready = end
+        self._place += 1

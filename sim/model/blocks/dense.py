@@ -1,0 +1,37 @@
+"""The dense transformer layer: attention and a feed-forward block, norms and residual sums.
+
+With standard attention, in half precision, of b sequences of s tokens over t ranks it keeps
+s b h (10 + 24 / t + 5 a s / (h t)) bytes, divided by t throughout under sequence parallelism
+(Korthikanti et al. 2022, equations 2 and 4).
+"""
+
+from sim.model import attention, feed_forward
+from sim.model.execution import Execution
+from sim.model.operators import Operator, dropout_add, normalise
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Its operators on one rank, in forward order."""
+    return _post_norm(run) if run.model.post_norm else _pre_norm(run)
+
+
+def _pre_norm(run: Execution) -> tuple[Operator, ...]:
+    return (
+        normalise(run, "attention norm", run.local),
+        *attention.operators(run),
+        dropout_add(run, "attention residual", run.local),
+        normalise(run, "ffn norm", run.local),
+        *feed_forward.operators(run),
+        dropout_add(run, "ffn residual", run.local),
+    )
+
+
+def _post_norm(run: Execution) -> tuple[Operator, ...]:
+    return (
+        *attention.operators(run),
+        dropout_add(run, "attention residual", run.local),
+        normalise(run, "attention norm", run.local),
+        *feed_forward.operators(run),
+        dropout_add(run, "ffn residual", run.local),
+        normalise(run, "ffn norm", run.local),
+    )

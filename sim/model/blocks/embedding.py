@@ -1,0 +1,106 @@
+"""The embedding: words, positions and segments, the sum over vocabulary shards, dropout.
+
+Keeps the dropout mask, s b h bytes (Korthikanti et al. 2022, section 4.3). Backward fills and
+accumulates a dense gradient of the whole shard, as torch does.
+"""
+
+from dataclasses import replace
+
+from sim.model.execution import Execution
+from sim.model.kernels import Item, Stream
+from sim.model.linear import accumulate, joins_gradients
+from sim.model.operators import MASK, Operator, normalise, tensor_collective
+from sim.program.operations import Kind
+
+# Indices, masks and zeroed rows of a vocabulary-parallel look-up (Megatron-LM,
+# megatron/mpu/layers.py, VocabParallelEmbedding.forward), and the sort behind the dense
+# embedding gradient (pytorch, aten/src/ATen/native/cuda/Embedding.cu).
+_MASKING_LAUNCHES, _SORT_LAUNCHES = 5, 8
+
+LAYER = False
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Its operators on one rank, in forward order."""
+    norm = normalise(run, "embedding norm", run.local, residual=False)
+    return (
+        _look_up(run),
+        _positions(run),
+        *((norm,) if run.model.post_norm else ()),
+        _embedding_dropout(run),
+    )
+
+
+def _look_up(run: Execution) -> Operator:
+    hidden, width = run.model.hidden, run.width
+    size, weights = run.rows * hidden, run.vocab * hidden
+    sharded = run.tp > 1
+    look_up = Stream(
+        name="embedding",
+        bytes=float((3 if sharded else 2) * size * width),
+        launches=1 + _MASKING_LAUNCHES * sharded,
+    )
+    kind: Kind = "reduce_scatter" if run.sharding.sequence_parallel else "all_reduce"
+    total = tensor_collective(run, kind, "embedding sum", size)
+    dense = Stream(
+        name="embedding grad",
+        bytes=float((weights + 3 * size) * width),
+        launches=_SORT_LAUNCHES,
+    )
+    whole = tensor_collective(run, "all_gather", "embedding grad all-gather", size)
+    return Operator(
+        name="embedding",
+        forward=(look_up, total) if sharded else (look_up,),
+        weight_gradient=(
+            *((whole,) if run.sharding.sequence_parallel else ()),
+            dense,
+            *_always_accumulate(run, "embedding", weights),
+        ),
+        handed=float(run.local * hidden * width),
+        transient=float((weights + size) * width),
+        parameters=float(weights),
+    )
+
+
+def _always_accumulate(run: Execution, name: str, weights: int) -> tuple[Item, ...]:
+    """An embedding's gradient comes from no GEMM: even fused stacks add it by a kernel.
+
+    A tied one is the sum of the output layer's and its own in every micro-step.
+    """
+    if run.fusion.gradients == "fused":
+        return (Stream(name=f"{name} accumulate", bytes=float(weights * (run.width + 8))),)
+    joined = 1.0 if joins_gradients(run) else 0.0
+    return accumulate(replace(run, later=run.later + joined), name, weights)
+
+
+def _positions(run: Execution) -> Operator:
+    model, width = run.model, run.width
+    if not model.position_parameters:
+        return Operator()
+    size = run.local * model.hidden
+    kinds = 1 + (model.token_types > 0)
+    return Operator(
+        name="positions",
+        forward=(
+            Stream(name="positions", bytes=float(3 * kinds * size * width), launches=2 * kinds),
+        ),
+        weight_gradient=(
+            Stream(
+                name="positions grad", bytes=float(2 * kinds * size * width), launches=4 * kinds
+            ),
+        ),
+        parameters=float(model.position_parameters),
+    )
+
+
+def _embedding_dropout(run: Execution) -> Operator:
+    if not run.model.dropout:
+        return Operator()
+    size = run.local * run.model.hidden
+    moved = float(size * (2 * run.width + MASK))
+    return Operator(
+        name="embedding dropout",
+        forward=(Stream(name="embedding dropout", bytes=moved, randoms=float(size)),),
+        input_gradient=(Stream(name="embedding dropout grad", bytes=moved),),
+        saved=float(size * MASK),
+    )

@@ -1,0 +1,168 @@
+"""The head: final normalisation, logits and cross-entropy over the vocabulary's shards.
+
+Keeps the inputs of the normalisation and of the output layer and the fp32 probabilities:
+4 s b h / t (1 + v / h) bytes (Korthikanti et al. 2022, section 4.3). BERT's takes some masked
+tokens through a transform first, and has a classifier of sentence pairs.
+"""
+
+from dataclasses import replace
+
+from sim.model.execution import Execution
+from sim.model.kernels import Stream
+from sim.model.linear import Linear, input_collectives, joins_gradients
+from sim.model.operators import Operator, normalise, tensor_collective
+from sim.program.causes import TENSOR
+from sim.program.operations import Collective
+
+LAYER = False
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Its operators on one rank, in forward order."""
+    model, rows = run.model, run.rows
+    norm = normalise(run, "final norm", run.local, residual=False)
+    before = [] if model.post_norm else [norm]
+    if model.predictions:
+        rows = run.microbatch * model.predictions
+        before += [_gather_masked(run, rows), *_masked_transform(run, rows)]
+    if model.pooler:
+        before.append(_pooler(run))
+    return (*before, _logits(run, rows), _cross_entropy(run, rows))
+
+
+def _gather_masked(run: Execution, rows: int) -> Operator:
+    """Pick the masked tokens; backward scatters their gradients into zeros."""
+    size = run.model.hidden * run.width
+    return Operator(
+        name="gather masked",
+        forward=(Stream(name="gather masked", bytes=2.0 * rows * size),),
+        input_gradient=(
+            Stream(name="scatter masked", bytes=float((run.rows + 2 * rows) * size), launches=2),
+        ),
+    )
+
+
+def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
+    """BERT's dense layer, gelu and normalisation in front of the logits."""
+    hidden, width = run.model.hidden, run.width
+    linear = Linear(
+        run=run, name="transform", rows=rows, inputs=hidden, outputs=(hidden,), bias=True
+    )
+    size = float(rows * hidden * width)
+    return (
+        Operator(
+            name="transform",
+            forward=linear.forward,
+            input_gradient=linear.input_gradient,
+            weight_gradient=linear.weight_gradient,
+            inputs=size,
+            saved_for_weights=size,
+            handed=size,
+            parameters=float(linear.weights + hidden),
+        ),
+        Operator(
+            name="transform gelu",
+            forward=(Stream(name="transform gelu", bytes=2 * size),),
+            input_gradient=(Stream(name="transform gelu grad", bytes=3 * size),),
+            saved=size,
+        ),
+        normalise(run, "transform norm", rows, residual=False),
+    )
+
+
+def _pooler(run: Execution) -> Operator:
+    """The first token's dense layer and the next-sentence classifier: small kernels."""
+    hidden = run.model.hidden
+    linear = Linear(
+        run=run, name="pooler", rows=run.microbatch, inputs=hidden, outputs=(hidden,), bias=True
+    )
+    small = Stream(
+        name="next sentence", bytes=8.0 * run.microbatch * hidden * run.width, launches=8
+    )
+    return Operator(
+        name="pooler",
+        forward=(*linear.forward, small),
+        input_gradient=(small, *linear.input_gradient),
+        weight_gradient=linear.weight_gradient,
+        parameters=float(linear.weights + hidden + 2 * hidden + 2),
+    )
+
+
+def _logits(run: Execution, rows: int) -> Operator:
+    """Column-parallel output layer, its input gathered (or its gradient summed) like any other.
+
+    A tied matrix counts in the embedding, unless this rank holds a copy of its own.
+    """
+    hidden, vocab = run.model.hidden, run.vocab
+    masked = bool(run.model.predictions)
+    # A tied matrix's gradient is accumulated behind the embedding.
+    own = replace(run, later=0.0, bucketed=0.0) if joins_gradients(run) else run
+    linear = Linear(run=own, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=masked)
+    whole = rows * hidden
+    local = rows * run.local // run.rows
+    gather = tensor_collective(run, "all_gather", "logits all-gather", whole)
+    before, after = input_collectives(run, "logits", whole)
+    weights = linear.weights if run.own_output or not run.model.tied_embeddings else 0
+    return Operator(
+        name="logits",
+        forward=(*((gather,) if run.sharding.sequence_parallel else ()), *linear.forward),
+        input_gradient=linear.input_gradient,
+        weight_gradient=linear.weight_gradient,
+        before_weights=before,
+        after_input=after,
+        overlaps=run.fusion.overlap_tensor,
+        inputs=float(local * hidden * run.width),
+        saved_for_weights=float(local * hidden * run.width),
+        handed=float(rows * vocab * run.width),
+        transient=linear.transient,
+        parameters=float(weights + (vocab if masked else 0)),
+    )
+
+
+def _cross_entropy(run: Execution, rows: int) -> Operator:
+    """Loss of each row over the vocabulary, and its gradient.
+
+    Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum
+    (4), subtracts it (8), exponentiates (8), sums (4), divides (8); three all-reduces of one
+    number a row; backward scales in place (8) and casts back (6). torch's own: cast (6) and
+    log-softmax (8); backward zeros and log-softmax's (16) and the cast (6). Fused: one reading
+    for the statistics, another that writes the gradient in place.
+    """
+    logits = rows * run.vocab
+    copy = 2 if run.fusion.logits_fp32 and run.width == 2 else 0
+    if run.fused("cross_entropy"):
+        ahead, back, launches = logits * run.width * 3, logits * run.width * 2, (2, 1)
+        kept = logits * run.width
+    elif run.fusion.vocab_parallel:
+        ahead, back, launches = logits * (32 + 3 * copy), logits * (8 + 3 * copy), (14, 6)
+        kept = logits * 4
+    else:
+        ahead, back, launches = logits * (8 + 3 * copy), logits * (16 + 3 * copy), (3, 4)
+        kept = logits * 4
+    return Operator(
+        name="cross-entropy",
+        forward=(
+            Stream(name="cross-entropy", bytes=float(ahead), launches=launches[0]),
+            *_row_sums(run, rows),
+        ),
+        input_gradient=(Stream(name="cross-entropy grad", bytes=float(back), launches=launches[1]),),
+        saved=float(kept),
+        # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
+        transient=float(logits * (run.width + (4 if copy else 0))),
+    )
+
+
+def _row_sums(run: Execution, rows: int) -> tuple[Collective, ...]:
+    """All-reduces over the shards: the maximum, the target's logit, the sum of exponentials."""
+    if run.tp == 1:
+        return ()
+    return tuple(
+        Collective(
+            kind="all_reduce",
+            axes=("tp",),
+            bytes=4.0 * rows,
+            name=f"cross-entropy {what}",
+            cause=TENSOR,
+        )
+        for what in ("maximum", "target", "sum")
+    )

@@ -1,0 +1,75 @@
+"""What publications count of a model: its parameters and its model FLOPs.
+
+Both are read off the same operators that the simulation runs, on a rank that holds everything.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from sim.model.block import Block, block
+from sim.model.execution import Execution, Sharding
+from sim.model.fusion import Fusion
+from sim.model.kernels import Attention, Gemm, Item
+from sim.model.operators import kernels_of
+from sim.model.transformer import Transformer
+
+
+def parameters(model: Transformer) -> int:
+    """The published count, a tied embedding once.
+
+    >>> from sim.model.transformer import load
+    >>> f"{parameters(load('gpt3-175b')) / 1e9:.1f}"
+    '174.6'
+    """
+    return round(_over_blocks(model, 1, lambda one: one.count))
+
+
+def model_flops(model: Transformer, batch: int) -> float:
+    """Matrix-multiplication FLOPs of one step of `batch` sequences, forward and backward.
+
+    3 x those of the forward pass, attention in full also when causal (PaLM, arXiv 2204.02311,
+    appendix B; Narayanan et al. 2021, equation 3 without its recomputation). Look-ups of embeddings
+    count nothing.
+
+    >>> from sim.model.transformer import load
+    >>> gpt = load("megatron-39b")
+    >>> b, s, l, h, v = 4, gpt.seq, gpt.layers, gpt.hidden, gpt.vocab
+    >>> paper = 72 * b * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h))
+    >>> abs(model_flops(gpt, b) / paper - 1) < 1e-12
+    True
+    """
+    return 3.0 * _over_blocks(model, batch, lambda one: full_flops(one.forward))
+
+
+def full_flops(items: tuple[Item, ...]) -> float:
+    """FLOPs of matrix products among some items, attention in full also when causal."""
+    total = 0.0
+    for kernel in kernels_of(items):
+        if isinstance(kernel, Attention):
+            total += kernel.flops * (2.0 if kernel.causal else 1.0)
+        elif isinstance(kernel, Gemm):
+            total += kernel.flops
+    return total
+
+
+def weights(model: Transformer, kind: str) -> float:
+    """Elements of the matrices that the tokens of a block are multiplied by."""
+    run = whole(model, 1)
+    gemms = [kernel for kernel in kernels_of(block(kind, run).forward) if isinstance(kernel, Gemm)]
+    return float(sum(gemm.n * gemm.k for gemm in gemms if gemm.batch == 1))
+
+
+def whole(model: Transformer, batch: int) -> Execution:
+    """The model on one rank that holds all of it."""
+    return Execution(
+        model=model,
+        microbatch=batch,
+        sharding=Sharding(),
+        precision="bf16",
+        fusion=Fusion(),
+    )
+
+
+def _over_blocks(model: Transformer, batch: int, count: Callable[[Block], float]) -> float:
+    run = whole(model, batch)
+    return sum(often * count(block(kind, run)) for kind, often in Counter(model.row).items())

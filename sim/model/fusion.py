@@ -1,0 +1,45 @@
+"""What a software stack executes as one kernel, and how it accumulates gradients."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Gradients = Literal["grad", "fresh", "buffer", "fp32-buffer", "fused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """What a software stack executes as one kernel, and what it leaves to run beside others.
+
+    Each of the first group is one kernel where true and the framework's own sequence where false:
+    `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and
+    residual sum), `norm` (LayerNorm or RMSNorm), `rotary`, `swiglu`, `cross_entropy`;
+    `compiled` is torch.compile: all of them, and the sum with the norm behind it.
+    `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
+    adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
+    `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
+    `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
+    `split_gather`: the product behind an all-gather is issued in two, the rank's own rows beside
+    the gather, the others' behind it. `layout_copies`: Q, K and V are copied into the order that
+    the fused attention kernel wants, and sequence lengths counted from a mask.
+    `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, which
+    is zeroed between steps or left out (`fresh`: `zero_grad(set_to_none=True)`, so that the first
+    micro-step's gradients become it), in a `buffer` of the weights' precision, in an `fp32-buffer`
+    (both by a kernel per parameter), or `fused` into the GEMM, which adds into an fp32 buffer.
+    """
+
+    bias_gelu: bool = False
+    masked_softmax: bool = False
+    bias_dropout_add: bool = False
+    norm: bool = False
+    rotary: bool = False
+    swiglu: bool = False
+    cross_entropy: bool = False
+    compiled: bool = False
+    packed_projections: bool = True
+    bias_in_gemm: bool = False
+    logits_fp32: bool = True
+    vocab_parallel: bool = True
+    overlap_tensor: bool = False
+    split_gather: bool = False
+    layout_copies: bool = False
+    gradients: Gradients = "grad"

@@ -1,0 +1,71 @@
+"""What passes between neighbouring pipeline stages, and what surrounds it on either side."""
+
+from typing import Literal
+
+from sim.model.kernels import Stream
+from sim.parallel.axis import dividing
+from sim.parallel.job import Job
+from sim.parallel.segments import Items, segments
+from sim.program.causes import COMPRESSION, TENSOR
+from sim.program.operations import Collective
+
+
+def boundary_bytes(job: Job) -> float:
+    """Bytes of what one stage hands to the next, per rank and microbatch: the activations, cut
+    over tensor ranks where the stack scatters them (Narayanan et al. 2021, section 4.1) or they
+    are sharded."""
+    plan, model = job.plan, job.model
+    whole = plan.microbatch * model.seq * model.hidden * job.stack.weight_bytes(plan.precision)
+    return whole / (plan.tp if _scattered(job) else 1) / plan.degree(dividing("sequence"))
+
+
+def sent_bytes(job: Job) -> float:
+    """The same as they cross the network: compressed where the plan says so."""
+    whole, width = boundary_bytes(job), job.stack.weight_bytes(job.plan.precision)
+    activations = job.plan.activations
+    return whole if activations is None else activations.bytes(whole / width, width)
+
+
+def unpacked(job: Job) -> Items:
+    """Gathering and decoding what a pass receives."""
+    return (*_gather(job), *_coding(job, "decode"))
+
+
+def packed(job: Job) -> Items:
+    """Encoding what a pass sends."""
+    return _coding(job, "encode")
+
+
+def _scattered(job: Job) -> bool:
+    return job.plan.sequence_parallel or (job.stack.scatter_gather and job.plan.tp > 1)
+
+
+def _gather(job: Job) -> Items:
+    """Tensor-parallel peers received a share each and need the whole."""
+    if job.plan.sequence_parallel or not _scattered(job):
+        return ()
+    call = Collective(
+        kind="all_gather",
+        axes=("tp",),
+        bytes=boundary_bytes(job) * job.plan.tp,
+        name="gather boundary",
+        cause=TENSOR,
+    )
+    return (call,)
+
+
+def _coding(job: Job, way: Literal["encode", "decode"]) -> Items:
+    """Encoding or decoding compressed activations."""
+    activations = job.plan.activations
+    if activations is None or job.plan.pp == 1:
+        return ()
+    elements = boundary_bytes(job) / job.stack.weight_bytes(job.plan.precision)
+    moved = activations.encode_bytes if way == "encode" else activations.decode_bytes
+    kernel = Stream(name="compression", bytes=moved(elements))
+    return segments(
+        [kernel],
+        name=f"{way} activations",
+        cause=COMPRESSION,
+        time=job.time,
+        launch=job.stack.launch_forward,
+    )

@@ -1,0 +1,63 @@
+"""Which blocks each stage holds: the model's row cut by the plan's word or the stack's way."""
+
+from sim.hardware.stack import Stack
+from sim.model import counts
+from sim.model.block import block
+from sim.model.transformer import Transformer
+from sim.parallel.job import Chunk
+from sim.parallel.layer_split import Balance, split
+from sim.parallel.plan import Plan
+
+
+def chunks_of(model: Transformer, stack: Stack, plan: Plan) -> tuple[tuple[Chunk, ...], ...]:
+    """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
+    if plan.pp == 1:
+        return ((Chunk(model.row),),)
+    pieces = plan.passes().pieces
+    head, embedding = _costs_in_layers(model, stack)
+    layers = split(
+        model.layers,
+        plan.pp,
+        plan.chunks,
+        balance=_balance(model, stack, plan),
+        head=head,
+        embedding=embedding,
+    )
+    cut = _cut(model.row, layers)
+    return tuple(tuple(cut[piece] for piece in own) for own in pieces)
+
+
+def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
+    """The row in pieces of so many layers; the first has the embedding too, the last the head."""
+    found, start = [], 0
+    for number, count in enumerate(layers):
+        end = start + count + (number == 0) + (number == len(layers) - 1)
+        found.append(Chunk(row[start:end]))
+        start = end
+    return found
+
+
+def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:
+    """The plan's own word, else the stack's way, else an even split where there is one."""
+    layers, pieces = model.layers, plan.pp * plan.chunks
+    if plan.layers is not None:
+        return plan.layers
+    if stack.balance != "even" or layers % pieces == 0:
+        return stack.balance
+    return "ends" if (layers + 2) % pieces == 0 else "cost"
+
+
+def _costs_in_layers(model: Transformer, stack: Stack) -> tuple[float, float]:
+    """Matrix multiplications of the head and of the embedding, in (mean) layers.
+
+    A "quota" counts weights only, as nanotron does.
+    """
+    run = counts.whole(model, 1)
+
+    def cost(kind: str) -> float:
+        if stack.balance == "quota":
+            return counts.weights(model, kind)
+        return counts.full_flops(block(kind, run).forward)
+
+    layer = sum(cost(kind) for kind in model.kinds) / model.layers
+    return cost("head") / layer, cost("embedding") / layer

@@ -1,0 +1,113 @@
+"""Data parallelism: how gradients are summed over replicas, and when.
+
+Without overlap, one blocking reduction of the whole gradient follows the passes (Megatron-LM 2021).
+With it, gradients are cut into buckets in the order in which the backward pass completes them, and
+each bucket leaves while the pass goes on (DDP, Li et al. 2020, section 3.2.3). Where states are
+sharded over some of the replicas only, reduce-scatter is among these, and an all-reduce of each
+share over the others follows (hybrid sharding, Zhao et al. 2023, section 3.2.2).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+
+from sim.model.groups import ParameterGroup
+from sim.parallel.axis import gradient_axes, replica_axes, state_axes
+from sim.parallel.job import Job
+from sim.parallel.piece import Piece, joined
+from sim.program.causes import DATA
+from sim.program.memory import added
+from sim.program.operations import INPUT, Collective, Communicate, Compute, Kind, Operation
+
+STREAM = "data"
+
+Parameters = Mapping[ParameterGroup, float]
+
+
+def buckets(pieces: Iterable[Piece], *, first: float, size: float) -> Iterator[list[Piece]]:
+    """Cut the pieces of a backward pass into buckets of at least `size` parameters.
+
+    The first bucket of the pass may be smaller, so that communication starts early. A layer's
+    gradients leave in one call also where DDP would cut them into several buckets: with the ring
+    latencies that were fitted to whole layers, cutting them overstates large clusters.
+    """
+    held: list[Piece] = []
+    limit = first
+    for piece in pieces:
+        held.append(piece)
+        if sum(one.block.count for one in held) >= limit:
+            yield held
+            held, limit = [], size
+    if held:
+        yield held
+
+
+def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
+    """The last backward pass of a chunk in buckets, each followed by its reduction."""
+    stack = job.stack
+    width = stack.reduced_bytes(job.plan.precision)
+    cut = list(buckets(pieces, first=stack.first_bucket / width, size=stack.bucket / width))
+    done: list[Operation] = []
+    for number, bucket in enumerate(cut):
+        name = "" if number == len(cut) - 1 else f"bucket {number}"
+        whole = joined(bucket, name="backward")
+        after = (INPUT,) if number == 0 else ()
+        done.append(Compute(name=name, work=whole.work, after=after, memory=whole.memory))
+        parameters = added(*(piece.block.parameters for piece in bucket))
+        done += reduced(job, parameters, f"reduce {number}", after=(name,), stream=STREAM)
+    return done
+
+
+def reduced(
+    job: Job, parameters: Parameters, name: str, *, after: tuple[str, ...] = (), stream: str
+) -> list[Operation]:
+    """The operations that sum the gradients of these parameters over all replicas."""
+    rounds = zip_longest(*(_sums(job, group, count) for group, count in parameters.items()))
+    done: list[Operation] = []
+    for number, calls in enumerate(rounds):
+        own = name if number == 0 else f"{name} over replicas"
+        together = tuple(call for call in calls if call is not None)
+        done.append(Communicate(name=own, calls=together, after=after, stream=stream))
+        after = (own,)
+    return done
+
+
+def _sums(job: Job, group: ParameterGroup, count: float) -> list[Collective]:
+    """The collectives that sum the gradients of a group, one after the other."""
+    plan = job.plan
+    size = count * job.stack.reduced_bytes(plan.precision)
+    inner, outer = plan.split(state_axes(group)), plan.split(replica_axes(group))
+    if not (plan.zero and inner and job.stack.zero_reduce == "reduce_scatter"):
+        axes = plan.split(gradient_axes(group))
+        return [_sum("all_reduce", axes, size, "gradients")] if axes else []
+    first = _sum("reduce_scatter", inner, size, "gradients")
+    share = size / plan.degree(inner)
+    return [first, *([_sum("all_reduce", outer, share, "shares of gradients")] if outer else [])]
+
+
+def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collective:
+    return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)
+
+
+def weights_gathered(job: Job, parameters: Parameters) -> tuple[Collective, ...]:
+    """The collectives that bring a rank what others hold or have updated of these parameters."""
+    plan, width = job.plan, job.stack.weight_bytes(job.plan.precision)
+    calls = []
+    for group, count in parameters.items():
+        axes = plan.split(state_axes(group))
+        if axes:
+            calls.append(
+                Collective(
+                    kind="all_gather", axes=axes, bytes=count * width, name="weights", cause=DATA
+                )
+            )
+    return tuple(calls)
+
+
+def replicated(job: Job, parameters: Parameters) -> bool:
+    """Whether any of these parameters are held by several ranks."""
+    return any(job.plan.degree(gradient_axes(group)) > 1 for group in parameters)
+
+
+def sharded(job: Job, parameters: Parameters) -> bool:
+    """Whether ZeRO has ranks to shard the states of any of these parameters among."""
+    return any(job.plan.zero and job.plan.degree(state_axes(group)) > 1 for group in parameters)

@@ -1,0 +1,172 @@
+"""A job: a model, a plan, the stack that runs it and the device that executes it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sim.hardware.device import Device
+from sim.hardware.kernels.time import kernel_time
+from sim.hardware.stack import Stack
+from sim.model.block import Block, block, is_layer
+from sim.model.execution import Execution, Sharding
+from sim.model.groups import ParameterGroup
+from sim.model.kernels import Item, Kernel
+from sim.model.transformer import Transformer
+from sim.parallel.axis import dividing
+from sim.parallel.plan import Plan
+from sim.parallel.segments import Items, segments
+from sim.program.actions import Kind
+from sim.program.causes import COMPUTE, RECOMPUTE, Cause
+from sim.program.memory import added
+from sim.program.operations import Segment, Work
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A contiguous piece of the model: the kinds of its blocks in order."""
+
+    kinds: tuple[str, ...]
+
+    @property
+    def layers(self) -> int:
+        return sum(is_layer(kind) for kind in self.kinds)
+
+
+class Blocks:
+    """What has been worked out of a model's blocks; jobs that differ in their plans can share it."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[Key, Block] = {}
+        self.works: dict[Key, Work] = {}
+
+
+@dataclass(frozen=True)
+class Job:
+    """`chunks` holds what each stage has of the model. `nodes` is how many machines the job runs
+    on, `stall` what each forward pass loses to an allocator short of memory (s)."""
+
+    model: Transformer
+    plan: Plan
+    stack: Stack
+    device: Device
+    chunks: tuple[tuple[Chunk, ...], ...]
+    nodes: int = 1
+    stall: float = 0.0
+    known: Blocks = field(default_factory=Blocks, compare=False, repr=False)
+
+    def blocks(self, chunk: Chunk) -> Iterator[Block]:
+        """The blocks of a chunk in order: the one description that everything else reads."""
+        return map(self.block, chunk.kinds)
+
+    def block(self, kind: str) -> Block:
+        """What a block of this kind does on one rank of this job."""
+        key = (kind, *self._shape)
+        if key not in self.known.blocks:
+            self.known.blocks[key] = block(kind, self.execution, self.plan.recompute)
+        return self.known.blocks[key]
+
+    @cached_property
+    def execution(self) -> Execution:
+        """One microbatch on one rank."""
+        plan = self.plan
+        later, bucketed = self._micro_steps
+        return Execution(
+            model=self.model,
+            microbatch=plan.microbatch,
+            sharding=Sharding(
+                tp=plan.tp,
+                sequence_parallel=plan.sequence_parallel,
+                cp=plan.degree(dividing("sequence")),
+            ),
+            precision=plan.precision,
+            fusion=self.stack.fusion,
+            later=later,
+            bucketed=bucketed,
+            own_output=len(self.embedding_holders) > 1,
+        )
+
+    @cached_property
+    def _shape(self) -> Key:
+        """What the blocks of jobs depend on that share a model, a stack and a device."""
+        plan = self.plan
+        return (
+            plan.microbatch,
+            plan.tp,
+            plan.degree(dividing("sequence")),
+            plan.sequence_parallel,
+            plan.recompute,
+            plan.precision,
+            len(self.embedding_holders) > 1,
+            *self._micro_steps,
+        )
+
+    @cached_property
+    def embedding_holders(self) -> tuple[int, ...]:
+        """The stages that hold the embedding or the head: those of a tied matrix."""
+        return tuple(
+            stage
+            for stage, chunks in enumerate(self.chunks)
+            if any(kind in ("embedding", "head") for chunk in chunks for kind in chunk.kinds)
+        )
+
+    @property
+    def _micro_steps(self) -> tuple[float, float]:
+        """Shares of the micro-steps that find earlier gradients, and that fill DDP's buckets."""
+        if self.stack.fusion.gradients != "fresh":
+            return 1.0, 0.0
+        one = 1.0 / self.plan.microbatches
+        return 1.0 - one, one if self.plan.data_parallel > 1 and not self.plan.zero else 0.0
+
+    def parameters(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, float]:
+        """Parameters that one rank holds of some chunks, by group."""
+        return added(*(one.parameters for chunk in chunks for one in self.blocks(chunk)))
+
+    def work(self, kind: str, action: Kind) -> Work:
+        """What a pass (or half of one) executes of a block of this kind."""
+        key = (kind, action, self.call, *self._shape)
+        if key not in self.known.works:
+            self.known.works[key] = Work(name=kind, items=self._items(kind, action))
+        return self.known.works[key]
+
+    def _items(self, kind: str, action: Kind) -> Items:
+        stack, own, layers = self.stack, self.block(kind), is_layer(kind)
+        if action == "F":
+            items = self._segments(own.forward, "forward", COMPUTE, stack.launch_forward)
+            return with_host(items, stack.layer_forward * layers)
+        if action == "W":
+            return self._segments(own.weight_gradient, "weights", COMPUTE, stack.launch_backward)
+        again = self._segments(own.recompute, "recompute", RECOMPUTE, stack.launch_forward)
+        back = own.backward if action == "B" else own.input_gradient
+        items = self._segments(back, "backward", COMPUTE, stack.launch_backward)
+        host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
+        return with_host(again + items, host)
+
+    def _segments(self, items: Iterable[Item], name: str, cause: Cause, launch: float) -> Items:
+        return segments(
+            items, name=name, cause=cause, time=self.time, launch=launch, call=self.call
+        )
+
+    def time(self, kernel: Kernel) -> float:
+        """Seconds of a kernel on the device."""
+        return kernel_time(kernel, self.device, self.stack.attention)
+
+    @property
+    def call(self) -> float:
+        """The host's seconds per collective inside a pass."""
+        stack, further = self.stack, self.plan.tp - 1
+        crosses_nodes = self.plan.pp > 1 and self.nodes > 1
+        return stack.launch_collective + further * stack.launch_member * crosses_nodes
+
+    @property
+    def opening(self) -> float:
+        """The host's seconds per step, before the first launch."""
+        return self.stack.step_host + self.nodes * self.stack.step_node
+
+
+def with_host(items: Items, host: float) -> Items:
+    """Host time that no kernel launch accounts for (python between modules), put in front."""
+    if host == 0.0 or not items:
+        return items
+    return (Segment(name="host", cause=COMPUTE, device=0.0, host=host, lead=host), *items)

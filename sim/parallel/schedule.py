@@ -1,0 +1,111 @@
+"""The table of pipeline schedules: what each is called, where it is from, what it needs.
+
+A schedule is an `Entry` in the `SCHEDULES` of a module of `sim.parallel.schedules`, and nowhere
+else: plans, the search, memory and pictures ask this table and refuse what it does not know. A name
+that ends in .csv is a file of the user's own (`sim.parallel.schedule_file`).
+
+With F and B the passes of one microbatch through one stage's layers, and no communication, an
+entry's `bubble` is the share of a step in which p equal stages wait for one another.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+from sim.config.schema import nearest
+from sim.parallel import schedule_file
+from sim.program.schedule import Schedule
+
+Sizes = tuple[int, int, int]  # stages, microbatches, chunks of a stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One schedule of the table.
+
+    `order` gives it for (stages, microbatches, chunks); `paper` is its source. `chunks` is how many
+    it has on each stage: exactly so many, or any number from 2 on if None. On so many stages,
+    `group` must divide the number of microbatches, of which there must be at least `least`.
+    `bubble` is its closed form, for I = W = F where it splits the backward pass.
+    """
+
+    name: str
+    paper: str
+    order: Callable[[int, int, int], Schedule]
+    chunks: int | None = 1
+    group: Callable[[int], int] = lambda stages: 1
+    least: Callable[[int], int] = lambda stages: 1
+    bubble: Callable[[int, int, int], float] | None = None
+    splits_backward: bool = False
+
+    def check(self, stages: int, microbatches: int, chunks: int) -> None:
+        """Raise `InputError` where the sizes do not suit it."""
+        self._check_chunks(chunks)
+        if microbatches % self.group(stages) or microbatches < self.least(stages):
+            need = self.need(stages)
+            what = f"{self.name} needs {need} microbatches on {stages} stages, not {microbatches}"
+            raise InputError("plan, schedule", what, "change global_batch, microbatch or pp")
+
+    def need(self, stages: int) -> str:
+        """How many microbatches it can take, in words."""
+        group, least = self.group(stages), self.least(stages)
+        return f"a multiple of {group}" if group > 1 else f"at least {least}"
+
+    def _check_chunks(self, chunks: int) -> None:
+        if self.chunks is None and chunks < 2:
+            what = f"{self.name} needs chunks of the model to take in turn"
+            raise InputError("plan, schedule", what, "set interleave = 2 or more")
+        if self.chunks is not None and chunks != self.chunks:
+            what = f"{self.name} runs {self.chunks} chunks a stage, not {chunks}"
+            raise InputError("plan, schedule", what, f"set interleave = {self.chunks}")
+
+
+def table() -> Mapping[str, Entry]:
+    """All schedules by name, in alphabetical order of their families.
+
+    >>> sorted(table())[:3]
+    ['1f1b', 'dualpipev', 'gpipe']
+    """
+    families = modules("sim.parallel.schedules").values()
+    return {entry.name: entry for family in families for entry in family.SCHEDULES}
+
+
+def entry(name: str) -> Entry:
+    """The schedule of that name. Raises `InputError` for a name that is not in the table."""
+    known = table()
+    if name not in known:
+        what = f"no schedule named {name!r}"
+        raise InputError("plan, schedule", what, nearest(name, sorted(known)))
+    return known[name]
+
+
+def is_file(name: str) -> bool:
+    """Whether it is the path of a schedule of the user's own.
+
+    >>> is_file("mine/greedy.csv"), is_file("gpipe")
+    (True, False)
+    """
+    return name.endswith(".csv")
+
+
+def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Schedule:
+    """The schedule of a name or file. Raises `InputError` for an unknown name or unsuitable sizes.
+
+    >>> print(schedule_file.to_text(schedule("1f1b", stages=2, microbatches=2)))
+    0F0 0F1 0B0 0B1
+    1F0 1B0 1F1 1B1
+    """
+    for key, count in {"pp": stages, "microbatches": microbatches, "interleave": chunks}.items():
+        if count < 1:
+            raise InputError("plan", f"{key} = {count}", f"set {key} >= 1")
+    if is_file(name):
+        return schedule_file.load(name, stages, microbatches)
+    entry(name).check(stages, microbatches, chunks)
+    return _made(name, stages, microbatches, chunks)
+
+
+@lru_cache(maxsize=512)
+def _made(name: str, stages: int, microbatches: int, chunks: int) -> Schedule:
+    return entry(name).order(stages, microbatches, chunks)

@@ -1,0 +1,154 @@
+"""Schedules as PyTorch writes them: a rank a line, `[piece]F[microbatch]` and the like.
+
+Pieces of the model are numbered along it, so the lines also say which stage holds which pieces.
+Source: torch/distributed/pipelining/schedules.py, `_Action` and `_dump_csv`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sim.config.errors import InputError
+from sim.program.actions import KINDS, Action, Kind
+from sim.program.schedule import Places, Schedule
+
+Cell = tuple[str, int, int]  # kind, microbatch, piece
+
+_ACTION = re.compile(r"(\d+)(F|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d*)")
+_PAIR = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
+
+
+def to_text(schedule: Schedule) -> str:
+    """A schedule in PyTorch's words.
+
+    >>> from sim.program.schedule import in_a_v
+    >>> print(to_text(Schedule(((Action("F", 0), Action("F", 0, 1)),), in_a_v(1))))
+    0F0 1F0
+    """
+    return "\n".join(
+        " ".join(f"{pieces[a.chunk]}{a.kind}{a.microbatch}" for a in order)
+        for order, pieces in zip(schedule.orders, schedule.pieces, strict=True)
+    )
+
+
+def load(path: str, stages: int, microbatches: int) -> Schedule:
+    """The schedule in a file. Raises `InputError` where it is none, or not for these sizes."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InputError(path, "is not a file that can be read", "name a CSV of actions") from None
+    schedule = from_text(text, where=path)
+    if schedule.stages != stages:
+        what = f"has {schedule.stages} lines for {stages} stages"
+        raise InputError(path, what, "write one line a stage, or change pp")
+    _check_complete(schedule, microbatches, path)
+    refuse_deadlock(schedule, path)
+    return schedule
+
+
+def from_text(text: str, *, where: str = "schedule") -> Schedule:
+    """Read action strings, a rank a line, separated by spaces or commas.
+
+    Communication follows from the passes, so that its actions are passed over; a pair that PyTorch
+    overlaps becomes its two passes in a row. Raises `InputError` for anything else.
+
+    >>> from_text("0F0 0B0").orders
+    ((Action(kind='F', microbatch=0, chunk=0), Action(kind='B', microbatch=0, chunk=0)),)
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(where, "has no actions", "write like 0F0 0B0, one line a stage")
+    rows = [
+        list(_cells(line, f"{where}, line {number}")) for number, line in enumerate(lines, 1)
+    ]
+    pieces = _places(rows, where)
+    orders = tuple(
+        tuple(Action(_kind(kind), microbatch, own.index(piece)) for kind, microbatch, piece in row)
+        for row, own in zip(rows, pieces, strict=True)
+    )
+    return Schedule(orders, pieces, Path(where).stem)
+
+
+def _cells(line: str, where: str) -> Iterator[Cell]:
+    for word in _PAIR.sub(lambda pair: pair[1].replace(";", " "), line).replace(",", " ").split():
+        action = _ACTION.fullmatch(word)
+        if action is None:
+            raise InputError(where, f"{word!r} is not an action", "write like 0F0 or 3B7")
+        piece, kind, microbatch = action.groups()
+        if kind not in KINDS:
+            continue
+        if not microbatch:
+            raise InputError(where, f"{word!r} names no microbatch", f"write like {word}0")
+        yield kind, int(microbatch), int(piece)
+
+
+def _kind(name: str) -> Kind:
+    return next(kind for kind in KINDS if kind == name)
+
+
+def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
+    """The pieces of each stage, ascending. Raises `InputError` where they are not whole."""
+    places = tuple(tuple(sorted({piece for *_, piece in row})) for row in rows)
+    pieces = sorted(piece for own in places for piece in own)
+    if pieces != list(range(len(pieces))) or len({len(own) for own in places}) != 1:
+        what = "does not give every stage the same number of pieces of the model, each to one stage"
+        raise InputError(where, what, "number the pieces from 0 along the model")
+    return places
+
+
+def _check_complete(schedule: Schedule, microbatches: int, where: str) -> None:
+    """Every microbatch goes through every piece once, forward and back."""
+    for stage, (order, pieces) in enumerate(zip(schedule.orders, schedule.pieces, strict=True)):
+        passes = sorted(
+            (pieces[a.chunk], a.microbatch, part) for a in order for part in _parts(a)
+        )
+        wanted = [(p, m, part) for p in pieces for m in range(microbatches) for part in "FIW"]
+        if passes != wanted:
+            odd = next(iter(set(passes) ^ set(wanted)), passes[0])
+            what = f"stage {stage} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
+            remedy = f"the plan has {microbatches} microbatches; B stands for I and W together"
+            raise InputError(where, what, remedy)
+
+
+def _parts(action: Action) -> str:
+    return "IW" if action.kind == "B" else action.kind
+
+
+def refuse_deadlock(schedule: Schedule, where: str = "plan, schedule") -> None:
+    """Raise `InputError` where actions wait for each other in a circle, naming one that does."""
+    done: set[tuple[str, int, int]] = set()  # part, microbatch, piece
+    at = [0] * schedule.stages
+    moved = True
+    while moved:
+        moved = False
+        for stage, order in enumerate(schedule.orders):
+            while at[stage] < len(order) and _missing(schedule, stage, order[at[stage]], done) is None:
+                action = order[at[stage]]
+                piece = schedule.pieces[stage][action.chunk]
+                done.update((part, action.microbatch, piece) for part in _parts(action))
+                at[stage], moved = at[stage] + 1, True
+    for stage, order in enumerate(schedule.orders):
+        if at[stage] < len(order):
+            action = order[at[stage]]
+            piece = schedule.pieces[stage][action.chunk]
+            part, microbatch, needed = _missing(schedule, stage, action, done) or ("", 0, 0)
+            what = (
+                f"stage {stage} waits forever at {piece}{action.kind}{action.microbatch} for "
+                f"{needed}{part}{microbatch}"
+            )
+            raise InputError(where, what, "change the order of the actions")
+
+
+def _missing(
+    schedule: Schedule, stage: int, action: Action, done: set[tuple[str, int, int]]
+) -> tuple[str, int, int] | None:
+    """What an action needs that has not been done yet."""
+    piece, last = schedule.pieces[stage][action.chunk], len(schedule.owners) - 1
+    if action.kind == "F":
+        needs = [("F", piece - 1)] if piece else []
+    elif action.kind == "W":
+        needs = [("I", piece)]
+    else:
+        needs = [("F", piece), *([("I", piece + 1)] if piece < last else [])]
+    wanted = ((part, action.microbatch, place) for part, place in needs)
+    return next((need for need in wanted if need not in done), None)

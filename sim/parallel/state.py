@@ -1,0 +1,98 @@
+"""Model state: the bytes a parameter takes for as long as the training runs, and while it steps."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sim.hardware.allocator import Allocator
+from sim.model.fusion import Gradients
+from sim.model.kernels import Precision
+from sim.model.optimizer import OptimizerName, gradient_width, weight_width
+
+# Bytes of fp32 moments a parameter: Adam's and LAMB's two, the momentum of SGD.
+MOMENTS: dict[OptimizerName, int] = {"adam": 8, "lamb": 8, "sgd": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Bytes a parameter of what outlives a step, before ZeRO (Rajbhandari et al. 2020) divides it.
+
+    ZeRO-1 divides `master` and `moments` among `shards` ranks, ZeRO-2 also `gradients`, ZeRO-3 also
+    `weights`. `fresh` gradients live until the backward pass that makes them has ended; `update`
+    lives only while the optimizer steps, on the share that the rank updates; `gather` are the
+    copies through which ZeRO-1 gathers weights. `growing` gradients are not there before the backward
+    pass that makes them; under DDP they are views of its buckets, which stay, and those of earlier
+    micro-steps lie `beside` them.
+    """
+
+    weights: float
+    gradients: float
+    master: float
+    moments: float
+    fresh: float = 0.0
+    update: float = 0.0
+    gather: float = 0.0
+    growing: bool = False
+    beside: float = 0.0
+    zero: int = 0
+    shards: int = 1
+
+    def share(self, stage: int) -> float:
+        """What a rank holds of something that ZeRO divides from `stage` on."""
+        return 1.0 / self.shards if self.zero >= stage else 1.0
+
+    def parts(self, parameters: float) -> dict[str, float]:
+        """Bytes of a rank with so many parameters."""
+        return {
+            "weights": parameters * self.weights * self.share(3),
+            "gradients": parameters * self.gradients * self.share(2),
+            "optimizer": parameters * (self.master + self.moments) * self.share(1),
+        }
+
+
+@lru_cache(maxsize=1024)
+def state(
+    *,
+    precision: Precision,
+    optimizer: OptimizerName = "adam",
+    gradients: Gradients = "fused",
+    zero: int = 0,
+    shards: int = 1,
+    replicas: int = 1,
+    fused: bool = True,
+    master: bool = True,
+    allocator: Allocator | None = None,
+) -> State:
+    """The bytes a parameter of mixed-precision training.
+
+    Half-precision weights (2), gradients (2, or 4 in an fp32 buffer), an fp32 copy of the weights
+    (`master`, 4) and the moments: 16 bytes for Megatron's fp16, 18 with fp32 gradients
+    (Korthikanti et al. 2022; Rajbhandari et al. 2020, section 3.1), 20 for nanotron with data
+    parallelism. The step itself casts half-precision gradients to fp32 (4, Megatron-LM's
+    optimizer.py) and, unless fused, takes one more moment's worth (4, torch's for-each Adam).
+    Gradients are summed over `replicas` ranks, states sharded among `shards` of them.
+
+    >>> s = state(precision="fp16", gradients="buffer")
+    >>> s.weights + s.gradients + s.master + s.moments
+    16.0
+    """
+    allocator = allocator or Allocator()
+    weight = float(weight_width(precision))
+    mixed = weight < 4
+    gradient = gradient_width(precision, gradients)
+    half = weight if allocator.half_gradients and gradient > weight else 0.0
+    cast = 4.0 if mixed and gradient < 4 else 0.0
+    copies = allocator.gather_copies and zero > 0 and shards > 1
+    buckets = replicas > 1 and zero < 2
+    return State(
+        weights=weight,
+        gradients=gradient + (half if replicas > 1 else 0.0),
+        master=4.0 if mixed and master else 0.0,
+        moments=float(MOMENTS[optimizer]),
+        fresh=half if replicas == 1 else 0.0,
+        update=cast + (0.0 if fused else 4.0),
+        gather=weight * (1 + 1 / shards) if copies else 0.0,
+        growing=gradients == "fresh" and not buckets,
+        beside=weight if gradients == "fresh" and buckets else 0.0,
+        zero=zero,
+        shards=shards,
+    )

@@ -1,0 +1,47 @@
+"""Actions: the entries of a pipeline schedule, as PyTorch's action strings write them.
+
+F is a forward pass, I the input gradients and W the weight gradients of a backward pass, B both at
+once. Each takes one microbatch through one of a stage's chunks of the model.
+"""
+
+from typing import Literal, NamedTuple, get_args
+
+Kind = Literal["F", "B", "I", "W"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class Action(NamedTuple):
+    """One microbatch, forward or backward, through one of a stage's chunks.
+
+    >>> print(Action("F", 3), Action("W", 0, chunk=1))
+    F3.0 W0.1
+    """
+
+    kind: Kind
+    microbatch: int
+    chunk: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.microbatch}.{self.chunk}"
+
+    @property
+    def takes_gradient(self) -> bool:
+        """Whether it needs the gradient of its chunk's output and passes one on (B or I)."""
+        return self.kind in ("B", "I")
+
+    @property
+    def makes_weight_gradients(self) -> bool:
+        return self.kind in ("B", "W")
+
+
+class Occasion(NamedTuple):
+    """What tells the actions of a stage apart besides their microbatch: equal ones do equal work.
+
+    `first` is the first of its chunk among forward passes, or among those that make weight
+    gradients, `last` the last one of these.
+    """
+
+    kind: Kind
+    chunk: int
+    first: bool = False
+    last: bool = False

@@ -1,0 +1,53 @@
+"""Causes: what the seconds of a step are spent on, each with its class and its colour.
+
+A cause is a line of the breakdown and a colour of the pictures. It is a text, its name, so that
+results write it down as it is; what else is known of it stands here and nowhere else.
+"""
+
+from typing import Literal, Self
+
+Class = Literal["compute", "communication", "waiting"]
+
+GREY = "#999999"
+
+
+class Cause(str):
+    """A name with a class and a colour; `outside_pipeline` marks what the bubble is no share of.
+
+    >>> DATA, DATA.kind, DATA == "data communication"
+    ('data communication', 'communication', True)
+    """
+
+    kind: Class
+    colour: str
+    outside_pipeline: bool
+
+    def __new__(
+        cls,
+        name: str,
+        kind: Class = "compute",
+        colour: str = GREY,
+        *,
+        outside_pipeline: bool = False,
+    ) -> Self:
+        cause = super().__new__(cls, name)
+        cause.kind, cause.colour, cause.outside_pipeline = kind, colour, outside_pipeline
+        return cause
+
+
+# Colours are Okabe and Ito's, which colour-blind readers can tell apart, and shades of them.
+COMPUTE = Cause("compute")
+RECOMPUTE = Cause("recompute")
+COMPRESSION = Cause("compression")
+OPTIMIZER = Cause("optimizer", "compute", "#009e73", outside_pipeline=True)
+
+TENSOR = Cause("tensor communication", "communication", "#f0e442")
+CONTEXT = Cause("context communication", "communication", "#b8a81a")
+PIPELINE = Cause("pipeline communication", "communication", "#404040")
+DATA = Cause("data communication", "communication", "#cc79a7", outside_pipeline=True)
+EMBEDDING = Cause("embedding communication", "communication", "#8c3373", outside_pipeline=True)
+
+BUBBLE = Cause("bubble", "waiting")
+HOST = Cause("host", "waiting")
+STRAGGLERS = Cause("stragglers", "waiting", outside_pipeline=True)
+WAITING = Cause("waiting", "waiting", outside_pipeline=True)

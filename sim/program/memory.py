@@ -1,0 +1,69 @@
+"""What operations do to a rank's memory: bytes that stay, and the worst moment meanwhile.
+
+Both are counted by part ("activations", "gradients", ...) and against what was there before, so
+that operations in a row compose: the worst moment of two is the worse of the first one's and,
+above what the first one leaves, the second one's.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+Parts = Mapping[str, float]
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes by part that an operation leaves allocated (`kept`, negative where it frees), and those
+    at its worst moment (`peak`).
+
+    >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
+    >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})
+    >>> step = forward.then(backward)
+    >>> step.highest, step.left, step.peak["activations"]
+    (5.0, 0.0, 3.0)
+    """
+
+    kept: Parts = field(default_factory=dict)
+    peak: Parts = field(default_factory=dict)
+
+    @property
+    def left(self) -> float:
+        """Bytes that stay."""
+        return sum(self.kept.values())
+
+    @property
+    def highest(self) -> float:
+        """Bytes at the worst moment; at least none, since it begins with what was there."""
+        return max(sum(self.peak.values()), 0.0)
+
+    def then(self, behind: "MemoryUse") -> "MemoryUse":
+        """This operation and another one behind it."""
+        later = added(self.kept, behind.peak)
+        worse = sum(later.values()) > sum(self.peak.values())
+        return MemoryUse(added(self.kept, behind.kept), later if worse else self.peak)
+
+
+def added(*parts: Mapping[Part, float]) -> dict[Part, float]:
+    """The sum, part by part.
+
+    >>> added({"weights": 1.0}, {"weights": 2.0, "gradients": 3.0})
+    {'weights': 3.0, 'gradients': 3.0}
+    """
+    total: dict[Part, float] = {}
+    for some in parts:
+        for part, size in some.items():
+            total[part] = total.get(part, 0.0) + size
+    return total
+
+
+def in_a_row(uses: Iterable[MemoryUse]) -> MemoryUse:
+    """Operations in a row as one."""
+    whole = MemoryUse()
+    for use in uses:
+        whole = whole.then(use)
+    return whole
+
+
+NOTHING = MemoryUse()

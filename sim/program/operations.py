@@ -1,0 +1,160 @@
+"""Operations: what a rank computes and communicates, on which stream, after what.
+
+A communication names a mesh axis or a peer stage instead of ranks, and an operation of a pass
+names no microbatch: equal ranks and equal passes share one description.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.program.causes import PIPELINE, Cause
+from sim.program.durations import Duration
+from sim.program.memory import NOTHING, MemoryUse
+
+Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
+
+COMPUTE_STREAM = "compute"
+INPUT = "input"  # in `after`: whatever brings a pass its input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """A collective among the ranks that differ from this one in `axes` only.
+
+    `bytes` is the size of the whole tensor as nccl-tests counts it: the all-reduced buffer, the
+    gathered result, the tensor before reduce-scatter. `stages` restricts a group along `pp` (the
+    tied embedding lives on the first and the last stage).
+    """
+
+    kind: Kind
+    axes: tuple[str, ...]
+    bytes: float
+    name: str
+    cause: Cause
+    stages: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """`bytes` to the rank of stage `to` at the same place in every other axis."""
+
+    to: int
+    bytes: float
+    key: str
+    cause: Cause = PIPELINE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receive:
+    """The other end of the `Send` with the same key."""
+
+    source: int
+    bytes: float
+    key: str
+    cause: Cause = PIPELINE
+
+
+Call = Collective | Send | Receive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Kernels that run back to back on the device, between two communications.
+
+    `device`, `host` and `lead` are its `Duration` (s), `kernels` the device's seconds by class of
+    kernel (gemm, attention, stream). The collectives in `beside` start with it, and what follows
+    waits for them too.
+    """
+
+    name: str
+    cause: Cause
+    device: float
+    host: float = 0.0
+    lead: float = 0.0
+    beside: tuple[Collective, ...] = ()
+    kernels: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def duration(self) -> Duration:
+        return Duration(self.device, self.host, self.lead)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Work:
+    """Segments and the collectives between them, in order; equal parts may be one object."""
+
+    name: str
+    items: tuple["Segment | Collective | Work", ...]
+
+    def flat(self) -> Iterator[Segment | Collective]:
+        """All segments and collectives, those of inner work in their places."""
+        for item in self.items:
+            if isinstance(item, Work):
+                yield from item.flat()
+            else:
+                yield item
+
+    def collectives(self) -> Iterator[Collective]:
+        """All collectives in order, those beside segments included."""
+        for item in self.flat():
+            if isinstance(item, Collective):
+                yield item
+            else:
+                yield from item.beside
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """In `after`: the stage's computation so many passes' operations back, counted from here.
+
+    Before there are as many it is the pass's own input.
+    """
+
+    back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """In `after`: the operation that was last issued on a stream, and so all before it."""
+
+    stream: str
+
+
+After = tuple[str | Recent | Drained, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compute:
+    """Run `work` on the compute stream once all operations named in `after` are done.
+
+    `sync` makes the host wait for the device at its end (a loss that is printed, an overflow
+    check). Inside a pass `name` is what tells its operations apart, empty for the last one.
+    """
+
+    name: str
+    work: Work
+    after: After = ()
+    stream: str = COMPUTE_STREAM
+    sync: bool = False
+    memory: MemoryUse = NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Communicate:
+    """Take part in all of `calls` at once; done when the last of them is.
+
+    A transfer starts when every participant has reached it. On the compute stream it blocks the
+    passes behind it; on a stream of its own it overlaps them. `sync` makes the host wait for its
+    end too (`torch.cuda.synchronize`), so that nothing behind it is launched ahead.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    after: After = ()
+    stream: str = COMPUTE_STREAM
+    sync: bool = False
+    memory: MemoryUse = NOTHING
+
+
+Operation = Compute | Communicate
