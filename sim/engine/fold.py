@@ -5,16 +5,18 @@ simulated once (`symmetry`). A transfer class then loads a link class with every
 folded-away copies put on one such link, so contention is exact.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from sim.engine.communicators import Communicator, communicators, scopes_of
+import numpy as np
+
+from sim.engine.communicators import NOBODY, Communicators, communicators, scopes_of
 from sim.engine.folded import FoldedProgram, RoleProgram
 from sim.engine.lowering import lower
 from sim.engine.machine import Machine
-from sim.engine.replicas import Place, places
-from sim.engine.symmetry import Neighbour, equitable_partition
+from sim.engine.replicas import Representatives, representatives
+from sim.engine.symmetry import Edges, equitable_partition, renumbered
 from sim.engine.timeline import Role
-from sim.engine.transfers import Classes, TransferDesk, copies_on
+from sim.engine.transfers import Classes, TransferDesk
 from sim.program.program import Program
 
 
@@ -28,11 +30,11 @@ class Folding:
 
     def __init__(self, program: Program, machine: Machine, *, unfold: bool = False) -> None:
         self.program, self.machine = program, machine
-        found = places(program.mesh, machine, unfold=unfold)
-        groups = communicators(scopes_of(program), found, machine.topology)
-        classes = _classes(machine, found, groups, unfold)
+        ranks = representatives(program.mesh, machine, unfold=unfold)
+        groups = communicators(scopes_of(program), ranks, machine.topology)
+        classes = _classes(machine, ranks, groups, unfold)
         self.desk = TransferDesk(machine, groups, classes)
-        self.roles = _roles(machine, found, classes)
+        self.roles = _roles(machine, ranks, classes)
 
     def folded(self, slower: Mapping[int, float] | None = None) -> FoldedProgram:
         """The folded program; kernels of the stages in `slower` take so many times as long."""
@@ -49,55 +51,68 @@ class Folding:
 
 
 def _classes(
-    machine: Machine,
-    found: Sequence[Place],
-    groups: Sequence[Communicator],
-    unfold: bool,
+    machine: Machine, ranks: Representatives, groups: Communicators, unfold: bool
 ) -> Classes:
-    links = {link: i for i, link in enumerate(dict.fromkeys(k for g in groups for k in g.loads))}
+    """Which ranks, communicators and links are alike."""
+    counts = len(ranks.rank), len(groups.shape), len(groups.links)
     if unfold:
-        return Classes(range(len(found)), range(len(groups)), links)
-    first_group, first_link = len(found), len(found) + len(groups)
+        return Classes(*(np.arange(count) for count in counts))
+    slow = machine.slowdown
     colours: list[object] = [
-        ("rank", place.coordinates.get("pp", 0), machine.slowdown.get(place.rank, 1.0))
-        for place in found
+        ("rank", stage, slow.get(rank, 1.0))
+        for stage, rank in zip(ranks.at("pp").tolist(), ranks.rank.tolist(), strict=True)
     ]
-    colours += [("group", group.scope, group.shape) for group in groups]
-    colours += [(link[0], machine.topology.capacity(link)) for link in links]
-    edges: list[list[Neighbour]] = [[] for _ in colours]
-    for g, group in enumerate(groups, first_group):
-        for index, position in group.members:
-            edges[g].append(Neighbour(index, position, found[index].count // group.count))
-            edges[index].append(Neighbour(g, position))
-        for link, load in group.loads.items():
-            vertex = first_link + links[link]
-            edges[g].append(Neighbour(vertex, load))
-            edges[vertex].append(Neighbour(g, load, copies_on(link, group)))
-    classes = equitable_partition(colours, edges)
-    return Classes(
-        classes[:first_group],
-        classes[first_group:first_link],
-        {link: classes[first_link + i] for link, i in links.items()},
+    colours += [
+        ("group", scope, shape)
+        for scope, shape in zip(groups.scope.tolist(), groups.shape, strict=True)
+    ]
+    colours += [(link[0], machine.topology.capacity(link)) for link in groups.links]
+    classes = equitable_partition(colours, _edges(ranks, groups))
+    first, second = counts[0], counts[0] + counts[1]
+    parts = classes[:first], classes[first:second], classes[second:]
+    return Classes(*(renumbered(part) for part in parts))
+
+
+def _edges(ranks: Representatives, groups: Communicators) -> Edges:
+    """Ranks see their groups, groups their members and links, links what loads them."""
+    first_group, first_link = len(ranks.rank), len(ranks.rank) + len(groups.shape)
+    scope, rank = np.nonzero(groups.group != NOBODY)
+    group = groups.group[scope, rank]
+    sources = np.array([pair.pair[0] if pair.pair else -1 for pair in groups.scopes])
+    position = (ranks.at("pp")[rank] == sources[scope]).astype(np.int64)
+    folded = ranks.count[rank] // groups.copies[group]
+    loads = groups.loads
+    amounts, label = np.unique(np.stack((loads.port, loads.nic)), axis=1, return_inverse=True)
+    label = 2 + label.reshape(-1)
+    pods = np.array([link[0].startswith("pod") for link in groups.links], dtype=bool)
+    copies = np.where(pods[loads.link], groups.copies[loads.group], 1) if len(label) else label
+    ones = np.ones_like
+    return Edges(
+        np.concatenate((group + first_group, rank, loads.group + first_group, loads.link + first_link)),
+        np.concatenate((rank, group + first_group, loads.link + first_link, loads.group + first_group)),
+        np.concatenate((position, position, label, label)),
+        np.concatenate((folded, ones(rank), ones(label), copies)),
     )
 
 
-def _roles(machine: Machine, found: Sequence[Place], classes: Classes) -> list[tuple[Role, int]]:
-    """Each role with the index of the place that represents it, lowest first rank first."""
+def _roles(machine: Machine, ranks: Representatives, classes: Classes) -> list[tuple[Role, int]]:
+    """Each role with the place of the rank that represents it, lowest first rank first."""
     members: dict[int, list[int]] = {}
-    for index, number in enumerate(classes.places):
-        members.setdefault(number, []).append(index)
-    stages = [found[indices[0]].coordinates.get("pp", 0) for indices in members.values()]
+    for place, number in enumerate(classes.ranks.tolist()):
+        members.setdefault(number, []).append(place)
+    stage_of = ranks.at("pp").tolist()
+    stages = [stage_of[places[0]] for places in members.values()]
     roles = []
-    for number, indices in enumerate(members.values()):
-        place, stage = found[indices[0]], stages[number]
-        name = f"stage {stage}" + (f", rank {place.rank}" if stages.count(stage) > 1 else "")
+    for number, places in enumerate(members.values()):
+        rank, stage = int(ranks.rank[places[0]]), stages[number]
+        name = f"stage {stage}" + (f", rank {rank}" if stages.count(stage) > 1 else "")
         role = Role(
             index=number,
             name=name,
             stage=stage,
-            ranks=sum(found[i].count for i in indices),
-            first_rank=place.rank,
-            slowdown=machine.slowdown.get(place.rank, 1.0),
+            ranks=int(ranks.count[places].sum()),
+            first_rank=rank,
+            slowdown=machine.slowdown.get(rank, 1.0),
         )
-        roles.append((role, indices[0]))
+        roles.append((role, places[0]))
     return roles

@@ -8,24 +8,36 @@ for all exchangeable ones, so the work below never depends on how many there are
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
+from sim.parallel.axis import dividing
 from sim.parallel.mesh import Mesh
 
-AXIS = "dp"
+Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A rank, where it is on the mesh, how many ranks it stands for, and in how many pods."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Representatives:
+    """The ranks to look at, lowest first, in arrays.
 
-    rank: int
-    coordinates: Mapping[str, int]
-    count: int
-    pods: int = 1
+    Each stands for `count` ranks that differ along the axis of replicas, in `pods` pods.
+    `coordinates` has an array for each axis of the mesh, 0 for any other.
+    """
+
+    axis: str
+    rank: Indices
+    count: Indices
+    pods: Indices
+    coordinates: Mapping[str, Indices]
+
+    def at(self, axis: str) -> Indices:
+        """Where each rank lies along an axis."""
+        return self.coordinates.get(axis, np.zeros_like(self.rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +49,44 @@ class _Replica:
     pods: int = 1
 
 
-def places(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) -> list[Place]:
-    """The ranks to consider, lowest first: all of them when `unfold`, else one of each block."""
-    others = [range(size) for axis, size in mesh.items() if axis != AXIS]
-    grid, found = Mesh(axes=mesh), []
-    for replica in _replicas(mesh, machine, unfold):
-        for choice in product(*others):
-            rest = iter(choice)
-            coordinates = {axis: replica.index if axis == AXIS else next(rest) for axis in mesh}
-            found.append(Place(grid.rank(coordinates), coordinates, replica.count, replica.pods))
-    return sorted(found, key=lambda place: place.rank)
+def representatives(
+    mesh: Mapping[str, int], machine: Machine, *, unfold: bool
+) -> Representatives:
+    """The ranks to look at: all of them when `unfold`, else those of one block of replicas each."""
+    axis = max(dividing("batch"), key=lambda name: mesh.get(name, 1))
+    replicas = _replicas(axis, mesh, machine, unfold)
+    indices = {name: np.arange(size) for name, size in mesh.items() if name != axis}
+    names = [*indices, axis] if axis in mesh else list(indices)
+    values = [*indices.values(), *([np.arange(len(replicas))] if axis in mesh else [])]
+    grid = dict(zip(names, (a.ravel() for a in np.meshgrid(*values, indexing="ij")), strict=True))
+    size = len(next(iter(grid.values()))) if grid else 1
+    chosen = grid.get(axis, np.zeros(size, dtype=np.int64))
+    index, count, pods = np.array([(r.index, r.count, r.pods) for r in replicas]).T
+    if axis in mesh:
+        grid[axis] = index[chosen]
+    strides, rank = Mesh(axes=mesh), np.zeros(size, dtype=np.int64)
+    for name, at in grid.items():
+        rank += at * strides.stride(name)
+    order = np.argsort(rank)
+    return Representatives(
+        axis=axis,
+        rank=rank[order],
+        count=count[chosen][order],
+        pods=pods[chosen][order],
+        coordinates={name: at[order] for name, at in grid.items()},
+    )
 
 
-def _replicas(mesh: Mapping[str, int], machine: Machine, unfold: bool) -> list[_Replica]:
-    size = mesh.get(AXIS, 1)
-    width = None if unfold else _block_width(mesh, machine.topology)
+def _replicas(
+    axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool
+) -> list[_Replica]:
+    size = mesh.get(axis, 1)
+    width = None if unfold else _block_width(axis, mesh, machine.topology)
     if width is None:
         return [_Replica(index) for index in range(size)]
-    where = [_pods(mesh, machine.topology, width, block) for block in range(size // width)]
+    where = [_pods(axis, mesh, machine.topology, width, block) for block in range(size // width)]
     alike: dict[object, list[int]] = {}
-    for block, kind in enumerate(_kinds(where, _odd_blocks(mesh, machine, width), machine)):
+    for block, kind in enumerate(_kinds(where, _odd_blocks(axis, mesh, machine, width), machine)):
         alike.setdefault(kind, []).append(block)
     return [
         _Replica(blocks[0] * width + index, len(blocks), len({where[block] for block in blocks}))
@@ -84,31 +114,35 @@ def _kinds(where: list[tuple[int, ...]], odd: set[int], machine: Machine) -> lis
     ]
 
 
-def _block_width(mesh: Mapping[str, int], topology: Topology) -> int | None:
+def _block_width(axis: str, mesh: Mapping[str, int], topology: Topology) -> int | None:
     """The fewest neighbouring replicas that share no node with any other replica."""
-    if AXIS not in mesh or not topology.hierarchical:
+    if axis not in mesh or not topology.hierarchical:
         return None
-    grid, node, size = Mesh(axes=mesh), topology.gpus_per_node, mesh[AXIS]
-    stride = grid.stride(AXIS)
+    grid, node, size = Mesh(axes=mesh), topology.gpus_per_node, mesh[axis]
+    stride = grid.stride(axis)
     width = node // gcd(node, stride)
     aligned = (stride * size) % node == 0 or stride * size == grid.size
     return width if size % width == 0 and aligned else None
 
 
-def _odd_blocks(mesh: Mapping[str, int], machine: Machine, width: int) -> set[int]:
+def _odd_blocks(
+    axis: str, mesh: Mapping[str, int], machine: Machine, width: int
+) -> set[int]:
     grid, node = Mesh(axes=mesh), machine.topology.gpus_per_node
     ranks = set(machine.slowdown)
     for number in machine.slow_nodes:
         ranks.update(range(number * node, min((number + 1) * node, grid.size)))
-    return {grid.coordinate(rank, AXIS) // width for rank in ranks}
+    return {grid.coordinate(rank, axis) // width for rank in ranks}
 
 
-def _pods(mesh: Mapping[str, int], topology: Topology, width: int, block: int) -> tuple[int, ...]:
+def _pods(
+    axis: str, mesh: Mapping[str, int], topology: Topology, width: int, block: int
+) -> tuple[int, ...]:
     """The pods of the block's nodes, in order; the same for all blocks where there is one pod."""
     if topology.pods == 1:
         return ()
     grid, node = Mesh(axes=mesh), topology.gpus_per_node
-    stride = grid.stride(AXIS)
-    starts = range(block * width * stride, grid.size, stride * mesh[AXIS])
+    stride = grid.stride(axis)
+    starts = range(block * width * stride, grid.size, stride * mesh[axis])
     gpus = (gpu for start in starts for gpu in range(start, start + width * stride, node))
     return tuple(topology.pod_of(topology.node_of(gpu)) for gpu in gpus)

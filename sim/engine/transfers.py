@@ -1,10 +1,12 @@
 """Where calls become transfers: every rank's calls, each class of equal calls as one transfer."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
-from sim.engine.communicators import Communicator, Scope, scope_of
+import numpy as np
+
+from sim.engine.communicators import NOBODY, Communicators, Indices, Scope, scope_of
 from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link
@@ -13,22 +15,17 @@ from sim.program.operations import Call, Collective
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The class of every place, communicator and link."""
+    """The class of every rank, communicator and link, each numbered from 0 by first appearance."""
 
-    places: Sequence[int]
-    groups: Sequence[int]
-    links: Mapping[Link, int]
-
-
-def copies_on(link: Link, group: Communicator) -> int:
-    """How many copies of a communicator meet on this very link: all of them above the nodes."""
-    return group.count if link[0].startswith("pod") else 1
+    ranks: Indices
+    groups: Indices
+    links: Indices
 
 
 class TransferDesk:
     """Turns the calls of ranks into transfers, each class of equal calls into one."""
 
-    def __init__(self, machine: Machine, groups: Sequence[Communicator], classes: Classes) -> None:
+    def __init__(self, machine: Machine, groups: Communicators, classes: Classes) -> None:
         self.machine, self.groups, self.classes = machine, groups, classes
         self.transfers: list[Transfer] = []
         self._numbers: dict[tuple[int, str], int] = {}
@@ -36,82 +33,81 @@ class TransferDesk:
         self._chosen: dict[tuple[int, str, float], tuple[str, str]] = {}
         self._arities: dict[int, int] = {}
         self._rivals: dict[int, tuple[set[Scope], bool]] = {}
-        self._of_rank: dict[int, set[int]] = defaultdict(set)
-        self._of_place: dict[tuple[int, Scope], int] = {}
-        self._touching: dict[Link, list[int]] = defaultdict(list)
-        for g, group in enumerate(groups):
-            for index, _ in group.members:
-                self._of_place[index, group.scope] = g
-                self._of_rank[index].add(g)
-            for link in group.loads:
-                self._touching[link].append(g)
-        self._representative: dict[int, int] = {}
-        for g, number in enumerate(classes.groups):
-            self._representative.setdefault(number, g)
-        self._number_links()
-
-    def _number_links(self) -> None:
-        """One index a link class, and what each communicator class puts on its first link."""
-        first: dict[int, Link] = {}
-        copies: dict[int, int] = defaultdict(int)
-        for link, number in self.classes.links.items():
-            first.setdefault(number, link)
-            copies[number] += 1
-        self.index_of = {number: i for i, number in enumerate(first)}
+        self._first_group = _first(classes.groups)
+        self._first_link = _first(classes.links)
+        self._bounds = np.searchsorted(groups.loads.group, np.arange(len(groups.shape) + 1))
+        counts = Counter(classes.links.tolist())
         self.links = [
-            LinkClass(_name(link), copies[number], self.machine.topology.capacity(link))
-            for number, link in first.items()
+            LinkClass(_name(link), counts[number], machine.topology.capacity(link))
+            for number, link in enumerate(groups.links[n] for n in self._first_link.tolist())
         ]
-        self.on_link: list[dict[int, tuple[float, float]]] = [{} for _ in first]
-        for number, link in first.items():
-            for g in self._touching[link]:
-                self._add(self.index_of[number], self.classes.groups[g], self.groups[g], link)
 
-    def _add(self, index: int, number: int, group: Communicator, link: Link) -> None:
-        port, nic = self.on_link[index].get(number, (0.0, 0.0))
-        more, copies = group.loads[link], copies_on(link, group)
-        self.on_link[index][number] = (port + copies * more[0], nic + copies * more[1])
+    @cached_property
+    def _on_link(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """What a class of communicators puts on the first link of a class."""
+        loads, links = self.groups.loads, self.groups.links
+        here = self._first_link[self.classes.links[loads.link]] == loads.link
+        pods = np.array([link[0].startswith("pod") for link in links], dtype=bool)
+        # Above the nodes all copies of a communicator meet on the same links.
+        copies = np.where(pods[loads.link], self.groups.copies[loads.group], 1)[here]
+        keys = self.classes.links[loads.link[here]], self.classes.groups[loads.group[here]]
+        rows = zip(
+            keys[0].tolist(),
+            keys[1].tolist(),
+            (loads.port[here] * copies).tolist(),
+            (loads.nic[here] * copies).tolist(),
+            strict=True,
+        )
+        on_link: dict[tuple[int, int], tuple[float, float]] = {}
+        for link, group, port, nic in rows:
+            before = on_link.get((link, group), (0.0, 0.0))
+            on_link[link, group] = before[0] + port, before[1] + nic
+        return on_link
 
     def at(self, index: int) -> "Desk":
         """The desk as the rank at this place sees it."""
         return Desk(self, index)
 
-    def group_at(self, index: int, scope: Scope) -> int | None:
-        """The communicator of a scope that this place is a member of."""
-        return self._of_place.get((index, scope))
+    def group_at(self, index: int, scope: Scope) -> int:
+        """The communicator of a scope that this rank is a member of, or `NOBODY`."""
+        return self.groups.at(index, scope)
 
     def arity(self, g: int) -> int:
         """Roles among a communicator's members."""
         if g not in self._arities:
-            members = self.groups[g].members
-            self._arities[g] = len({self.classes.places[index] for index, _ in members})
+            members = np.flatnonzero(self.groups.group[self.groups.scope[g]] == g)
+            self._arities[g] = len(set(self.classes.ranks[members].tolist()))
         return self._arities[g]
 
     def rivals(self, g: int) -> tuple[set[Scope], bool]:
         """Scopes that share a link with communicator g, and whether strangers are among them."""
-        number = self.classes.groups[g]
+        number = int(self.classes.groups[g])
         if number not in self._rivals:
-            self._rivals[number] = self._found_rivals(self._representative[number], number)
+            self._rivals[number] = self._found_rivals(int(self._first_group[number]), number)
         return self._rivals[number]
 
     def _found_rivals(self, g: int, number: int) -> tuple[set[Scope], bool]:
-        others = {
-            h
-            for link in self.groups[g].loads
-            for h in self._touching[link]
-            if self.classes.groups[h] != number
-        }
-        known = {h for index, _ in self.groups[g].members for h in self._of_rank[index]}
-        return {self.groups[h].scope for h in others}, not others <= known
+        loads, groups = self.groups.loads, self.groups.group
+        touching = np.unique(loads.group[np.isin(loads.link, loads.link[self._rows(g)])])
+        others = touching[self.classes.groups[touching] != number]
+        members = np.flatnonzero(groups[self.groups.scope[g]] == g)
+        known = np.unique(groups[:, members])
+        scopes = {self.groups.scopes[n] for n in self.groups.scope[others].tolist()}
+        return scopes, not bool(np.isin(others, known).all())
+
+    def _rows(self, g: int) -> slice:
+        """Where a communicator's loads stand."""
+        return slice(int(self._bounds[g]), int(self._bounds[g + 1]))
 
     def transfer(self, g: int, call: Call) -> int:
         """The number of the transfer that this call of a communicator's member takes part in."""
-        number = self.classes.groups[g]
+        number = int(self.classes.groups[g])
         name = call.name if isinstance(call, Collective) else call.key
         key = (number, name)
         if key not in self._numbers:
             self._numbers[key] = len(self.transfers)
-            self.transfers.append(self._build(self._representative[number], call, name))
+            first = int(self._first_group[number])
+            self.transfers.append(self._build(first, call, name))
         return self._numbers[key]
 
     def _build(self, g: int, call: Call, name: str) -> Transfer:
@@ -125,7 +121,7 @@ class TransferDesk:
             arity=self.arity(g),
             traffic=traffic,
             bytes=call.bytes,
-            ranks=self.groups[g].shape.ranks,
+            ranks=self.groups.shape[g].ranks,
             algorithm=algorithm,
             protocol=protocol,
         )
@@ -134,7 +130,7 @@ class TransferDesk:
         """What a call of communicator g puts on the links."""
         key = (g, kind, bytes)
         if key not in self._traffic:
-            wire = self.machine.wire(kind, bytes, self.groups[g].shape)
+            wire = self.machine.wire(kind, bytes, self.groups.shape[g])
             size, loads = self._loads(g, wire.port, wire.nic)
             rates = [self.links[link].capacity / load for link, load in loads]
             seconds = size / min(rates) if rates else 0.0
@@ -144,16 +140,23 @@ class TransferDesk:
 
     def _loads(self, g: int, port: float, nic: float) -> tuple[float, Loads]:
         """Bytes on this communicator's busiest link, and per link class the load per such byte."""
-        group, number = self.groups[g], self.classes.groups[g]
-        size = max((a * port + b * nic for a, b in group.loads.values()), default=0.0)
+        rows, number = self._rows(g), int(self.classes.groups[g])
+        loads = self.groups.loads
+        size = float((loads.port[rows] * port + loads.nic[rows] * nic).max(initial=0.0))
         if size <= 0.0:
             return 0.0, ()
-        loads = {}
-        for link in group.loads:
-            index = self.index_of[self.classes.links[link]]
-            through_port, through_nic = self.on_link[index][number]
-            loads[index] = (through_port * port + through_nic * nic) / size
-        return size, tuple(sorted((i, load) for i, load in loads.items() if load > 0.0))
+        found = []
+        for link in sorted(set(self.classes.links[loads.link[rows]].tolist())):
+            through_port, through_nic = self._on_link[link, number]
+            load = (through_port * port + through_nic * nic) / size
+            if load > 0.0:
+                found.append((link, load))
+        return size, tuple(found)
+
+
+def _first(classes: Indices) -> Indices:
+    """The first member of each class."""
+    return np.unique(classes, return_index=True)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,22 +178,22 @@ class Desk:
     def transfer(self, call: Call, stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
         g = self.desk.group_at(self.index, scope_of(call, stage))
-        return None if g is None else self.desk.transfer(g, call)
+        return None if g == NOBODY else self.desk.transfer(g, call)
 
     def among_equals(self, call: Call, stage: int) -> bool:
         """Whether all that take part in a call are of this rank's role."""
         g = self.desk.group_at(self.index, scope_of(call, stage))
-        return g is None or self.desk.arity(g) == 1
+        return g == NOBODY or self.desk.arity(g) == 1
 
     def traffic(self, call: Call, stage: int) -> Traffic:
         """What a call asks of the network."""
         g = self.desk.group_at(self.index, scope_of(call, stage))
-        return NO_TRAFFIC if g is None else self.desk.traffic(g, _kind(call), call.bytes)
+        return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, _kind(call), call.bytes)
 
     def rivals(self, scope: Scope) -> tuple[set[Scope], bool]:
         """Scopes whose traffic shares a link with this one's, and whether strangers cause it."""
         g = self.desk.group_at(self.index, scope)
-        return (set(), False) if g is None else self.desk.rivals(g)
+        return (set(), False) if g == NOBODY else self.desk.rivals(g)
 
 
 NO_TRAFFIC = Traffic(0.0, 0.0, ())
