@@ -31,7 +31,7 @@ class TransferDesk:
         self._numbers: dict[tuple[int, str], int] = {}
         self._traffic: dict[tuple[int, str, float], Traffic] = {}
         self._chosen: dict[tuple[int, str, float], tuple[str, str]] = {}
-        self._arities: dict[int, int] = {}
+        self._roles: dict[int, tuple[int, ...]] = {}
         self._rivals: dict[int, tuple[set[Scope], bool]] = {}
         self._first_group = _first(classes.groups)
         self._first_link = _first(classes.links)
@@ -72,12 +72,16 @@ class TransferDesk:
         """The communicator of a scope that this rank is a member of, or `NOBODY`."""
         return self.groups.at(index, scope)
 
-    def arity(self, g: int) -> int:
-        """Roles among a communicator's members."""
-        if g not in self._arities:
+    def roles(self, g: int) -> tuple[int, ...]:
+        """The roles among a communicator's members, in order."""
+        if g not in self._roles:
             members = np.flatnonzero(self.groups.group[self.groups.scope[g]] == g)
-            self._arities[g] = len(set(self.classes.ranks[members].tolist()))
-        return self._arities[g]
+            self._roles[g] = tuple(sorted(set(self.classes.ranks[members].tolist())))
+        return self._roles[g]
+
+    def arity(self, g: int) -> int:
+        """How many roles they are."""
+        return len(self.roles(g))
 
     def rivals(self, g: int) -> tuple[set[Scope], bool]:
         """Scopes that share a link with communicator g, and whether strangers are among them."""
@@ -179,6 +183,15 @@ class Desk:
         """The transfer's number, or None where the rank would only talk to itself."""
         g = self.desk.group_at(self.index, scope_of(call, stage))
         return None if g == NOBODY else self.desk.transfer(g, call)
+
+    def group(self, call: Call, stage: int) -> int | None:
+        """The communicator that takes part in a call, if there is anybody to talk to."""
+        g = self.desk.group_at(self.index, scope_of(call, stage))
+        return None if g == NOBODY else g
+
+    def roles(self, g: int) -> tuple[int, ...]:
+        """The roles that take part in what a communicator does."""
+        return self.desk.roles(g)
 
     def among_equals(self, call: Call, stage: int) -> bool:
         """Whether all that take part in a call are of this rank's role."""

@@ -177,7 +177,7 @@ class _Writer:
             yield Communicate(
                 name=f"receive {call.key}",
                 calls=(call,),
-                stream=f"receive {_direction(action)}" if beside else COMPUTE_STREAM,
+                stream=self._stream("receive", action, call.source) if beside else COMPUTE_STREAM,
                 sync=self.exchange.sync and not beside,
             )
 
@@ -187,8 +187,11 @@ class _Writer:
                 name=f"send {call.key}",
                 calls=(call,),
                 after=(str(action),),
-                stream=f"send {_direction(action)}",
+                stream=self._stream("send", action, call.to),
             )
+
+    def _stream(self, what: str, action: Action, peer: int) -> str:
+        return message_stream(what, _direction(action), self.stage, peer, self.schedule.stages)
 
     def _receives(self, action: Action) -> tuple[Receive, ...]:
         source = self.schedule.source(self.stage, action)
@@ -213,3 +216,14 @@ class _Writer:
 def _direction(action: Action) -> str:
     """F or B: which way through the pipeline a pass goes."""
     return "F" if action.kind == "F" else "B"
+
+
+def message_stream(what: str, way: str, stage: int, peer: int, stages: int) -> str:
+    """The stream on which a stage sends or receives forward (F) or backward (B): messages between
+    two stages are in order, and in no other's way.
+
+    >>> message_stream("send", "F", 0, 1, 4), message_stream("send", "F", 2, 1, 4)
+    ('send F', 'send F 1')
+    """
+    usual = stage + (1 if (what == "send") == (way == "F") else -1)
+    return f"{what} {way}" + ("" if peer == usual % stages else f" {peer}")

@@ -1,0 +1,171 @@
+"""The end of a step without a clock: gradients summed, norm taken, weights updated and shared.
+
+What follows the passes is a few operations a stage, some of which stages take part in together.
+They are played in order, for many layouts at once: every moment is an array [layouts].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sim.engine.costs import Costs, Parts
+from sim.engine.folded import Traffic
+from sim.engine.maxplus.pipeline import Floats
+from sim.engine.transfers import Desk
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    Call,
+    Collective,
+    Communicate,
+    Drained,
+    Operation,
+)
+from sim.program.program import Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosingStep:
+    """An operation of one stage: what it waits for, who takes part, what it takes.
+
+    `members` are the stages that meet at each of its transfers. `numbers` are device, host and lead
+    of a computation, or the seconds of each transfer: all that differs between layouts.
+    """
+
+    operation: Operation
+    members: tuple[tuple[int, ...], ...]
+    numbers: tuple[float, ...]
+    parts: Parts | None = None
+    traffic: tuple[tuple[Call, Traffic], ...] = ()
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What does not differ between layouts that are evaluated together."""
+        own = self.operation
+        return own.name, own.stream, own.after, own.sync, self.members, self.parts is None
+
+
+def closing_steps(
+    program: Program, stage: int, desk: Desk, costs: Costs
+) -> tuple[ClosingStep, ...]:
+    """The closing operations of a stage."""
+    steps = []
+    for operation in program.stages[stage].closing:
+        if isinstance(operation, Communicate):
+            calls = [
+                (call, g)
+                for call in operation.calls
+                if isinstance(call, Collective) and (g := desk.group(call, stage)) is not None
+            ]
+            traffic = tuple((call, desk.traffic(call, stage)) for call, _ in calls)
+            members = tuple(desk.roles(g) for _, g in calls)
+            numbers = tuple(own.alone for _, own in traffic)
+            steps.append(ClosingStep(operation, members, numbers, traffic=traffic))
+        else:
+            cost = costs.of(operation.work)
+            steps.append(ClosingStep(operation, (), tuple(cost.duration), cost.parts))
+    return tuple(steps)
+
+
+@dataclass(slots=True)
+class StageMoments:
+    """When the streams and the host of a stage are free, [layouts] each."""
+
+    host: Floats
+    free: dict[str, Floats]
+    ended: dict[str, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosingSpan:
+    """When an operation was ready, when its transfers began, when it ended."""
+
+    start: Floats
+    begun: Floats
+    end: Floats
+
+
+class Closing:
+    """Plays the closing steps of all stages; `numbers` are those of each step [numbers, layouts]."""
+
+    def __init__(
+        self,
+        steps: Sequence[Sequence[ClosingStep]],
+        numbers: Sequence[Sequence[Floats]],
+        moments: Sequence[StageMoments],
+    ) -> None:
+        self.steps, self.numbers, self.moments = steps, numbers, moments
+        self.spans: list[list[ClosingSpan]] = [[] for _ in steps]
+        self._joined: dict[tuple[object, ...], dict[int, Floats]] = {}
+        self._moves = 0
+
+    def play(self) -> Floats:
+        """When the step ends [layouts]."""
+        waiting, before = list(range(len(self.steps))), -1
+        while waiting:
+            if self._moves == before:
+                raise AssertionError("stages wait for each other at the end of a step")
+            before = self._moves
+            waiting = [stage for stage in waiting if not self._advance(stage)]
+        ends = [free for own in self.moments for free in own.free.values()]
+        end: Floats = np.maximum.reduce(ends)
+        return end
+
+    def _advance(self, stage: int) -> bool:
+        """Play a stage's steps until one has to wait for another stage; whether none is left."""
+        for number in range(len(self.spans[stage]), len(self.steps[stage])):
+            step = self.steps[stage][number]
+            if step.parts is not None:
+                self._compute(stage, step, self.numbers[stage][number])
+            elif not self._communicate(stage, step, self.numbers[stage][number]):
+                return False
+            self._moves += 1
+        return True
+
+    def _compute(self, stage: int, step: ClosingStep, numbers: Floats) -> None:
+        own, (device, host, lead) = self.moments[stage], numbers
+        ready = self._ready(own, step.operation)
+        end = np.maximum(ready + device, own.host + lead)
+        own.host = end if step.operation.sync else own.host + host
+        self._ended(stage, step, ClosingSpan(ready, ready, end))
+
+    def _communicate(self, stage: int, step: ClosingStep, numbers: Floats) -> bool:
+        """Meet with the other stages; False where one of them has not come yet."""
+        own, operation = self.moments[stage], step.operation
+        ready = self._ready(own, operation)
+        come = np.maximum(ready, own.host) if operation.stream == COMPUTE_STREAM else ready
+        begun = end = come
+        for place, members in enumerate(step.members):
+            joined = self._joined.setdefault((operation.name, place, members), {})
+            self._moves += stage not in joined
+            joined[stage] = come
+            if len(joined) < len(members):
+                return False
+            begun = np.maximum.reduce([joined[member] for member in members])
+            end = np.maximum(end, begun + numbers[place])
+        if operation.sync:
+            own.host = np.maximum(own.host, end)
+        self._ended(stage, step, ClosingSpan(ready, begun, end))
+        return True
+
+    def _ready(self, own: StageMoments, operation: Operation) -> Floats:
+        ready = own.free.get(operation.stream, np.zeros_like(own.host))
+        for cause in operation.after:
+            moments = own.free if isinstance(cause, Drained) else own.ended
+            name = cause.stream if isinstance(cause, Drained) else str(cause)
+            ready = np.maximum(ready, moments.get(name, ready))
+        return ready
+
+    def _ended(self, stage: int, step: ClosingStep, span: ClosingSpan) -> None:
+        own, operation = self.moments[stage], step.operation
+        own.free[operation.stream] = own.ended[operation.name] = span.end
+        self.spans[stage].append(span)
+
+
+def stacked(columns: Sequence[Sequence[ClosingStep]]) -> list[Floats]:
+    """The numbers of one stage's steps in several layouts, [numbers, layouts] each."""
+    return [
+        np.array([step.numbers for step in steps], dtype=np.float64).reshape(len(steps), -1).T
+        for steps in zip(*columns, strict=True)
+    ]
+

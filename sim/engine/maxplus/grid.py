@@ -1,0 +1,230 @@
+"""The passes of a schedule as numbered nodes: what each waits for, in arrays.
+
+Nodes are numbered stage by stage in their order. What a pass waits for follows from the schedule
+and from the manner in which stages exchange (`sim.program.program.Exchange`): the arrival of its
+input is the latest of some moments of other nodes, each and a message behind it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.program.actions import Occasion
+from sim.program.program import Style
+from sim.program.schedule import Schedule
+
+Indices = NDArray[np.int64]
+
+# Moments of a node: when it ends, when its input has arrived, when stage and host have both come
+# behind it, when the host is free; then its side streams.
+END, ARRIVAL, REACHED, HOST_FREE = range(4)
+NOTHING = -1  # no such node, no message
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Passes as nodes; each stage's end is a node too, behind its last pass.
+
+    `before` is the node before each on its stage, `kind` its row among `kinds` (stage and occasion;
+    `NOTHING` for ends). `terms` says what its input waits for: moment, node and message [terms,
+    nodes], `NOTHING` where there is none; messages are numbered as in `pairs` (from, to).
+    """
+
+    schedule: Schedule
+    stage: Indices
+    before: Indices
+    kind: Indices
+    kinds: tuple[tuple[int, Occasion], ...]
+    pairs: tuple[tuple[int, int], ...]
+    moments: Indices
+    nodes: Indices
+    messages: Indices
+    way: Indices
+    source: Indices
+    target: Indices
+    received: Indices
+    ends: Indices
+    style: Style
+
+    @property
+    def size(self) -> int:
+        return len(self.before)
+
+    @property
+    def blocking(self) -> bool:
+        """Whether receiving blocks the compute stream."""
+        return self.style != "overlapped"
+
+    @property
+    def batched(self) -> bool:
+        """Whether sends and receipts between two passes are one exchange."""
+        return self.style == "batched"
+
+
+def grid_of(schedule: Schedule, style: Style) -> Grid:
+    """The grid of a schedule whose stages exchange in this manner."""
+    return _Builder(schedule, style).grid()
+
+
+class _Builder:
+    def __init__(self, schedule: Schedule, style: Style) -> None:
+        self.schedule, self.style = schedule, style
+        lengths = [len(order) for order in schedule.orders]
+        self.first = np.concatenate(([0], np.cumsum([length + 1 for length in lengths])[:-1]))
+        self.ends = self.first + np.array(lengths)
+        self.size = int(self.ends[-1]) + 1
+        self.stage = np.repeat(np.arange(schedule.stages), np.array(lengths) + 1)
+        self.before = np.arange(self.size) - 1
+        self.before[self.first] = NOTHING
+        self._read()
+
+    def _read(self) -> None:
+        """Kind, direction, microbatch and piece of every node."""
+        self.kind = np.full(self.size, NOTHING, dtype=np.int64)
+        self.way = np.full(self.size, NOTHING, dtype=np.int64)  # 0 forward, 1 backward
+        self.microbatch = np.zeros(self.size, dtype=np.int64)
+        self.piece = np.zeros(self.size, dtype=np.int64)
+        numbers: dict[tuple[int, Occasion], int] = {}
+        ways = {"F": 0, "B": 1, "I": 1, "W": NOTHING}
+        orders = zip(
+            self.first.tolist(),
+            self.schedule.orders,
+            self.schedule.occasions,
+            self.schedule.pieces,
+            strict=True,
+        )
+        for stage, (first, order, occasions, pieces) in enumerate(orders):
+            here = slice(first, first + len(order))
+            own = {at: numbers.setdefault((stage, at), len(numbers)) for at in set(occasions)}
+            self.kind[here] = [own[occasion] for occasion in occasions]
+            self.way[here] = [ways[action[0]] for action in order]
+            self.microbatch[here] = [action[1] for action in order]
+            self.piece[here] = [pieces[action[2]] for action in order]
+        self.kinds = tuple(numbers)
+
+    def grid(self) -> Grid:
+        """All nodes and what they wait for."""
+        source, target = self._neighbours(-1), self._neighbours(1)
+        owners = [stage for stage, _ in self.schedule.owners]
+        pairs = dict.fromkeys(
+            pair
+            for here, there in zip(owners, owners[1:], strict=False)
+            if here != there
+            for pair in ((here, there), (there, here))
+        )
+        rows = np.full((self.schedule.stages, self.schedule.stages), NOTHING, dtype=np.int64)
+        for number, pair in enumerate(pairs):
+            rows[pair] = number
+        received = self._message(rows, source, self.stage)
+        terms = (
+            self._batched(rows, source, target, received)
+            if self.style == "batched"
+            else self._streamed(source, target, received)
+        )
+        moments, nodes, messages = (np.stack(column) for column in zip(*terms, strict=True))
+        return Grid(
+            schedule=self.schedule,
+            stage=self.stage,
+            before=self.before,
+            kind=self.kind,
+            kinds=self.kinds,
+            pairs=tuple(pairs),
+            moments=moments,
+            nodes=nodes,
+            messages=messages,
+            way=self.way,
+            source=source,
+            target=target,
+            received=received,
+            ends=self.ends,
+            style=self.style,
+        )
+
+    def _message(self, rows: Indices, source: Indices, target_stage: Indices) -> Indices:
+        """The row of the message from a node to a stage."""
+        return np.where(source >= 0, rows[self.stage[source], target_stage], NOTHING)
+
+    def _neighbours(self, forward: int) -> Indices:
+        """Per node the one on another stage that makes its input (-1) or takes its output (1)."""
+        pieces = len(self.schedule.owners)
+        most = int(self.microbatch.max(initial=0)) + 1
+        place = np.full((2, pieces, most), NOTHING, dtype=np.int64)
+        passes = self.way >= 0
+        place[self.way[passes], self.piece[passes], self.microbatch[passes]] = np.flatnonzero(passes)
+        piece = self.piece + np.where(self.way == 0, forward, -forward)
+        inside = passes & (piece >= 0) & (piece < pieces)
+        found = np.full(self.size, NOTHING, dtype=np.int64)
+        found[inside] = place[self.way[inside], piece[inside], self.microbatch[inside]]
+        away = (found >= 0) & (self.stage[found] != self.stage)
+        return np.where(away, found, NOTHING)
+
+    def _streamed(
+        self, source: Indices, target: Indices, message: Indices
+    ) -> Iterator[tuple[Indices, Indices, Indices]]:
+        """Sends on a stream of their own: one that nobody takes yet keeps those behind it waiting.
+
+        So do receives where they have a stream too; else they wait until stage and host have come.
+        """
+        received = source >= 0
+        yield self._term(END, source, message)
+        yield self._term(ARRIVAL, self._queued(target, self.stage[target]), message)
+        if self.style == "overlapped":
+            own = np.where(received, np.arange(self.size), NOTHING)
+            yield self._term(ARRIVAL, self._queued(own, self.stage[source]), message)
+        else:
+            yield self._term(REACHED, np.where(received, self.before, NOTHING), message, received)
+
+    def _queued(self, takers: Indices, peers: Indices) -> Indices:
+        """Per node the one that took the message before its own from the same stream.
+
+        The message of each node is taken by that in `takers`, and exchanged with the stage in
+        `peers`; there is a stream for each stage, direction and peer.
+        """
+        before = np.full(self.size, NOTHING, dtype=np.int64)
+        asked = np.flatnonzero(takers >= 0)
+        ways = self.stage[asked] * 2 + self.way[asked]
+        keys = ways * self.schedule.stages + peers[asked]
+        order = np.argsort(keys, kind="stable")
+        row, same = takers[asked][order], np.diff(keys[order]) == 0
+        before[row[1:][same]] = row[:-1][same]
+        return before
+
+    def _batched(
+        self, rows: Indices, source: Indices, target: Indices, received: Indices
+    ) -> Iterator[tuple[Indices, Indices, Indices]]:
+        """After each pass one exchange: its output leaves, the next one's input comes.
+
+        It waits until the sender of the input has run its pass, and until whoever takes the output
+        has reached the pass before the one that needs it.
+        """
+        sent_by = np.where(self.before >= 0, target[self.before], NOTHING)
+        sent = np.where(
+            sent_by >= 0, rows[self.stage, self.stage[sent_by]], NOTHING
+        )
+        taking = sent_by >= 0
+        yield self._term(REACHED, self.before, received, source >= 0)
+        yield self._term(REACHED, source, received)
+        yield self._term(REACHED, np.where(taking, self.before, NOTHING), sent, taking)
+        yield self._term(REACHED, np.where(taking, self.before[sent_by], NOTHING), sent, taking)
+
+    def _term(
+        self,
+        moment: int,
+        nodes: Indices,
+        messages: Indices,
+        asked: NDArray[np.bool_] | None = None,
+    ) -> tuple[Indices, Indices, Indices]:
+        """One moment that nodes wait for, and the message behind it.
+
+        Where there is no node but it is `asked` for, the stage has not begun: its opening.
+        """
+        there = nodes >= 0 if asked is None else asked
+        opening = self.size if asked is not None else NOTHING
+        at = np.where(there, np.where(nodes >= 0, nodes, opening), NOTHING)
+        return (
+            np.full(self.size, moment, dtype=np.int64),
+            at,
+            np.where(there, messages, NOTHING),
+        )

@@ -1,0 +1,143 @@
+"""A routine as a (max, +) map: from the moments before a pass to those behind it.
+
+The operations of a routine are played once, with forms instead of times: a form is, for each of
+the moments that a pass may depend on, the seconds from then on, and stands for the latest of them.
+So a pass of a hundred layers that gather their weights is a handful of numbers.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from sim.engine.costs import Costs, Parts
+from sim.engine.folded import Traffic
+from sim.engine.transfers import Desk
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    INPUT,
+    Collective,
+    Communicate,
+    Compute,
+    Operation,
+    Recent,
+)
+from sim.program.program import Routine
+
+# What a pass may depend on: when its stage is ready and its input there, when the host is free,
+# when the last and the last but one computation ended, when its input came; then side streams.
+READY, HOST, COMPUTED, COMPUTED_2, ARRIVAL = range(5)
+FIRST_SIDE = 5
+
+Form = tuple[float, ...]
+
+
+def later(form: Form, seconds: float) -> Form:
+    """So many seconds behind a moment."""
+    return tuple(lag + seconds for lag in form)
+
+
+def latest(*forms: Form) -> Form:
+    """When all of some moments have come."""
+    return tuple(map(max, *forms)) if len(forms) > 1 else forms[0]
+
+
+class Played(NamedTuple):
+    """An operation of a routine: when it is ready, when its transfers begin, when it ends.
+
+    A computation has no traffic; `parts` is what it spends its seconds on.
+    """
+
+    operation: Operation
+    start: Form
+    end: Form
+    parts: Parts | None
+    traffic: tuple[tuple[Collective, Traffic], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutineMap:
+    """Where a routine leads: when its last computation and the last but one end, when side streams
+    are free, and the seconds for which it holds the host."""
+
+    end: Form
+    before_last: Form
+    sides: tuple[Form, ...]
+    host: float
+    played: tuple[Played, ...]
+    computations: int = field(default=1)
+
+
+def routine_map(
+    routine: Routine, costs: Costs, desk: Desk, stage: int, streams: Sequence[str]
+) -> RoutineMap:
+    """Play a routine with forms; `streams` are the side streams of the whole program."""
+    player = _Player(costs, desk, stage, streams)
+    for operation in routine:
+        player.play(operation)
+    return player.map()
+
+
+class _Player:
+    """The law of `sim.engine.role_process`, for one routine by itself."""
+
+    def __init__(
+        self, costs: Costs, desk: Desk, stage: int, streams: Sequence[str]
+    ) -> None:
+        self.costs, self.desk, self.stage = costs, desk, stage
+        self.size = FIRST_SIDE + len(streams)
+        self.free = {name: self._input(FIRST_SIDE + n) for n, name in enumerate(streams)}
+        self.ready, self.host = self._input(READY), 0.0
+        self.computed = [self._input(COMPUTED_2), self._input(COMPUTED)]
+        self.ended: dict[str, Form] = {}
+        self.played: list[Played] = []
+
+    def _input(self, number: int) -> Form:
+        return tuple(0.0 if n == number else -inf for n in range(self.size))
+
+    def play(self, operation: Operation) -> None:
+        if isinstance(operation, Compute):
+            self._compute(operation)
+        else:
+            self._communicate(operation)
+
+    def _compute(self, operation: Compute) -> None:
+        ready = latest(self.ready, *self._causes(operation))
+        cost = self.costs.of(operation.work)
+        duration = cost.duration
+        launched = later(self._input(HOST), self.host + duration.lead)
+        end = latest(later(ready, duration.device), launched)
+        self.host = duration.launched(self.host)
+        self.ready = self.ended[operation.name] = end
+        self.computed.append(end)
+        self.played.append(Played(operation, ready, end, cost.parts))
+
+    def _communicate(self, operation: Communicate) -> None:
+        start = latest(self.free[operation.stream], *self._causes(operation))
+        calls = tuple(
+            (call, self.desk.traffic(call, self.stage))
+            for call in operation.calls
+            if isinstance(call, Collective)
+        )
+        end = later(start, max((traffic.alone for _, traffic in calls), default=0.0))
+        self.free[operation.stream] = self.ended[operation.name] = end
+        self.played.append(Played(operation, start, end, None, calls))
+
+    def _causes(self, operation: Operation) -> Iterator[Form]:
+        for cause in operation.after:
+            if isinstance(cause, Recent):
+                yield self.computed[-cause.back]
+            elif cause == INPUT:
+                yield self._input(ARRIVAL)
+            else:
+                yield self.ended[str(cause)]
+
+    def map(self) -> RoutineMap:
+        return RoutineMap(
+            end=self.ready,
+            before_last=self.computed[-2],
+            sides=tuple(self.free.values()),
+            host=self.host,
+            played=tuple(self.played),
+            computations=len(self.computed) - 2,
+        )
