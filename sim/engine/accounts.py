@@ -163,7 +163,7 @@ class _Accountant:
             for column in range(track.transfers.shape[1]):
                 kinds = np.where(blocks, track.transfers[last, column], -1)
                 yield kinds, track.begun[last, column], track.arrived[last, column]
-            last = last - 1
+            last = np.maximum(last - 1, -1)
             blocks = blocks & (last >= 0) & (track.end[last] > begin)
 
     def _wait(self, waits: _Waits) -> None:

@@ -1,9 +1,9 @@
 """Lowering: the operations of a stage become the steps of a role.
 
-A computation is one step. Collectives inside it that run among equals, on links that strangers
-never use, are part of its cost; where other traffic of the job can come upon their links, the step
-keeps its items, and the clock plays them one by one while it does. Collectives among unlike roles
-(a slow rank in a tensor-parallel group) are steps of their own.
+A computation is one step. Collectives inside it that run among equals are part of its cost; where
+other traffic of the job can come upon their links, the step keeps its items, and the clock plays
+them one by one while it does. Collectives among unlike roles (a slow rank in a tensor-parallel
+group) are steps of their own.
 """
 
 from collections.abc import Iterable
@@ -89,10 +89,9 @@ class _Lowering:
         calls = {scope_of(call, self.stage): call for call in work.collectives()}
         disturbed = False
         for scope, call in calls.items():
-            rivals, strangers = self.desk.rivals(scope)
-            if strangers or not self.desk.among_equals(call, self.stage):
+            if not self.desk.among_equals(call, self.stage):
                 return _Inner(apart=True)
-            disturbed = disturbed or bool(rivals)
+            disturbed = disturbed or self.desk.has_rivals(scope)
         if not disturbed:
             return _Inner()
         items = self._items(work)

@@ -62,8 +62,8 @@ class Network:
         self._watching: dict[int, list[Event]] = {}
 
     def idle(self, links: Iterable[int]) -> bool:
-        """Whether nothing is on any of these links."""
-        return not any(self._on_link[link] for link in links)
+        """Whether nothing is on any of these links, nor anybody watching who has traffic there."""
+        return not any(self._on_link[link] or self._watching.get(link) for link in links)
 
     def watch(self, links: Iterable[int]) -> Event:
         """An event that fires as soon as a flow comes upon any of these links."""

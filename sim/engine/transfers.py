@@ -32,7 +32,7 @@ class TransferDesk:
         self._traffic: dict[tuple[int, str, float], Traffic] = {}
         self._chosen: dict[tuple[int, str, float], tuple[str, str]] = {}
         self._roles: dict[int, tuple[int, ...]] = {}
-        self._rivals: dict[int, tuple[set[Scope], bool]] = {}
+        self._rivals: dict[int, bool] = {}
         self._first_group = _first(classes.groups)
         self._first_link = _first(classes.links)
         self._bounds = np.searchsorted(groups.loads.group, np.arange(len(groups.shape) + 1))
@@ -83,21 +83,15 @@ class TransferDesk:
         """How many roles they are."""
         return len(self.roles(g))
 
-    def rivals(self, g: int) -> tuple[set[Scope], bool]:
-        """Scopes that share a link with communicator g, and whether strangers are among them."""
+    def has_rivals(self, g: int) -> bool:
+        """Whether other traffic than that of its class uses the links of communicator g."""
         number = int(self.classes.groups[g])
         if number not in self._rivals:
-            self._rivals[number] = self._found_rivals(int(self._first_group[number]), number)
+            loads = self.groups.loads
+            links = loads.link[self._rows(int(self._first_group[number]))]
+            touching = self.classes.groups[loads.group[np.isin(loads.link, links)]]
+            self._rivals[number] = bool((touching != number).any())
         return self._rivals[number]
-
-    def _found_rivals(self, g: int, number: int) -> tuple[set[Scope], bool]:
-        loads, groups = self.groups.loads, self.groups.group
-        touching = np.unique(loads.group[np.isin(loads.link, loads.link[self._rows(g)])])
-        others = touching[self.classes.groups[touching] != number]
-        members = np.flatnonzero(groups[self.groups.scope[g]] == g)
-        known = np.unique(groups[:, members])
-        scopes = {self.groups.scopes[n] for n in self.groups.scope[others].tolist()}
-        return scopes, not bool(np.isin(others, known).all())
 
     def _rows(self, g: int) -> slice:
         """Where a communicator's loads stand."""
@@ -203,10 +197,10 @@ class Desk:
         g = self.desk.group_at(self.index, scope_of(call, stage))
         return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, _kind(call), call.bytes)
 
-    def rivals(self, scope: Scope) -> tuple[set[Scope], bool]:
-        """Scopes whose traffic shares a link with this one's, and whether strangers cause it."""
+    def has_rivals(self, scope: Scope) -> bool:
+        """Whether traffic of others uses the links of this rank's communicator of a scope."""
         g = self.desk.group_at(self.index, scope)
-        return (set(), False) if g == NOBODY else self.desk.rivals(g)
+        return g != NOBODY and self.desk.has_rivals(g)
 
 
 NO_TRAFFIC = Traffic(0.0, 0.0, ())

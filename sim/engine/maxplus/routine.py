@@ -43,13 +43,14 @@ def latest(*forms: Form) -> Form:
 
 
 class Played(NamedTuple):
-    """An operation of a routine: when it is ready, when its transfers begin, when it ends.
+    """An operation of a routine: when it is ready, when the host comes to it, when it ends.
 
     A computation has no traffic; `parts` is what it spends its seconds on.
     """
 
     operation: Operation
     start: Form
+    host: Form
     end: Form
     parts: Parts | None
     traffic: tuple[tuple[Collective, Traffic], ...] = ()
@@ -105,12 +106,12 @@ class _Player:
         ready = latest(self.ready, *self._causes(operation))
         cost = self.costs.of(operation.work)
         duration = cost.duration
-        launched = later(self._input(HOST), self.host + duration.lead)
-        end = latest(later(ready, duration.device), launched)
+        host = later(self._input(HOST), self.host)
+        end = latest(later(ready, duration.device), later(host, duration.lead))
         self.host = duration.launched(self.host)
         self.ready = self.ended[operation.name] = end
         self.computed.append(end)
-        self.played.append(Played(operation, ready, end, cost.parts))
+        self.played.append(Played(operation, ready, host, end, cost.parts))
 
     def _communicate(self, operation: Communicate) -> None:
         start = latest(self.free[operation.stream], *self._causes(operation))
@@ -121,7 +122,7 @@ class _Player:
         )
         end = later(start, max((traffic.alone for _, traffic in calls), default=0.0))
         self.free[operation.stream] = self.ended[operation.name] = end
-        self.played.append(Played(operation, start, end, None, calls))
+        self.played.append(Played(operation, start, start, end, None, calls))
 
     def _causes(self, operation: Operation) -> Iterator[Form]:
         for cause in operation.after:

@@ -1,12 +1,14 @@
 """The record of a program that was played without a clock: the arrays that the clock would log."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from sim.engine.costs import Parts
 from sim.engine.fold import Folding
+from sim.engine.folded import Traffic
 from sim.engine.maxplus.grid import ARRIVAL, END, HOST_FREE, REACHED, Grid, Indices
 from sim.engine.maxplus.pipeline import BEFORE_LAST, FIRST_SIDE_MOMENT
 from sim.engine.maxplus.play import Estimate, Played
@@ -20,23 +22,6 @@ from sim.program.program import message_stream
 NONE = -1
 
 
-def record_of(played: Played, estimate: Estimate, folding: Folding) -> Record:
-    """The record of the only column of what was played."""
-    writer = _Writer(played, estimate)
-    tracks = [track for stage in range(len(estimate.desks)) for track in writer.tracks(stage)]
-    passes = estimate.grid.kind >= 0
-    return Record(
-        roles=tuple(role for role, _ in folding.roles),
-        tracks=tuple(tracks),
-        parts=writer.parts,
-        kinds=list(writer.kinds),
-        end=float(played.end[0]),
-        passes_end=float(writer.moments[END, : len(passes)][passes].max(initial=0.0)),
-        steps=sum(len(track.start) for track in tracks),
-        program=folding.folded,
-    )
-
-
 @dataclass(slots=True)
 class _Rows:
     """Steps of one stream, to be put in order: arrays of one length, flights one column each."""
@@ -48,7 +33,7 @@ class _Rows:
     flights: Sequence[tuple[int | Indices, Floats, Floats]] = ()  # kind, begun, arrived
 
 
-class _Writer:
+class Writer:
     def __init__(self, played: Played, estimate: Estimate) -> None:
         self.played, self.estimate = played, estimate
         self.grid: Grid = estimate.grid
@@ -57,6 +42,61 @@ class _Writer:
         self.kinds: dict[tuple[str, str], int] = {}
         self.inputs = self._inputs()
         self.alone = np.array([traffic.alone for traffic in estimate.messages] or [0.0])
+
+    def record(self, folding: Folding) -> Record:
+        """The record of what was played."""
+        tracks = [track for stage in range(len(self.estimate.desks)) for track in self._tracks(stage)]
+        passes = self.moments[END, : self.grid.size][self.grid.kind >= 0]
+        return Record(
+            roles=tuple(role for role, _ in folding.roles),
+            tracks=tuple(tracks),
+            parts=self.parts,
+            kinds=list(self.kinds),
+            end=float(self.played.end[0]),
+            passes_end=float(passes.max(initial=0.0)),
+            steps=sum(len(track.start) for track in tracks),
+            program=folding.folded,
+        )
+
+    def messages(self) -> Iterator[tuple[Traffic, Floats]]:
+        """What passes between neighbours, a stream at a time, and when each message began."""
+        grid = self.grid
+        taken = np.flatnonzero(grid.received >= 0)
+        streams = grid.received[taken] * 2 + grid.way[taken]
+        for number in np.unique(streams).tolist():
+            nodes = taken[streams == number]
+            yield self.estimate.messages[number // 2], self._begun[nodes]
+
+    def collectives(self) -> Iterator[tuple[Traffic, Floats]]:
+        """Collectives outside of computations, and when each began."""
+        for kind, own in enumerate(self.estimate.maps):
+            nodes = np.flatnonzero(self.grid.kind == kind)
+            for operation in own.played:
+                for _, traffic in operation.traffic:
+                    yield traffic, self.at(operation.start, nodes)
+        closing = self.played.closing
+        for stage, steps in enumerate(closing.steps):
+            for step, span in zip(steps, closing.spans[stage], strict=True):
+                for members, (_, traffic) in zip(step.members, step.traffic, strict=True):
+                    if stage == members[0]:
+                        yield traffic, span.begun
+
+    @cached_property
+    def _begun(self) -> Floats:
+        """When the message that brings each node's input began."""
+        grid = self.grid
+        if not grid.batched:
+            begun: Floats = self.moments[ARRIVAL, : grid.size] - self.alone[grid.received]
+            return begun
+        return self._joined(0)
+
+    def _joined(self, term: int) -> Floats:
+        """When both ends of an exchange's message had come: two terms of a node's arrival."""
+        grid = self.grid
+        reached = np.append(self.moments[REACHED, : grid.size + 1], -np.inf)
+        at = np.where(grid.nodes >= 0, grid.nodes, grid.size + 1)
+        joined: Floats = np.maximum(reached[at[term]], reached[at[term + 1]])
+        return joined
 
     def _inputs(self) -> Floats:
         """What the passes of all nodes depended on [inputs, nodes], as routines number it."""
@@ -79,13 +119,13 @@ class _Writer:
             ]
         )
 
-    def _at(self, form: Form, nodes: Indices) -> Floats:
+    def at(self, form: Form, nodes: Indices) -> Floats:
         """A form's moments at some nodes."""
         lags = [(given, lag) for given, lag in enumerate(form) if lag > -np.inf]
         terms = [self.inputs[given, nodes] + lag for given, lag in lags]
         return np.maximum.reduce(terms) if terms else np.zeros(len(nodes))
 
-    def tracks(self, stage: int) -> Iterable[Track]:
+    def _tracks(self, stage: int) -> Iterable[Track]:
         """All streams of a stage."""
         rows: dict[str, list[_Rows]] = {COMPUTE_STREAM: []}
         self._open(stage, rows)
@@ -121,7 +161,7 @@ class _Writer:
         rows: dict[str, list[_Rows]],
     ) -> None:
         place = _place(nodes, 1 + number)
-        start, end = self._at(played.start, nodes), self._at(played.end, nodes)
+        start, end = self.at(played.start, nodes), self.at(played.end, nodes)
         parts = COMMUNICATION if played.parts is None else self._row(played.parts)
         flights = [
             (self._kind(call.cause, call.kind), start, start + traffic.alone)
@@ -134,8 +174,7 @@ class _Writer:
         grid, arrival = self.grid, self.moments[ARRIVAL]
         send = self._kind(PIPELINE, "send")
         received = own[grid.source[own] >= 0]
-        begun = arrival[received] - self.alone[grid.received[received]]
-        flight = (send, begun, arrival[received])
+        flight = (send, self._begun[received], arrival[received])
         if grid.blocking and len(received):
             start = self.moments[END, np.where(grid.before[received] >= 0, grid.before[received], grid.size)]
             rows[COMPUTE_STREAM].append(
@@ -165,7 +204,7 @@ class _Writer:
             end = arrival[takers[here]]
             ready = self.moments[END, nodes[here]] if what == "send" else np.zeros(len(end))
             start = np.maximum(ready, np.concatenate(([0.0], end[:-1])))
-            begun = end - self.alone[grid.received[takers[here]]]
+            begun = self._begun[takers[here]]
             name = message_stream(what, "FB"[number // stages], stage, number % stages, stages)
             place = _place(nodes[here], 2000)
             rows.setdefault(name, []).append(_Rows(place, start, end, flights=[(send, begun, end)]))
@@ -173,14 +212,11 @@ class _Writer:
     def _exchanges(self, own: Indices, rows: dict[str, list[_Rows]]) -> None:
         """One blocking exchange between two passes: what the one sends, what the other receives."""
         grid, size = self.grid, self.grid.size
-        flat = np.append(self.moments[REACHED, : size + 1], -np.inf)
-        at = np.where(grid.nodes >= 0, grid.nodes, size + 1)
-        received, sent = np.maximum(flat[at[0]], flat[at[1]]), np.maximum(flat[at[2]], flat[at[3]])
         send = self._kind(PIPELINE, "send")
         flights = []
-        for begun, message in ((sent, grid.messages[2]), (received, grid.messages[0])):
-            there = message >= 0
-            arrived = np.where(there, begun + self.alone[message], np.nan)
+        for term in (2, 0):  # what the one pass sends, then what the other receives
+            there, begun = grid.messages[term] >= 0, self._joined(term)
+            arrived = np.where(there, begun + self.alone[grid.messages[term]], np.nan)
             flights.append((np.where(there, send, NONE), begun, arrived))
         nodes = own[(flights[0][0][own] >= 0) | (flights[1][0][own] >= 0)]
         if not len(nodes):
