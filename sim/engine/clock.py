@@ -14,13 +14,13 @@ from sim.engine.record import COMMUNICATION, Record, Track, flights_of
 from sim.engine.role_process import Logged, RoleProcess
 
 
-def play(program: FoldedProgram) -> Record:
-    """Run every role of a program to its end.
+def play(program: FoldedProgram, *, because: str = "asked for") -> Record:
+    """Run every role of a program to its end; `because` is noted in the record.
 
     Raises `InputError` where roles wait for each other in a circle, naming what they wait for.
     """
     env, meetings, processes = perform(program)
-    return _Recorder(program, meetings).record(env, processes)
+    return _Recorder(program, meetings).record(env, processes, because)
 
 
 def perform(program: FoldedProgram) -> tuple[simpy.Environment, Meetings, list[RoleProcess]]:
@@ -61,7 +61,9 @@ class _Recorder:
         numbers = {kind: number for number, kind in enumerate(self.kinds)}
         self.of_transfer = [numbers[t.cause, t.kind] for t in program.transfers]
 
-    def record(self, env: simpy.Environment, processes: Sequence[RoleProcess]) -> Record:
+    def record(
+        self, env: simpy.Environment, processes: Sequence[RoleProcess], because: str
+    ) -> Record:
         tracks = tuple(
             self._track(process, stream, log)
             for process in processes
@@ -84,6 +86,8 @@ class _Recorder:
             steps=self.program.steps,
             program=lambda: self.program,
             events=next(env._eid),  # simpy counts them; it has no public name for the count
+            engine="clock",
+            because=because,
         )
 
     def _track(self, process: RoleProcess, stream: str, log: Sequence[Logged]) -> Track:

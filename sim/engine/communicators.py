@@ -5,8 +5,7 @@ of their members. On tori, dragonflies and meshes of cables the routes of a ring
 summed. Nothing here grows with the number of replicas.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from sim.collectives.shape import Shape
 from sim.engine.replicas import Representatives
 from sim.hardware.cluster.topology import Link, Topology
-from sim.program.operations import Call, Collective, Communicate, Operation, Send, Work
+from sim.program.operations import Call, Collective, Send
 from sim.program.program import Program
 
 Indices = NDArray[np.int64]
@@ -55,36 +54,12 @@ def _between(source: int, target: int) -> Scope:
 def scopes_of(program: Program) -> list[Scope]:
     """All scopes that a program uses, in order of first use."""
     scopes: dict[Scope, None] = {}
-    looked_at: dict[int, list[Scope]] = {}
-    for stage, own in enumerate(program.stages):
-        for operation in own.all_operations():
-            for call in calls_of(operation):
-                scopes[scope_of(call, stage)] = None
+    for own in dict.fromkeys(program.stages):
+        stage = program.stages.index(own)
+        scopes |= dict.fromkeys(scope_of(call, stage) for call in own.calls)
     for source, target in program.neighbours():
         scopes[_between(source, target)] = None
     return list(scopes)
-
-
-def calls_of(operation: Operation) -> Iterator[Call]:
-    """All calls of an operation, those inside its work included."""
-    if isinstance(operation, Communicate):
-        yield from operation.calls
-    else:
-        yield from calls_inside(operation.work)
-
-
-def calls_inside(work: Work) -> Iterator[Collective]:
-    """The collectives of work; those of equal inner work once."""
-    inner: dict[int, Work] = {}
-    for item in work.items:
-        if isinstance(item, Work):
-            inner[id(item)] = item
-        elif isinstance(item, Collective):
-            yield item
-        else:
-            yield from item.beside
-    for part in inner.values():
-        yield from calls_inside(part)
 
 
 class Loads(NamedTuple):
@@ -279,7 +254,9 @@ class _Links:
             return (_KINDS[kind], *divmod(place, max(self.nics, 1)))
         return (_KINDS[kind], place)
 
-    def of_members(self, own: Indices, gpus: Indices, across: NDArray[np.bool_], pods: Indices) -> Loads:
+    def of_members(
+        self, own: Indices, gpus: Indices, across: NDArray[np.bool_], pods: Indices
+    ) -> Loads:
         """Ports carry what stays in a node; its members share what leaves it over their NICs; all
         that a node of the group sends crosses a pod's uplinks once in each direction."""
         node = gpus // self.slots
@@ -297,7 +274,9 @@ class _Links:
             kinds = [("nic-up", nic), ("nic-down", nic)]
             if self.behind_port:
                 kinds += [("port-up", gpus), ("port-down", gpus)]
-            parts += [self._part(kind, own[outer], at[outer], 0.0, share[outer]) for kind, at in kinds]
+            parts += [
+                self._part(kind, own[outer], at[outer], 0.0, share[outer]) for kind, at in kinds
+            ]
         if self.topology.pods > 1:
             parts.append(self._uplinks(own, node, pods))
         return _summed(parts)
@@ -357,10 +336,14 @@ def _summed(parts: Sequence[Loads]) -> Loads:
     group, link, port, nic = group[order], link[order], port[order], nic[order]
     first = np.concatenate(([True], (np.diff(group) != 0) | (np.diff(link) != 0)))
     starts = np.flatnonzero(first)
-    return Loads(group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts))
+    return Loads(
+        group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts)
+    )
 
 
-def group_loads(gpus: Sequence[int], topology: Topology, shape: Shape) -> dict[Link, tuple[float, float]]:
+def group_loads(
+    gpus: Sequence[int], topology: Topology, shape: Shape
+) -> dict[Link, tuple[float, float]]:
     """Per link of one group, bytes per byte of its wire's `port` and of its `nic`."""
     links, members = _Links(topology), np.array(gpus, dtype=np.int64)
     own = np.zeros_like(members)

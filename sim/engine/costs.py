@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.operations import Collective, Segment, Work
+from sim.program.runs import runs
 
 Parts = Mapping[Cause, float]
 
@@ -27,6 +28,13 @@ class Cost(NamedTuple):
         for cause, seconds in behind.parts.items():
             parts[cause] = parts.get(cause, 0.0) + seconds
         return Cost(self.duration.then(behind.duration), parts)
+
+    def repeated(self, times: int) -> "Cost":
+        """So many in a row."""
+        if times == 1:
+            return self
+        parts = {cause: times * seconds for cause, seconds in self.parts.items()}
+        return Cost(self.duration.repeated(times), parts)
 
     def longer(self, duration: Duration, cause: Cause) -> "Cost":
         """The same work lasting longer on the device, for this cause."""
@@ -82,7 +90,7 @@ class Costs:
         known = self._known.get(id(work))
         if known is None:
             whole = NO_COST
-            for item in work.items:
-                whole = whole.then(self.of(item))
+            for item, times in runs(work.items):
+                whole = whole.then(self.of(item).repeated(times))
             known = self._known[id(work)] = work, whole  # the work is kept, and so its id
         return known[1]

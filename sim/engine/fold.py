@@ -88,8 +88,12 @@ def _edges(ranks: Representatives, groups: Communicators) -> Edges:
     copies = np.where(pods[loads.link], groups.copies[loads.group], 1) if len(label) else label
     ones = np.ones_like
     return Edges(
-        np.concatenate((group + first_group, rank, loads.group + first_group, loads.link + first_link)),
-        np.concatenate((rank, group + first_group, loads.link + first_link, loads.group + first_group)),
+        np.concatenate(
+            (group + first_group, rank, loads.group + first_group, loads.link + first_link)
+        ),
+        np.concatenate(
+            (rank, group + first_group, loads.link + first_link, loads.group + first_group)
+        ),
         np.concatenate((position, position, label, label)),
         np.concatenate((folded, ones(rank), ones(label), copies)),
     )

@@ -132,7 +132,12 @@ class _Lowering:
         return steps
 
     def _segment(
-        self, segment: Segment, name: str, prefix: str, action: Action | None, after: tuple[int, ...]
+        self,
+        segment: Segment,
+        name: str,
+        prefix: str,
+        action: Action | None,
+        after: tuple[int, ...],
     ) -> list[Step]:
         cost = self.costs.disturbed(segment)
         if not segment.beside:

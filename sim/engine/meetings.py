@@ -68,8 +68,6 @@ class Meetings:
 
     def _send(self, traffic: Traffic, share: float, done: Event) -> None:
         if traffic.size * share > 0.0:
-            self.network.start(
-                traffic.size * share, traffic.loads, lambda _: done.succeed(), None
-            )
+            self.network.start(traffic.size * share, traffic.loads, lambda _: done.succeed(), None)
         else:
             done.succeed()

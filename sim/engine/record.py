@@ -47,7 +47,7 @@ class Record:
     """All tracks of one run; `program` gives their steps when they are wanted.
 
     `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
-    transfers. `passes_end` is when the last pass ended.
+    transfers. `passes_end` is when the last pass ended, `engine` what played it, and `because` why.
     """
 
     roles: tuple[Role, ...]
@@ -59,6 +59,8 @@ class Record:
     steps: int
     program: Callable[[], FoldedProgram] = field(repr=False)
     events: int = 0
+    engine: str = "replay"
+    because: str = "no transfers share a link"
 
     @cached_property
     def timeline(self) -> Timeline:

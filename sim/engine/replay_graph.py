@@ -162,7 +162,9 @@ class _Builder:
         self.host[part] = end if step.sync else self.later(host, first + 1)
         return end
 
-    def _meet(self, part: int, step: CommunicateStep, ready: Moment, stream: str) -> Iterator[object]:
+    def _meet(
+        self, part: int, step: CommunicateStep, ready: Moment, stream: str
+    ) -> Iterator[object]:
         if not step.joined:
             at = self.latest(ready, self.host[part]) if stream == COMPUTE_STREAM else ready
             self._join(step.transfers, at)

@@ -17,7 +17,10 @@ from sim.engine.replay_weights import Floats
 from sim.program.durations import Duration
 from sim.program.operations import COMPUTE_STREAM
 
-PER_COMPUTATION, PER_TRANSFER = 3, 2  # device, host, lead beyond device; latency, seconds on the links
+PER_COMPUTATION, PER_TRANSFER = (
+    3,
+    2,
+)  # device, host, lead beyond device; latency, seconds on the links
 
 
 @dataclass(frozen=True, slots=True)

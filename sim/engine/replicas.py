@@ -49,9 +49,7 @@ class _Replica:
     pods: int = 1
 
 
-def representatives(
-    mesh: Mapping[str, int], machine: Machine, *, unfold: bool
-) -> Representatives:
+def representatives(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) -> Representatives:
     """The ranks to look at: all of them when `unfold`, else those of one block of replicas each."""
     axis = max(dividing("batch"), key=lambda name: mesh.get(name, 1))
     replicas = _replicas(axis, mesh, machine, unfold)
@@ -77,9 +75,7 @@ def representatives(
     )
 
 
-def _replicas(
-    axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool
-) -> list[_Replica]:
+def _replicas(axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool) -> list[_Replica]:
     size = mesh.get(axis, 1)
     width = None if unfold else _block_width(axis, mesh, machine.topology)
     if width is None:
@@ -125,9 +121,7 @@ def _block_width(axis: str, mesh: Mapping[str, int], topology: Topology) -> int 
     return width if size % width == 0 and aligned else None
 
 
-def _odd_blocks(
-    axis: str, mesh: Mapping[str, int], machine: Machine, width: int
-) -> set[int]:
+def _odd_blocks(axis: str, mesh: Mapping[str, int], machine: Machine, width: int) -> set[int]:
     grid, node = Mesh(axes=mesh), machine.topology.gpus_per_node
     ranks = set(machine.slowdown)
     for number in machine.slow_nodes:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from sim.config.errors import InputError
-from sim.config.plugins import modules
+from sim.config.plugins import modules, remembered
 from sim.config.schema import nearest
 from sim.model.attention import CORE
 from sim.model.execution import Execution, Recompute
 from sim.model.groups import ParameterGroup
 from sim.model.operators import Items, Operator, forward
+
+
+_FOLDER = "sim.model.blocks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,9 +73,10 @@ def block(kind: str, run: Execution, recompute: Recompute = "none") -> Block:
     )
 
 
+@remembered(_FOLDER)
 def kinds() -> Mapping[str, ModuleType]:
     """Every kind of block by its name."""
-    known = modules("sim.model.blocks")
+    known = modules(_FOLDER)
     return {name: module for name, module in known.items() if hasattr(module, "operators")}
 
 

@@ -214,9 +214,7 @@ def _forward(layer: Layer, batch: int, precision: Precision) -> Convolution:
     )
 
 
-def _backward(
-    layer: Layer, batch: int, precision: Precision
-) -> tuple[Convolution, Convolution]:
+def _backward(layer: Layer, batch: int, precision: Precision) -> tuple[Convolution, Convolution]:
     """The gradient of the image and that of the weights."""
     wide = layer.size * layer.stride
     image, result = batch * layer.inputs * wide**2, batch * layer.outputs * layer.size**2

@@ -1,5 +1,7 @@
 """Which blocks each stage holds: the model's row cut by the plan's word or the stack's way."""
 
+from collections import Counter
+
 from sim.hardware.stack import Stack
 from sim.model import counts
 from sim.model.block import block
@@ -59,5 +61,6 @@ def _costs_in_layers(model: Transformer, stack: Stack) -> tuple[float, float]:
             return counts.weights(model, kind)
         return counts.full_flops(block(kind, run).forward)
 
-    layer = sum(cost(kind) for kind in model.kinds) / model.layers
+    blocks = Counter(model.kinds)
+    layer = sum(count * cost(kind) for kind, count in blocks.items()) / model.layers
     return cost("head") / layer, cost("embedding") / layer

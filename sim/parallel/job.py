@@ -1,5 +1,6 @@
 """A job: a model, a plan, the stack that runs it and the device that executes it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -121,7 +122,13 @@ class Job:
 
     def parameters(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, float]:
         """Parameters that one rank holds of some chunks, by group."""
-        return added(*(one.parameters for chunk in chunks for one in self.blocks(chunk)))
+        blocks = Counter(kind for chunk in chunks for kind in chunk.kinds)
+        return added(
+            *(
+                {group: count * each for group, each in self.block(kind).parameters.items()}
+                for kind, count in blocks.items()
+            )
+        )
 
     def work(self, kind: str, action: Kind) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""
@@ -152,7 +159,7 @@ class Job:
         """Seconds of a kernel on the device."""
         return kernel_time(kernel, self.device, self.stack.attention)
 
-    @property
+    @cached_property
     def call(self) -> float:
         """The host's seconds per collective inside a pass."""
         stack, further = self.stack, self.plan.tp - 1

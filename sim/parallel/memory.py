@@ -14,7 +14,8 @@ from sim.parallel.axis import gradient_axes, state_axes
 from sim.parallel.job import Chunk, Job
 from sim.parallel.state import State, state
 from sim.program.actions import Kind, Occasion
-from sim.program.memory import NOTHING, MemoryUse, Parts, added, in_a_row
+from sim.program.memory import NOTHING, MemoryUse, Parts, added
+from sim.program.memory_levels import levels_of
 from sim.program.operations import Collective
 from sim.program.program import Program
 
@@ -50,12 +51,10 @@ class Memory:
 
 def memory(job: Job, program: Program, stage: int) -> Memory:
     """The memory of a rank of one stage of a program."""
-    resident = program.stages[stage].resident
-    step = in_a_row(operation.memory for operation, _ in program.operations(stage))
-    worst = added(resident, step.peak)
+    step = levels_of(program, stage)
     return Memory(
-        parts={part: size for part, size in worst.items() if size},
-        rest=sum(added(resident, step.kept).values()),
+        parts=step.by_part(step.during[step.fullest]),
+        rest=float(step.after[-1].sum()),
         fragmented=_fragmented(job, stage),
     )
 
@@ -128,13 +127,12 @@ class PassUses:
         self.output = _activation(job) / scattered * (allocator.keeps_outputs and sends)
         self.tied = _tied(job) if {"embedding", "head"} <= set(chunk.kinds) else 0.0
 
-    def of(self, occasion: Occasion) -> list[MemoryUse]:
-        """One use a block, in the order in which a pass takes them."""
+    def of(self, occasion: Occasion, number: int) -> MemoryUse:
+        """What a pass does at the block of this number."""
         if occasion.kind == "F":
-            return [self._forward(number) for number in range(len(self.blocks))]
-        numbers = range(len(self.blocks))[::-1]
-        uses = [self._backward(number, occasion) for number in numbers]
-        return [*uses[:-1], uses[-1].then(self._accumulated(occasion))]
+            return self._forward(number)
+        use = self._backward(number, occasion)
+        return use if number else use.then(self._accumulated(occasion))
 
     def _forward(self, number: int) -> MemoryUse:
         block = self.blocks[number]

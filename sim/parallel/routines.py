@@ -1,6 +1,7 @@
-"""What the passes of a stage run: one routine for each occasion in its schedule."""
+"""What passes run: one routine for each occasion on which a chunk of the model is passed through."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sim.parallel import data
 from sim.parallel.boundary import packed, unpacked
@@ -16,40 +17,72 @@ from sim.program.schedule import Schedule
 _NAMES: dict[Kind, str] = {"F": "forward", "B": "backward", "I": "backward", "W": "weights"}
 
 
-class Routines:
-    """Writes the routines of one stage; what its passes through a chunk share is built once."""
+class Ends(NamedTuple):
+    """Whether the model begins in a chunk, and whether it ends there."""
 
-    def __init__(self, job: Job, stage: int, schedule: Schedule) -> None:
-        self.job, self.chunks = job, job.chunks[stage]
-        last = len(schedule.owners) - 1
-        self.first = [piece == 0 for piece in schedule.pieces[stage]]
-        self.last = [piece == last for piece in schedule.pieces[stage]]
-        parameters = job.parameters(self.chunks)
+    first: bool
+    last: bool
+
+
+def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
+    """Where the model begins and ends on a stage, by chunk."""
+    last = len(schedule.owners) - 1
+    return tuple(Ends(piece == 0, piece == last) for piece in schedule.pieces[stage])
+
+
+class Routines:
+    """Writes the routines of a job; those of equal chunks are one object."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._passes: dict[tuple[Chunk, Ends], _ChunkPasses] = {}
+
+    def of(self, chunk: Chunk, ends: Ends, occasion: Occasion) -> Routine:
+        """What an action on this occasion runs."""
+        if (chunk, ends) not in self._passes:
+            self._passes[chunk, ends] = _ChunkPasses(self.job, chunk, ends)
+        return self._passes[chunk, ends].on(occasion)
+
+
+class _ChunkPasses:
+    """The passes through one chunk."""
+
+    def __init__(self, job: Job, chunk: Chunk, ends: Ends) -> None:
+        self.job, self.kinds, self.ends = job, chunk.kinds, ends
+        parameters = job.parameters([chunk])
         self._replicated = data.replicated(job, parameters)
         self._sharded = data.sharded(job, parameters)
-        self._uses = [
-            PassUses(job, chunk, sends=not last)
-            for chunk, last in zip(self.chunks, self.last, strict=True)
-        ]
+        self._uses = PassUses(job, chunk, sends=not ends.last)
+        self._known: dict[Occasion, Routine] = {}
 
-    def of(self, occasion: Occasion) -> Routine:
-        """What an action on this occasion runs."""
+    def on(self, occasion: Occasion) -> Routine:
+        """The routine of an occasion; that of the first forward pass is seldom one of its own."""
+        occasion = occasion._replace(chunk=0)
+        if occasion.kind == "F" and not self._gathers_early:
+            occasion = occasion._replace(first=False)
+        if occasion not in self._known:
+            self._known[occasion] = self._written(occasion)
+        return self._known[occasion]
+
+    def _written(self, occasion: Occasion) -> Routine:
         pieces = list(self._pieces(occasion))
         gathers, reduces = self._gathers(occasion), self._reduces(occasion)
-        if gathers or reduces:
+        if pieces and (gathers or reduces):
             return tuple(sharded_pass(self.job, pieces, gathers=gathers, reduces=reduces))
-        if self._overlaps(occasion):
+        if pieces and self._overlaps(occasion):
             return tuple(data.overlapped(self.job, pieces))
         whole = joined(pieces, name=_NAMES[occasion.kind])
         return (Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),)
 
+    @property
+    def _gathers_early(self) -> bool:
+        """Whether what the last step updated comes with the first forward pass."""
+        return self._sharded and self.job.stack.overlap_gather
+
     def _gathers(self, occasion: Occasion) -> bool:
-        """ZeRO-3 gathers for every pass that needs weights; below, what the last step updated may
-        come with the first one."""
-        if not self._sharded or occasion.kind == "W":
-            return False
-        hidden = self.job.stack.overlap_gather and occasion.kind == "F" and occasion.first
-        return self.job.plan.zero >= 3 or hidden
+        """ZeRO-3 gathers for every pass that needs weights."""
+        early = self._gathers_early and occasion.kind == "F" and occasion.first
+        return early or (self._sharded and self.job.plan.zero >= 3 and occasion.kind != "W")
 
     def _reduces(self, occasion: Occasion) -> bool:
         return self._sharded and self.job.plan.zero >= 2 and occasion.kind in ("B", "W")
@@ -58,26 +91,34 @@ class Routines:
         return self._replicated and self.job.stack.overlap_gradients and occasion.last
 
     def _pieces(self, occasion: Occasion) -> Iterator[Piece]:
-        """The blocks of a pass in its order, the exchange with its neighbours at both ends."""
-        chunk = self.chunks[occasion.chunk]
-        works = self._works(chunk, occasion)
-        uses = self._uses[occasion.chunk].of(occasion)
-        kinds = chunk.kinds if occasion.kind == "F" else chunk.kinds[::-1]
-        for kind, work, use in zip(kinds, works, uses, strict=True):
-            yield Piece(self.job.block(kind), work, use)
+        """The blocks of a pass in its order; equal ones between a chunk's ends are one object."""
+        numbers = range(len(self.kinds))
+        pieces: dict[tuple[str, bool, bool], Piece] = {}
+        for number in numbers if occasion.kind == "F" else numbers[::-1]:
+            key = self.kinds[number], number == 0, number == len(self.kinds) - 1
+            if key not in pieces:
+                pieces[key] = self._piece(occasion, number)
+            yield pieces[key]
 
-    def _works(self, chunk: Chunk, occasion: Occasion) -> list[Work]:
-        job, kind = self.job, occasion.kind
-        kinds = chunk.kinds if kind == "F" else chunk.kinds[::-1]
-        works = [job.work(name, kind) for name in kinds]
-        if kind == "W":
-            return works
-        ends = (self.first, self.last) if kind == "F" else (self.last, self.first)
-        before = () if ends[0][occasion.chunk] else unpacked(job)
-        behind = () if ends[1][occasion.chunk] else packed(job)
-        stall = job.stall if kind == "F" else 0.0
-        if before or stall:
-            works[0] = Work(name=works[0].name, items=(*before, *with_host((works[0],), stall)))
-        if behind:
-            works[-1] = Work(name=works[-1].name, items=(works[-1], *behind))
-        return works
+    def _piece(self, occasion: Occasion, number: int) -> Piece:
+        """A block, with the exchange with neighbouring stages at both ends of the chunk."""
+        kind, last = self.kinds[number], len(self.kinds) - 1
+        work = self.job.work(kind, occasion.kind)
+        begin, end = (0, last) if occasion.kind == "F" else (last, 0)
+        if number == begin:
+            work = self._fed(work, occasion.kind)
+        if number == end and self._passes_on(occasion.kind):
+            work = Work(name=work.name, items=(work, *packed(self.job)))
+        return Piece(self.job.block(kind), work, self._uses.of(occasion, number))
+
+    def _fed(self, work: Work, action: Kind) -> Work:
+        """The first work of a pass, behind what it receives and what the allocator loses."""
+        alone = action == "W" or (self.ends.first if action == "F" else self.ends.last)
+        before = () if alone else unpacked(self.job)
+        stall = self.job.stall if action == "F" else 0.0
+        if not before and not stall:
+            return work
+        return Work(name=work.name, items=(*before, *with_host((work,), stall)))
+
+    def _passes_on(self, action: Kind) -> bool:
+        return action != "W" and not (self.ends.last if action == "F" else self.ends.first)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sim.config.errors import InputError
-from sim.config.plugins import modules
+from sim.config.plugins import modules, remembered
 from sim.config.schema import nearest
 from sim.parallel import schedule_file
 from sim.program.schedule import Schedule
+
+_FOLDER = "sim.parallel.schedules"
 
 Sizes = tuple[int, int, int]  # stages, microbatches, chunks of a stage
 
@@ -62,13 +64,14 @@ class Entry:
             raise InputError("plan, schedule", what, f"set interleave = {self.chunks}")
 
 
+@remembered(_FOLDER)
 def table() -> Mapping[str, Entry]:
     """All schedules by name, in alphabetical order of their families.
 
     >>> sorted(table())[:3]
     ['1f1b', 'dualpipev', 'gpipe']
     """
-    families = modules("sim.parallel.schedules").values()
+    families = modules(_FOLDER).values()
     return {entry.name: entry for family in families for entry in family.SCHEDULES}
 
 

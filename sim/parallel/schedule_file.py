@@ -58,9 +58,7 @@ def from_text(text: str, *, where: str = "schedule") -> Schedule:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise InputError(where, "has no actions", "write like 0F0 0B0, one line a stage")
-    rows = [
-        list(_cells(line, f"{where}, line {number}")) for number, line in enumerate(lines, 1)
-    ]
+    rows = [list(_cells(line, f"{where}, line {number}")) for number, line in enumerate(lines, 1)]
     pieces = _places(rows, where)
     orders = tuple(
         tuple(Action(_kind(kind), microbatch, own.index(piece)) for kind, microbatch, piece in row)
@@ -99,13 +97,13 @@ def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
 def _check_complete(schedule: Schedule, microbatches: int, where: str) -> None:
     """Every microbatch goes through every piece once, forward and back."""
     for stage, (order, pieces) in enumerate(zip(schedule.orders, schedule.pieces, strict=True)):
-        passes = sorted(
-            (pieces[a.chunk], a.microbatch, part) for a in order for part in _parts(a)
-        )
+        passes = sorted((pieces[a.chunk], a.microbatch, part) for a in order for part in _parts(a))
         wanted = [(p, m, part) for p in pieces for m in range(microbatches) for part in "FIW"]
         if passes != wanted:
             odd = next(iter(set(passes) ^ set(wanted)), passes[0])
-            what = f"stage {stage} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
+            what = (
+                f"stage {stage} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
+            )
             remedy = f"the plan has {microbatches} microbatches; B stands for I and W together"
             raise InputError(where, what, remedy)
 
@@ -122,7 +120,9 @@ def refuse_deadlock(schedule: Schedule, where: str = "plan, schedule") -> None:
     while moved:
         moved = False
         for stage, order in enumerate(schedule.orders):
-            while at[stage] < len(order) and _missing(schedule, stage, order[at[stage]], done) is None:
+            while (
+                at[stage] < len(order) and _missing(schedule, stage, order[at[stage]], done) is None
+            ):
                 action = order[at[stage]]
                 piece = schedule.pieces[stage][action.chunk]
                 done.update((part, action.microbatch, piece) for part in _parts(action))

@@ -1,5 +1,7 @@
 """One training step as a program: passes, gradients, optimizer."""
 
+from collections.abc import Iterator
+
 from sim.model.kernels import Stream
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
@@ -8,7 +10,7 @@ from sim.parallel.axis import state_axes
 from sim.parallel.boundary import sent_bytes
 from sim.parallel.job import Job
 from sim.parallel.memory import optimizer_use, resident
-from sim.parallel.routines import Routines
+from sim.parallel.routines import Routines, ends_of
 from sim.parallel.segments import Items, segments
 from sim.program.causes import COMPUTE, DATA, EMBEDDING, OPTIMIZER
 from sim.program.operations import (
@@ -33,20 +35,29 @@ def training_step(job: Job) -> Program:
     return Program(
         mesh=job.plan.mesh,
         schedule=schedule,
-        stages=tuple(_stage(job, stage, schedule) for stage in range(job.plan.pp)),
+        stages=tuple(_stages(job, schedule)),
         exchange=Exchange(style=style, bytes=sent_bytes(job), sync=job.stack.exchange_sync),
     )
 
 
-def _stage(job: Job, stage: int, schedule: Schedule) -> Stage:
-    routines = Routines(job, stage, schedule)
-    occasions = dict.fromkeys(schedule.occasions[stage])
-    return Stage(
-        opening=_opening(job),
-        routines={occasion: routines.of(occasion) for occasion in occasions},
-        closing=tuple(_closing(job, stage)),
-        resident=resident(job, stage),
-    )
+def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
+    """What each stage does; stages that do the same are one object."""
+    routines = Routines(job)
+    made: dict[tuple[object, ...], Stage] = {}
+    for stage, chunks in enumerate(job.chunks):
+        occasions, ends = schedule.actions[stage].occasions, ends_of(schedule, stage)
+        key = chunks, ends, occasions
+        if key not in made:
+            made[key] = Stage(
+                opening=_opening(job),
+                routines={
+                    occasion: routines.of(chunks[occasion.chunk], ends[occasion.chunk], occasion)
+                    for occasion in occasions
+                },
+                closing=tuple(_closing(job, stage)),
+                resident=resident(job, stage),
+            )
+        yield made[key]
 
 
 def _opening(job: Job) -> tuple[Operation, ...]:

@@ -48,9 +48,7 @@ def sharded_pass(
     return done
 
 
-def _gather(
-    job: Job, piece: Piece, number: int, names: Sequence[str]
-) -> list[Communicate]:
+def _gather(job: Job, piece: Piece, number: int, names: Sequence[str]) -> list[Communicate]:
     """The gathering of a block's weights, once those two blocks back have been used."""
     calls = weights_gathered(job, piece.block.parameters)
     if not calls:

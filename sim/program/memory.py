@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from sim.program.runs import runs
+
 Parts = Mapping[str, float]
 Part = TypeVar("Part")
 
@@ -44,6 +46,19 @@ class MemoryUse:
         worse = sum(later.values()) > sum(self.peak.values())
         return MemoryUse(added(self.kept, behind.kept), later if worse else self.peak)
 
+    def repeated(self, times: int) -> "MemoryUse":
+        """So many in a row: the last one is the worst where each leaves something, else the first.
+
+        >>> layer = MemoryUse({"activations": 2.0}, {"activations": 2.0, "transient": 1.0})
+        >>> layer.repeated(3) == layer.then(layer).then(layer)
+        True
+        """
+        if times == 1:
+            return self
+        before = {part: size * (times - 1) for part, size in self.kept.items()}
+        kept = {part: size * times for part, size in self.kept.items()}
+        return MemoryUse(kept, added(before, self.peak) if self.left > 0.0 else self.peak)
+
 
 def added(*parts: Mapping[Part, float]) -> dict[Part, float]:
     """The sum, part by part.
@@ -61,8 +76,8 @@ def added(*parts: Mapping[Part, float]) -> dict[Part, float]:
 def in_a_row(uses: Iterable[MemoryUse]) -> MemoryUse:
     """Operations in a row as one."""
     whole = MemoryUse()
-    for use in uses:
-        whole = whole.then(use)
+    for use, times in runs(uses):
+        whole = whole.then(use.repeated(times))
     return whole
 
 

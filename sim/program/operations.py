@@ -95,13 +95,20 @@ class Work:
             else:
                 yield item
 
-    def collectives(self) -> Iterator[Collective]:
-        """All collectives in order, those beside segments included."""
-        for item in self.flat():
+    def collectives(self, seen: "dict[int, Work] | None" = None) -> Iterator[Collective]:
+        """The collectives in order, those beside segments included, those of inner work once.
+
+        Work that was `seen` before is left out, and this one noted there.
+        """
+        seen = {} if seen is None else seen
+        seen[id(self)] = self
+        for item in self.items:
             if isinstance(item, Collective):
                 yield item
-            else:
+            elif isinstance(item, Segment):
                 yield from item.beside
+            elif id(item) not in seen:
+                yield from item.collectives(seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ It is SPMD: all ranks of a stage run the same operations. What a pass does is wr
 microbatches (a routine); the schedule says in which order passes run.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -21,6 +22,7 @@ from sim.program.operations import (
     Receive,
     Recent,
     Send,
+    Work,
 )
 from sim.program.schedule import Schedule
 
@@ -57,12 +59,38 @@ class Stage:
     closing: tuple[Operation, ...] = ()
     resident: Mapping[str, float] = field(default_factory=dict)
 
-    def all_operations(self) -> Iterator[Operation]:
+    @property
+    def all_operations(self) -> tuple[Operation, ...]:
         """Its operations, those of passes once for each occasion."""
-        yield from self.opening
-        for routine in self.routines.values():
-            yield from routine
-        yield from self.closing
+        passes = (operation for routine in self.routines.values() for operation in routine)
+        return (*self.opening, *passes, *self.closing)
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The distinct calls of its operations."""
+        return tuple(_calls(self.all_operations))
+
+    @cached_property
+    def calls_of_passes(self) -> tuple[Call, ...]:
+        """Those of its passes."""
+        return tuple(_calls(op for routine in self.routines.values() for op in routine))
+
+    @cached_property
+    def calls_inside(self) -> tuple[Call, ...]:
+        """Those inside its computations."""
+        return tuple(_calls(op for op in self.all_operations if isinstance(op, Compute)))
+
+
+def _calls(operations: Iterable[Operation]) -> dict[Call, None]:
+    """The distinct calls of operations in order."""
+    seen: dict[int, Work] = {}
+    calls: dict[Call, None] = {}
+    for operation in operations:
+        if isinstance(operation, Communicate):
+            calls |= dict.fromkeys(operation.calls)
+        elif id(operation.work) not in seen:
+            calls |= dict.fromkeys(operation.work.collectives(seen))
+    return calls
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,12 +139,13 @@ class _Writer:
         for operation in self.own.opening:
             yield self._settled(operation), None
         order = self.schedule.orders[self.stage]
-        occasions = self.schedule.occasions[self.stage]
-        for place, (action, occasion) in enumerate(zip(order, occasions, strict=True)):
+        actions = self.schedule.actions[self.stage]
+        routines = [self.own.routines[occasion] for occasion in actions.occasions]
+        for place, (action, row) in enumerate(zip(order, actions.rows.tolist(), strict=True)):
             brought: list[Operation] = list(self._before(place, action))
             yield from ((operation, action) for operation in brought)
             received = tuple(op.name for op in brought if op.stream != COMPUTE_STREAM)
-            for operation in self.own.routines[occasion]:
+            for operation in routines[row]:
                 yield self._of_pass(operation, action, received), action
             yield from ((operation, action) for operation in self._behind(place, action))
         for operation in self.own.closing:
@@ -152,6 +181,7 @@ class _Writer:
         if isinstance(cause, Recent) or cause == INPUT:
             return received
         return (cause if action is None else f"{action} {cause}".rstrip(),)
+
     def _before(self, place: int, action: Action) -> Iterator[Communicate]:
         if self.exchange.style != "batched":
             yield from self._receipt(action)

@@ -4,14 +4,19 @@ It says nothing of time. Piece 0 of the model holds the embedding, the last one 
 microbatch goes forward through all pieces in order and back the same way.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sim.program.actions import Action, Occasion
+import numpy as np
+from numpy.typing import NDArray
 
+from sim.program.actions import KINDS, Action, Occasion
+
+Indices = NDArray[np.int64]
 Order = tuple[Action, ...]
 Places = tuple[tuple[int, ...], ...]  # [stage][chunk] -> piece
+
+_LETTERS = np.array(sorted(KINDS))
 
 
 def in_loops(stages: int, chunks: int) -> Places:
@@ -32,6 +37,20 @@ def in_a_v(stages: int) -> Places:
     ((0, 5), (1, 4), (2, 3))
     """
     return tuple((s, 2 * stages - 1 - s) for s in range(stages))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Actions:
+    """The actions of one stage as arrays: kinds (letters), microbatches and chunks in order.
+
+    `occasions` are the distinct ones, `rows` which of them each action is.
+    """
+
+    kinds: NDArray[np.str_]
+    microbatches: Indices
+    chunks: Indices
+    occasions: tuple[Occasion, ...]
+    rows: Indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,21 +97,26 @@ class Schedule:
         return self.owners[piece] if 0 <= piece < len(self.owners) else None
 
     @cached_property
-    def occasions(self) -> tuple[tuple[Occasion, ...], ...]:
-        """Per stage the occasion of every action, in order."""
-        return tuple(_occasions(order) for order in self.orders)
+    def actions(self) -> tuple[Actions, ...]:
+        """The orders as arrays."""
+        return tuple(_actions(order) for order in self.orders)
 
 
-def _occasions(order: Sequence[Action]) -> tuple[Occasion, ...]:
-    first: dict[tuple[bool, int], int] = {}
-    last: dict[int, int] = {}
-    for place, action in enumerate(order):
-        if action.kind == "F" or action.makes_weight_gradients:
-            first.setdefault((action.kind == "F", action.chunk), place)
-        if action.makes_weight_gradients:
-            last[action.chunk] = place
-    firsts, lasts = set(first.values()), set(last.values())
-    return tuple(
-        Occasion(action.kind, action.chunk, place in firsts, place in lasts)
-        for place, action in enumerate(order)
+def _actions(order: Order) -> Actions:
+    letters, *numbers = zip(*order, strict=True)
+    kinds = np.frombuffer("".join(letters).encode("utf-32-le"), dtype="U1")
+    microbatches, chunks = map(np.array, numbers)
+    forward, weights = kinds == "F", (kinds == "B") | (kinds == "W")
+    first, last = np.zeros((2, len(order)), dtype=bool)
+    for chunk in np.unique(chunks).tolist():
+        for passes in (forward, weights):
+            places = np.flatnonzero(passes & (chunks == chunk))
+            first[places[:1]] = True
+        last[places[-1:]] = True
+    codes = ((np.searchsorted(_LETTERS, kinds) * (chunks.max() + 1) + chunks) * 2 + first) * 2 + last
+    _, places, rows = np.unique(codes, return_index=True, return_inverse=True)
+    occasions = tuple(
+        Occasion(order[place].kind, order[place].chunk, bool(first[place]), bool(last[place]))
+        for place in places.tolist()
     )
+    return Actions(kinds, microbatches, chunks, occasions, rows.astype(np.int64))

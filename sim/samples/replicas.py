@@ -8,7 +8,6 @@ from typing import TypeVar
 import numpy as np
 
 from sim.config.errors import InputError
-from sim.engine.communicators import calls_of
 from sim.engine.fold import Folding
 from sim.engine.folded import FoldedProgram
 from sim.engine.machine import Machine
@@ -170,8 +169,7 @@ def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:
     names = {
         call.name
         for stage in program.stages
-        for operation in stage.all_operations()
-        for call in calls_of(operation)
+        for call in stage.calls
         if isinstance(call, Collective) and batch & set(call.axes)
     }
     return frozenset(

@@ -168,4 +168,3 @@ def stacked(columns: Sequence[Sequence[ClosingStep]]) -> list[Floats]:
         np.array([step.numbers for step in steps], dtype=np.float64).reshape(len(steps), -1).T
         for steps in zip(*columns, strict=True)
     ]
-

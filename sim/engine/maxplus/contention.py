@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.engine.communicators import calls_inside
 from sim.engine.folded import LinkClass, Traffic
 from sim.engine.maxplus.routine import Played as PlayedOperation
 from sim.engine.maxplus.writing import Writer
@@ -33,29 +32,49 @@ class _Use:
 
 def contends(writer: Writer) -> bool:
     """Whether some link was asked for more than it has."""
-    uses = _outside(writer)
-    if any(_overfull(own) for own in uses.values()):
+    outside = _outside(writer)
+    if any(_overfull(uses) for uses in outside.values()):
         return True
-    computations = list(_computations(writer))
-    loading: dict[int, set[int]] = defaultdict(set)
-    for own in computations:
-        for link in own.links:
-            loading[link].add(own.stage)
+    passes_end = writer.passes_end
+    loading: dict[int, list[int]] = defaultdict(list)
+    for stage in range(len(writer.estimate.desks)):
+        for link in _links_inside(writer, stage):
+            loading[link].append(stage)
+    shared = {}
     for link, stages in loading.items():
-        if link in uses or len(stages) > 1:
-            alone = len(stages) == 1
-            inside = (use for own in computations if link in own.links
-                      for use in own.uses(link, uses[link] if alone else None))  # fmt: skip
-            if _overfull([*uses.get(link, ()), *inside]):
-                return True
+        end = max(passes_end[stage] for stage in stages)
+        beside = [use for use in outside.get(link, ()) if (use.begin < end).any()]
+        if beside or len(stages) > 1:
+            shared[link] = beside, stages
+    if not shared:
+        return False
+    computations = list(_computations(writer))
+    for link, (beside, stages) in shared.items():
+        alone = len(stages) == 1
+        inside = (use for own in computations if link in own.links
+                  for use in own.uses(link, beside if alone else None))  # fmt: skip
+        if _overfull([*beside, *inside]):
+            return True
     return False
+
+
+def _links_inside(writer: Writer, stage: int) -> set[int]:
+    """The links that collectives inside a stage's computations load."""
+    desk = writer.estimate.desks[stage]
+    calls = writer.estimate.program.stages[stage].calls_inside
+    links = desk.desk.links
+    return {link for call in calls for link, _ in shares(desk.traffic(call, stage), links)}
 
 
 def _outside(writer: Writer) -> dict[int, list[_Use]]:
     """The traffic outside of computations, by link."""
     links = writer.estimate.desks[0].desk.links
     uses: dict[int, list[_Use]] = {}
-    for traffic, begun in (*writer.messages(), *writer.collectives()):
+    desks = writer.estimate.desks
+    collectives = (
+        (desks[stage].traffic(call, stage), begun) for stage, call, begun in writer.collectives()
+    )
+    for traffic, begun in (*writer.messages(), *collectives):
         begin = begun + traffic.latency
         for link, share in shares(traffic, links):
             uses.setdefault(link, []).append(_Use(share, begin, begin + traffic.seconds))
@@ -103,9 +122,7 @@ class _Computation:
         self.writer, self.stage, self.played, self.work = writer, stage, played, work
         self.nodes = np.flatnonzero(writer.grid.kind == kind)
         self.costs, self.desk = writer.estimate.costs[stage], writer.estimate.desks[stage]
-        self.links = {
-            link for call in calls_inside(work) for link, _ in self._shares(call)
-        }
+        self.links = {link for call in work.collectives() for link, _ in self._shares(call)}
 
     def _shares(self, call: Collective) -> Iterator[tuple[int, float]]:
         return shares(self.desk.traffic(call, self.stage), self.desk.desk.links)
@@ -137,7 +154,9 @@ class _Computation:
             host = host + launches
 
 
-def _overlap(start: Floats, end: Floats, begin: Floats, stop: Floats) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _overlap(
+    start: Floats, end: Floats, begin: Floats, stop: Floats
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Which of some intervals overlap any of others, of which none overlap each other."""
     order = np.argsort(begin)
     begin, stop = begin[order], stop[order]

@@ -18,8 +18,10 @@ from sim.program.schedule import Schedule
 Indices = NDArray[np.int64]
 
 # Moments of a node: when it ends, when its input has arrived, when stage and host have both come
-# behind it, when the host is free; then its side streams.
+# behind it, when the host is free; then its side streams, and last, where something waits for that,
+# when its last but one computation ended.
 END, ARRIVAL, REACHED, HOST_FREE = range(4)
+FIRST_SIDE = 4
 NOTHING = -1  # no such node, no message
 
 
@@ -86,23 +88,16 @@ class _Builder:
         self.way = np.full(self.size, NOTHING, dtype=np.int64)  # 0 forward, 1 backward
         self.microbatch = np.zeros(self.size, dtype=np.int64)
         self.piece = np.zeros(self.size, dtype=np.int64)
-        numbers: dict[tuple[int, Occasion], int] = {}
-        ways = {"F": 0, "B": 1, "I": 1, "W": NOTHING}
-        orders = zip(
-            self.first.tolist(),
-            self.schedule.orders,
-            self.schedule.occasions,
-            self.schedule.pieces,
-            strict=True,
-        )
-        for stage, (first, order, occasions, pieces) in enumerate(orders):
-            here = slice(first, first + len(order))
-            own = {at: numbers.setdefault((stage, at), len(numbers)) for at in set(occasions)}
-            self.kind[here] = [own[occasion] for occasion in occasions]
-            self.way[here] = [ways[action[0]] for action in order]
-            self.microbatch[here] = [action[1] for action in order]
-            self.piece[here] = [pieces[action[2]] for action in order]
-        self.kinds = tuple(numbers)
+        kinds: list[tuple[int, Occasion]] = []
+        own = zip(self.schedule.actions, self.schedule.pieces, strict=True)
+        for stage, (actions, pieces) in enumerate(own):
+            here = slice(self.first[stage], self.ends[stage])
+            self.kind[here] = len(kinds) + actions.rows
+            self.way[here] = _way(actions.kinds)
+            self.microbatch[here] = actions.microbatches
+            self.piece[here] = np.array(pieces)[actions.chunks]
+            kinds += [(stage, occasion) for occasion in actions.occasions]
+        self.kinds = tuple(kinds)
 
     def grid(self) -> Grid:
         """All nodes and what they wait for."""
@@ -152,7 +147,9 @@ class _Builder:
         most = int(self.microbatch.max(initial=0)) + 1
         place = np.full((2, pieces, most), NOTHING, dtype=np.int64)
         passes = self.way >= 0
-        place[self.way[passes], self.piece[passes], self.microbatch[passes]] = np.flatnonzero(passes)
+        place[self.way[passes], self.piece[passes], self.microbatch[passes]] = np.flatnonzero(
+            passes
+        )
         piece = self.piece + np.where(self.way == 0, forward, -forward)
         inside = passes & (piece >= 0) & (piece < pieces)
         found = np.full(self.size, NOTHING, dtype=np.int64)
@@ -200,9 +197,7 @@ class _Builder:
         has reached the pass before the one that needs it.
         """
         sent_by = np.where(self.before >= 0, target[self.before], NOTHING)
-        sent = np.where(
-            sent_by >= 0, rows[self.stage, self.stage[sent_by]], NOTHING
-        )
+        sent = np.where(sent_by >= 0, rows[self.stage, self.stage[sent_by]], NOTHING)
         taking = sent_by >= 0
         yield self._term(REACHED, self.before, received, source >= 0)
         yield self._term(REACHED, source, received)
@@ -228,3 +223,9 @@ class _Builder:
             at,
             np.where(there, messages, NOTHING),
         )
+
+
+def _way(kinds: NDArray[np.str_]) -> Indices:
+    """0 for passes that go forward, 1 for those that go back, `NOTHING` for those that go nowhere."""
+    way: Indices = np.select([kinds == "F", kinds == "W"], [0, NOTHING], 1)
+    return way

@@ -1,13 +1,13 @@
 """When the passes of a pipeline run: wavefronts of maxima and sums, for many layouts at once.
 
-Nodes of one wavefront depend on earlier ones only, so that a wavefront is a few operations on
-[nodes, layouts] arrays. Layouts with the same schedule and manner of exchange differ in durations
-alone.
+Every moment of a node is the latest of a few moments of nodes before it, each and some seconds. Nodes
+of one wavefront depend on earlier ones only, so that a wavefront is a few operations on arrays.
+Layouts with the same schedule and manner of exchange differ in the seconds alone.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,182 +15,176 @@ from numpy.typing import NDArray
 from sim.engine.maxplus.grid import (
     ARRIVAL,
     END,
+    FIRST_SIDE,
     HOST_FREE,
-    NOTHING,
     REACHED,
     Grid,
     Indices,
 )
-from sim.engine.maxplus.routine import COMPUTED, COMPUTED_2, FIRST_SIDE, HOST, READY
-from sim.engine.maxplus.routine import ARRIVAL as INPUT
+from sim.engine.maxplus.routine import (
+    BROUGHT,
+    COMPUTED,
+    COMPUTED_2,
+    FIRST_STREAM,
+    HOST,
+    READY,
+)
 
 Floats = NDArray[np.float64]
-
-BEFORE_LAST = 4  # the moment of a node at which its last but one computation ended; then sides
-FIRST_SIDE_MOMENT = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """What passes and messages take, [kinds, layouts] and [messages, layouts].
+    """What passes and messages take.
 
-    `maps` has the entries of the kinds' (max, +) maps by (output, input): the output is the end (0),
-    the last but one computation (1) or a side stream (2 ...), the input as in
-    `sim.engine.maxplus.routine`. `host` is what passes hold the host for, `opening` when stages
-    begin [layouts], `computations` how many each kind has.
+    `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]: outputs
+    are the end, the side streams, and the end of the last but one computation where something
+    waits for it; inputs as in `sim.engine.maxplus.routine`. `host` is what passes hold the host for [kinds, layouts],
+    `messages` what passes between neighbours [pairs, layouts], `opening` when stages begin
+    [layouts].
     """
 
-    maps: Mapping[tuple[int, int], Floats]
+    maps: Floats
     host: Floats
     messages: Floats
     opening: Floats
-    computations: Indices
-    sides: int = 0
 
+    @property
+    def sides(self) -> int:
+        return self.maps.shape[1] - FIRST_STREAM
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Level:
-    nodes: Indices
-    before: Indices
-    kind: Indices
-    moments: Indices
-    messages: Indices
-    fallback: Indices  # 1 where no computation precedes, 2 where only one does
+    @property
+    def asks_before_last(self) -> bool:
+        """Whether something waits for the last but one computation."""
+        return len(self.maps) > 1 + self.sides
 
 
 class Pipeline:
-    """A grid in wavefronts."""
+    """A grid in wavefronts; `computations` are those of each kind of pass."""
 
-    def __init__(self, grid: Grid, *, sync: bool) -> None:
+    def __init__(self, grid: Grid, *, sync: bool, computations: tuple[int, ...]) -> None:
         self.grid, self.sync = grid, sync
+        self.computed = self._computed(computations)
+
+    def _computed(self, computations: tuple[int, ...]) -> Indices:
+        """How many computations of passes precede each node on its stage."""
+        grid = self.grid
+        own = np.append(np.array(computations, dtype=np.int64), 0)[grid.kind]
+        total = np.cumsum(own) - own
+        first = np.concatenate(([0], grid.ends[:-1] + 1))
+        counts: Indices = total - np.repeat(total[first], grid.ends + 1 - first)
+        return counts
 
     @cached_property
-    def levels(self) -> list[Indices]:
-        """Nodes by the length of the longest chain before them."""
+    def _wavefronts(self) -> tuple[Indices, Indices]:
+        """Nodes in the order of their wavefronts, and where each begins."""
         depth = np.array(_depths(self.grid), dtype=np.int64)
         order = np.argsort(depth, kind="stable")
-        edges = np.flatnonzero(np.diff(depth[order])) + 1
-        return np.split(order, edges)
+        bounds = np.flatnonzero(np.diff(depth[order])) + 1
+        return order, np.concatenate(([0], bounds, [len(order)]))
 
     def times(self, durations: Durations) -> Floats:
         """All moments [moments, nodes, layouts]; behind the nodes stands the opening."""
-        grid = self.grid
-        layouts, size = durations.host.shape[1], grid.size + 2
-        kinds = FIRST_SIDE_MOMENT + durations.sides
-        moments = np.full((kinds, size, layouts), -np.inf)
-        opening = moments[:, grid.size]
-        opening[[END, REACHED, HOST_FREE]] = durations.opening
-        opening[FIRST_SIDE_MOMENT:] = 0.0
-        flat = moments.reshape(kinds * size, layouts)
+        order, bounds = self._wavefronts
+        lags = self._lags(durations)[:, :, order]
+        count, _, _, layouts = lags.shape
+        causes = self._causes(durations)[:, order]
+        size = self.grid.size + 2
+        moments = np.full((count, size, layouts), -np.inf)
+        moments[[END, REACHED, HOST_FREE], self.grid.size] = durations.opening
+        moments[FIRST_SIDE : FIRST_SIDE + durations.sides, self.grid.size] = 0.0
+        flat = moments.reshape(-1, layouts)
+        for first, last in pairwise(bounds.tolist()):
+            terms = flat[causes[:, first:last]] + lags[:, :, first:last]
+            np.maximum.reduce(terms, axis=1, out=moments[:, first:last])
+        times = np.empty_like(moments)
+        times[:, np.append(order, [size - 2, size - 1])] = moments
+        return times
+
+    def _causes(self, durations: Durations) -> Indices:
+        """The moments that those of each node follow from [causes, nodes], as rows of moments x
+        nodes in order of wavefronts: of the node before, then whatever its arrival waits for."""
+        grid, size, sides = self.grid, self.grid.size + 2, durations.sides
+        place = np.empty(size, dtype=np.int64)
+        place[np.append(self._wavefronts[0], [size - 2, size - 1])] = np.arange(size)
+        before = place[np.where(grid.before >= 0, grid.before, grid.size)]
+        own = [END, HOST_FREE, *range(FIRST_SIDE, FIRST_SIDE + sides + durations.asks_before_last)]
         never = grid.size + 1
-        before = np.where(grid.before >= 0, grid.before, grid.size)
-        rows = np.where(grid.nodes >= 0, grid.moments * size + grid.nodes, never)
-        maps = {key: np.vstack([table, _idle(key, layouts)]) for key, table in durations.maps.items()}
-        host = np.vstack([durations.host, np.zeros((1, layouts))])
-        messages = np.vstack([durations.messages.reshape(-1, layouts), np.zeros((1, layouts))])
-        count = self.computed(durations)
-        for nodes in self.levels:
-            arrival = (flat[rows[:, nodes]] + messages[grid.messages[:, nodes]]).max(axis=0)
-            self._advance(moments, nodes, before[nodes], arrival, maps, host, count)
-        return moments
+        terms = np.where(grid.nodes >= 0, grid.moments * size + place[grid.nodes], never)
+        return np.concatenate([*([moment * size + before] for moment in own), terms])
 
-    def _advance(
-        self,
-        moments: Floats,
-        nodes: Indices,
-        before: Indices,
-        arrival: Floats,
-        maps: Mapping[tuple[int, int], Floats],
-        host: Floats,
-        count: Indices,
-    ) -> None:
-        kind = self.grid.kind[nodes]
-        free = moments[HOST_FREE, before]
+    def _lags(self, durations: Durations) -> Floats:
+        """The seconds behind each of these moments [moments, causes, nodes, layouts]."""
+        grid, sides, host = self.grid, durations.sides, durations.host
+        maps = np.concatenate([durations.maps, _idle(durations.maps)], axis=2)[:, :, grid.kind]
+        held = np.concatenate([host, np.zeros_like(host[:1])])[grid.kind]
+        messages = np.concatenate([durations.messages, np.zeros_like(host[:1])])[grid.messages]
+        never = np.full_like(maps[:, 0], -np.inf)
+        few = [(self.computed < back)[:, None] for back in (1, 2)]
+        own = [
+            np.maximum(maps[:, READY], np.where(few[0], never, maps[:, COMPUTED])),
+            maps[:, HOST],
+            *(maps[:, FIRST_STREAM + side] for side in range(sides)),
+        ]
+        if durations.asks_before_last:
+            own.append(np.where(few[1], never, maps[:, COMPUTED_2]))
+        arrival = maps[:, READY]
         if self.sync:
-            free = np.maximum(free, arrival)
-        ready = np.maximum(moments[END, before], arrival)
-        # What blocks the compute stream is behind a pass before anything can wait for it by name.
-        brought = np.full_like(arrival, -np.inf) if self.grid.blocking else arrival
-        inputs = {READY: ready, HOST: free, INPUT: brought}
-        outputs: dict[int, Floats] = {}
-        for (output, given), table in maps.items():
-            if given not in inputs:
-                inputs[given] = self._input(moments, nodes, before, brought, given, count)
-            term = inputs[given] + table[kind]
-            outputs[output] = np.maximum(outputs[output], term) if output in outputs else term
-        free = free + host[kind]
-        moments[END, nodes] = outputs[0]
-        moments[ARRIVAL, nodes] = arrival
-        moments[HOST_FREE, nodes] = free
-        moments[REACHED, nodes] = np.maximum(outputs[0], free)
-        for output, times in outputs.items():
-            if output:
-                moments[BEFORE_LAST + output - 1, nodes] = times
-
-    def _input(
-        self,
-        moments: Floats,
-        nodes: Indices,
-        before: Indices,
-        arrival: Floats,
-        given: int,
-        count: Indices,
-    ) -> Floats:
-        """A moment that fewer passes ask for."""
-        if given >= FIRST_SIDE:
-            return moments[FIRST_SIDE_MOMENT + given - FIRST_SIDE, before]
-        back, moment = (1, END) if given == COMPUTED else (2, BEFORE_LAST)
-        found: Floats = np.where(count[nodes, None] >= back, moments[moment, before], arrival)
-        return found
-
-    def computed(self, durations: Durations) -> Indices:
-        """How many computations of passes precede each node on its stage."""
-        grid = self.grid
-        own = np.append(durations.computations, 0)[grid.kind]
-        total = np.cumsum(own) - own
-        first = np.concatenate(([0], grid.ends[:-1] + 1))
-        return total - np.repeat(total[first], grid.ends + 1 - first)
+            arrival = np.maximum(arrival, maps[:, HOST])
+        if not grid.blocking:
+            # What blocks the compute stream is behind a pass before anything waits for it by name.
+            missing = (np.where(few[0], maps[:, COMPUTED], never),
+                       np.where(few[1], maps[:, COMPUTED_2], never))  # fmt: skip
+            arrival = np.maximum.reduce([arrival, maps[:, BROUGHT], *missing])
+        count = FIRST_SIDE - 1 + len(maps)
+        lags = np.full((count, len(own) + len(messages), *held.shape), -np.inf)
+        mapped = [END, *range(FIRST_SIDE, count)]
+        for cause, lag in enumerate(own):
+            lags[mapped, cause] = lag
+        lags[mapped, len(own) :] = arrival[:, None] + messages
+        lags[ARRIVAL, len(own) :] = messages
+        lags[HOST_FREE, 1] = held
+        if self.sync:
+            lags[HOST_FREE, len(own) :] = messages + held
+        lags[REACHED] = np.maximum(lags[END], lags[HOST_FREE])
+        return lags
 
 
-def _idle(key: tuple[int, int], layouts: int) -> Floats:
+def _idle(maps: Floats) -> Floats:
     """The map of a stage's end, where nothing runs."""
-    output, given = key
-    passes = {0: READY, 1: COMPUTED}.get(output, FIRST_SIDE + output - 2)
-    return np.full((1, layouts), 0.0 if given == passes else -np.inf)
+    outputs, inputs, _, layouts = maps.shape
+    idle = np.full((outputs, inputs, 1, layouts), -np.inf)
+    for output, given in enumerate([READY, *range(FIRST_STREAM, inputs), COMPUTED][:outputs]):
+        idle[output, given] = 0.0
+    return idle
 
 
 def _depths(grid: Grid) -> list[int]:
     """Per node the longest chain before it: stages advance until they wait for one another."""
-    depth = [NOTHING] * grid.size
-    causes = [
-        [node for node in column if 0 <= node < grid.size] for column in grid.nodes.T.tolist()
-    ]
-    ends, at = grid.ends.tolist(), [0, *(end + 1 for end in grid.ends.tolist()[:-1])]
-    begins = list(at)
+    unknown, nothing = -2, -1  # the opening stands behind all nodes, what is not there behind that
+    depth = [unknown] * grid.size + [nothing, nothing]
+    causes = list(zip(*grid.nodes.tolist(), strict=True))
+    ends = grid.ends.tolist()
+    places = [0, *(end + 1 for end in ends[:-1])]
+    heights = [nothing] * len(ends)
     waiting: dict[int, list[int]] = {}
     ready = list(range(len(ends)))
     while ready:
         stage = ready.pop()
-        node, end = at[stage], ends[stage]
-        height = depth[node - 1] if node != begins[stage] else NOTHING
-        while node <= end:
+        height = heights[stage]
+        for node in range(places[stage], ends[stage] + 1):
             for cause in causes[node]:
-                there = depth[cause]
-                if there == NOTHING and cause != node - 1:
-                    waiting.setdefault(cause, []).append(stage)
+                before = depth[cause]
+                if before > height:
+                    height = before
+                elif before == unknown and cause != node - 1:
                     break
-                height = max(height, there)
             else:
                 height = depth[node] = height + 1
                 if node in waiting:
                     ready += waiting.pop(node)
-                node += 1
                 continue
+            waiting.setdefault(cause, []).append(stage)
+            places[stage], heights[stage] = node, height
             break
-        at[stage] = node
-    return depth
-
-
-def columns(rows: Sequence[Sequence[float]]) -> Floats:
-    """Durations of layouts as columns."""
-    return np.array(rows, dtype=np.float64).T
+    return depth[: grid.size]

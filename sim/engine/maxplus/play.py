@@ -10,8 +10,8 @@ from sim.engine.costs import Costs
 from sim.engine.fold import Folding
 from sim.engine.folded import Traffic
 from sim.engine.maxplus.closing import Closing, ClosingStep, StageMoments, closing_steps, stacked
-from sim.engine.maxplus.grid import END, HOST_FREE, Grid, grid_of
-from sim.engine.maxplus.pipeline import FIRST_SIDE_MOMENT, Durations, Floats, Pipeline
+from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
+from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
 from sim.engine.maxplus.routine import COMPUTED_2, RoutineMap, routine_map
 from sim.engine.transfers import Desk
 from sim.program.operations import COMPUTE_STREAM, Send
@@ -44,17 +44,24 @@ class Estimate:
 
     @cached_property
     def maps(self) -> list[RoutineMap]:
-        """Of every kind of node the map of its routine."""
-        stages = self.program.stages
+        """Of every kind of node the map of its routine; equal ones are one object."""
+        made: dict[tuple[object, ...], RoutineMap] = {}
+        maps = []
+        for stage, occasion in self.grid.kinds:
+            routine = self.program.stages[stage].routines[occasion]
+            costs, desk = self.costs[stage], self.desks[stage]
+            key = id(routine), costs.slowdown, self._seconds[stage]
+            if key not in made:
+                made[key] = routine_map(routine, costs, desk, stage, self.streams)
+            maps.append(made[key])
+        return maps
+
+    @cached_property
+    def _seconds(self) -> list[tuple[float, ...]]:
+        """Per stage how long the calls of its passes take."""
         return [
-            routine_map(
-                stages[stage].routines[occasion],
-                self.costs[stage],
-                self.desks[stage],
-                stage,
-                self.streams,
-            )
-            for stage, occasion in self.grid.kinds
+            tuple(desk.traffic(call, stage).alone for call in own.calls_of_passes)
+            for stage, (own, desk) in enumerate(zip(self.program.stages, self.desks, strict=True))
         ]
 
     @cached_property
@@ -108,7 +115,10 @@ class Played:
 def play(estimates: Sequence[Estimate]) -> Played:
     """Play programs that have a grid in common, a column each."""
     first = estimates[0]
-    pipeline = Pipeline(first.grid, sync=first.program.exchange.sync)
+    computations = tuple(own.computations for own in first.maps)
+    pipeline = Pipeline(
+        first.grid, sync=first.program.exchange.sync, computations=computations
+    )
     own = durations(estimates)
     moments = pipeline.times(own)
     stages = [
@@ -116,7 +126,7 @@ def play(estimates: Sequence[Estimate]) -> Played:
             host=moments[HOST_FREE, node],
             free={
                 COMPUTE_STREAM: moments[END, node],
-                **{s: moments[FIRST_SIDE_MOMENT + n, node] for n, s in enumerate(first.streams)},
+                **{s: moments[FIRST_SIDE + n, node] for n, s in enumerate(first.streams)},
             },
         )
         for node in first.grid.ends.tolist()
@@ -128,31 +138,11 @@ def play(estimates: Sequence[Estimate]) -> Played:
 
 def durations(estimates: Sequence[Estimate]) -> Durations:
     """The durations of programs of one grid, a column each."""
-    grid, layouts = estimates[0].grid, len(estimates)
-    tables: dict[tuple[int, int], Floats] = {}
-    host = np.empty((len(grid.kinds), layouts))
-    computations = np.zeros(len(grid.kinds), dtype=np.int64)
-    for column, estimate in enumerate(estimates):
-        for row, own in enumerate(estimate.maps):
-            host[row, column] = own.host
-            computations[row] = own.computations
-            for output, form in enumerate((own.end, own.before_last, *own.sides)):
-                for given, lag in enumerate(form):
-                    if lag > -np.inf:
-                        if (output, given) not in tables:
-                            tables[output, given] = np.full(host.shape, -np.inf)
-                        tables[output, given][row, column] = lag
+    maps = np.array([[own.table for own in e.maps] for e in estimates]).transpose(2, 3, 1, 0)
+    asks_before_last = bool((maps[:-1, COMPUTED_2] > -np.inf).any())
     return Durations(
-        maps=_needed(tables),
-        host=host,
+        maps=maps if asks_before_last else maps[:-1],
+        host=np.array([[own.host for own in e.maps] for e in estimates]).T,
         messages=np.array([[own.alone for own in e.messages] for e in estimates]).T,
         opening=np.array([estimate.opening for estimate in estimates]),
-        computations=computations,
-        sides=len(estimates[0].streams),
     )
-
-
-def _needed(tables: dict[tuple[int, int], Floats]) -> dict[tuple[int, int], Floats]:
-    """Without the last but one computation where nothing waits for it."""
-    asked = any(given == COMPUTED_2 and output != 1 for output, given in tables)
-    return tables if asked else {key: table for key, table in tables.items() if key[0] != 1}

@@ -6,15 +6,16 @@ So a pass of a hundred layers that gather their weights is a handful of numbers.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.engine.costs import Costs, Parts
-from sim.engine.folded import Traffic
 from sim.engine.transfers import Desk
 from sim.program.operations import (
-    COMPUTE_STREAM,
     INPUT,
     Collective,
     Communicate,
@@ -26,10 +27,11 @@ from sim.program.program import Routine
 
 # What a pass may depend on: when its stage is ready and its input there, when the host is free,
 # when the last and the last but one computation ended, when its input came; then side streams.
-READY, HOST, COMPUTED, COMPUTED_2, ARRIVAL = range(5)
-FIRST_SIDE = 5
+READY, HOST, COMPUTED, COMPUTED_2, BROUGHT = range(5)
+FIRST_STREAM = 5
 
 Form = tuple[float, ...]
+Floats = NDArray[np.float64]
 
 
 def later(form: Form, seconds: float) -> Form:
@@ -45,7 +47,7 @@ def latest(*forms: Form) -> Form:
 class Played(NamedTuple):
     """An operation of a routine: when it is ready, when the host comes to it, when it ends.
 
-    A computation has no traffic; `parts` is what it spends its seconds on.
+    `parts` is what a computation spends its seconds on.
     """
 
     operation: Operation
@@ -53,20 +55,23 @@ class Played(NamedTuple):
     host: Form
     end: Form
     parts: Parts | None
-    traffic: tuple[tuple[Collective, Traffic], ...] = ()
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Those that a communication takes part in."""
+        calls = () if isinstance(self.operation, Compute) else self.operation.calls
+        return tuple(call for call in calls if isinstance(call, Collective))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutineMap:
-    """Where a routine leads: when its last computation and the last but one end, when side streams
-    are free, and the seconds for which it holds the host."""
+    """Where a routine leads: when its last computation ends, when side streams are free, when its
+    last but one computation ends [moments, inputs], and the seconds for which it holds the host."""
 
-    end: Form
-    before_last: Form
-    sides: tuple[Form, ...]
+    table: Floats
     host: float
     played: tuple[Played, ...]
-    computations: int = field(default=1)
+    computations: int
 
 
 def routine_map(
@@ -82,12 +87,10 @@ def routine_map(
 class _Player:
     """The law of `sim.engine.role_process`, for one routine by itself."""
 
-    def __init__(
-        self, costs: Costs, desk: Desk, stage: int, streams: Sequence[str]
-    ) -> None:
+    def __init__(self, costs: Costs, desk: Desk, stage: int, streams: Sequence[str]) -> None:
         self.costs, self.desk, self.stage = costs, desk, stage
-        self.size = FIRST_SIDE + len(streams)
-        self.free = {name: self._input(FIRST_SIDE + n) for n, name in enumerate(streams)}
+        self.size = FIRST_STREAM + len(streams)
+        self.free = {name: self._input(FIRST_STREAM + n) for n, name in enumerate(streams)}
         self.ready, self.host = self._input(READY), 0.0
         self.computed = [self._input(COMPUTED_2), self._input(COMPUTED)]
         self.ended: dict[str, Form] = {}
@@ -115,29 +118,24 @@ class _Player:
 
     def _communicate(self, operation: Communicate) -> None:
         start = latest(self.free[operation.stream], *self._causes(operation))
-        calls = tuple(
-            (call, self.desk.traffic(call, self.stage))
-            for call in operation.calls
-            if isinstance(call, Collective)
-        )
-        end = later(start, max((traffic.alone for _, traffic in calls), default=0.0))
+        played = Played(operation, start, start, start, None)
+        seconds = (self.desk.traffic(call, self.stage).alone for call in played.collectives)
+        end = later(start, max(seconds, default=0.0))
         self.free[operation.stream] = self.ended[operation.name] = end
-        self.played.append(Played(operation, start, start, end, None, calls))
+        self.played.append(played._replace(end=end))
 
     def _causes(self, operation: Operation) -> Iterator[Form]:
         for cause in operation.after:
             if isinstance(cause, Recent):
                 yield self.computed[-cause.back]
             elif cause == INPUT:
-                yield self._input(ARRIVAL)
+                yield self._input(BROUGHT)
             else:
                 yield self.ended[str(cause)]
 
     def map(self) -> RoutineMap:
         return RoutineMap(
-            end=self.ready,
-            before_last=self.computed[-2],
-            sides=tuple(self.free.values()),
+            table=np.array([self.ready, *self.free.values(), self.computed[-2]]),
             host=self.host,
             played=tuple(self.played),
             computations=len(self.computed) - 2,

@@ -1,36 +1,48 @@
 """The record of a program that was played without a clock: the arrays that the clock would log."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from sim.engine.costs import Parts
 from sim.engine.fold import Folding
 from sim.engine.folded import Traffic
-from sim.engine.maxplus.grid import ARRIVAL, END, HOST_FREE, REACHED, Grid, Indices
-from sim.engine.maxplus.pipeline import BEFORE_LAST, FIRST_SIDE_MOMENT
+from sim.engine.maxplus.grid import (
+    ARRIVAL,
+    END,
+    FIRST_SIDE,
+    HOST_FREE,
+    REACHED,
+    Grid,
+    Indices,
+)
 from sim.engine.maxplus.play import Estimate, Played
 from sim.engine.maxplus.routine import Form
 from sim.engine.maxplus.routine import Played as PlayedOperation
 from sim.engine.record import COMMUNICATION, Floats, Record, Track
 from sim.program.causes import PIPELINE
-from sim.program.operations import COMPUTE_STREAM
+from sim.program.operations import COMPUTE_STREAM, Collective
 from sim.program.program import message_stream
 
 NONE = -1
+_ROOM = 4096  # steps of one node
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Steps of one stream, to be put in order: arrays of one length, flights one column each."""
+    """Steps of one stream, to be put in order: arrays of one length.
+
+    `place` is node x `_ROOM` + number; flights (kinds, begun, arrived) are one column each.
+    """
 
     place: Indices
     start: Floats
     end: Floats
     parts: int = COMMUNICATION
-    flights: Sequence[tuple[int | Indices, Floats, Floats]] = ()  # kind, begun, arrived
+    flights: Sequence[tuple[int | Indices, Floats, Floats]] = ()
 
 
 class Writer:
@@ -45,18 +57,33 @@ class Writer:
 
     def record(self, folding: Folding) -> Record:
         """The record of what was played."""
-        tracks = [track for stage in range(len(self.estimate.desks)) for track in self._tracks(stage)]
-        passes = self.moments[END, : self.grid.size][self.grid.kind >= 0]
+        self.rows: dict[str, list[_Rows]] = {COMPUTE_STREAM: []}
+        self._open()
+        if self.grid.batched:
+            self._exchanges()
+        else:
+            self._messages()
+        for nodes, stage, operations in self._passes():
+            for number, operation in enumerate(operations):
+                self._operation(stage, operation, nodes, number)
+        self._close()
+        tracks = [track for stream, rows in self.rows.items() for track in self._tracks(stream, rows)]
         return Record(
             roles=tuple(role for role, _ in folding.roles),
-            tracks=tuple(tracks),
+            tracks=tuple(sorted(tracks, key=lambda track: track.role)),
             parts=self.parts,
             kinds=list(self.kinds),
             end=float(self.played.end[0]),
-            passes_end=float(passes.max(initial=0.0)),
+            passes_end=max(self.passes_end),
             steps=sum(len(track.start) for track in tracks),
             program=folding.folded,
         )
+
+    @cached_property
+    def passes_end(self) -> list[float]:
+        """When the last pass of each stage ended."""
+        ends: list[float] = self.moments[END, self.grid.ends - 1].tolist()
+        return ends
 
     def messages(self) -> Iterator[tuple[Traffic, Floats]]:
         """What passes between neighbours, a stream at a time, and when each message began."""
@@ -67,19 +94,20 @@ class Writer:
             nodes = taken[streams == number]
             yield self.estimate.messages[number // 2], self._begun[nodes]
 
-    def collectives(self) -> Iterator[tuple[Traffic, Floats]]:
-        """Collectives outside of computations, and when each began."""
+    def collectives(self) -> Iterator[tuple[int, Collective, Floats]]:
+        """Collectives outside of computations: a stage that takes part, and when each began."""
         for kind, own in enumerate(self.estimate.maps):
-            nodes = np.flatnonzero(self.grid.kind == kind)
-            for operation in own.played:
-                for _, traffic in operation.traffic:
-                    yield traffic, self.at(operation.start, nodes)
+            if any(operation.collectives for operation in own.played):
+                nodes, stage = np.flatnonzero(self.grid.kind == kind), self.grid.kinds[kind][0]
+                for operation in own.played:
+                    for call in operation.collectives:
+                        yield stage, call, self.at(operation.start, nodes)
         closing = self.played.closing
         for stage, steps in enumerate(closing.steps):
             for step, span in zip(steps, closing.spans[stage], strict=True):
-                for members, (_, traffic) in zip(step.members, step.traffic, strict=True):
+                for members, (call, _) in zip(step.members, step.traffic, strict=True):
                     if stage == members[0]:
-                        yield traffic, span.begun
+                        yield stage, call, span.begun
 
     @cached_property
     def _begun(self) -> Floats:
@@ -107,15 +135,15 @@ class Writer:
         if self.played.pipeline.sync:
             host = np.maximum(host, arrival)
         brought = np.full_like(arrival, -np.inf) if grid.blocking else arrival
-        count = self.played.pipeline.computed(self.played.durations)
+        count = self.played.pipeline.computed
         return np.stack(
             [
                 np.maximum(moments[END, before], arrival),
                 host,
                 np.where(count >= 1, moments[END, before], brought),
-                np.where(count >= 2, moments[BEFORE_LAST, before], brought),
+                np.where(count >= 2, moments[-1, before], brought),  # if anything waits for it
                 brought,
-                *moments[FIRST_SIDE_MOMENT:, before],
+                *moments[FIRST_SIDE : FIRST_SIDE + len(self.estimate.streams), before],
             ]
         )
 
@@ -125,164 +153,162 @@ class Writer:
         terms = [self.inputs[given, nodes] + lag for given, lag in lags]
         return np.maximum.reduce(terms) if terms else np.zeros(len(nodes))
 
-    def _tracks(self, stage: int) -> Iterable[Track]:
-        """All streams of a stage."""
-        rows: dict[str, list[_Rows]] = {COMPUTE_STREAM: []}
-        self._open(stage, rows)
-        self._pass(stage, rows)
-        self._close(stage, rows)
-        return [self._track(stage, stream, own) for stream, own in rows.items() if own]
-
-    def _open(self, stage: int, rows: dict[str, list[_Rows]]) -> None:
-        for operation in self.estimate.program.stages[stage].opening:
-            cost = self.estimate.costs[stage].of(operation.work)
-            start, end = np.zeros(1), np.array([cost.duration.lead])
-            rows[COMPUTE_STREAM].append(_Rows(np.array([-1]), start, end, self._row(cost.parts)))
-
     # --- Passes ----------------------------------------------------------------------------------
 
-    def _pass(self, stage: int, rows: dict[str, list[_Rows]]) -> None:
-        """Receipts, the operations of routines, dispatches."""
-        grid, own = self.grid, np.flatnonzero(self.grid.stage == stage)
-        if grid.batched:
-            self._exchanges(own, rows)
-        else:
-            self._messages(stage, own, rows)
-        for kind in np.unique(grid.kind[own][grid.kind[own] >= 0]).tolist():
-            nodes = own[grid.kind[own] == kind]
-            for number, operation in enumerate(self.estimate.maps[kind].played):
-                self._operation(operation, nodes, number, rows)
+    def _open(self) -> None:
+        """What stages do before their passes."""
+        first = np.concatenate(([0], self.grid.ends[:-1] + 1))
+        for stage, own in enumerate(self.estimate.program.stages):
+            for operation in own.opening:
+                cost = self.estimate.costs[stage].of(operation.work)
+                start, end = np.zeros(1), np.array([cost.duration.lead])
+                self._add(COMPUTE_STREAM, first[stage : stage + 1], 0, start, end, cost.parts)
+
+    def _passes(self) -> Iterator[tuple[Indices, int, Sequence[PlayedOperation]]]:
+        """The nodes that run the same operations in the same time, and a stage of theirs."""
+        maps = self.estimate.maps
+        first: dict[int, int] = {}
+        alike = np.array([first.setdefault(id(own), kind) for kind, own in enumerate(maps)] or [0])
+        nodes = np.flatnonzero(self.grid.kind >= 0)
+        kinds = alike[self.grid.kind[nodes]]
+        order = np.argsort(kinds, kind="stable")
+        bounds = np.flatnonzero(np.diff(kinds[order])) + 1
+        for same in np.split(nodes[order], bounds):
+            kind = int(self.grid.kind[same[0]])
+            yield same, self.grid.kinds[kind][0], maps[kind].played
 
     def _operation(
-        self,
-        played: PlayedOperation,
-        nodes: Indices,
-        number: int,
-        rows: dict[str, list[_Rows]],
+        self, stage: int, played: PlayedOperation, nodes: Indices, number: int
     ) -> None:
-        place = _place(nodes, 1 + number)
         start, end = self.at(played.start, nodes), self.at(played.end, nodes)
-        parts = COMMUNICATION if played.parts is None else self._row(played.parts)
+        desk = self.estimate.desks[stage]
         flights = [
-            (self._kind(call.cause, call.kind), start, start + traffic.alone)
-            for call, traffic in played.traffic
+            (self._kind(call.cause, call.kind), start, start + desk.traffic(call, stage).alone)
+            for call in played.collectives
         ]
-        stream = rows.setdefault(played.operation.stream, [])
-        stream.append(_Rows(place, start, end, parts, flights))
+        self._add(played.operation.stream, nodes, 2 + number, start, end, played.parts, flights)
 
-    def _messages(self, stage: int, own: Indices, rows: dict[str, list[_Rows]]) -> None:
-        grid, arrival = self.grid, self.moments[ARRIVAL]
-        send = self._kind(PIPELINE, "send")
-        received = own[grid.source[own] >= 0]
-        flight = (send, self._begun[received], arrival[received])
+    def _messages(self) -> None:
+        """Messages on streams of their own; only receipts may block the compute stream."""
+        grid, arrival = self.grid, self.moments[ARRIVAL, : self.grid.size]
+        received = np.flatnonzero(grid.source >= 0)
         if grid.blocking and len(received):
-            start = self.moments[END, np.where(grid.before[received] >= 0, grid.before[received], grid.size)]
-            rows[COMPUTE_STREAM].append(
-                _Rows(_place(received, 0), start, arrival[received], flights=[flight])
-            )
+            start = self.moments[END, self._before(received)]
+            flights = [(self._send, self._begun[received], arrival[received])]
+            self._add(COMPUTE_STREAM, received, 1, start, arrival[received], flights=flights)
         elif len(received):
-            self._queues(stage, "receive", received, grid.source, received, rows)
-        sent = own[grid.target[own] >= 0]
+            self._queued("receive", received, grid.source, received)
+        sent = np.flatnonzero(grid.target >= 0)
         if len(sent):
-            self._queues(stage, "send", sent, grid.target, grid.target[sent], rows)
+            self._queued("send", sent, grid.target, grid.target[sent])
 
-    def _queues(
-        self,
-        stage: int,
-        what: str,
-        nodes: Indices,
-        peers: Indices,
-        takers: Indices,
-        rows: dict[str, list[_Rows]],
-    ) -> None:
-        """Messages on streams of their own, one for each direction and peer."""
-        grid, arrival = self.grid, self.moments[ARRIVAL]
-        send, stages = self._kind(PIPELINE, "send"), grid.schedule.stages
-        peer, way = grid.stage[peers[nodes]], grid.way[nodes]
-        for number in dict.fromkeys((way * stages + peer).tolist()):
-            here = way * stages + peer == number
-            end = arrival[takers[here]]
-            ready = self.moments[END, nodes[here]] if what == "send" else np.zeros(len(end))
-            start = np.maximum(ready, np.concatenate(([0.0], end[:-1])))
-            begun = self._begun[takers[here]]
-            name = message_stream(what, "FB"[number // stages], stage, number % stages, stages)
-            place = _place(nodes[here], 2000)
-            rows.setdefault(name, []).append(_Rows(place, start, end, flights=[(send, begun, end)]))
+    def _queued(self, what: str, nodes: Indices, peers: Indices, takers: Indices) -> None:
+        """Messages that wait for those before them, between two stages in one direction."""
+        grid, stages = self.grid, self.grid.schedule.stages
+        keys = (grid.way[nodes] * stages + grid.stage[nodes]) * stages + grid.stage[peers[nodes]]
+        order = np.argsort(keys, kind="stable")
+        nodes, takers, keys = nodes[order], takers[order], keys[order]
+        begun, end = self._begun[takers], self.moments[ARRIVAL, takers]
+        before = np.concatenate(([0.0], end[:-1]))
+        before[np.concatenate(([True], np.diff(keys) != 0))] = 0.0
+        start = np.maximum(self.moments[END, nodes], before) if what == "send" else before
+        names = {key: self._stream(what, key) for key in dict.fromkeys(keys.tolist())}
+        for name in dict.fromkeys(names.values()):
+            here = np.isin(keys, [key for key, own in names.items() if own == name])
+            flights = [(self._send, begun[here], end[here])]
+            self._add(name, nodes[here], _ROOM // 2, start[here], end[here], flights=flights)
 
-    def _exchanges(self, own: Indices, rows: dict[str, list[_Rows]]) -> None:
+    def _stream(self, what: str, key: int) -> str:
+        stages = self.grid.schedule.stages
+        rest, peer = divmod(key, stages)
+        way, stage = divmod(rest, stages)
+        return message_stream(what, "FB"[way], stage, peer, stages)
+
+    def _exchanges(self) -> None:
         """One blocking exchange between two passes: what the one sends, what the other receives."""
-        grid, size = self.grid, self.grid.size
-        send = self._kind(PIPELINE, "send")
+        grid = self.grid
+        sent, received = grid.messages[2] >= 0, grid.messages[0] >= 0
+        nodes = np.flatnonzero(sent | received)
         flights = []
-        for term in (2, 0):  # what the one pass sends, then what the other receives
-            there, begun = grid.messages[term] >= 0, self._joined(term)
+        for term, there in ((2, sent), (0, received)):
+            begun = self._joined(term)
             arrived = np.where(there, begun + self.alone[grid.messages[term]], np.nan)
-            flights.append((np.where(there, send, NONE), begun, arrived))
-        nodes = own[(flights[0][0][own] >= 0) | (flights[1][0][own] >= 0)]
-        if not len(nodes):
-            return
-        before = np.where(grid.before[nodes] >= 0, grid.before[nodes], size)
-        chosen = [(kind[nodes], begun[nodes], arrived[nodes]) for kind, begun, arrived in flights]
-        rows[COMPUTE_STREAM].append(
-            _Rows(
-                _place(nodes, 0),
-                self.moments[END, before],
-                self.moments[ARRIVAL, nodes],
-                flights=chosen,
-            )
-        )
+            flights.append((np.where(there, self._send, NONE)[nodes], begun[nodes], arrived[nodes]))
+        start, end = self.moments[END, self._before(nodes)], self.moments[ARRIVAL, nodes]
+        self._add(COMPUTE_STREAM, nodes, 1, start, end, flights=flights)
+
+    def _before(self, nodes: Indices) -> Indices:
+        """The nodes before these on their stages, or the opening."""
+        before = self.grid.before[nodes]
+        return np.where(before >= 0, before, self.grid.size)
 
     # --- The end of the step ---------------------------------------------------------------------
 
-    def _close(self, stage: int, rows: dict[str, list[_Rows]]) -> None:
+    def _close(self) -> None:
         closing = self.played.closing
-        place = _place(np.array([self.grid.size]), 0)
-        for step, span in zip(closing.steps[stage], closing.spans[stage], strict=True):
-            place = place + 1
-            flights = [
-                (self._kind(call.cause, call.kind), span.begun, span.begun + traffic.alone)
-                for call, traffic in step.traffic
-            ]
-            parts = COMMUNICATION if step.parts is None else self._row(step.parts)
-            stream = rows.setdefault(step.operation.stream, [])
-            stream.append(_Rows(place, span.start, span.end, parts, flights))
+        for stage, steps in enumerate(closing.steps):
+            node = self.grid.ends[stage : stage + 1]
+            for number, (step, span) in enumerate(zip(steps, closing.spans[stage], strict=True)):
+                flights = [
+                    (self._kind(call.cause, call.kind), span.begun, span.begun + traffic.alone)
+                    for call, traffic in step.traffic
+                ]
+                stream = step.operation.stream
+                self._add(stream, node, 2 + number, span.start, span.end, step.parts, flights)
 
     # --- Arrays ----------------------------------------------------------------------------------
 
-    def _row(self, parts: Parts) -> int:
-        self.parts.append(parts)
-        return len(self.parts) - 1
+    def _add(
+        self,
+        stream: str,
+        nodes: Indices,
+        number: int,
+        start: Floats,
+        end: Floats,
+        parts: Parts | None = None,
+        flights: Sequence[tuple[int | Indices, Floats, Floats]] = (),
+    ) -> None:
+        """Steps of one stream; a communication has no parts."""
+        row = COMMUNICATION
+        if parts is not None:
+            row = len(self.parts)
+            self.parts.append(parts)
+        rows = self.rows.setdefault(stream, [])
+        rows.append(_Rows(nodes * _ROOM + number, start, end, row, flights))
+
+    @property
+    def _send(self) -> int:
+        return self._kind(PIPELINE, "send")
 
     def _kind(self, cause: str, kind: str) -> int:
         return self.kinds.setdefault((cause, kind), len(self.kinds))
 
-    def _track(self, stage: int, stream: str, rows: Sequence[_Rows]) -> Track:
-        """Rows in the order in which the program has them."""
-        order = np.argsort(np.concatenate([row.place for row in rows]), kind="stable")
+    def _tracks(self, stream: str, rows: Sequence[_Rows]) -> Iterator[Track]:
+        """The steps of a stream stage by stage, in the order in which the program has them."""
+        place = np.concatenate([row.place for row in rows])
+        order = np.argsort(place, kind="stable")
+        columns = self._columns(rows, len(place))
+        bounds = np.searchsorted(place[order], (self.grid.ends + 1) * _ROOM).tolist()
+        for stage, (first, last) in enumerate(pairwise([0, *bounds])):
+            if first < last:
+                own = order[first:last]
+                yield Track(stage, stream, *(column[own] for column in columns))
+
+    def _columns(
+        self, rows: Sequence[_Rows], count: int
+    ) -> tuple[Floats, Floats, Indices, Indices, Floats, Floats]:
+        """Start, end, parts, transfers and when these began and arrived."""
         most = max(len(row.flights) for row in rows)
-        kinds = np.full((len(order), most), NONE, dtype=np.intp)
-        begun, arrived = np.full((2, len(order), most), np.nan)
-        first = 0
+        kinds = np.full((count, most), NONE, dtype=np.intp)
+        begun, arrived = np.full((2, count, most), np.nan)
+        parts, first = np.empty(count, dtype=np.intp), 0
         for row in rows:
             here = slice(first, first + len(row.place))
+            parts[here] = row.parts
             for column, (kind, begins, arrives) in enumerate(row.flights):
                 kinds[here, column], begun[here, column] = kind, begins
                 arrived[here, column] = arrives
             first += len(row.place)
-        parts = np.concatenate([np.full(len(row.place), row.parts) for row in rows])
-        return Track(
-            role=stage,
-            stream=stream,
-            start=np.concatenate([row.start for row in rows])[order],
-            end=np.concatenate([row.end for row in rows])[order],
-            parts=parts[order],
-            transfers=kinds[order],
-            begun=begun[order],
-            arrived=arrived[order],
-        )
-
-
-def _place(nodes: Indices, number: int) -> Indices:
-    """Where the steps of nodes stand in their stage's program: node by node, step by step."""
-    place: Indices = nodes * 4096 + number
-    return place
+        start = np.concatenate([row.start for row in rows])
+        end = np.concatenate([row.end for row in rows])
+        return start, end, parts, kinds, begun, arrived

@@ -145,7 +145,9 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
             Stream(name="cross-entropy", bytes=float(ahead), launches=launches[0]),
             *_row_sums(run, rows),
         ),
-        input_gradient=(Stream(name="cross-entropy grad", bytes=float(back), launches=launches[1]),),
+        input_gradient=(
+            Stream(name="cross-entropy grad", bytes=float(back), launches=launches[1]),
+        ),
         saved=float(kept),
         # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
         transient=float(logits * (run.width + (4 if copy else 0))),

@@ -1,0 +1,53 @@
+"""Playing a program: without a clock wherever that gives the clock's answer, else on the clock."""
+
+from typing import Literal, get_args
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.engine import clock
+from sim.engine.fold import Folding
+from sim.engine.machine import Machine
+from sim.engine.maxplus import play as maxplus
+from sim.engine.maxplus.contention import contends
+from sim.engine.maxplus.writing import Writer
+from sim.engine.record import Record
+from sim.program.program import Program
+
+Engine = Literal["auto", "clock", "replay"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+def play(
+    program: Program, machine: Machine, *, engine: Engine = "auto", unfold: bool = False
+) -> Record:
+    """Play a program on a machine; the record says which engine did it and why.
+
+    "replay" is exact where every stage is one role and no transfers share a link; "auto" takes it
+    there. Raises `InputError` for "replay" anywhere else.
+    """
+    if engine not in ENGINES:
+        raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
+    folding = Folding(program, machine, unfold=unfold)
+    if engine == "clock":
+        return clock.play(folding.folded(), because="asked for")
+    record = None if (obstacle := _obstacle(program, folding)) else _replayed(program, folding)
+    if record is not None:
+        return record
+    obstacle = obstacle or "transfers share links"
+    if engine == "replay":
+        remedy = "take --engine auto or clock"
+        raise InputError("engine", f"this step cannot be replayed: {obstacle}", remedy)
+    return clock.play(folding.folded(), because=obstacle)
+
+
+def _obstacle(program: Program, folding: Folding) -> str:
+    """Why ranks would have to be played together, if they have to."""
+    stages = [role.stage for role, _ in folding.roles]
+    return "" if stages == list(range(len(program.stages))) else "ranks of a stage differ"
+
+
+def _replayed(program: Program, folding: Folding) -> Record | None:
+    """The record of a step in which no transfers share a link."""
+    estimate = maxplus.Estimate.of(program, folding)
+    writer = Writer(maxplus.play([estimate]), estimate)
+    return None if contends(writer) else writer.record(folding)

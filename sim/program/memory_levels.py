@@ -1,0 +1,81 @@
+"""How full a memory is over a row of operations: at the worst moment of each, and behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.program.memory import MemoryUse, Parts
+from sim.program.program import Program
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_DUST = 0.5  # bytes: what sums of shares leave of nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Bytes by part [operations, parts]: `during` each operation at its worst, and `after` it.
+
+    The first row is the beginning of the step.
+    """
+
+    parts: tuple[str, ...]
+    during: Floats
+    after: Floats
+
+    @cached_property
+    def total(self) -> Floats:
+        """Bytes at the worst moment of each operation."""
+        total: Floats = self.during.sum(axis=1)
+        return total
+
+    @property
+    def fullest(self) -> int:
+        """The operation at whose worst moment most is allocated."""
+        return int(self.total.argmax())
+
+    def by_part(self, row: Floats) -> dict[str, float]:
+        """One row by part; parts that are empty left out."""
+        named = zip(self.parts, row.tolist(), strict=True)
+        return {part: size for part, size in named if abs(size) > _DUST}
+
+
+def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels:
+    """The levels of operations in this order of their rows in `uses`, above what is `resident`.
+
+    >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
+    >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})
+    >>> step = levels({"weights": 5.0}, [forward, backward], np.array([0, 0, 1, 1]))
+    >>> step.total.tolist(), step.by_part(step.during[step.fullest])
+    ([5.0, 9.0, 12.0, 13.0, 10.0], {'weights': 5.0, 'activations': 6.0, 'transient': 2.0})
+    """
+    names = dict.fromkeys([*resident, *(p for u in uses for p in (*u.kept, *u.peak))])
+    place = {part: column for column, part in enumerate(names)}
+    kept, peak = np.zeros((2, len(uses), len(place)))
+    for row, use in enumerate(uses):
+        for part, size in use.kept.items():
+            kept[row, place[part]] = size
+        for part, size in use.peak.items():
+            peak[row, place[part]] = size
+    rest = np.array([[resident.get(part, 0.0) for part in place]])
+    after = np.concatenate([rest, rest + np.cumsum(kept[order], axis=0)])
+    during = np.concatenate([rest, after[:-1] + peak[order]])
+    return Levels(tuple(place), during, after)
+
+
+def levels_of(program: Program, stage: int) -> Levels:
+    """The levels of a stage's operations in the order of the program, exchanges left out."""
+    own, actions = program.stages[stage], program.schedule.actions[stage]
+    routines = [own.routines[occasion] for occasion in actions.occasions]
+    blocks = [own.opening, *routines, own.closing]
+    sequence = np.concatenate(([0], 1 + actions.rows, [len(blocks) - 1]))
+    lengths = np.array([len(block) for block in blocks])
+    first, own_length = (np.cumsum(lengths) - lengths)[sequence], lengths[sequence]
+    behind = np.cumsum(own_length) - own_length  # operations before each block
+    order = np.repeat(first - behind, own_length) + np.arange(own_length.sum())
+    uses = [operation.memory for block in blocks for operation in block]
+    return levels(own.resident, uses, order)
