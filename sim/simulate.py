@@ -23,6 +23,7 @@ from sim.results.result import Result
 from sim.scenario.scenario import Scenario, SharingScenario, load
 from sim.scenario.setup import Setup, from_scenario
 
+
 def simulate(
     scenario: Scenario | str | os.PathLike[str], *, unfold: bool = False, engine: Engine = "auto"
 ) -> Result:

@@ -48,6 +48,6 @@ def _obstacle(program: Program, folding: Folding) -> str:
 
 def _replayed(program: Program, folding: Folding) -> Record | None:
     """The record of a step in which no transfers share a link."""
-    estimate = maxplus.Estimate.of(program, folding)
+    estimate = maxplus.FoldedMachine(folding).estimate(program)
     writer = Writer(maxplus.play([estimate]), estimate)
     return None if contends(writer) else writer.record(folding)

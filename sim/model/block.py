@@ -16,7 +16,6 @@ from sim.model.execution import Execution, Recompute
 from sim.model.groups import ParameterGroup
 from sim.model.operators import Items, Operator, forward
 
-
 _FOLDER = "sim.model.blocks"
 
 

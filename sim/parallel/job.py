@@ -1,9 +1,10 @@
 """A job: a model, a plan, the stack that runs it and the device that executes it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
@@ -13,7 +14,7 @@ from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Kernel
 from sim.model.transformer import Transformer
-from sim.parallel.axis import dividing
+from sim.parallel.axis import axes, dividing
 from sim.parallel.plan import Plan
 from sim.parallel.segments import Items, segments
 from sim.program.actions import Kind
@@ -22,6 +23,7 @@ from sim.program.memory import added
 from sim.program.operations import Segment, Work
 
 Key = tuple[object, ...]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,18 @@ class Chunk:
         return sum(is_layer(kind) for kind in self.kinds)
 
 
-class Blocks:
-    """What has been worked out of a model's blocks; jobs that differ in their plans can share it."""
+class Known:
+    """What has been worked out; jobs of one model, stack and device can share it."""
 
     def __init__(self) -> None:
-        self.blocks: dict[Key, Block] = {}
-        self.works: dict[Key, Work] = {}
+        self._answers: dict[Key, Any] = {}
+
+    def once(self, key: Key, make: Callable[[], Made]) -> Made:
+        """What `make` gives, made once for each key; keys begin with what they are for."""
+        if key not in self._answers:
+            self._answers[key] = make()
+        made: Made = self._answers[key]
+        return made
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Job:
     chunks: tuple[tuple[Chunk, ...], ...]
     nodes: int = 1
     stall: float = 0.0
-    known: Blocks = field(default_factory=Blocks, compare=False, repr=False)
+    known: Known = field(default_factory=Known, compare=False, repr=False)
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:
         """The blocks of a chunk in order: the one description that everything else reads."""
@@ -63,10 +71,10 @@ class Job:
 
     def block(self, kind: str) -> Block:
         """What a block of this kind does on one rank of this job."""
-        key = (kind, *self._shape)
-        if key not in self.known.blocks:
-            self.known.blocks[key] = block(kind, self.execution, self.plan.recompute)
-        return self.known.blocks[key]
+        return self.known.once(
+            ("block", kind, *self._shape),
+            lambda: block(kind, self.execution, self.plan.recompute),
+        )
 
     @cached_property
     def execution(self) -> Execution:
@@ -104,6 +112,22 @@ class Job:
         )
 
     @cached_property
+    def key(self) -> Key:
+        """What passes through a chunk depend on, for such jobs: all but how chunks follow."""
+        plan = self.plan
+        return (
+            *self._shape,
+            plan.zero,
+            plan.optimizer,
+            plan.activations,
+            plan.microbatches > 1,
+            *(plan.size(axis) for axis in axes()),
+            self.embedding_holders,
+            self.call,
+            self.stall,
+        )
+
+    @cached_property
     def embedding_holders(self) -> tuple[int, ...]:
         """The stages that hold the embedding or the head: those of a tied matrix."""
         return tuple(
@@ -132,10 +156,10 @@ class Job:
 
     def work(self, kind: str, action: Kind) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""
-        key = (kind, action, self.call, *self._shape)
-        if key not in self.known.works:
-            self.known.works[key] = Work(name=kind, items=self._items(kind, action))
-        return self.known.works[key]
+        return self.known.once(
+            ("work", kind, action, self.call, *self._shape),
+            lambda: Work(name=kind, items=self._items(kind, action)),
+        )
 
     def _items(self, kind: str, action: Kind) -> Items:
         stack, own, layers = self.stack, self.block(kind), is_layer(kind)

@@ -30,18 +30,10 @@ def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
     return tuple(Ends(piece == 0, piece == last) for piece in schedule.pieces[stage])
 
 
-class Routines:
-    """Writes the routines of a job; those of equal chunks are one object."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self._passes: dict[tuple[Chunk, Ends], _ChunkPasses] = {}
-
-    def of(self, chunk: Chunk, ends: Ends, occasion: Occasion) -> Routine:
-        """What an action on this occasion runs."""
-        if (chunk, ends) not in self._passes:
-            self._passes[chunk, ends] = _ChunkPasses(self.job, chunk, ends)
-        return self._passes[chunk, ends].on(occasion)
+def routine(job: Job, chunk: Chunk, ends: Ends, occasion: Occasion) -> Routine:
+    """What an action runs on this occasion; that of equal chunks is one object."""
+    passes = job.known.once(("passes", job.key, chunk, ends), lambda: _ChunkPasses(job, chunk, ends))
+    return passes.on(occasion._replace(chunk=0))
 
 
 class _ChunkPasses:
@@ -57,7 +49,6 @@ class _ChunkPasses:
 
     def on(self, occasion: Occasion) -> Routine:
         """The routine of an occasion; that of the first forward pass is seldom one of its own."""
-        occasion = occasion._replace(chunk=0)
         if occasion.kind == "F" and not self._gathers_early:
             occasion = occasion._replace(first=False)
         if occasion not in self._known:

@@ -1,6 +1,7 @@
 """One training step as a program: passes, gradients, optimizer."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from sim.model.kernels import Stream
 from sim.model.optimizer import optimizer_work
@@ -10,8 +11,9 @@ from sim.parallel.axis import state_axes
 from sim.parallel.boundary import sent_bytes
 from sim.parallel.job import Job
 from sim.parallel.memory import optimizer_use, resident
-from sim.parallel.routines import Routines, ends_of
+from sim.parallel.routines import Ends, ends_of, routine
 from sim.parallel.segments import Items, segments
+from sim.program.actions import Occasion
 from sim.program.causes import COMPUTE, DATA, EMBEDDING, OPTIMIZER
 from sim.program.operations import (
     Collective,
@@ -26,9 +28,9 @@ from sim.program.program import Exchange, Program, Stage
 from sim.program.schedule import Schedule
 
 
-def training_step(job: Job) -> Program:
-    """The program of one optimizer step of `job`."""
-    schedule = job.plan.passes()
+def training_step(job: Job, schedule: Schedule | None = None) -> Program:
+    """The program of one optimizer step of `job`, of its plan's schedule unless another is given."""
+    schedule = schedule or job.plan.passes()
     style = job.stack.pipeline_exchange
     if style == "batched" and schedule.chunks > 1:
         style = "async-send"  # with several chunks neighbours do not take turns
@@ -42,22 +44,25 @@ def training_step(job: Job) -> Program:
 
 def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
     """What each stage does; stages that do the same are one object."""
-    routines = Routines(job)
-    made: dict[tuple[object, ...], Stage] = {}
     for stage, chunks in enumerate(job.chunks):
         occasions, ends = schedule.actions[stage].occasions, ends_of(schedule, stage)
-        key = chunks, ends, occasions
-        if key not in made:
-            made[key] = Stage(
-                opening=_opening(job),
-                routines={
-                    occasion: routines.of(chunks[occasion.chunk], ends[occasion.chunk], occasion)
-                    for occasion in occasions
-                },
-                closing=tuple(_closing(job, stage)),
-                resident=resident(job, stage),
-            )
-        yield made[key]
+        yield job.known.once(
+            ("stage", job.key, chunks, ends, occasions),
+            partial(_stage, job, stage, ends, occasions),
+        )
+
+
+def _stage(job: Job, stage: int, ends: tuple[Ends, ...], occasions: tuple[Occasion, ...]) -> Stage:
+    chunks = job.chunks[stage]
+    return Stage(
+        opening=_opening(job),
+        routines={
+            occasion: routine(job, chunks[occasion.chunk], ends[occasion.chunk], occasion)
+            for occasion in occasions
+        },
+        closing=job.known.once(("closing", job.key, chunks), lambda: _closing(job, stage)),
+        resident=resident(job, stage),
+    )
 
 
 def _opening(job: Job) -> tuple[Operation, ...]:
@@ -69,7 +74,7 @@ def _opening(job: Job) -> tuple[Operation, ...]:
     return (Compute(name="open", work=Work(name="open", items=(segment,))),)
 
 
-def _closing(job: Job, stage: int) -> list[Operation]:
+def _closing(job: Job, stage: int) -> tuple[Operation, ...]:
     """Gradients summed, embedding tied, norm taken, weights updated and shared."""
     plan, stack = job.plan, job.stack
     parameters = job.parameters(job.chunks[stage])
@@ -91,7 +96,7 @@ def _closing(job: Job, stage: int) -> list[Operation]:
     if plan.zero in (1, 2) and not stack.overlap_gather:
         calls = data.weights_gathered(job, parameters)
         done += [Communicate(name="gather weights", calls=calls)] if calls else []
-    return done
+    return tuple(done)
 
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:

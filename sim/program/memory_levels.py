@@ -79,3 +79,17 @@ def levels_of(program: Program, stage: int) -> Levels:
     order = np.repeat(first - behind, own_length) + np.arange(own_length.sum())
     uses = [operation.memory for block in blocks for operation in block]
     return levels(own.resident, uses, order)
+
+
+def peaks(program: Program) -> Floats:
+    """The most bytes that each stage has allocated at once: `levels_of` without parts."""
+    schedule, stages = program.schedule, program.stages
+    kept, highest = np.concatenate([own.pass_totals for own in stages], axis=1)
+    rows, starts = schedule.rows
+    after = np.cumsum(kept[rows])
+    before = after - kept[rows]
+    first = before[starts]
+    during = np.maximum.reduceat(before + highest[rows], starts) - first
+    passes = np.append(first[1:], after[-1]) - first
+    start, opening, closing = np.array([own.end_totals for own in stages]).T
+    return np.maximum.reduce([opening, start + during, start + passes + closing])

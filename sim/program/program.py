@@ -10,7 +10,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.program.actions import Action, Occasion
+from sim.program.memory import in_a_row
 from sim.program.operations import (
     COMPUTE_STREAM,
     INPUT,
@@ -74,6 +78,26 @@ class Stage:
     def calls_of_passes(self) -> tuple[Call, ...]:
         """Those of its passes."""
         return tuple(_calls(op for routine in self.routines.values() for op in routine))
+
+    @cached_property
+    def streams_of_passes(self) -> frozenset[str]:
+        """The streams on which its passes run."""
+        return frozenset(op.stream for routine in self.routines.values() for op in routine)
+
+    @cached_property
+    def pass_totals(self) -> NDArray[np.float64]:
+        """Bytes that each routine leaves, and those at its worst moment [2, routines]."""
+        uses = [in_a_row(op.memory for op in routine) for routine in self.routines.values()]
+        return np.array([[use.left for use in uses], [use.highest for use in uses]])
+
+    @cached_property
+    def end_totals(self) -> tuple[float, float, float]:
+        """Bytes before the passes, at the worst moment until then, and at that behind the passes
+        above what they leave."""
+        resident = sum(self.resident.values())
+        opening = in_a_row(op.memory for op in self.opening)
+        closing = in_a_row(op.memory for op in self.closing)
+        return resident + opening.left, resident + opening.highest, closing.highest
 
     @cached_property
     def calls_inside(self) -> tuple[Call, ...]:

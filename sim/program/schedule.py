@@ -101,6 +101,16 @@ class Schedule:
         """The orders as arrays."""
         return tuple(_actions(order) for order in self.orders)
 
+    @cached_property
+    def rows(self) -> tuple[Indices, Indices]:
+        """The occasions of all stages' actions, numbered on from stage to stage, and where each
+        stage's actions begin."""
+        counts = [len(own.occasions) for own in self.actions]
+        lengths = [len(own.rows) for own in self.actions]
+        first = np.cumsum(counts) - counts
+        rows = [own.rows + number for own, number in zip(self.actions, first, strict=True)]
+        return np.concatenate(rows), np.cumsum(lengths) - lengths
+
 
 def _actions(order: Order) -> Actions:
     letters, *numbers = zip(*order, strict=True)

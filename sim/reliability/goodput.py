@@ -15,11 +15,11 @@ import numpy as np
 
 from sim.config.units import DAY, HOUR, MINUTE, human_bytes, human_seconds
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate
+from sim.model.counts import parameters
+from sim.parallel.state import MOMENTS
 from sim.reliability.cost import Cost, cost_of
 from sim.reliability.failures import Failures, Recovery
 from sim.results.result import Result
-from sim.model.counts import parameters
-from sim.parallel.state import MOMENTS
 from sim.scenario.setup import Setup
 from sim.variability.stragglers import generators
 

@@ -15,7 +15,7 @@ from sim.model import transformer as models
 from sim.model.transformer import Transformer
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
-from sim.parallel.memory import memories
+from sim.program.memory_levels import peaks
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
@@ -86,7 +86,7 @@ def _stall(job: Job) -> float:
     allocator = job.stack.allocator
     if not allocator.retry:
         return 0.0
-    taken = max(memory.total for memory in memories(job, training_step(job)))
+    taken = float(peaks(training_step(job)).max())
     return allocator.retry if taken > allocator.pressure * job.device.usable_memory else 0.0
 
 

@@ -11,10 +11,10 @@ from sim.model.convolution import Convolutional, operators
 from sim.model.kernels import BYTES, Kernel
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
+from sim.parallel.job import Chunk, Job
 from sim.parallel.plan import Plan
 from sim.parallel.segments import Items, segments
 from sim.parallel.step import optimizer
-from sim.parallel.job import Chunk, Job
 from sim.program.causes import COMPUTE
 from sim.program.operations import Collective, Segment
 from sim.sharing.plan import Sharing

@@ -6,6 +6,7 @@ They are played in order, for many layouts at once: every moment is an array [la
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from sim.program.operations import (
     Drained,
     Operation,
 )
-from sim.program.program import Program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,12 +45,12 @@ class ClosingStep:
         return own.name, own.stream, own.after, own.sync, self.members, self.parts is None
 
 
-def closing_steps(
-    program: Program, stage: int, desk: Desk, costs: Costs
-) -> tuple[ClosingStep, ...]:
+def stage_closing(
+    closing: Sequence[Operation], stage: int, desk: Desk, costs: Costs
+) -> StageClosing:
     """The closing operations of a stage."""
     steps = []
-    for operation in program.stages[stage].closing:
+    for operation in closing:
         if isinstance(operation, Communicate):
             calls = [
                 (call, g)
@@ -64,7 +64,23 @@ def closing_steps(
         else:
             cost = costs.of(operation.work)
             steps.append(ClosingStep(operation, (), tuple(cost.duration), cost.parts))
-    return tuple(steps)
+    return StageClosing(tuple(steps))
+
+
+@dataclass(frozen=True, eq=False)
+class StageClosing:
+    """The closing steps of one stage; `form` is equal where they can be played together."""
+
+    steps: tuple[ClosingStep, ...]
+
+    @cached_property
+    def form(self) -> tuple[object, ...]:
+        return tuple(step.form for step in self.steps)
+
+    @cached_property
+    def numbers(self) -> Floats:
+        """Those of all steps in a row."""
+        return np.array([number for step in self.steps for number in step.numbers])
 
 
 @dataclass(slots=True)
@@ -86,15 +102,14 @@ class ClosingSpan:
 
 
 class Closing:
-    """Plays the closing steps of all stages; `numbers` are those of each step [numbers, layouts]."""
+    """Plays the closing steps of all stages, those of equal form in several layouts at once."""
 
     def __init__(
-        self,
-        steps: Sequence[Sequence[ClosingStep]],
-        numbers: Sequence[Sequence[Floats]],
-        moments: Sequence[StageMoments],
+        self, layouts: Sequence[Sequence[StageClosing]], moments: Sequence[StageMoments]
     ) -> None:
-        self.steps, self.numbers, self.moments = steps, numbers, moments
+        self.steps = [own.steps for own in layouts[0]]
+        self.numbers = [_in_columns(column) for column in zip(*layouts, strict=True)]
+        self.moments, steps = moments, self.steps
         self.spans: list[list[ClosingSpan]] = [[] for _ in steps]
         self._joined: dict[tuple[object, ...], dict[int, Floats]] = {}
         self._moves = 0
@@ -162,9 +177,8 @@ class Closing:
         self.spans[stage].append(span)
 
 
-def stacked(columns: Sequence[Sequence[ClosingStep]]) -> list[Floats]:
+def _in_columns(layouts: Sequence[StageClosing]) -> list[Floats]:
     """The numbers of one stage's steps in several layouts, [numbers, layouts] each."""
-    return [
-        np.array([step.numbers for step in steps], dtype=np.float64).reshape(len(steps), -1).T
-        for steps in zip(*columns, strict=True)
-    ]
+    table = np.stack([own.numbers for own in layouts], axis=-1)
+    bounds = np.cumsum([len(step.numbers) for step in layouts[0].steps])[:-1]
+    return np.split(table, bounds)

@@ -37,7 +37,7 @@ def contends(writer: Writer) -> bool:
         return True
     passes_end = writer.passes_end
     loading: dict[int, list[int]] = defaultdict(list)
-    for stage in range(len(writer.estimate.desks)):
+    for stage in range(len(writer.estimate.machine.desks)):
         for link in _links_inside(writer, stage):
             loading[link].append(stage)
     shared = {}
@@ -60,7 +60,7 @@ def contends(writer: Writer) -> bool:
 
 def _links_inside(writer: Writer, stage: int) -> set[int]:
     """The links that collectives inside a stage's computations load."""
-    desk = writer.estimate.desks[stage]
+    desk = writer.estimate.machine.desks[stage]
     calls = writer.estimate.program.stages[stage].calls_inside
     links = desk.desk.links
     return {link for call in calls for link, _ in shares(desk.traffic(call, stage), links)}
@@ -68,9 +68,9 @@ def _links_inside(writer: Writer, stage: int) -> set[int]:
 
 def _outside(writer: Writer) -> dict[int, list[_Use]]:
     """The traffic outside of computations, by link."""
-    links = writer.estimate.desks[0].desk.links
+    links = writer.estimate.machine.desks[0].desk.links
     uses: dict[int, list[_Use]] = {}
-    desks = writer.estimate.desks
+    desks = writer.estimate.machine.desks
     collectives = (
         (desks[stage].traffic(call, stage), begun) for stage, call, begun in writer.collectives()
     )
@@ -121,7 +121,7 @@ class _Computation:
     ) -> None:
         self.writer, self.stage, self.played, self.work = writer, stage, played, work
         self.nodes = np.flatnonzero(writer.grid.kind == kind)
-        self.costs, self.desk = writer.estimate.costs[stage], writer.estimate.desks[stage]
+        self.costs, self.desk = writer.estimate.machine.costs[stage], writer.estimate.machine.desks[stage]
         self.links = {link for call in work.collectives() for link, _ in self._shares(call)}
 
     def _shares(self, call: Collective) -> Iterator[tuple[int, float]]:

@@ -7,6 +7,7 @@ input is the latest of some moments of other nodes, each and a message behind it
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ class Grid:
         return self.style == "batched"
 
 
+@lru_cache(maxsize=256)
 def grid_of(schedule: Schedule, style: Style) -> Grid:
     """The grid of a schedule whose stages exchange in this manner."""
     return _Builder(schedule, style).grid()

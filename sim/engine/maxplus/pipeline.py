@@ -76,51 +76,62 @@ class Pipeline:
         return counts
 
     @cached_property
-    def _wavefronts(self) -> tuple[Indices, Indices]:
-        """Nodes in the order of their wavefronts, and where each begins."""
-        depth = np.array(_depths(self.grid), dtype=np.int64)
-        order = np.argsort(depth, kind="stable")
-        bounds = np.flatnonzero(np.diff(depth[order])) + 1
-        return order, np.concatenate(([0], bounds, [len(order)]))
+    def _depth(self) -> Indices:
+        return np.array(_depths(self.grid), dtype=np.int64)
 
     def times(self, durations: Durations) -> Floats:
         """All moments [moments, nodes, layouts]; behind the nodes stands the opening."""
-        order, bounds = self._wavefronts
-        lags = self._lags(durations)[:, :, order]
-        count, _, _, layouts = lags.shape
-        causes = self._causes(durations)[:, order]
-        size = self.grid.size + 2
+        size, layouts = self.grid.size + 2, durations.host.shape[1]
+        count = FIRST_SIDE - 1 + len(durations.maps)
         moments = np.full((count, size, layouts), -np.inf)
         moments[[END, REACHED, HOST_FREE], self.grid.size] = durations.opening
         moments[FIRST_SIDE : FIRST_SIDE + durations.sides, self.grid.size] = 0.0
-        flat = moments.reshape(-1, layouts)
+        return self.continued(moments, durations, np.arange(self.grid.size))
+
+    def continued(self, moments: Floats, durations: Durations, nodes: Indices) -> Floats:
+        """The moments of these nodes, where those before them are as given."""
+        order, bounds = self._wavefronts_of(nodes)
+        place = np.empty(self.grid.size + 2, dtype=np.int64)
+        place[order] = np.arange(len(order))
+        rest = np.setdiff1d(np.arange(len(place)), order, assume_unique=True)
+        place[rest] = len(order) + np.arange(len(rest))
+        causes, lags = self._causes(place, order, durations), self._lags(order, durations)
+        moments = np.take(moments, np.concatenate((order, rest)), axis=1)
+        flat = moments.reshape(-1, moments.shape[2])
         for first, last in pairwise(bounds.tolist()):
             terms = flat[causes[:, first:last]] + lags[:, :, first:last]
             np.maximum.reduce(terms, axis=1, out=moments[:, first:last])
-        times = np.empty_like(moments)
-        times[:, np.append(order, [size - 2, size - 1])] = moments
+        times: Floats = np.take(moments, place, axis=1)
         return times
 
-    def _causes(self, durations: Durations) -> Indices:
-        """The moments that those of each node follow from [causes, nodes], as rows of moments x
-        nodes in order of wavefronts: of the node before, then whatever its arrival waits for."""
+    def _wavefronts_of(self, nodes: Indices) -> tuple[Indices, Indices]:
+        """Some nodes in the order of their wavefronts, and where each of these begins."""
+        depth = self._depth[nodes]
+        order = np.argsort(depth, kind="stable")
+        bounds = np.flatnonzero(np.diff(depth[order])) + 1
+        return nodes[order], np.concatenate(([0], bounds, [len(order)]))
+
+    def _causes(self, place: Indices, nodes: Indices, durations: Durations) -> Indices:
+        """The moments that those of some nodes follow from [causes, nodes], as rows of moments x
+        places: of the node before, then whatever its arrival waits for."""
         grid, size, sides = self.grid, self.grid.size + 2, durations.sides
-        place = np.empty(size, dtype=np.int64)
-        place[np.append(self._wavefronts[0], [size - 2, size - 1])] = np.arange(size)
-        before = place[np.where(grid.before >= 0, grid.before, grid.size)]
+        before = grid.before[nodes]
+        before = place[np.where(before >= 0, before, grid.size)]
         own = [END, HOST_FREE, *range(FIRST_SIDE, FIRST_SIDE + sides + durations.asks_before_last)]
-        never = grid.size + 1
-        terms = np.where(grid.nodes >= 0, grid.moments * size + place[grid.nodes], never)
+        awaited, never = grid.nodes[:, nodes], place[grid.size + 1]
+        terms = np.where(awaited >= 0, grid.moments[:, nodes] * size + place[awaited], never)
         return np.concatenate([*([moment * size + before] for moment in own), terms])
 
-    def _lags(self, durations: Durations) -> Floats:
+    def _lags(self, nodes: Indices, durations: Durations) -> Floats:
         """The seconds behind each of these moments [moments, causes, nodes, layouts]."""
         grid, sides, host = self.grid, durations.sides, durations.host
-        maps = np.concatenate([durations.maps, _idle(durations.maps)], axis=2)[:, :, grid.kind]
-        held = np.concatenate([host, np.zeros_like(host[:1])])[grid.kind]
-        messages = np.concatenate([durations.messages, np.zeros_like(host[:1])])[grid.messages]
+        kind = grid.kind[nodes]
+        maps = np.concatenate([durations.maps, _idle(durations.maps)], axis=2)[:, :, kind]
+        held = np.concatenate([host, np.zeros_like(host[:1])])[kind]
+        silent = np.zeros_like(host[:1])
+        messages = np.concatenate([durations.messages, silent])[grid.messages[:, nodes]]
         never = np.full_like(maps[:, 0], -np.inf)
-        few = [(self.computed < back)[:, None] for back in (1, 2)]
+        few = [(self.computed[nodes] < back)[:, None] for back in (1, 2)]
         own = [
             np.maximum(maps[:, READY], np.where(few[0], never, maps[:, COMPUTED])),
             maps[:, HOST],

@@ -1,6 +1,6 @@
 """Play a program without a clock: what `sim.engine.clock` plays, wherever no transfers contend."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,140 +9,199 @@ import numpy as np
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
 from sim.engine.folded import Traffic
-from sim.engine.maxplus.closing import Closing, ClosingStep, StageMoments, closing_steps, stacked
+from sim.engine.maxplus.closing import Closing, StageClosing, StageMoments, stage_closing
 from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
 from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
 from sim.engine.maxplus.routine import COMPUTED_2, RoutineMap, routine_map
-from sim.engine.transfers import Desk
 from sim.program.operations import COMPUTE_STREAM, Send
-from sim.program.program import Program
+from sim.program.program import Program, Routine, Stage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageMaps:
+    """The maps of a stage's routines; `tables` [routines, moments, inputs], `host` [routines] and
+    `computations` are theirs."""
+
+    maps: tuple[RoutineMap, ...]
+    tables: Floats
+    host: Floats
+    computations: tuple[int, ...]
+
+    @classmethod
+    def of(cls, maps: Iterable[RoutineMap]) -> "StageMaps":
+        """The maps of one stage."""
+        own = tuple(maps)
+        tables, host = np.array([one.table for one in own]), np.array([one.host for one in own])
+        return cls(own, tables, host, tuple(one.computations for one in own))
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """A program on a machine, ready to be evaluated: its grid, and what its passes take.
 
-    Every stage is one role, and collectives inside passes run among equals.
+    Every stage is one role, and collectives inside passes run among equals. `stages` are the maps
+    of their routines, `messages` what passes between neighbours as in `Grid.pairs`, `closing` what
+    follows the passes, `opening` when stages begin.
     """
 
     program: Program
     grid: Grid
-    desks: tuple[Desk, ...]
-    costs: tuple[Costs, ...]
+    machine: "FoldedMachine"
     streams: tuple[str, ...]
+    stages: tuple[StageMaps, ...]
+    messages: tuple[Traffic, ...]
+    closing: tuple[StageClosing, ...]
+    opening: float
 
-    @classmethod
-    def of(cls, program: Program, folding: Folding) -> "Estimate":
-        """What a folded machine makes of a program."""
-        desks = tuple(folding.desk.at(index) for _, index in folding.roles)
-        costs = tuple(
+    @cached_property
+    def maps(self) -> tuple[RoutineMap, ...]:
+        """Of every kind of node the map of its routine."""
+        return tuple(own for stage in self.stages for own in stage.maps)
+
+    @cached_property
+    def shape(self) -> tuple[object, ...]:
+        """Equal for programs that can be evaluated together."""
+        counts = tuple(own.computations for own in self.stages)
+        closing = tuple(own.form for own in self.closing)
+        return self.grid, self.program.exchange.sync, self.streams, counts, closing
+
+
+class FoldedMachine:
+    """What a folded machine makes of programs; what they have in common is worked out once."""
+
+    def __init__(self, folding: Folding) -> None:
+        self.folding = folding
+        self.desks = tuple(folding.desk.at(index) for _, index in folding.roles)
+        self.costs = tuple(
             Costs(desk.links_of(stage), slowdown=role.slowdown, interference=desk.interference)
-            for stage, (desk, (role, _)) in enumerate(zip(desks, folding.roles, strict=True))
+            for stage, (desk, (role, _)) in enumerate(zip(self.desks, folding.roles, strict=True))
         )
+        # Keys hold what they name by its identity, so that this is not given to something else.
+        self._maps: dict[tuple[object, ...], tuple[Routine, RoutineMap]] = {}
+        self._stages: dict[tuple[object, ...], tuple[Stage, StageMaps]] = {}
+        self._closing: dict[tuple[int, int], tuple[object, StageClosing]] = {}
+        self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
+
+    def estimate(self, program: Program) -> Estimate:
+        """A program, ready to be evaluated."""
         grid = grid_of(program.schedule, program.exchange.style)
-        return cls(program, grid, desks, costs, side_streams(program))
+        streams = side_streams(program)
+        return Estimate(
+            program=program,
+            grid=grid,
+            machine=self,
+            streams=streams,
+            stages=tuple(self._maps_of(s, own, streams) for s, own in enumerate(program.stages)),
+            messages=self._between(grid.pairs, program.exchange.bytes),
+            closing=tuple(self._closing_of(s, own) for s, own in enumerate(program.stages)),
+            opening=self._opening(program),
+        )
 
-    @cached_property
-    def maps(self) -> list[RoutineMap]:
-        """Of every kind of node the map of its routine; equal ones are one object."""
-        made: dict[tuple[object, ...], RoutineMap] = {}
-        maps = []
-        for stage, occasion in self.grid.kinds:
-            routine = self.program.stages[stage].routines[occasion]
+    def _maps_of(self, stage: int, own: Stage, streams: tuple[str, ...]) -> StageMaps:
+        """The maps of a stage, one object for stages that do the same in the same time."""
+        desk, slowdown = self.desks[stage], self.costs[stage].slowdown
+        seconds = tuple(desk.traffic(call, stage).alone for call in own.calls_of_passes)
+        key = id(own), slowdown, seconds, streams
+        if key not in self._stages:
+            maps = (
+                self._map(stage, routine, (slowdown, seconds, streams))
+                for routine in own.routines.values()
+            )
+            self._stages[key] = own, StageMaps.of(maps)
+        return self._stages[key][1]
+
+    def _map(
+        self, stage: int, routine: Routine, terms: tuple[float, tuple[float, ...], tuple[str, ...]]
+    ) -> RoutineMap:
+        key = id(routine), *terms
+        if key not in self._maps:
             costs, desk = self.costs[stage], self.desks[stage]
-            key = id(routine), costs.slowdown, self._seconds[stage]
-            if key not in made:
-                made[key] = routine_map(routine, costs, desk, stage, self.streams)
-            maps.append(made[key])
-        return maps
+            self._maps[key] = routine, routine_map(routine, costs, desk, stage, terms[-1])
+        return self._maps[key][1]
 
-    @cached_property
-    def _seconds(self) -> list[tuple[float, ...]]:
-        """Per stage how long the calls of its passes take."""
-        return [
-            tuple(desk.traffic(call, stage).alone for call in own.calls_of_passes)
-            for stage, (own, desk) in enumerate(zip(self.program.stages, self.desks, strict=True))
-        ]
+    def _closing_of(self, stage: int, own: Stage) -> StageClosing:
+        key = stage, id(own.closing)
+        if key not in self._closing:
+            steps = stage_closing(own.closing, stage, self.desks[stage], self.costs[stage])
+            self._closing[key] = own.closing, steps
+        return self._closing[key][1]
 
-    @cached_property
-    def messages(self) -> list[Traffic]:
+    def _between(self, pairs: Sequence[tuple[int, int]], size: float) -> tuple[Traffic, ...]:
         """What passes between every pair of neighbours."""
-        size = self.program.exchange.bytes
-        return [
-            self.desks[here].traffic(Send(to=there, bytes=size, key=""), here)
-            for here, there in self.grid.pairs
-        ]
+        key = pairs, size
+        if key not in self._messages:
+            self._messages[key] = tuple(
+                self.desks[here].traffic(Send(to=there, bytes=size, key=""), here)
+                for here, there in pairs
+            )
+        return self._messages[key]
 
-    @cached_property
-    def opening(self) -> float:
+    def _opening(self, program: Program) -> float:
         """When stages begin their passes."""
         leads = (
             self.costs[stage].of(operation.work).duration.lead
-            for stage, own in enumerate(self.program.stages)
+            for stage, own in enumerate(program.stages)
             for operation in own.opening
         )
         return max(leads, default=0.0)
 
-    @cached_property
-    def closing(self) -> list[tuple[ClosingStep, ...]]:
-        """What follows the passes of every stage."""
-        own = zip(self.desks, self.costs, strict=True)
-        return [closing_steps(self.program, s, desk, cost) for s, (desk, cost) in enumerate(own)]
-
 
 def side_streams(program: Program) -> tuple[str, ...]:
     """The streams of passes beside the compute stream."""
-    streams = (
-        operation.stream
-        for stage in program.stages
-        for routine in stage.routines.values()
-        for operation in routine
-    )
-    return tuple(sorted({stream for stream in streams if stream != COMPUTE_STREAM}))
+    streams: set[str] = set()
+    for stage in dict.fromkeys(program.stages):
+        streams |= stage.streams_of_passes
+    return tuple(sorted(streams - {COMPUTE_STREAM}))
 
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """Programs of one grid, played: all moments of their pipelines, their closings, their ends."""
+    """Programs of one shape, played: all moments of their pipelines, their closings, their ends."""
 
     pipeline: Pipeline
-    durations: Durations
     moments: Floats
     closing: Closing
     end: Floats
 
 
 def play(estimates: Sequence[Estimate]) -> Played:
-    """Play programs that have a grid in common, a column each."""
+    """Play programs of one shape, a column each."""
+    pipeline = pipeline_of(estimates[0])
+    moments = pipeline.times(durations(estimates))
+    closing = closing_of(estimates, moments[:, pipeline.grid.ends])
+    return Played(pipeline, moments, closing, closing.play())
+
+
+def pipeline_of(estimate: Estimate) -> Pipeline:
+    """The pipeline of programs of one shape."""
+    computations = tuple(count for own in estimate.stages for count in own.computations)
+    return Pipeline(estimate.grid, sync=estimate.program.exchange.sync, computations=computations)
+
+
+def closing_of(estimates: Sequence[Estimate], ends: Floats) -> Closing:
+    """The ends of steps behind passes that ended then [moments, stages, layouts]."""
     first = estimates[0]
-    computations = tuple(own.computations for own in first.maps)
-    pipeline = Pipeline(
-        first.grid, sync=first.program.exchange.sync, computations=computations
-    )
-    own = durations(estimates)
-    moments = pipeline.times(own)
     stages = [
         StageMoments(
-            host=moments[HOST_FREE, node],
+            host=own[HOST_FREE],
             free={
-                COMPUTE_STREAM: moments[END, node],
-                **{s: moments[FIRST_SIDE + n, node] for n, s in enumerate(first.streams)},
+                COMPUTE_STREAM: own[END],
+                **{stream: own[FIRST_SIDE + n] for n, stream in enumerate(first.streams)},
             },
         )
-        for node in first.grid.ends.tolist()
+        for own in ends.swapaxes(0, 1)
     ]
-    columns = zip(*(estimate.closing for estimate in estimates), strict=True)
-    closing = Closing(first.closing, [stacked(column) for column in columns], stages)
-    return Played(pipeline, own, moments, closing, closing.play())
+    return Closing([estimate.closing for estimate in estimates], stages)
 
 
 def durations(estimates: Sequence[Estimate]) -> Durations:
-    """The durations of programs of one grid, a column each."""
-    maps = np.array([[own.table for own in e.maps] for e in estimates]).transpose(2, 3, 1, 0)
+    """The durations of programs of one shape, a column each."""
+    maps = np.stack([np.concatenate([own.tables for own in e.stages]) for e in estimates], axis=-1)
+    maps = maps.transpose(1, 2, 0, 3)
     asks_before_last = bool((maps[:-1, COMPUTED_2] > -np.inf).any())
     return Durations(
         maps=maps if asks_before_last else maps[:-1],
-        host=np.array([[own.host for own in e.maps] for e in estimates]).T,
+        host=np.stack([np.concatenate([own.host for own in e.stages]) for e in estimates], axis=-1),
         messages=np.array([[own.alone for own in e.messages] for e in estimates]).T,
         opening=np.array([estimate.opening for estimate in estimates]),
     )

@@ -160,7 +160,7 @@ class Writer:
         first = np.concatenate(([0], self.grid.ends[:-1] + 1))
         for stage, own in enumerate(self.estimate.program.stages):
             for operation in own.opening:
-                cost = self.estimate.costs[stage].of(operation.work)
+                cost = self.estimate.machine.costs[stage].of(operation.work)
                 start, end = np.zeros(1), np.array([cost.duration.lead])
                 self._add(COMPUTE_STREAM, first[stage : stage + 1], 0, start, end, cost.parts)
 
@@ -181,7 +181,7 @@ class Writer:
         self, stage: int, played: PlayedOperation, nodes: Indices, number: int
     ) -> None:
         start, end = self.at(played.start, nodes), self.at(played.end, nodes)
-        desk = self.estimate.desks[stage]
+        desk = self.estimate.machine.desks[stage]
         flights = [
             (self._kind(call.cause, call.kind), start, start + desk.traffic(call, stage).alone)
             for call in played.collectives

@@ -1,0 +1,119 @@
+"""Long schedules by short ones: between beginning and end a pipeline repeats itself.
+
+Once every stage takes as long for a group of microbatches as for the group before, it does so for
+all that follow (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
+So a schedule of a thousand microbatches is one of a few dozen, and so many periods more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Indices
+from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
+from sim.program.schedule import Actions, Schedule
+
+_COMPARED = 4  # periods whose moments are compared: each must be the one before, only later
+_ENDS = 1  # periods at the end of a region whose passes may feel it
+_EQUAL = 1e-7  # of a period
+
+Make = Callable[[int], Schedule]
+
+
+class Region(NamedTuple):
+    """Where a stage's order repeats: up to `last`, and a period is so many actions `long`."""
+
+    last: int
+    long: int
+
+
+@dataclass(frozen=True, eq=False)
+class Repeating:
+    """A schedule into which groups of microbatches fit any number of times, stage by stage."""
+
+    schedule: Schedule
+    group: int
+    regions: tuple[Region, ...]
+
+    def ends(
+        self, pipeline: Pipeline, durations: Durations, repeats: Floats
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """The moments at the ends of stages [moments, stages, layouts] with so many periods more
+        [layouts], and which layouts repeat themselves by then; the others are not to be used."""
+        moments = pipeline.times(durations)
+        starts = np.concatenate(([0], pipeline.grid.ends[:-1] + 1))
+        periods = np.stack(
+            [moments[:, self._period(starts, back)] for back in range(1, 1 + _COMPARED)]
+        )
+        with np.errstate(invalid="ignore"):  # what never happens has no interval
+            steps = np.nan_to_num(periods[:-1] - periods[1:])  # [periods, moments, nodes, layouts]
+        period = steps[0, END].max(axis=0)
+        close = _EQUAL * period
+        alike = (np.abs(steps[:, END] - period) <= close).all(axis=(0, 1))
+        alike &= (steps[0, [HOST_FREE, *range(FIRST_SIDE, len(moments))]] <= period + close).all(
+            axis=(0, 1)
+        )
+        first = np.cumsum([0, *(region.long for region in self.regions)])[:-1]
+        hosts = repeats * steps[0, HOST_FREE][first]
+        moments += repeats * period
+        moments[HOST_FREE, : pipeline.grid.size] += (hosts - repeats * period)[pipeline.grid.stage]
+        behind = pipeline.continued(moments, durations, self._behind(starts, pipeline.grid.ends))
+        return behind[:, pipeline.grid.ends], alike
+
+    def _period(self, starts: Indices, back: int) -> Indices:
+        """The nodes of one of the last periods before the cut, all stages'."""
+        return np.concatenate(
+            [
+                start + region.last - (back + _ENDS) * region.long + np.arange(region.long)
+                for start, region in zip(starts.tolist(), self.regions, strict=True)
+            ]
+        )
+
+    def _behind(self, starts: Indices, ends: Indices) -> Indices:
+        """The nodes behind the cut."""
+        cuts = [
+            start + region.last - _ENDS * region.long
+            for start, region in zip(starts.tolist(), self.regions, strict=True)
+        ]
+        own = zip(cuts, ends.tolist(), strict=True)
+        return np.concatenate([np.arange(cut, end + 1) for cut, end in own])
+
+
+def repeating(
+    make: Make, stages: int, microbatches: int, group: int, *, least: int
+) -> Repeating | None:
+    """A short form of `make(microbatches)` that repeats at least so many microbatches.
+
+    None where there is none that is much shorter.
+    """
+    for period in (1, group) if group > 1 else (1,):
+        count = microbatches % period + period * -(-least // period)
+        while 3 * count < 2 * microbatches:
+            found = _repeating(make(count), make(count + period), period, least)
+            if found is not None:
+                return found
+            count += period * -(-max(stages // 2, 1) // period)
+    return None
+
+
+def _repeating(short: Schedule, longer: Schedule, group: int, least: int) -> Repeating | None:
+    pairs = zip(short.actions, longer.actions, strict=True)
+    periods = max(_COMPARED + _ENDS, -(-least // group))
+    regions = [_region(own, more, group, periods) for own, more in pairs]
+    sound = [region for region in regions if region is not None]
+    return Repeating(short, group, tuple(sound)) if len(sound) == len(regions) else None
+
+
+def _region(own: Actions, more: Actions, group: int, periods: int) -> Region | None:
+    """Where one stage's order repeats, if it does so often enough."""
+    count, long = len(own.rows), len(more.rows) - len(own.rows)
+    if own.occasions != more.occasions or long <= 0:
+        return None
+    same = (own.rows == more.rows[:count]) & (own.microbatches == more.microbatches[:count])
+    later = (own.rows == more.rows[long:]) & (own.microbatches + group == more.microbatches[long:])
+    last = count if same.all() else int(same.argmin())
+    first = 0 if later.all() else count - int(later[::-1].argmin())
+    return Region(last, long) if last - first >= periods * long else None
