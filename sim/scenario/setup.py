@@ -15,10 +15,10 @@ from sim.model import transformer as models
 from sim.model.transformer import Transformer
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
-from sim.program.memory_levels import peaks
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
+from sim.program.memory_levels import peaks
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, changed
 
 T = TypeVar("T")

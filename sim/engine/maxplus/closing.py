@@ -45,6 +45,22 @@ class ClosingStep:
         return own.name, own.stream, own.after, own.sync, self.members, self.parts is None
 
 
+@dataclass(frozen=True, eq=False)
+class StageClosing:
+    """The closing steps of one stage; `form` is equal where they can be played together."""
+
+    steps: tuple[ClosingStep, ...]
+
+    @cached_property
+    def form(self) -> tuple[object, ...]:
+        return tuple(step.form for step in self.steps)
+
+    @cached_property
+    def numbers(self) -> Floats:
+        """Those of all steps in a row."""
+        return np.array([number for step in self.steps for number in step.numbers])
+
+
 def stage_closing(
     closing: Sequence[Operation], stage: int, desk: Desk, costs: Costs
 ) -> StageClosing:
@@ -65,22 +81,6 @@ def stage_closing(
             cost = costs.of(operation.work)
             steps.append(ClosingStep(operation, (), tuple(cost.duration), cost.parts))
     return StageClosing(tuple(steps))
-
-
-@dataclass(frozen=True, eq=False)
-class StageClosing:
-    """The closing steps of one stage; `form` is equal where they can be played together."""
-
-    steps: tuple[ClosingStep, ...]
-
-    @cached_property
-    def form(self) -> tuple[object, ...]:
-        return tuple(step.form for step in self.steps)
-
-    @cached_property
-    def numbers(self) -> Floats:
-        """Those of all steps in a row."""
-        return np.array([number for step in self.steps for number in step.numbers])
 
 
 @dataclass(slots=True)
