@@ -7,7 +7,7 @@ from sim.model import counts
 from sim.model.block import block
 from sim.model.transformer import Transformer
 from sim.parallel.job import Chunk
-from sim.parallel.layer_split import Balance, split
+from sim.parallel.layer_split import Balance, Split, split
 from sim.parallel.plan import Plan
 
 
@@ -15,18 +15,24 @@ def chunks_of(model: Transformer, stack: Stack, plan: Plan) -> tuple[tuple[Chunk
     """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
     if plan.pp == 1:
         return ((Chunk(model.row),),)
-    pieces = plan.passes().pieces
-    head, embedding = _costs_in_layers(model, stack)
-    layers = split(
-        model.layers,
-        plan.pp,
-        plan.chunks,
-        balance=_balance(model, stack, plan),
-        head=head,
-        embedding=embedding,
-    )
+    layers = _layers(model, stack, plan.pp, plan.chunks, _balance(model, stack, plan))
     cut = _cut(model.row, layers)
-    return tuple(tuple(cut[piece] for piece in own) for own in pieces)
+    return tuple(tuple(cut[piece] for piece in own) for own in plan.pieces)
+
+
+def balanced(model: Transformer, stack: Stack, stages: int, chunks: int) -> Split:
+    """The layers of each chunk that make the costliest one as cheap as can be, embedding and head
+    counted in. Raises `InputError` where the layers cannot be spread so."""
+    return _layers(model, stack, stages, chunks, "cost")
+
+
+def _layers(
+    model: Transformer, stack: Stack, stages: int, chunks: int, balance: Balance | Split
+) -> Split:
+    head, embedding = _costs_in_layers(model, stack)
+    return split(
+        model.layers, stages, chunks, balance=balance, head=head, embedding=embedding
+    )
 
 
 def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:

@@ -13,7 +13,7 @@ from sim.config.schema import nearest
 from sim.model.kernels import Precision
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing
-from sim.program.schedule import Schedule
+from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES = 20_000
@@ -108,6 +108,11 @@ class Plan:
         if self.pp == 1 or schedules.is_file(self.pipeline):
             return self.passes().chunks
         return schedules.entry(self.pipeline).chunks or self.interleave
+
+    @property
+    def pieces(self) -> Places:
+        """Which piece of the model each chunk of each stage is."""
+        return schedules.pieces(self.pipeline, self.pp, self.microbatches, self.chunks)
 
     def passes(self) -> Schedule:
         """The schedule of this plan's passes. Raises `InputError` where it does not suit."""

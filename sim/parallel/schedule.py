@@ -16,7 +16,7 @@ from sim.config.errors import InputError
 from sim.config.plugins import modules, remembered
 from sim.config.schema import nearest
 from sim.parallel import schedule_file
-from sim.program.schedule import Schedule
+from sim.program.schedule import Places, Schedule
 
 _FOLDER = "sim.parallel.schedules"
 
@@ -106,9 +106,19 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
     if is_file(name):
         return schedule_file.load(name, stages, microbatches)
     entry(name).check(stages, microbatches, chunks)
-    return _made(name, stages, microbatches, chunks)
+    return made(name, stages, microbatches, chunks)
+
+
+def pieces(name: str, stages: int, microbatches: int, chunks: int) -> Places:
+    """Where the pieces of the model lie; in a schedule of the table that is the same for any number
+    of microbatches."""
+    if is_file(name):
+        return schedule(name, stages, microbatches).pieces
+    own = entry(name)
+    return made(name, stages, max(own.group(stages), own.least(stages)), chunks).pieces
 
 
 @lru_cache(maxsize=512)
-def _made(name: str, stages: int, microbatches: int, chunks: int) -> Schedule:
+def made(name: str, stages: int, microbatches: int, chunks: int) -> Schedule:
+    """The schedule of a name, whether its sizes suit or not."""
     return entry(name).order(stages, microbatches, chunks)

@@ -19,6 +19,7 @@ from sim.program.operations import (
     COMPUTE_STREAM,
     INPUT,
     Call,
+    Collective,
     Communicate,
     Compute,
     Drained,
@@ -73,6 +74,12 @@ class Stage:
     def calls(self) -> tuple[Call, ...]:
         """The distinct calls of its operations."""
         return tuple(_calls(self.all_operations))
+
+    @cached_property
+    def scopes(self) -> frozenset[tuple[tuple[str, ...], tuple[int, ...] | None]]:
+        """The axes and stages that its collectives name."""
+        collectives = (call for call in self.calls if isinstance(call, Collective))
+        return frozenset((call.axes, call.stages) for call in collectives)
 
     @cached_property
     def calls_of_passes(self) -> tuple[Call, ...]:

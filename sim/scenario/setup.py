@@ -15,6 +15,7 @@ from sim.model import transformer as models
 from sim.model.transformer import Transformer
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
+from sim.parallel.memory import stall
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
@@ -77,17 +78,10 @@ def assemble(
         chunks=chunks_of(model, stack, plan),
         nodes=topology.nodes,
     )
-    job = replace(job, stall=_stall(job))
+    if stack.allocator.retry:
+        taken = float(peaks(training_step(job)).max())
+        job = replace(job, stall=stall(stack, topology.device, taken))
     return Setup(name=name, job=job, machine=_machine(topology, plan, tuple(stragglers), name))
-
-
-def _stall(job: Job) -> float:
-    """What a micro-step loses to an allocator that is short of memory."""
-    allocator = job.stack.allocator
-    if not allocator.retry:
-        return 0.0
-    taken = float(peaks(training_step(job)).max())
-    return allocator.retry if taken > allocator.pressure * job.device.usable_memory else 0.0
 
 
 def _loaded(scenario: Scenario, file: str, folder: str, kind: type[T]) -> T:

@@ -7,7 +7,7 @@ input is the latest of some moments of other nodes, each and a message behind it
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,12 @@ class Grid:
     def batched(self) -> bool:
         """Whether sends and receipts between two passes are one exchange."""
         return self.style == "batched"
+
+
+    @cached_property
+    def depth(self) -> Indices:
+        """Per node the longest chain of nodes before it."""
+        return np.array(_depths(self), dtype=np.int64)
 
 
 @lru_cache(maxsize=256)
@@ -231,3 +237,34 @@ def _way(kinds: NDArray[np.str_]) -> Indices:
     """0 for passes that go forward, 1 for those that go back, `NOTHING` for those that go nowhere."""
     way: Indices = np.select([kinds == "F", kinds == "W"], [0, NOTHING], 1)
     return way
+
+
+def _depths(grid: Grid) -> list[int]:
+    """Per node the longest chain before it: stages advance until they wait for one another."""
+    unknown, nothing = -2, -1  # the opening stands behind all nodes, what is not there behind that
+    depth = [unknown] * grid.size + [nothing, nothing]
+    causes = list(zip(*grid.nodes.tolist(), strict=True))
+    ends = grid.ends.tolist()
+    places = [0, *(end + 1 for end in ends[:-1])]
+    heights = [nothing] * len(ends)
+    waiting: dict[int, list[int]] = {}
+    ready = list(range(len(ends)))
+    while ready:
+        stage = ready.pop()
+        height = heights[stage]
+        for node in range(places[stage], ends[stage] + 1):
+            for cause in causes[node]:
+                before = depth[cause]
+                if before > height:
+                    height = before
+                elif before == unknown and cause != node - 1:
+                    break
+            else:
+                height = depth[node] = height + 1
+                if node in waiting:
+                    ready += waiting.pop(node)
+                continue
+            waiting.setdefault(cause, []).append(stage)
+            places[stage], heights[stage] = node, height
+            break
+    return depth[: grid.size]

@@ -6,7 +6,6 @@ Layouts with the same schedule and manner of exchange differ in the seconds alon
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -75,10 +74,6 @@ class Pipeline:
         counts: Indices = total - np.repeat(total[first], grid.ends + 1 - first)
         return counts
 
-    @cached_property
-    def _depth(self) -> Indices:
-        return np.array(_depths(self.grid), dtype=np.int64)
-
     def times(self, durations: Durations) -> Floats:
         """All moments [moments, nodes, layouts]; behind the nodes stands the opening."""
         size, layouts = self.grid.size + 2, durations.host.shape[1]
@@ -106,7 +101,7 @@ class Pipeline:
 
     def _wavefronts_of(self, nodes: Indices) -> tuple[Indices, Indices]:
         """Some nodes in the order of their wavefronts, and where each of these begins."""
-        depth = self._depth[nodes]
+        depth = self.grid.depth[nodes]
         order = np.argsort(depth, kind="stable")
         bounds = np.flatnonzero(np.diff(depth[order])) + 1
         return nodes[order], np.concatenate(([0], bounds, [len(order)]))
@@ -168,34 +163,3 @@ def _idle(maps: Floats) -> Floats:
     for output, given in enumerate([READY, *range(FIRST_STREAM, inputs), COMPUTED][:outputs]):
         idle[output, given] = 0.0
     return idle
-
-
-def _depths(grid: Grid) -> list[int]:
-    """Per node the longest chain before it: stages advance until they wait for one another."""
-    unknown, nothing = -2, -1  # the opening stands behind all nodes, what is not there behind that
-    depth = [unknown] * grid.size + [nothing, nothing]
-    causes = list(zip(*grid.nodes.tolist(), strict=True))
-    ends = grid.ends.tolist()
-    places = [0, *(end + 1 for end in ends[:-1])]
-    heights = [nothing] * len(ends)
-    waiting: dict[int, list[int]] = {}
-    ready = list(range(len(ends)))
-    while ready:
-        stage = ready.pop()
-        height = heights[stage]
-        for node in range(places[stage], ends[stage] + 1):
-            for cause in causes[node]:
-                before = depth[cause]
-                if before > height:
-                    height = before
-                elif before == unknown and cause != node - 1:
-                    break
-            else:
-                height = depth[node] = height + 1
-                if node in waiting:
-                    ready += waiting.pop(node)
-                continue
-            waiting.setdefault(cause, []).append(stage)
-            places[stage], heights[stage] = node, height
-            break
-    return depth[: grid.size]

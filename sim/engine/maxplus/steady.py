@@ -19,6 +19,7 @@ from sim.program.schedule import Actions, Schedule
 _COMPARED = 4  # periods whose moments are compared: each must be the one before, only later
 _ENDS = 1  # periods at the end of a region whose passes may feel it
 _EQUAL = 1e-7  # of a period
+_MOST = 8  # microbatches for each stage and each microbatch that is to be repeated
 
 Make = Callable[[int], Schedule]
 
@@ -35,6 +36,7 @@ class Repeating:
     """A schedule into which groups of microbatches fit any number of times, stage by stage."""
 
     schedule: Schedule
+    microbatches: int
     group: int
     regions: tuple[Region, ...]
 
@@ -83,28 +85,31 @@ class Repeating:
 
 
 def repeating(
-    make: Make, stages: int, microbatches: int, group: int, *, least: int
+    make: Make, stages: int, rest: int, group: int, *, least: int
 ) -> Repeating | None:
     """A short form of `make(microbatches)` that repeats at least so many microbatches.
 
-    None where there is none that is much shorter.
+    It stands for all numbers that leave the same `rest` when divided by `group`. None where there
+    is none within a few times as many microbatches as there are stages.
     """
     for period in (1, group) if group > 1 else (1,):
-        count = microbatches % period + period * -(-least // period)
-        while 3 * count < 2 * microbatches:
-            found = _repeating(make(count), make(count + period), period, least)
+        count = rest % period + period * -(-least // period)
+        while count < _MOST * (stages + least):
+            found = _repeating(make(count), make(count + period), count, period, least)
             if found is not None:
                 return found
             count += period * -(-max(stages // 2, 1) // period)
     return None
 
 
-def _repeating(short: Schedule, longer: Schedule, group: int, least: int) -> Repeating | None:
+def _repeating(
+    short: Schedule, longer: Schedule, count: int, group: int, least: int
+) -> Repeating | None:
     pairs = zip(short.actions, longer.actions, strict=True)
     periods = max(_COMPARED + _ENDS, -(-least // group))
     regions = [_region(own, more, group, periods) for own, more in pairs]
     sound = [region for region in regions if region is not None]
-    return Repeating(short, group, tuple(sound)) if len(sound) == len(regions) else None
+    return Repeating(short, count, group, tuple(sound)) if len(sound) == len(regions) else None
 
 
 def _region(own: Actions, more: Actions, group: int, periods: int) -> Region | None:

@@ -1,0 +1,222 @@
+"""What a layout is chosen from: one `Choice` for each thing that a plan decides.
+
+Choices are made one after the other, and each sees those before it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.parallel import schedule as schedules
+from sim.parallel.axis import dividing
+from sim.parallel.chunks import balanced
+from sim.parallel.plan import Plan, Recompute
+from sim.search.space import Space
+
+EVEN, BALANCED = "even", "balanced"
+ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours in every framework
+
+_TOKENS = 4096  # of a sequence, left on a rank by context parallelism that nobody asks for
+_MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """`possible` are all values that the sizes allow, `usual` tells those worth trying unasked;
+    `take` makes a plan with one of them."""
+
+    name: str
+    possible: Callable[[Space, Plan], Iterable[Any]]
+    usual: Callable[[Space, Plan, Any], bool] = lambda space, plan, value: True
+    take: Callable[[Space, Plan, Any], Plan] | None = None
+
+    def plans(self, space: Space, plan: Plan) -> Iterator[Plan]:
+        """The plan with each of the values to try."""
+        for value in self._tried(space, plan):
+            if self.take is not None:
+                yield self.take(space, plan, value)
+            else:
+                yield replace(plan, **{self.name: value})
+
+    def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:
+        only, without = space.only.get(self.name), space.without.get(self.name, ())
+        for value in self.possible(space, plan):
+            asked = self.usual(space, plan, value) if only is None else text(value) in only
+            if asked and text(value) not in without:
+                yield value
+
+
+def text(value: object) -> str:
+    """A value as it is written in an option.
+
+    >>> text(True), text(4), text("gpipe")
+    ('yes', '4', 'gpipe')
+    """
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """All divisors up to `most`, ascending.
+
+    >>> divisors(24, 8)
+    [1, 2, 3, 4, 6, 8]
+    """
+    return [each for each in range(1, min(number, most) + 1) if number % each == 0]
+
+
+def _tensor(space: Space, plan: Plan) -> Iterator[int]:
+    model = space.model
+    for tp in divisors(space.gpus, space.gpus):
+        if model.heads % tp == 0 and model.ffn % tp == 0:
+            yield tp
+
+
+def _context(space: Space, plan: Plan) -> Iterator[int]:
+    """Two shares of the sequence for each rank, so that a causal mask leaves all with equal work."""
+    for cp in divisors(space.gpus // plan.tp, space.model.seq):
+        if cp == 1 or space.model.seq % (2 * cp) == 0:
+            yield cp
+
+
+def _stages(space: Space, plan: Plan) -> list[int]:
+    return divisors(space.gpus // (plan.tp * plan.cp), space.model.layers)
+
+
+def _with_stages(space: Space, plan: Plan, pp: int) -> Plan:
+    return replace(plan, pp=pp, dp=space.gpus // (plan.tp * plan.cp * pp))
+
+
+def _microbatches(space: Space, plan: Plan) -> list[int]:
+    own, rest = divmod(space.global_batch, plan.data_parallel)
+    return [] if rest else divisors(own, own)
+
+
+def _schedules(space: Space, plan: Plan) -> Iterator[str]:
+    if plan.pp == 1:
+        yield "none"
+        return
+    for name, entry in schedules.table().items():
+        least, group = entry.least(plan.pp), entry.group(plan.pp)
+        if plan.microbatches >= least and plan.microbatches % group == 0:
+            yield name
+
+
+def _chunks(space: Space, plan: Plan) -> Iterable[int]:
+    if plan.pp == 1 or schedules.entry(plan.schedule).chunks is not None:
+        return (1,)
+    return range(2, space.model.layers // plan.pp + 1)
+
+
+def _splits(space: Space, plan: Plan) -> Iterator[str]:
+    """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
+    layers, pieces = space.model.layers, plan.pp * plan.chunks
+    fits = layers % pieces == 0 or (layers + 2) % pieces == 0
+    if plan.pp == 1 or fits or space.stack.balance != "even":
+        yield EVEN
+    if plan.pp > 1 and layers >= pieces:
+        yield BALANCED
+
+
+def _with_split(space: Space, plan: Plan, way: str) -> Plan:
+    if way == EVEN:
+        return plan
+    return replace(plan, layers=balanced(space.model, space.stack, plan.pp, plan.chunks))
+
+
+def _zero_stages(space: Space, plan: Plan) -> tuple[int, ...]:
+    several = plan.degree(dividing("batch", "sequence")) > 1
+    return (0, 1, 2, 3) if several else (0,)
+
+
+def _replicas(space: Space, plan: Plan) -> Iterator[int]:
+    """States sharded over all replicas, or over those of one node."""
+    yield 1
+    inside = space.topology.gpus_per_node // (plan.tp * plan.cp)
+    shards = plan.dp or 1
+    if plan.zero and 1 < inside < shards and shards % inside == 0:
+        yield shards // inside
+
+
+def _with_replicas(space: Space, plan: Plan, count: int) -> Plan:
+    return replace(plan, dp=(plan.dp or 1) // count, dp_replicate=count)
+
+
+def _sequence(space: Space, plan: Plan) -> tuple[bool, ...]:
+    return (False, True) if plan.tp > 1 else (False,)
+
+
+def _orders(space: Space, plan: Plan) -> tuple[str, ...]:
+    return ORDERS if plan.pp > 1 and plan.data_parallel > 1 else ORDERS[:1]
+
+
+# The sizes of the mesh and the microbatch: layouts that share these share most of their work.
+SIZES = (
+    Choice(
+        name="tp",
+        possible=_tensor,
+        usual=lambda space, plan, tp: tp <= max(space.topology.gpus_per_node, 8),
+    ),
+    Choice(
+        name="cp",
+        possible=_context,
+        usual=lambda space, plan, cp: cp == 1 or space.model.seq // cp >= _TOKENS,
+    ),
+    Choice(name="pp", possible=_stages, take=_with_stages),
+)
+OTHERS = (
+    Choice(
+        name="microbatch",
+        possible=_microbatches,
+        usual=lambda space, plan, size: size <= _MICROBATCH,
+    ),
+    Choice(name="schedule", possible=_schedules),
+    Choice(
+        name="interleave",
+        possible=_chunks,
+        usual=lambda space, plan, chunks: chunks <= _CHUNKS,
+    ),
+    Choice(name="layers", possible=_splits, take=_with_split),
+    Choice(name="zero", possible=_zero_stages),
+    Choice(name="dp_replicate", possible=_replicas, take=_with_replicas),
+    Choice(name="recompute", possible=lambda space, plan: get_args(Recompute)),
+    Choice(name="sequence_parallel", possible=_sequence),
+    Choice(name="order", possible=_orders),
+)
+
+
+def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
+    """Options such as "zero=1,3" by the name of their choice. Raises `InputError`.
+
+    >>> parsed(["zero=1,3", "schedule=1f1b"], "--only")
+    {'zero': ('1', '3'), 'schedule': ('1f1b',)}
+    """
+    known = [choice.name for choice in (*SIZES, *OTHERS)]
+    values: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        name, equals, own = word.partition("=")
+        if name not in known:
+            raise InputError(option, f"{name!r} is not a choice", nearest(name, known))
+        if not equals or not own:
+            raise InputError(option, f"{word!r} has no value", f"write {name}=VALUE[,VALUE]")
+        values[name] = (*values.get(name, ()), *own.split(","))
+        _check(name, values[name], option)
+    return values
+
+
+def _check(name: str, values: Iterable[str], option: str) -> None:
+    """Refuse words that no value of a choice is written as."""
+    words = {
+        "schedule": ["none", *schedules.table()],
+        "layers": [EVEN, BALANCED],
+        "recompute": list(get_args(Recompute)),
+        "sequence_parallel": ["yes", "no"],
+        "order": list(ORDERS),
+        "zero": list("0123"),
+    }.get(name)
+    for value in values:
+        if words is not None and value not in words:
+            raise InputError(option, f"{name} = {value!r} is not one", nearest(value, words))
+        if words is None and not value.isdigit():
+            raise InputError(option, f"{name} = {value!r} is not a number", f"write {name}=4")

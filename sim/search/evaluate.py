@@ -1,0 +1,130 @@
+"""The step times of many jobs without a clock, transfers taken as if alone on their links.
+
+A job's program is the one that the clock would play. Programs of one shape are evaluated together,
+a column each; pipelines of many microbatches as short ones that repeat themselves.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from sim.engine.fold import Folding
+from sim.engine.machine import Machine
+from sim.engine.maxplus.pipeline import Floats
+from sim.engine.maxplus.play import Estimate, FoldedMachine, closing_of, durations, pipeline_of
+from sim.engine.maxplus.steady import Repeating, repeating
+from sim.parallel import schedule as schedules
+from sim.parallel.job import Job
+from sim.parallel.step import training_step
+from sim.program.program import Program
+from sim.program.schedule import Schedule
+
+_NUMBERS = 4_000_000  # of moments and causes that are evaluated at once
+_STEADY = (1, 4)  # microbatches for each stage, within which a pipeline is to come to a steady state
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipelining:
+    """The order of a job's passes: a schedule, and how often a part of it is repeated."""
+
+    schedule: Schedule
+    steady: Repeating | None = None
+    repeats: int = 0
+
+
+def pipelining(job: Job, effort: int = 0) -> Pipelining:
+    """The short form of a job's schedule; higher efforts are longer, the highest is the whole."""
+    plan, name = job.plan, job.plan.pipeline
+    if plan.pp > 1 and effort < len(_STEADY) and not schedules.is_file(name):
+        group = schedules.entry(name).group(plan.pp)
+        chunks, count = plan.chunks, plan.microbatches
+        short = _short(name, plan.pp, chunks, count % group, _STEADY[effort] * plan.pp)
+        if short is not None and 3 * short.microbatches < 2 * count:
+            repeats = (count - short.microbatches) // short.group
+            return Pipelining(short.schedule, short, repeats)
+    return Pipelining(plan.passes())
+
+
+@lru_cache(maxsize=1024)
+def _short(name: str, stages: int, chunks: int, rest: int, least: int) -> Repeating | None:
+    entry = schedules.entry(name)
+    return repeating(
+        lambda count: schedules.made(name, stages, count, chunks),
+        stages,
+        rest,
+        entry.group(stages),
+        least=max(least, entry.least(stages)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A job that is ready to be evaluated: its order of passes, the program that follows it, and
+    the bytes that its fullest rank allocates."""
+
+    job: Job
+    machine: Machine
+    order: Pipelining
+    program: Program
+    memory: float = 0.0
+
+    @classmethod
+    def of(cls, job: Job, machine: Machine, effort: int = 0) -> "Candidate":
+        """A job whose memory nobody asks for."""
+        order = pipelining(job, effort)
+        return cls(job, machine, order, training_step(job, order.schedule))
+
+
+class Evaluator:
+    """Evaluates jobs; what they have in common is worked out once."""
+
+    def __init__(self) -> None:
+        self._machines: dict[tuple[object, ...], tuple[Machine, FoldedMachine]] = {}
+
+    def times(self, candidates: Sequence[Candidate]) -> Floats:
+        """The step time (s) of every candidate."""
+        times = np.full(len(candidates), np.nan)
+        self._evaluate(dict(enumerate(candidates)), times)
+        for effort in range(1, len(_STEADY) + 1):
+            left = np.flatnonzero(np.isnan(times)).tolist()
+            longer = {
+                n: Candidate.of(candidates[n].job, candidates[n].machine, effort) for n in left
+            }
+            self._evaluate(longer, times)
+        return times
+
+    def _evaluate(self, candidates: Mapping[int, Candidate], times: Floats) -> None:
+        """Write down the times of some candidates, by number; those of pipelines that have not come
+        to a steady state are not a number."""
+        shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
+        shapes = defaultdict(list)
+        for number, own in candidates.items():
+            estimate = self._estimate(own.program, own.machine)
+            shapes[estimate.shape].append((number, estimate, own.order))
+        for columns in shapes.values():
+            most = max(_NUMBERS // (20 * columns[0][1].grid.size), 1)
+            for first in range(0, len(columns), most):
+                numbers, estimates, orders = zip(*columns[first : first + most], strict=True)
+                times[list(numbers)] = _seconds(estimates, orders)
+
+    def _estimate(self, program: Program, machine: Machine) -> Estimate:
+        scopes = frozenset().union(*(stage.scopes for stage in dict.fromkeys(program.stages)))
+        key = id(machine), tuple(program.mesh.items()), program.schedule.pieces, scopes
+        if key not in self._machines:
+            self._machines[key] = machine, FoldedMachine(Folding(program, machine))
+        return self._machines[key][1].estimate(program)
+
+
+def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Floats:
+    """The step times of programs of one shape."""
+    pipeline, own = pipeline_of(estimates[0]), durations(estimates)
+    steady = orders[0].steady
+    if steady is None:
+        ends = pipeline.times(own)[:, pipeline.grid.ends]
+        return closing_of(estimates, ends).play()
+    repeats = np.array([float(order.repeats) for order in orders])
+    ends, repeating_itself = steady.ends(pipeline, own, repeats)
+    return np.where(repeating_itself, closing_of(estimates, ends).play(), np.nan)
