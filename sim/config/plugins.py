@@ -4,6 +4,7 @@ A new collective, schedule or kind of layer is a new file in the folder of its k
 else. A folder of one's own joins in by being appended to the package's `__path__`.
 """
 
+import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from importlib import import_module
@@ -21,7 +22,11 @@ def modules(package: str) -> dict[str, ModuleType]:
     >>> sorted(modules("sim.collectives.algorithms"))[:2]
     ['direct', 'halving_doubling']
     """
-    return _modules(package, tuple(import_module(package).__path__))
+    return _modules(package, _folders(package))
+
+
+def _folders(package: str) -> tuple[str, ...]:
+    return tuple((sys.modules.get(package) or import_module(package)).__path__)
 
 
 @cache
@@ -40,7 +45,7 @@ def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args
 
         @wraps(function)
         def remembering(*args: Args.args, **kwargs: Args.kwargs) -> Answer:
-            return answer(tuple(import_module(package).__path__), *args, **kwargs)
+            return answer(_folders(package), *args, **kwargs)
 
         return remembering
 

@@ -25,12 +25,13 @@ from sim.program.operations import (
     Work,
 )
 from sim.program.program import Program
+from sim.program.written_out import operations
 
 
 def lower(program: Program, stage: int, desk: Desk, slowdown: float) -> dict[str, list[Step]]:
     """The steps of a role, per stream."""
     lowering = _Lowering(desk, stage, slowdown)
-    for operation, action in program.operations(stage):
+    for operation, action in operations(program, stage):
         lowering.add(operation, action)
     return lowering.streams
 

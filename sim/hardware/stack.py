@@ -8,7 +8,7 @@ from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
 from sim.model.fusion import Fusion
 from sim.model.kernels import BYTES
-from sim.program.program import Style
+from sim.program.exchange import Style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,10 @@ class Known:
         made: Made = self._answers[key]
         return made
 
+    def number(self, key: Key) -> int:
+        """A number for each key."""
+        return self.once(("number", *key), lambda: len(self._answers))
+
 
 @dataclass(frozen=True)
 class Job:
@@ -112,10 +116,10 @@ class Job:
         )
 
     @cached_property
-    def key(self) -> Key:
-        """What passes through a chunk depend on, for such jobs: all but how chunks follow."""
+    def key(self) -> int:
+        """A number that jobs have in common whose passes through a chunk are the same."""
         plan = self.plan
-        return (
+        key = (
             *self._shape,
             plan.zero,
             plan.optimizer,
@@ -126,6 +130,7 @@ class Job:
             self.call,
             self.stall,
         )
+        return self.known.number(key)
 
     @cached_property
     def embedding_holders(self) -> tuple[int, ...]:
@@ -165,14 +170,14 @@ class Job:
         stack, own, layers = self.stack, self.block(kind), is_layer(kind)
         if action == "F":
             items = self._segments(own.forward, "forward", COMPUTE, stack.launch_forward)
-            return with_host(items, stack.layer_forward * layers)
+            return (*host_time(stack.layer_forward * layers), *items)
         if action == "W":
             return self._segments(own.weight_gradient, "weights", COMPUTE, stack.launch_backward)
         again = self._segments(own.recompute, "recompute", RECOMPUTE, stack.launch_forward)
         back = own.backward if action == "B" else own.input_gradient
         items = self._segments(back, "backward", COMPUTE, stack.launch_backward)
         host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
-        return with_host(again + items, host)
+        return (*host_time(host), *again, *items)
 
     def _segments(self, items: Iterable[Item], name: str, cause: Cause, launch: float) -> Items:
         return segments(
@@ -196,8 +201,8 @@ class Job:
         return self.stack.step_host + self.nodes * self.stack.step_node
 
 
-def with_host(items: Items, host: float) -> Items:
-    """Host time that no kernel launch accounts for (python between modules), put in front."""
-    if host == 0.0 or not items:
-        return items
-    return (Segment(name="host", cause=COMPUTE, device=0.0, host=host, lead=host), *items)
+def host_time(seconds: float) -> Items:
+    """Host time that no kernel launch accounts for (python between modules)."""
+    if seconds == 0.0:
+        return ()
+    return (Segment(name="host", cause=COMPUTE, device=0.0, host=seconds, lead=seconds),)

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from sim.parallel import data
 from sim.parallel.boundary import packed, unpacked
-from sim.parallel.job import Chunk, Job, with_host
+from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.piece import Piece, joined
 from sim.parallel.zero import sharded_pass
 from sim.program.actions import Kind, Occasion
 from sim.program.operations import INPUT, Compute, Work
-from sim.program.program import Routine
+from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 
 _NAMES: dict[Kind, str] = {"F": "forward", "B": "backward", "I": "backward", "W": "weights"}
@@ -59,11 +59,11 @@ class _ChunkPasses:
         pieces = list(self._pieces(occasion))
         gathers, reduces = self._gathers(occasion), self._reduces(occasion)
         if pieces and (gathers or reduces):
-            return tuple(sharded_pass(self.job, pieces, gathers=gathers, reduces=reduces))
+            return Routine(tuple(sharded_pass(self.job, pieces, gathers=gathers, reduces=reduces)))
         if pieces and self._overlaps(occasion):
-            return tuple(data.overlapped(self.job, pieces))
+            return Routine(tuple(data.overlapped(self.job, pieces)))
         whole = joined(pieces, name=_NAMES[occasion.kind])
-        return (Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),)
+        return Routine((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
 
     @property
     def _gathers_early(self) -> bool:
@@ -106,10 +106,8 @@ class _ChunkPasses:
         """The first work of a pass, behind what it receives and what the allocator loses."""
         alone = action == "W" or (self.ends.first if action == "F" else self.ends.last)
         before = () if alone else unpacked(self.job)
-        stall = self.job.stall if action == "F" else 0.0
-        if not before and not stall:
-            return work
-        return Work(name=work.name, items=(*before, *with_host((work,), stall)))
+        stall = host_time(self.job.stall if action == "F" else 0.0)
+        return Work(name=work.name, items=(*before, *stall, work)) if before or stall else work
 
     def _passes_on(self, action: Kind) -> bool:
         return action != "W" and not (self.ends.last if action == "F" else self.ends.first)

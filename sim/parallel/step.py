@@ -9,23 +9,25 @@ from sim.model.transformer import Transformer
 from sim.parallel import data
 from sim.parallel.axis import state_axes
 from sim.parallel.boundary import sent_bytes
-from sim.parallel.job import Job
+from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.routines import Ends, ends_of, routine
 from sim.parallel.segments import Items, segments
 from sim.program.actions import Occasion
-from sim.program.causes import COMPUTE, DATA, EMBEDDING, OPTIMIZER
+from sim.program.causes import DATA, EMBEDDING, OPTIMIZER
+from sim.program.exchange import Exchange
 from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
     Drained,
     Operation,
-    Segment,
     Work,
 )
-from sim.program.program import Exchange, Program, Stage
+from sim.program.program import Program
+from sim.program.routine import Routine
 from sim.program.schedule import Schedule
+from sim.program.stage import Stage
 
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
@@ -65,16 +67,13 @@ def _stage(job: Job, stage: int, ends: tuple[Ends, ...], occasions: tuple[Occasi
     )
 
 
-def _opening(job: Job) -> tuple[Operation, ...]:
+def _opening(job: Job) -> Compute | None:
     """What the host does before the first launch of a step (data, zeroing, python)."""
-    seconds = job.opening
-    if seconds == 0.0:
-        return ()
-    segment = Segment(name="host", cause=COMPUTE, device=0.0, host=seconds, lead=seconds)
-    return (Compute(name="open", work=Work(name="open", items=(segment,))),)
+    items = host_time(job.opening)
+    return Compute(name="open", work=Work(name="open", items=items)) if items else None
 
 
-def _closing(job: Job, stage: int) -> tuple[Operation, ...]:
+def _closing(job: Job, stage: int) -> Routine:
     """Gradients summed, embedding tied, norm taken, weights updated and shared."""
     plan, stack = job.plan, job.stack
     parameters = job.parameters(job.chunks[stage])
@@ -96,7 +95,7 @@ def _closing(job: Job, stage: int) -> tuple[Operation, ...]:
     if plan.zero in (1, 2) and not stack.overlap_gather:
         calls = data.weights_gathered(job, parameters)
         done += [Communicate(name="gather weights", calls=calls)] if calls else []
-    return tuple(done)
+    return Routine(tuple(done))
 
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:

@@ -4,6 +4,7 @@ F is a forward pass, I the input gradients and W the weight gradients of a backw
 once. Each takes one microbatch through one of a stage's chunks of the model.
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 Kind = Literal["F", "B", "I", "W"]
@@ -32,6 +33,16 @@ class Action(NamedTuple):
     @property
     def makes_weight_gradients(self) -> bool:
         return self.kind in ("B", "W")
+
+
+def read(words: str) -> Iterator[tuple[Kind, int]]:
+    """Kinds and chunks as they are written in a row.
+
+    >>> list(read("F0 W1"))
+    [('F', 0), ('W', 1)]
+    """
+    for word in words.split():
+        yield KINDS["FBIW".index(word[0])], int(word[1:])
 
 
 class Occasion(NamedTuple):

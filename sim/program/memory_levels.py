@@ -71,8 +71,8 @@ def levels_of(program: Program, stage: int) -> Levels:
     """The levels of a stage's operations in the order of the program, exchanges left out."""
     own, actions = program.stages[stage], program.schedule.actions[stage]
     routines = [own.routines[occasion] for occasion in actions.occasions]
-    blocks = [own.opening, *routines, own.closing]
-    sequence = np.concatenate(([0], 1 + actions.rows, [len(blocks) - 1]))
+    blocks = [*routines, own.closing]
+    sequence = np.append(actions.rows, len(blocks) - 1)
     lengths = np.array([len(block) for block in blocks])
     first, own_length = (np.cumsum(lengths) - lengths)[sequence], lengths[sequence]
     behind = np.cumsum(own_length) - own_length  # operations before each block
@@ -91,5 +91,6 @@ def peaks(program: Program) -> Floats:
     first = before[starts]
     during = np.maximum.reduceat(before + highest[rows], starts) - first
     passes = np.append(first[1:], after[-1]) - first
-    start, opening, closing = np.array([own.end_totals for own in stages]).T
-    return np.maximum.reduce([opening, start + during, start + passes + closing])
+    start, closing = np.array([own.end_totals for own in stages]).T
+    most: Floats = start + np.maximum(during, passes + closing)
+    return most

@@ -105,8 +105,8 @@ class Schedule:
     def rows(self) -> tuple[Indices, Indices]:
         """The occasions of all stages' actions, numbered on from stage to stage, and where each
         stage's actions begin."""
-        counts = [len(own.occasions) for own in self.actions]
-        lengths = [len(own.rows) for own in self.actions]
+        counts = np.array([len(own.occasions) for own in self.actions])
+        lengths = np.array([len(own.rows) for own in self.actions])
         first = np.cumsum(counts) - counts
         rows = [own.rows + number for own, number in zip(self.actions, first, strict=True)]
         return np.concatenate(rows), np.cumsum(lengths) - lengths

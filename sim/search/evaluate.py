@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
@@ -23,7 +24,7 @@ from sim.program.program import Program
 from sim.program.schedule import Schedule
 
 _NUMBERS = 4_000_000  # of moments and causes that are evaluated at once
-_STEADY = (1, 4)  # microbatches for each stage, within which a pipeline is to come to a steady state
+_STEADY = (1, 3)  # microbatches for each stage, within which a pipeline is to come to a steady state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,12 +89,13 @@ class Evaluator:
         """The step time (s) of every candidate."""
         times = np.full(len(candidates), np.nan)
         self._evaluate(dict(enumerate(candidates)), times)
+        left = dict(enumerate(candidates))
         for effort in range(1, len(_STEADY) + 1):
-            left = np.flatnonzero(np.isnan(times)).tolist()
-            longer = {
-                n: Candidate.of(candidates[n].job, candidates[n].machine, effort) for n in left
+            left = {
+                number: Candidate.of(left[number].job, left[number].machine, effort)
+                for number in np.flatnonzero(np.isnan(times)).tolist()
             }
-            self._evaluate(longer, times)
+            self._evaluate(left, times)
         return times
 
     def _evaluate(self, candidates: Mapping[int, Candidate], times: Floats) -> None:
@@ -121,10 +123,18 @@ class Evaluator:
 def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Floats:
     """The step times of programs of one shape."""
     pipeline, own = pipeline_of(estimates[0]), durations(estimates)
-    steady = orders[0].steady
+    steady, count = orders[0].steady, len(estimates)
+    sound: NDArray[np.bool_] = np.ones(count, dtype=bool)
     if steady is None:
         ends = pipeline.times(own)[:, pipeline.grid.ends]
-        return closing_of(estimates, ends).play()
-    repeats = np.array([float(order.repeats) for order in orders])
-    ends, repeating_itself = steady.ends(pipeline, own, repeats)
-    return np.where(repeating_itself, closing_of(estimates, ends).play(), np.nan)
+    else:
+        repeats = np.array([float(order.repeats) for order in orders])
+        ends, sound = steady.ends(pipeline, own, repeats)
+    forms: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for column, estimate in enumerate(estimates):
+        forms[estimate.form].append(column)
+    seconds = np.full(count, np.nan)
+    for columns in forms.values():
+        together = [estimates[column] for column in columns]
+        seconds[columns] = closing_of(together, ends[:, :, columns]).play()
+    return np.where(sound, seconds, np.nan)

@@ -16,12 +16,12 @@ from sim.engine.maxplus.pipeline import Floats
 from sim.engine.transfers import Desk
 from sim.program.operations import (
     COMPUTE_STREAM,
-    Call,
     Collective,
     Communicate,
     Drained,
     Operation,
 )
+from sim.program.routine import Routine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ class ClosingStep:
     members: tuple[tuple[int, ...], ...]
     numbers: tuple[float, ...]
     parts: Parts | None = None
-    traffic: tuple[tuple[Call, Traffic], ...] = ()
+    traffic: tuple[tuple[Collective, Traffic], ...] = ()
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -62,7 +62,7 @@ class StageClosing:
 
 
 def stage_closing(
-    closing: Sequence[Operation], stage: int, desk: Desk, costs: Costs
+    closing: Routine, stage: int, desk: Desk, costs: Costs
 ) -> StageClosing:
     """The closing operations of a stage."""
     steps = []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.program.actions import Occasion
-from sim.program.program import Style
+from sim.program.exchange import Style
 from sim.program.schedule import Schedule
 
 Indices = NDArray[np.int64]

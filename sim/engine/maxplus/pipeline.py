@@ -50,7 +50,7 @@ class Durations:
 
     @property
     def sides(self) -> int:
-        return self.maps.shape[1] - FIRST_STREAM
+        return int(self.maps.shape[1]) - FIRST_STREAM
 
     @property
     def asks_before_last(self) -> bool:

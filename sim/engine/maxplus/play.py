@@ -14,7 +14,9 @@ from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
 from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
 from sim.engine.maxplus.routine import COMPUTED_2, RoutineMap, routine_map
 from sim.program.operations import COMPUTE_STREAM, Send
-from sim.program.program import Program, Routine, Stage
+from sim.program.program import Program
+from sim.program.routine import Routine
+from sim.program.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +62,14 @@ class Estimate:
 
     @cached_property
     def shape(self) -> tuple[object, ...]:
-        """Equal for programs that can be evaluated together."""
+        """Equal for programs whose passes can be evaluated together."""
         counts = tuple(own.computations for own in self.stages)
-        closing = tuple(own.form for own in self.closing)
-        return self.grid, self.program.exchange.sync, self.streams, counts, closing
+        return self.grid, self.program.exchange.sync, self.streams, counts
+
+    @cached_property
+    def form(self) -> tuple[object, ...]:
+        """Equal for programs of one shape whose ends can be played together."""
+        return tuple(own.form for own in self.closing)
 
 
 class FoldedMachine:
@@ -139,9 +145,9 @@ class FoldedMachine:
     def _opening(self, program: Program) -> float:
         """When stages begin their passes."""
         leads = (
-            self.costs[stage].of(operation.work).duration.lead
+            self.costs[stage].of(own.opening.work).duration.lead
             for stage, own in enumerate(program.stages)
-            for operation in own.opening
+            if own.opening is not None
         )
         return max(leads, default=0.0)
 

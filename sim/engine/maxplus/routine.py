@@ -23,7 +23,7 @@ from sim.program.operations import (
     Operation,
     Recent,
 )
-from sim.program.program import Routine
+from sim.program.routine import Routine
 
 # What a pass may depend on: when its stage is ready and its input there, when the host is free,
 # when the last and the last but one computation ended, when its input came; then side streams.

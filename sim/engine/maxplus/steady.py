@@ -16,7 +16,7 @@ from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Indices
 from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
 from sim.program.schedule import Actions, Schedule
 
-_COMPARED = 4  # periods whose moments are compared: each must be the one before, only later
+_COMPARED = 3  # periods whose moments are compared: each must be the one before, only later
 _ENDS = 1  # periods at the end of a region whose passes may feel it
 _EQUAL = 1e-7  # of a period
 _MOST = 8  # microbatches for each stage and each microbatch that is to be repeated
@@ -92,21 +92,20 @@ def repeating(
     It stands for all numbers that leave the same `rest` when divided by `group`. None where there
     is none within a few times as many microbatches as there are stages.
     """
-    for period in (1, group) if group > 1 else (1,):
-        count = rest % period + period * -(-least // period)
-        while count < _MOST * (stages + least):
-            found = _repeating(make(count), make(count + period), count, period, least)
-            if found is not None:
-                return found
-            count += period * -(-max(stages // 2, 1) // period)
+    periods = max(_COMPARED + _ENDS, -(-least // group))
+    count = rest + group * (-(-stages // group) + periods)
+    while count < _MOST * (stages + least):
+        found = _repeating(make(count), make(count + group), count, group, periods)
+        if found is not None:
+            return found
+        count += group * -(-max(stages // 2, 1) // group)
     return None
 
 
 def _repeating(
-    short: Schedule, longer: Schedule, count: int, group: int, least: int
+    short: Schedule, longer: Schedule, count: int, group: int, periods: int
 ) -> Repeating | None:
     pairs = zip(short.actions, longer.actions, strict=True)
-    periods = max(_COMPARED + _ENDS, -(-least // group))
     regions = [_region(own, more, group, periods) for own, more in pairs]
     sound = [region for region in regions if region is not None]
     return Repeating(short, count, group, tuple(sound)) if len(sound) == len(regions) else None

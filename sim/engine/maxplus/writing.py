@@ -24,8 +24,8 @@ from sim.engine.maxplus.routine import Form
 from sim.engine.maxplus.routine import Played as PlayedOperation
 from sim.engine.record import COMMUNICATION, Floats, Record, Track
 from sim.program.causes import PIPELINE
+from sim.program.exchange import message_stream
 from sim.program.operations import COMPUTE_STREAM, Collective
-from sim.program.program import message_stream
 
 NONE = -1
 _ROOM = 4096  # steps of one node
@@ -159,8 +159,8 @@ class Writer:
         """What stages do before their passes."""
         first = np.concatenate(([0], self.grid.ends[:-1] + 1))
         for stage, own in enumerate(self.estimate.program.stages):
-            for operation in own.opening:
-                cost = self.estimate.machine.costs[stage].of(operation.work)
+            if own.opening is not None:
+                cost = self.estimate.machine.costs[stage].of(own.opening.work)
                 start, end = np.zeros(1), np.array([cost.duration.lead])
                 self._add(COMPUTE_STREAM, first[stage : stage + 1], 0, start, end, cost.parts)
 
@@ -292,7 +292,17 @@ class Writer:
         for stage, (first, last) in enumerate(pairwise([0, *bounds])):
             if first < last:
                 own = order[first:last]
-                yield Track(stage, stream, *(column[own] for column in columns))
+                start, end, parts, kinds, begun, arrived = columns
+                yield Track(
+                    role=stage,
+                    stream=stream,
+                    start=start[own],
+                    end=end[own],
+                    parts=parts[own],
+                    transfers=kinds[own],
+                    begun=begun[own],
+                    arrived=arrived[own],
+                )
 
     def _columns(
         self, rows: Sequence[_Rows], count: int

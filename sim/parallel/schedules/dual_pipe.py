@@ -9,10 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 
 from sim.parallel.schedule import Entry
-from sim.program.actions import Action, Kind
+from sim.program.actions import Action, read
 from sim.program.schedule import Schedule, in_a_v
-
-Asked = tuple[Kind, int]  # a kind of action and a chunk
 
 
 def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
@@ -27,23 +25,24 @@ class _DualPipeV:
     def __init__(self, stages: int, stage: int, microbatches: int) -> None:
         self.before, self.behind = stage, stages - stage - 1
         self.paired = microbatches - 2 * stages + stage + 1
-        self.done: dict[Asked, int] = {}
+        self.done: dict[tuple[str, int], int] = {}
         self.weights: deque[Action] = deque()
 
     def order(self) -> Iterator[Action]:
-        yield from self._run(*[("F", 0)] * (2 * self.behind))
-        yield from self._run(*[("F", 0), ("F", 1)] * (self.before + 1))
+        yield from self._run("F0 " * (2 * self.behind))
+        yield from self._run("F0 F1 " * (self.before + 1))
         for _ in range(self.behind):
-            yield from self._run(("I", 1))
+            yield from self._run("I1")
             yield from self._weight()
-            yield from self._run(("F", 1))
-        yield from self._run(*[("F", 0), ("B", 1), ("F", 1), ("B", 0)] * self.paired)
-        yield from self._run(*[("B", 1), ("F", 1), ("B", 0)] * self.behind)
+            yield from self._run("F1")
+        yield from self._run("F0 B1 F1 B0 " * self.paired)
+        yield from self._run("B1 F1 B0 " * self.behind)
         yield from self._drain()
 
-    def _run(self, *asked: Asked) -> Iterator[Action]:
-        for kind, chunk in asked:
-            counted: Asked = ("F", chunk) if kind == "F" else ("B", chunk)
+    def _run(self, asked: str) -> Iterator[Action]:
+        """The next microbatch of each kind and chunk."""
+        for kind, chunk in read(asked):
+            counted = ("F" if kind == "F" else "B"), chunk
             number = self.done.get(counted, 0)
             self.done[counted] = number + 1
             yield Action(kind, number, chunk)
@@ -59,10 +58,10 @@ class _DualPipeV:
         """The last backward passes; in the second half weight gradients fill the bubble."""
         own = self.before + 1
         for place in range(2 * own):
-            yield from self._run(("B" if place < own else "I", 1 - place % 2))
+            yield from self._run(("B" if place < own else "I") + ("0" if place % 2 else "1"))
         for _ in range(self.behind):
             yield from self._weight()
-            yield from self._run(("I", 0))
+            yield from self._run("I0")
         for _ in range(own):
             yield from self._weight()
 

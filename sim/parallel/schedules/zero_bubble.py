@@ -5,11 +5,12 @@ the first is (p-1) F in a step of 3 v m F + (p-1) F on stages of v chunks, that 
 (section 6) as soon as the pipeline is full.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.interleaved import grouped
-from sim.program.actions import Action, Kind
+from sim.program.actions import Action, Kind, read
 from sim.program.schedule import Order, Schedule, in_a_v, in_loops
 
 
@@ -18,8 +19,9 @@ def interleaved_zero_bubble(stages: int, microbatches: int, chunks: int) -> Sche
 
     PyTorch, `ScheduleInterleavedZeroBubble`; with one chunk a stage it is the paper's ZB-H1.
     """
-    forward = grouped("F", microbatches, range(chunks), group=stages)
-    backward = grouped("I", microbatches, range(chunks)[::-1], group=stages)
+    group = stages if chunks > 1 else 1
+    forward = grouped("F", microbatches, range(chunks), group=group)
+    backward = grouped("I", microbatches, range(chunks)[::-1], group=group)
     more = (chunks - 1) * stages
     orders = (_lagging(forward, backward, stages - s - 1 + more, s) for s in range(stages))
     return Schedule(tuple(orders), in_loops(stages, chunks), "interleaved-zero-bubble")
@@ -54,43 +56,35 @@ class _Zbv:
         self.stages, self.stage, self.microbatches = stages, stage, microbatches
         # Fewer microbatches than fill the pipeline are a full pipeline with gaps.
         self.full = max(2 * stages - 1, microbatches)
-        self.done: dict[tuple[Kind, int], int] = {}
+        self.done: Counter[tuple[Kind, int]] = Counter()
 
     def order(self) -> Iterator[Action]:
         for actions in (self._warm_up(), self._steady(), self._cool_down()):
             yield from (action for action in actions if action.microbatch < self.microbatches)
 
-    def _next(self, *asked: tuple[Kind, int]) -> Iterator[Action]:
-        for kind, chunk in asked:
-            number = self.done.get((kind, chunk), 0)
+    def _next(self, asked: str) -> Iterator[Action]:
+        """The next microbatch of each kind and chunk."""
+        for kind, chunk in read(asked):
+            number = self.done[kind, chunk]
             self.done[kind, chunk] = number + 1
             yield Action(kind, number, chunk)
 
-    def _count(self, kind: Kind, chunk: int) -> int:
-        return self.done.get((kind, chunk), 0)
-
     def _warm_up(self) -> Iterator[Action]:
         left = self.stages - self.stage
-        yield from self._next(*[("F", 0)] * (2 * left - 1))
-        for _ in range(self.stage):
-            yield from self._next(("F", 1), ("F", 0))
-        for _ in range(left):
-            yield from self._next(("F", 1), ("I", 1), ("W", 1))
+        yield from self._next("F0 " * (2 * left - 1))
+        yield from self._next("F1 F0 " * self.stage)
+        yield from self._next("F1 I1 W1 " * left)
 
     def _steady(self) -> Iterator[Action]:
-        while self._count("F", 1) < self._count("F", 0) or self._count("F", 0) < self.full:
-            if self._count("F", 0) < self.full:
-                yield from self._next(("F", 0))
-            yield from self._next(("I", 0), ("W", 0), ("F", 1), ("I", 1), ("W", 1))
+        while self.done["F", 1] < self.done["F", 0] or self.done["F", 0] < self.full:
+            yield from self._next("F0" if self.done["F", 0] < self.full else "")
+            yield from self._next("I0 W0 F1 I1 W1")
 
     def _cool_down(self) -> Iterator[Action]:
-        for _ in range(self.stage):
-            yield from self._next(("I", 0), ("I", 1))
-        for _ in range(self.stages - self.stage):
-            yield from self._next(("I", 0), ("W", 0))
+        yield from self._next("I0 I1 " * self.stage)
+        yield from self._next("I0 W0 " * (self.stages - self.stage))
         for chunk in (1, 0):
-            while self._count("W", chunk) < self._count("I", chunk):
-                yield from self._next(("W", chunk))
+            yield from self._next(f"W{chunk} " * (self.done["I", chunk] - self.done["W", chunk]))
 
 
 def _stages(stages: int) -> int:
@@ -106,7 +100,6 @@ SCHEDULES = (
         name="zero-bubble",
         paper="Qi et al. 2023, arXiv 2401.10241, figure 3 (top): ZB-H1",
         order=interleaved_zero_bubble,
-        group=_stages,
         bubble=_bubble,
         splits_backward=True,
     ),

@@ -1,0 +1,33 @@
+"""How neighbouring pipeline stages hand over activations and their gradients."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Style = Literal["batched", "async-send", "overlapped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """How neighbouring stages hand over activations and their gradients, `bytes` each.
+
+    `batched`: after every pass one blocking exchange sends its output and receives the next pass's
+    input (Megatron-LM's send_forward_recv_backward and its kin, batch_isend_irecv). `async-send`:
+    the send runs on a stream of its own, the receive blocks the compute stream when its data is
+    needed. `overlapped`: both run on streams of their own (Megatron-Core's
+    overlap_p2p_communication). `sync` makes the host wait for what blocks the compute stream.
+    """
+
+    style: Style = "batched"
+    bytes: float = 0.0
+    sync: bool = False
+
+
+def message_stream(what: str, way: str, stage: int, peer: int, stages: int) -> str:
+    """The stream on which a stage sends or receives forward (F) or backward (B): messages between
+    two stages are in order, and in no other's way.
+
+    >>> message_stream("send", "F", 0, 1, 4), message_stream("send", "F", 2, 1, 4)
+    ('send F', 'send F 1')
+    """
+    usual = stage + (1 if (what == "send") == (way == "F") else -1)
+    return f"{what} {way}" + ("" if peer == usual % stages else f" {peer}")

@@ -1,0 +1,47 @@
+"""A routine: operations in a row, written once for everybody who runs them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from sim.program.memory import MemoryUse, in_a_row
+from sim.program.operations import Call, Communicate, Compute, Operation, Work
+
+
+@dataclass(frozen=True, eq=False)
+class Routine:
+    """Operations in order, and what they do as a whole."""
+
+    operations: tuple[Operation, ...] = ()
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self.operations)
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    @cached_property
+    def memory(self) -> MemoryUse:
+        return in_a_row(operation.memory for operation in self.operations)
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The distinct calls, those inside computations first."""
+        issued = (op for op in self.operations if isinstance(op, Communicate))
+        return tuple(
+            dict.fromkeys((*self.calls_inside, *(call for op in issued for call in op.calls)))
+        )
+
+    @cached_property
+    def calls_inside(self) -> tuple[Call, ...]:
+        """The distinct calls inside computations."""
+        seen: dict[int, Work] = {}
+        calls: dict[Call, None] = {}
+        for operation in self.operations:
+            if isinstance(operation, Compute):
+                calls |= dict.fromkeys(operation.work.collectives(seen))
+        return tuple(calls)
+
+    @cached_property
+    def streams(self) -> frozenset[str]:
+        return frozenset(operation.stream for operation in self.operations)
