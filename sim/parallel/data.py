@@ -61,14 +61,21 @@ def reduced(
     job: Job, parameters: Parameters, name: str, *, after: tuple[str, ...] = (), stream: str
 ) -> list[Operation]:
     """The operations that sum the gradients of these parameters over all replicas."""
-    rounds = zip_longest(*(_sums(job, group, count) for group, count in parameters.items()))
+    rounds = job.known.once(
+        ("sums", job.key, *parameters.items()), lambda: tuple(_rounds(job, parameters))
+    )
     done: list[Operation] = []
     for number, calls in enumerate(rounds):
         own = name if number == 0 else f"{name} over replicas"
-        together = tuple(call for call in calls if call is not None)
-        done.append(Communicate(name=own, calls=together, after=after, stream=stream))
+        done.append(Communicate(name=own, calls=calls, after=after, stream=stream))
         after = (own,)
     return done
+
+
+def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]]:
+    """The collectives of all groups, those that run at the same time together."""
+    for calls in zip_longest(*(_sums(job, group, count) for group, count in parameters.items())):
+        yield tuple(call for call in calls if call is not None)
 
 
 def _sums(job: Job, group: ParameterGroup, count: float) -> list[Collective]:
@@ -90,17 +97,18 @@ def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collectiv
 
 def weights_gathered(job: Job, parameters: Parameters) -> tuple[Collective, ...]:
     """The collectives that bring a rank what others hold or have updated of these parameters."""
+    return job.known.once(
+        ("gathers", job.key, *parameters.items()), lambda: tuple(_gathers(job, parameters))
+    )
+
+
+def _gathers(job: Job, parameters: Parameters) -> Iterator[Collective]:
     plan, width = job.plan, job.stack.weight_bytes(job.plan.precision)
-    calls = []
     for group, count in parameters.items():
         axes = plan.split(state_axes(group))
         if axes:
-            calls.append(
-                Collective(
-                    kind="all_gather", axes=axes, bytes=count * width, name="weights", cause=DATA
-                )
-            )
-    return tuple(calls)
+            size = count * width
+            yield Collective(kind="all_gather", axes=axes, bytes=size, name="weights", cause=DATA)
 
 
 def replicated(job: Job, parameters: Parameters) -> bool:

@@ -6,7 +6,7 @@ while this one computes; behind its backward pass its gradients are reduced and 
 communicator does both, so they queue behind each other in the order in which they are issued.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sim.parallel.data import STREAM, reduced, weights_gathered
 from sim.parallel.job import Job
@@ -25,15 +25,15 @@ def sharded_pass(
     gradients, gather the next, and so on."""
     done: list[Operation] = []
     names = [f"layer {number}" for number in range(len(pieces) - 1)] + [""]
-    brought = [_gather(job, piece, number, names) if gathers else []
-               for number, piece in enumerate(pieces)]  # fmt: skip
-    for gather in brought[:_AHEAD]:
-        done += gather
+    fetched = {id(piece): _Fetched(job, piece) for piece in pieces} if gathers else {}
+    for number in range(min(_AHEAD, len(pieces)) if gathers else 0):
+        done += fetched[id(pieces[number])].gather(number, names)
     for number, piece in enumerate(pieces):
-        waits: After = tuple(gather.name for gather in brought[number])
-        after = (INPUT, *waits) if number == 0 else waits
-        released = gathered_use(job, piece.block).kept if brought[number] else {}
-        use = piece.memory.then(MemoryUse({part: -size for part, size in released.items()}))
+        after: After = (INPUT,) if number == 0 else ()
+        use = piece.memory
+        if gathers and fetched[id(piece)].calls:
+            after = (*after, f"weights {number}")
+            use = fetched[id(piece)].used
         done.append(Compute(name=names[number], work=piece.work, after=after, memory=use))
         if reduces:
             done += reduced(
@@ -43,17 +43,27 @@ def sharded_pass(
                 after=(names[number],),
                 stream=STREAM,
             )
-        if number + _AHEAD < len(pieces):
-            done += brought[number + _AHEAD]
+        if gathers and number + _AHEAD < len(pieces):
+            done += fetched[id(pieces[number + _AHEAD])].gather(number + _AHEAD, names)
     return done
 
 
-def _gather(job: Job, piece: Piece, number: int, names: Sequence[str]) -> list[Communicate]:
-    """The gathering of a block's weights, once those two blocks back have been used."""
-    calls = weights_gathered(job, piece.block.parameters)
-    if not calls:
-        return []
-    ahead: After = (Recent(_AHEAD - number),) if number < _AHEAD else (names[number - _AHEAD],)
-    use = gathered_use(job, piece.block)
-    name = f"weights {number}"
-    return [Communicate(name=name, calls=calls, after=ahead, stream=STREAM, memory=use)]
+class _Fetched:
+    """A block whose weights are gathered, `used` and given back."""
+
+    def __init__(self, job: Job, piece: Piece) -> None:
+        self.calls = weights_gathered(job, piece.block.parameters)
+        self.whole = gathered_use(job, piece.block)
+        back = {part: -size for part, size in self.whole.kept.items()}
+        self.used = piece.memory.then(MemoryUse(back))
+
+    def gather(self, number: int, names: Sequence[str]) -> Iterator[Communicate]:
+        """The gathering of the weights, once those two blocks back have been used."""
+        if not self.calls:
+            return
+        back = number - _AHEAD
+        ahead: After = (Recent(-back),) if back < 0 else (names[back],)
+        name = f"weights {number}"
+        yield Communicate(
+            name=name, calls=self.calls, after=ahead, stream=STREAM, memory=self.whole
+        )

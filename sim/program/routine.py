@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from sim.program.memory import MemoryUse, in_a_row
+from sim.program.memory import NOTHING, MemoryUse, in_a_row
 from sim.program.operations import Call, Communicate, Compute, Operation, Work
 
 
@@ -22,7 +22,7 @@ class Routine:
 
     @cached_property
     def memory(self) -> MemoryUse:
-        return in_a_row(operation.memory for operation in self.operations)
+        return in_a_row(op.memory for op in self.operations if op.memory is not NOTHING)
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:

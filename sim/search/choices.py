@@ -169,15 +169,24 @@ OTHERS = (
     Choice(
         name="microbatch",
         possible=_microbatches,
-        usual=lambda space, plan, size: size <= _MICROBATCH,
+        usual=lambda space, plan, size: size <= _MICROBATCH and size & (size - 1) == 0,
     ),
-    Choice(name="schedule", possible=_schedules),
+    Choice(
+        name="schedule",
+        possible=_schedules,
+        usual=lambda space, plan, name: name != "naive",  # like 1F1B, but one stage at a time
+    ),
     Choice(
         name="interleave",
         possible=_chunks,
         usual=lambda space, plan, chunks: chunks <= _CHUNKS,
     ),
-    Choice(name="layers", possible=_splits, take=_with_split),
+    Choice(
+        name="layers",
+        possible=_splits,
+        usual=lambda space, plan, split: split == EVEN or plan.chunks == 1,
+        take=_with_split,
+    ),
     Choice(name="zero", possible=_zero_stages),
     Choice(name="dp_replicate", possible=_replicas, take=_with_replicas),
     Choice(name="recompute", possible=lambda space, plan: get_args(Recompute)),
