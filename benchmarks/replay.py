@@ -17,7 +17,7 @@ from sim.engine.fold import fold
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_factors, contended
 from sim.parallel.step import training_step
-from sim.samples.replicas import PROCESSES
+from sim.samples.replica_columns import PROCESSES
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 

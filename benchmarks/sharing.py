@@ -17,9 +17,10 @@ from benchmarks import published
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
-from sim.sharing.plan import Sharing, Slow
+from sim.sharing.plan import Sharing, StragglerCause
 from sim.sharing.run import METHODS, build, stage
 from sim.sharing.workload import Workload
+from sim.variability.laws import Lognormal
 
 HERE = Path(__file__).parent
 WORKERS = (10, 100, 1_000, 3_000, 10_000)
@@ -54,13 +55,13 @@ def asynchronous(workers: int, steps: int) -> tuple[float, int]:
             workers=workers,
             shards=8,
             steps=steps,
-            straggler=(Slow(kind="lognormal", sigma=0.3),),
+            straggler=(StragglerCause(law=Lognormal(sigma=0.3)),),
         )
     )
 
 
 def gossip(workers: int, rounds: int, algorithm: str) -> tuple[float, int]:
-    slow = (Slow(kind="lognormal", sigma=0.3),)
+    slow = (StragglerCause(law=Lognormal(sigma=0.3)),)
     return timed(
         Sharing(method="gossip", algorithm=algorithm, workers=workers, steps=rounds, straggler=slow)
     )

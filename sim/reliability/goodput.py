@@ -19,7 +19,7 @@ from sim.reliability.cost import Cost, cost_of
 from sim.reliability.failures import Failures, Recovery
 from sim.results.result import Result
 from sim.scenario.setup import Setup
-from sim.variability.stragglers import generators
+from sim.variability.generators import generator
 
 TARGET = 0.9
 ENOUGH = 10**9
@@ -149,7 +149,7 @@ def conduct_of(recovery: Recovery, size: float, between: float, replicas: int) -
 
 def run(faults: Sequence[Fault], conduct: Conduct, days: float, seed: int) -> Ledger:
     """The ledger of so many days; the seed's generator for failures alone decides."""
-    rng = generators(seed, "failures")["failures"]
+    rng = generator(seed, "failures")
     return simulate(faults, conduct, seconds=days * DAY, rng=rng)
 
 

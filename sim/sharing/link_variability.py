@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.processes import Process, World
 from sim.hardware.cluster.link import Link
-from sim.sharing.plan import Slow
+from sim.sharing.plan import StragglerCause
+from sim.variability.generators import generator
 
 _BLOCK = 4096  # factors drawn at once; a longer run begins again
 
@@ -24,12 +24,10 @@ class Sky:
     Raises `InputError` for a link that is not there.
     """
 
-    def __init__(self, slow: Slow, world: World, *, seed: int, number: int) -> None:
+    def __init__(self, slow: StragglerCause, world: World, *, seed: int, number: int) -> None:
         self.every, self.number, self._world = slow.interval, number, world
         self._links: list[tuple[Link, ...]] = [world.ways.links_named(name) for name in slow.links]
-        key = [seed, crc32(b"links"), number]
-        generator = np.random.default_rng(np.random.SeedSequence(key))
-        drawn = slow.distribution.draw(generator, _BLOCK, len(self._links))
+        drawn = slow.law.draw(generator(seed, "links", number), _BLOCK, len(self._links))
         self.factors: Floats = np.maximum(drawn, 1.0)
 
     def turn(self, interval: int) -> None:
@@ -40,7 +38,7 @@ class Sky:
                 self._world.slow_link(link, float(factor), self.number)
 
 
-def weather(slow: Sequence[Slow], world: World, *, seed: int) -> Process:
+def weather(slow: Sequence[StragglerCause], world: World, *, seed: int) -> Process:
     """Change the links of all causes at the ends of their intervals, while anything else happens.
 
     One process for all of them, so that none goes on for the others' sake. Raises `InputError` for

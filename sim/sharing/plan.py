@@ -1,20 +1,18 @@
 """How updates are shared: the `[sharing]` table of a scenario, validated."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
+from sim.config.schema import Tagged
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 from sim.model.kernels import Precision
 from sim.sharing.graphs import graph
 from sim.sharing.learning.optimizers import Rule
-from sim.variability import stragglers
-from sim.variability.stragglers import Straggling
+from sim.variability.laws import LAWS, SlowdownLaw
 
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
@@ -66,52 +64,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
-    """Steps that take longer, by a distribution of `sim.variability.stragglers`, for some ranks or
-    all.
+class StragglerCause:
+    """Steps that take longer by a law, for some ranks or nodes, or for all.
 
     With `links` it is these that are slow, by another factor every `interval` (at least 1). Several
-    of these multiply. `file` is a CSV of step times for kind = "trace".
+    causes multiply.
     """
 
-    kind: Literal[
-        "constant", "lognormal", "shifted-exponential", "pareto", "on-off", "pauses", "trace"
-    ]
+    law: Annotated[SlowdownLaw, Tagged("kind", lambda: LAWS, inline=True)]
     ranks: tuple[Natural, ...] | None = None
     nodes: tuple[Natural, ...] | None = None
     links: tuple[str, ...] = ()
     interval: Annotated[Seconds, Gt(0)] = 1.0
-    factor: Share = 2.0
-    sigma: Annotated[float, Ge(0)] = 0.1
-    extra: Annotated[float, Ge(0)] = 0.1
-    alpha: Share = 3.0
-    slow: Annotated[float, Ge(1)] = 10.0
-    well: Annotated[float, Ge(1)] = 90.0
-    every: Count = 100
-    together: bool = False
-    file: str = ""
 
     def __post_init__(self) -> None:
-        if (self.kind == "trace") != bool(self.file):
-            raise ValueError('kind = "trace" and file = "..." belong together')
         if self.links and (self.ranks is not None or self.nodes is not None):
             raise ValueError("ranks or nodes are slow in their steps, links by time; write two")
-
-    @property
-    def distribution(self) -> Straggling:
-        """Raises `InputError` for a trace that cannot be read or has holes."""
-        makers: dict[str, Callable[[], Straggling]] = {
-            "constant": lambda: stragglers.Constant(factor=self.factor),
-            "lognormal": lambda: stragglers.Lognormal(sigma=self.sigma),
-            "shifted-exponential": lambda: stragglers.ShiftedExponential(extra=self.extra),
-            "pareto": lambda: stragglers.Pareto(alpha=self.alpha),
-            "on-off": lambda: stragglers.OnOff(factor=self.factor, slow=self.slow, well=self.well),
-            "pauses": lambda: stragglers.Pauses(
-                factor=self.factor, every=self.every, together=self.together
-            ),
-            "trace": lambda: stragglers.recorded(Path(self.file)),
-        }
-        return makers[self.kind]()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +193,7 @@ class Sharing:
     late: Annotated[float, Ge(0)] = 0.0
     times: Times | None = None
     group: tuple[Group, ...] = ()
-    straggler: tuple[Slow, ...] = ()
+    straggler: tuple[StragglerCause, ...] = ()
     fault: tuple[Fault, ...] = ()
     change: tuple[Change, ...] = ()
     regions: Wide | None = None

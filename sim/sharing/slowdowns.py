@@ -1,14 +1,14 @@
 """How slow every worker is in each of its steps, drawn beforehand from named generators."""
 
 from collections.abc import Mapping, Sequence
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.processes import Place
 from sim.hardware.cluster.topology import Topology
-from sim.sharing.plan import Slow
+from sim.sharing.plan import StragglerCause
+from sim.variability.generators import generator
 
 _BLOCK = 4096  # steps drawn at once at most; a longer run begins again
 
@@ -22,7 +22,7 @@ class Pace:
 
     def __init__(
         self,
-        slow: Sequence[Slow],
+        slow: Sequence[StragglerCause],
         constant: Mapping[int, float],
         places: Sequence[Place],
         topology: Topology,
@@ -40,12 +40,10 @@ class Pace:
         for number, one in enumerate(slow):
             if one.links:
                 continue
-            distribution = one.distribution
             for rank in _ranks(one, places, topology):
-                key = [seed, crc32(b"stragglers"), number, rank]
-                generator = np.random.default_rng(np.random.SeedSequence(key))
-                self._times(rank, distribution.draw(generator, self.steps, copies).T)
-                self.usual[rank] *= distribution.mean
+                rng = generator(seed, "stragglers", number, rank)
+                self._times(rank, one.law.draw(rng, self.steps, copies).T)
+                self.usual[rank] *= one.law.mean
 
     def __call__(self, rank: int, copy: int, step: int) -> float:
         factors = self._factors.get(rank)
@@ -71,7 +69,7 @@ def _constant(place: Place, factors: Mapping[int, float]) -> float:
     return max(factors.get(gpu, 1.0) for gpu in place.gpus) if factors else 1.0
 
 
-def _ranks(one: Slow, places: Sequence[Place], topology: Topology) -> list[int]:
+def _ranks(one: StragglerCause, places: Sequence[Place], topology: Topology) -> list[int]:
     if one.ranks is None and one.nodes is None:
         return list(range(len(places)))
     nodes, ranks = one.nodes or (), one.ranks or ()

@@ -7,16 +7,17 @@ from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.sharing.outcome import Outcome
-from sim.sharing.plan import Learning, Sharing, Slow
+from sim.sharing.plan import Learning, Sharing, StragglerCause
 from sim.sharing.run import METHODS, build, play, stage
 from sim.sharing.team import Team
 from sim.sharing.workload import Workload
+from sim.variability.laws import Lognormal
 
 RATE = 1.25e9  # B/s of every host's link
 SIZE = 25e6  # bytes of all weights
 STEP = 0.1  # s of forward and backward
 
-JITTER = (Slow(kind="lognormal", sigma=0.3),)
+JITTER = (StragglerCause(law=Lognormal(sigma=0.3)),)
 QUADRATIC = Learning(task="quadratic", rate=0.05, noise=0.3, unlike=0.5)
 
 

@@ -53,13 +53,22 @@ MISTAKES = {
         "node9.nic0",
     ),
     "a slow link that is not there": (
-        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nlinks = ["node9.nic0"]',
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "constant"\nfactor = 2.0\n'
+        'links = ["node9.nic0"]',
         "node9.nic0",
     ),
     "a law of ranks and links": (
-        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\n'
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\n'
         'links = ["node0.nic0"]\nranks = [1]',
         "links by time",
+    ),
+    "a law without its parameter": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"',
+        "sharing, straggler: alpha is missing",
+    ),
+    "a law with the parameter of another": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nfactor = 2.0',
+        "unknown key 'factor' for kind = \"pareto\" (it belongs to constant and on-off and pauses)",
     ),
     "parts of a push-sum": (
         'method = "gossip"\nalgorithm = "sgp"\n[sharing.compression]\nkind = "topk"',

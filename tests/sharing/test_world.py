@@ -7,9 +7,10 @@ import sim
 from sim.config.errors import InputError
 from sim.engine.processes import World
 from sim.sharing.link_variability import Sky
-from sim.sharing.plan import Change, Fault, Group, Sharing, Slow, Wide
+from sim.sharing.plan import Change, Fault, Group, Sharing, StragglerCause, Wide
 from sim.sharing.workload import Piece
 from sim.simulate_sharing import share
+from sim.variability.laws import Constant, Lognormal, OnOff, Pareto, Pauses, ShiftedExponential
 from tests.sharing.teams import RATE, SIZE, STEP, hosts, lived, played, work
 
 
@@ -116,20 +117,20 @@ def test_plans_are_plain_data_with_defaults_of_their_method():
 
 
 IDLE = Piece(forward=0.0, backward=0.0, parameters=SIZE / 4)
-LAWS = {
-    "constant": {"factor": 3.0},
-    "lognormal": {"sigma": 0.5},
-    "shifted-exponential": {"extra": 1.0},
-    "pareto": {"alpha": 3.0},
-    "on-off": {"factor": 4.0, "slow": 2.0, "well": 2.0},
-    "pauses": {"factor": 9.0, "every": 3},
-}
+LAWS = [
+    Constant(factor=3.0),
+    Lognormal(sigma=0.5),
+    ShiftedExponential(extra=1.0),
+    Pareto(alpha=3.0),
+    OnOff(factor=4.0, slow=2.0, well=2.0),
+    Pauses(factor=9.0, every=3),
+]
 
 
-@pytest.mark.parametrize("kind", LAWS)
-def test_a_link_slows_by_every_law(kind):
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_a_link_slows_by_every_law(law):
     """One worker's messages end when the integral of its link's rate is their bytes."""
-    slow = Slow(kind=kind, links=("node0.nic0",), interval=0.05, **LAWS[kind])
+    slow = StragglerCause(law=law, links=("node0.nic0",), interval=0.05)
     options = dict(mode="async", workers=1, steps=60, load=work(pieces=(IDLE,)))
     held = played("parameter_server", straggler=(slow,), **options)
     factors = Sky(slow, World(hosts()), seed=0, number=0).factors[:, 0]
@@ -142,7 +143,7 @@ def test_a_link_slows_by_every_law(kind):
 
 
 def test_a_link_at_half_rate_by_law_is_one_at_half_rate_by_change():
-    slow = Slow(kind="constant", links=("node0.nic0",), factor=2.0, interval=0.07)
+    slow = StragglerCause(law=Constant(factor=2.0), links=("node0.nic0",), interval=0.07)
     change = Change(link="node0.nic0", at=0.0, factor=2.0)
     options = dict(mode="async", workers=2, straggler=(), steps=10)
     by_law = played("parameter_server", **options | {"straggler": (slow,)})
@@ -151,7 +152,7 @@ def test_a_link_at_half_rate_by_law_is_one_at_half_rate_by_change():
 
 
 def test_causes_of_a_slow_link_multiply():
-    slow = Slow(kind="constant", links=("node0.nic0",), factor=2.0)
+    slow = StragglerCause(law=Constant(factor=2.0), links=("node0.nic0",))
     change = (Change(link="node0.nic0", at=0.0, factor=3.0),)
     outcome = played("parameter_server", mode="async", workers=1, straggler=(slow,), change=change)
     assert outcome.time == pytest.approx(20 * (STEP + 6 * 2 * SIZE / RATE), rel=1e-9)
@@ -168,7 +169,9 @@ def test_a_regions_link_can_be_slow():
 
 
 def test_a_law_of_links_does_not_keep_a_run_alive():
-    slow = Slow(kind="lognormal", links=("node0.nic0", "node1.nic0"), interval=1e-3)
+    slow = StragglerCause(
+        law=Lognormal(sigma=0.1), links=("node0.nic0", "node1.nic0"), interval=1e-3
+    )
     faults = (Fault(rank=0, at=0.05), Fault(rank=1, at=0.05))
     assert played("all_reduce", workers=2, straggler=(slow,), fault=faults).time < 0.2
 

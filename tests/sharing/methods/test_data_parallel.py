@@ -9,9 +9,10 @@ from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.plan import Fault, Slow
+from sim.sharing.plan import Fault, StragglerCause
 from sim.sharing.run import play, stage
 from sim.sharing.workload import Piece
+from sim.variability.laws import Constant
 from tests.sharing.teams import JITTER, QUADRATIC, STEP, hosts, lived, plan, played, spans, work
 
 TASK = Quadratic(size=5, noise=0.3, unlike=0.5, workers=4, batch=32)
@@ -45,7 +46,7 @@ def test_a_step_is_compute_and_what_the_library_says_of_the_all_reduce():
 
 
 def test_everybody_waits_for_the_slowest():
-    slow = (Slow(kind="constant", ranks=(1,), factor=3.0),)
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(1,)),)
     outcome = played("all_reduce", straggler=slow)
     assert outcome.straggler_seconds == pytest.approx(20 * 2 * STEP, rel=1e-9)
     assert outcome.workers[1]["compute"] > 2 * outcome.workers[0]["compute"]

@@ -7,8 +7,9 @@ from sim.collectives.compression import Compression
 from sim.sharing.graphs import graph as named
 from sim.sharing.graphs import metropolis, second_eigenvalue
 from sim.sharing.learning.task import Vector
-from sim.sharing.plan import Fault, Learning, Slow
+from sim.sharing.plan import Fault, Learning, StragglerCause
 from sim.sharing.run import METHODS, build, stage
+from sim.variability.laws import Constant
 from tests.sharing.teams import (
     JITTER,
     QUADRATIC,
@@ -122,7 +123,7 @@ def test_a_pair_exchanges_both_ways_at_once():
 
 
 def test_one_slow_worker_holds_back_its_neighbours_but_not_ad_psgd():
-    slow = (Slow(kind="constant", ranks=(0,), factor=5.0),)
+    slow = (StragglerCause(law=Constant(factor=5.0), ranks=(0,)),)
     bound = played("gossip", straggler=slow, workers=8, until=5.0)
     free = played("gossip", algorithm="ad_psgd", straggler=slow, workers=8, until=5.0)
     assert free.updates > 2 * bound.updates
@@ -181,7 +182,7 @@ def test_coding_gossip_takes_time():
 
 def test_with_a_rendezvous_a_letter_waits_for_its_reader():
     """The slow one's partner has written long before: its letter is there, or only now leaves."""
-    slow = (Slow(kind="constant", ranks=(1,), factor=3.0),)
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(1,)),)
     options = dict(algorithm="random_pairs", workers=2, steps=1, straggler=slow)
     at_once, awaited = (lived("gossip", rendezvous=r, **options) for r in (False, True))
     there = 3 * STEP + SIZE / RATE

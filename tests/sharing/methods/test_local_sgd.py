@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.plan import Fault, Learning, Slow, Wide
+from sim.sharing.plan import Fault, Learning, StragglerCause, Wide
+from sim.variability.laws import Constant
 from tests.sharing.teams import JITTER, QUADRATIC, STEP, lived, played
 
 TASK = Quadratic(size=5, noise=0.3, unlike=0.5, workers=4, batch=32)
@@ -67,7 +68,7 @@ def test_delayed_nesterov_of_one_arrival_is_nesterov_momentum():
 
 
 def test_dynamic_local_updates_give_the_slow_fewer_steps():
-    slow = (Slow(kind="constant", ranks=(0,), factor=4.0),)
+    slow = (StragglerCause(law=Constant(factor=4.0), ranks=(0,)),)
     options = dict(period=8, steps=80, straggler=slow)
     fixed = played("async_local_sgd", **options)
     dynamic = played("async_local_sgd", dynamic=True, **options)
@@ -84,14 +85,14 @@ def test_asynchronous_local_sgd_learns_with_momentum_that_waits():
 
 
 def test_a_federated_round_is_as_long_as_its_slowest_participant():
-    slow = (Slow(kind="constant", ranks=(2,), factor=3.0),)
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(2,)),)
     outcome = played("federated", period=5, steps=20, straggler=slow)
     assert outcome.updates == 4
     assert outcome.time > 4 * 5 * 3 * STEP
 
 
 def test_federated_rounds_that_do_not_wait_for_the_late_are_shorter():
-    slow = (Slow(kind="constant", ranks=(2,), factor=3.0),)
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(2,)),)
     all_of_them = played("federated", period=5, steps=40, straggler=slow)
     without = played("federated", period=5, steps=40, straggler=slow, late=0.25)
     assert without.time < 0.6 * all_of_them.time
@@ -119,7 +120,7 @@ def test_unequal_hosts_do_steps_and_count_in_proportion_to_their_data():
 
 
 def test_a_host_that_is_late_is_in_no_other_round_meanwhile():
-    slow = (Slow(kind="constant", ranks=(2,), factor=3.5),)
+    slow = (StragglerCause(law=Constant(factor=3.5), ranks=(2,)),)
     outcome = played("federated", period=5, steps=60, straggler=slow, late=0.25)
     passes = sorted((s.start, s.end) for s in outcome.timeline.spans if s.role == 2)
     assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(passes))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from sim.sharing.learning.quadratic import Quadratic
 from sim.sharing.outcome import Outcome
-from sim.sharing.plan import Slow
+from sim.sharing.plan import StragglerCause
+from sim.variability.laws import Constant
 from tests.sharing.teams import JITTER, QUADRATIC, RATE, SIZE, STEP, lived, played, spans, work
 
 TASK = Quadratic(size=5, noise=0.3, unlike=0.5, workers=4, batch=32)
@@ -43,7 +44,7 @@ def test_stale_synchronous_never_exceeds_its_bound(bound, seed, workers):
 
 
 def test_a_bound_that_binds_is_reached_and_asynchronous_exceeds_it():
-    slow = (Slow(kind="constant", ranks=(0,), factor=3.0),)
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(0,)),)
     bounded = played("parameter_server", mode="ssp", bound=2, straggler=slow)
     free = played("parameter_server", mode="async", straggler=slow)
     assert max(leads(bounded)) == 2
@@ -126,7 +127,7 @@ def test_servers_that_work_slowly_queue():
 
 
 def test_backup_workers_spare_the_wait_for_the_slowest_and_drop_its_gradients():
-    slow = (Slow(kind="constant", ranks=(3,), factor=4.0),)
+    slow = (StragglerCause(law=Constant(factor=4.0), ranks=(3,)),)
     all_of_them = played("parameter_server", mode="bsp", straggler=slow)
     with_backup = played("parameter_server", mode="backup", backup=1, straggler=slow)
     assert with_backup.updates == all_of_them.updates == 20

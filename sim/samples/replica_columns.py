@@ -1,4 +1,4 @@
-"""Every replica of a job as a column of one replay, each stage at a pace of its own."""
+"""Every replica of a job as a column of one replay, each stage with a slowdown of its own."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -13,33 +13,34 @@ from sim.engine.replay_contention import clocked_factors, clocked_times, errors,
 from sim.engine.replay_nearby import Nearby
 from sim.parallel.step import training_step
 from sim.program import Collective, Communicate, Program
-from sim.samples.rank_slowdowns import Floats, Places
+from sim.samples.rank_slowdowns import Floats, RankPlacement
 from sim.scenario.setup import Setup
 
 PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
 _TEST = 0.1  # the slowdown by which sensitivity is asked
 
 
-class Crowd:
-    """Every replica of a job as a column of one replay."""
+class ReplicaColumns:
+    """One replay that holds every replica of a job as a column."""
 
     def __init__(self, setup: Setup, score: Score, replay: Replay, *, contended: bool) -> None:
         self.setup, self.replay, self.contended = setup, replay, contended
-        self.places = Places.of(setup.job.plan, setup.machine.topology)
-        self.replicas, self.stages = self.places.ranks.shape[:2]
+        self.placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+        self.replicas, self.stages = self.placement.ranks.shape[:2]
         classes = replay.shape.passes
-        self._stage = np.array([score.parts[one.part].role.stage for one in classes])
+        self._stage = np.array([score.parts[pass_.part].role.stage for pass_ in classes])
         self._at = np.array([replay.shape.pass_parameter(k) for k in range(len(classes))])
         moved = [
-            sum(s for cause, s in one.parts if cause.endswith("communication")) for one in classes
+            sum(s for cause, s in pass_.parts if cause.endswith("communication"))
+            for pass_ in classes
         ]
-        self._kernels = np.array([one.device for one in classes]) - moved
+        self._kernels = np.array([pass_.device for pass_ in classes]) - moved
         self.healthy = replay.time()
         moves = zip(self._at.tolist(), self._stage.tolist(), self._kernels.tolist(), strict=True)
         self._near = Nearby(replay, {at: (stage, seconds) for at, stage, seconds in moves})
 
     @classmethod
-    def of(cls, setup: Setup) -> "Crowd":
+    def of(cls, setup: Setup) -> "ReplicaColumns":
         """Compile a job's step. Raises `InputError` where its replicas are not alike."""
         program = training_step(setup.job)
         machine = replace(setup.machine, slowdown={})
@@ -51,9 +52,9 @@ class Crowd:
         return cls(setup, score, Replay(score, factors=factors, joint=_joint(program, score)),
                    contended=bool(factors))  # fmt: skip
 
-    def like(self, groups: Floats) -> "Crowd":
-        """The same with the contention of replicas at these paces [runs, stages], in the mean."""
-        shape, columns = self.replay.shape, self.columns(groups)
+    def contended_like(self, groups: Floats) -> "ReplicaColumns":
+        """The same with the mean contention of replicas with these slowdowns [runs, stages]."""
+        shape, columns = self.replay.shape, self.durations(groups)
         runs = [
             clocked_factors(with_parameters(shape.score, shape, columns[:, run]))
             for run in range(len(groups))
@@ -61,19 +62,19 @@ class Crowd:
         numbers = sorted(set().union(*runs))
         mean = {n: sum(run.get(n, 1.0) for run in runs) / len(runs) for n in numbers}
         replay = Replay(shape.score, factors=mean, joint=self.replay.joint)
-        return Crowd(self.setup, shape.score, replay, contended=True)
+        return ReplicaColumns(self.setup, shape.score, replay, contended=True)
 
-    def columns(self, groups: Floats) -> Floats:
+    def durations(self, groups: Floats) -> Floats:
         """Durations [parameters, columns] of pipelines whose stages have these factors
         [columns, stages]."""
-        found: Floats = np.repeat(self.replay.parameters[:, None], len(groups), axis=1)
-        found[self._at] += self._kernels[:, None] * (groups.T[self._stage] - 1.0)
-        return found
+        durations: Floats = np.repeat(self.replay.parameters[:, None], len(groups), axis=1)
+        durations[self._at] += self._kernels[:, None] * (groups.T[self._stage] - 1.0)
+        return durations
 
     def steps(self, groups: Floats) -> Floats:
         """The step time of each sample [samples, replicas, stages], replicas meeting."""
-        found: Floats = self._times(groups, meet=True).max(axis=1)
-        return found
+        slowest: Floats = self._times(groups, meet=True).max(axis=1)
+        return slowest
 
     def own_steps(self, groups: Floats) -> Floats:
         """[samples, replicas]: the step of each replica if it had to wait for no other one."""
@@ -86,12 +87,12 @@ class Crowd:
 
     def pipelines(self, groups: Floats) -> Floats:
         """The step times of single replicas [columns, stages]."""
-        return self.replay.times(self.columns(groups))
+        return self.replay.times(self.durations(groups))
 
-    def checking(self, groups: Floats) -> "Check":
+    def clock_check(self, groups: Floats) -> "ClockCheck":
         """Hold replicas spread over all samples to the clock, in a process beside this one."""
         flat = groups.reshape(-1, self.stages)
-        return Check(self.replay, self.columns(flat[spread(len(flat))]))
+        return ClockCheck(self.replay, self.durations(flat[spread(len(flat))]))
 
     def sensitivity(self) -> tuple[dict[str, float], ...]:
         """What one group of each stage, a tenth slower, costs the step."""
@@ -104,7 +105,7 @@ class Crowd:
         )
 
 
-class Check:
+class ClockCheck:
     """Columns played on the clock, in processes beside this one; `with` ends them."""
 
     def __init__(self, replay: Replay, columns: Floats) -> None:
@@ -115,7 +116,7 @@ class Check:
             for first in range(0, columns.shape[1], _BATCH)
         ]
 
-    def __enter__(self) -> "Check":
+    def __enter__(self) -> "ClockCheck":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,7 +132,7 @@ def _joint(program: Program, score: Score) -> frozenset[int]:
     """The transfers at which replicas meet: those of collectives along the data axis."""
     shared: set[str] = set()
     inner: set[str] = set()
-    for operation in (one for stage in program.stages for one in stage):
+    for operation in (operation for stage in program.stages for operation in stage):
         if isinstance(operation, Communicate):
             calls, names = operation.calls, shared
         else:
@@ -139,7 +140,7 @@ def _joint(program: Program, score: Score) -> frozenset[int]:
         names |= {c.name for c in calls if isinstance(c, Collective) and "dp" in c.axes}
     return frozenset(
         number
-        for number, one in enumerate(score.transfers)
-        if one.kind != "send"
-        and (one.name in shared or any(one.name.endswith(f" {name}") for name in inner))
+        for number, transfer in enumerate(score.transfers)
+        if transfer.kind != "send"
+        and (transfer.name in shared or any(transfer.name.endswith(f" {name}") for name in inner))
     )
