@@ -17,8 +17,12 @@ from benchmarks import published
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
-from sim.sharing.plan import Sharing, StragglerCause
-from sim.sharing.run import METHODS, build, stage
+from sim.sharing.methods.gossip import Gossip
+from sim.sharing.methods.parameter_server import ParameterServer
+from sim.sharing.plan import Sharing
+from sim.sharing.run import build
+from sim.sharing.setup import assemble
+from sim.sharing.tables import StragglerCause
 from sim.sharing.workload import Workload
 from sim.variability.laws import Lognormal
 
@@ -37,20 +41,19 @@ def hosts() -> Machine:
 
 def timed(plan: Sharing) -> tuple[float, int]:
     """CPU seconds of a run without arithmetic and pictures, and its updates."""
-    team = build(stage(plan, hosts(), Workload.plain(0.1, 25.6e6), keep=0))
+    pool = build(assemble(plan, hosts(), Workload.plain(0.1, 25.6e6), keep_spans=0))
     began = time.process_time()
     gc.disable()
-    METHODS[plan.method](team)
-    team.world.run()
+    plan.start(pool)
+    pool.run()
     gc.enable()
-    return time.process_time() - began, team.record.updates
+    return time.process_time() - began, pool.record.updates
 
 
 def asynchronous(workers: int, steps: int) -> tuple[float, int]:
     """Workers with stragglers against 8 shards: no two events at one instant."""
     return timed(
-        Sharing(
-            method="parameter_server",
+        ParameterServer(
             mode="async",
             workers=workers,
             shards=8,
@@ -62,9 +65,8 @@ def asynchronous(workers: int, steps: int) -> tuple[float, int]:
 
 def gossip(workers: int, rounds: int, algorithm: str) -> tuple[float, int]:
     slow = (StragglerCause(law=Lognormal(sigma=0.3)),)
-    return timed(
-        Sharing(method="gossip", algorithm=algorithm, workers=workers, steps=rounds, straggler=slow)
-    )
+    plan = Gossip(algorithm=algorithm, workers=workers, steps=rounds, straggler=slow)
+    return timed(plan)
 
 
 def measure(quick: bool) -> dict[str, object]:
@@ -77,8 +79,8 @@ def measure(quick: bool) -> dict[str, object]:
     return {
         "async_1000_workers_8_shards_100_updates": asynchronous(1_000, steps)[0],
         "gossip_256_workers_1000_rounds": {
-            one: gossip(256, 10 * steps, one)[0]
-            for one in ("d_psgd", "sgp", "ad_psgd", "random_pairs")
+            algorithm: gossip(256, 10 * steps, algorithm)[0]
+            for algorithm in ("d_psgd", "sgp", "ad_psgd", "random_pairs")
         },
         "cost_per_update": curve,
     }

@@ -10,7 +10,16 @@ import pytest
 from docs.refresh import BLOCK, README, ROOT, walk
 from sim.collectives.compression import Compression
 from sim.collectives.execute import execute
-from sim.sharing.plan import Change, Fault, Group, Learning, Sharing, StragglerCause, Times, Wide
+from sim.engine.routes import Regions
+from sim.sharing.plan import methods
+from sim.sharing.tables import (
+    Learning,
+    LinkChange,
+    MeasuredStep,
+    StragglerCause,
+    WorkerFault,
+    WorkerGroup,
+)
 from sim.validation.table import REQUIRED
 from sim.variability.laws import LAWS
 
@@ -37,14 +46,14 @@ def test_the_readme_names_every_column_that_a_table_needs() -> None:
 def test_the_page_on_sharing_names_every_key() -> None:
     text = (ROOT / "docs" / "sharing.md").read_text()
     tables = (
-        Sharing,
-        Times,
-        Group,
-        Fault,
-        Wide,
+        *methods(),
+        MeasuredStep,
+        WorkerGroup,
+        WorkerFault,
+        Regions,
         StragglerCause,
         *LAWS,
-        Change,
+        LinkChange,
         Learning,
         Compression,
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 from sim.config.errors import InputError
 from sim.config.files import whole
 from sim.engine.timeline import Timeline
+from sim.results.outcome import Outcome
 from sim.results.result import Result
-from sim.sharing.outcome import Outcome
 
 _SUFFIXES = {
     "trace": (".json", ".gz"),

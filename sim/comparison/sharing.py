@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.config.units import human_seconds
+from sim.results.outcome import Outcome
 from sim.results.sharing import Row, aligned, html_table, image, loss_figure, png
 from sim.scenario.scenario import SharingScenario, load
-from sim.sharing.outcome import Outcome
-from sim.simulate_sharing import share
+from sim.simulate_sharing import simulate_sharing
 
 _SERVER: dict[str, Any] = {"method": "parameter_server", "shards": 2}
 
@@ -104,7 +104,7 @@ def compare(
             },
         )
         assert isinstance(scenario, SharingScenario)
-        outcomes[way] = share(scenario, keep=0)
+        outcomes[way] = simulate_sharing(scenario, keep_spans=0)
     return Comparison(title=title, outcomes=outcomes)
 
 

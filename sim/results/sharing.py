@@ -13,7 +13,7 @@ from sim.results.text import bar
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sim.sharing.outcome import Outcome
+    from sim.results.outcome import Outcome
 
 Row = tuple[str, ...]
 _BINS = 12  # of the histogram, at most

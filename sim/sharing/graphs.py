@@ -46,10 +46,10 @@ def torus(n: int) -> Neighbours:
 
 
 def exponential(n: int) -> Neighbours:
-    """Everyone with those 1, 2, 4 ... places away (Assran et al. 2019, appendix A), both ways."""
+    """Everyone with those 1, 2, 4 ... places away, both ways (Assran et al. 2019, appendix A)."""
     hops = exponential_hops(n)
     return tuple(
-        tuple(sorted({(i + way * hop) % n for hop in hops for way in (1, -1)} - {i}))
+        tuple(sorted({(i + sign * hop) % n for hop in hops for sign in (1, -1)} - {i}))
         for i in range(n)
     )
 
@@ -88,19 +88,19 @@ def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
             raise InputError(where, what, f"write [worker, worker] from 0 to {n - 1}")
         beside[edge[0]].add(edge[1])
         beside[edge[1]].add(edge[0])
-    found = tuple(tuple(sorted(others)) for others in beside)
-    check_connected(found, where)
-    return found
+    neighbours = tuple(tuple(sorted(others)) for others in beside)
+    check_connected(neighbours, where)
+    return neighbours
 
 
 def check_connected(neighbours: Neighbours, where: str) -> None:
     """Raise `InputError` naming a worker that no path leads to."""
-    seen, frontier = {0}, [0]
+    reached, frontier = {0}, [0]
     while frontier:
-        new = [j for j in neighbours[frontier.pop()] if j not in seen]
-        seen.update(new)
+        new = [j for j in neighbours[frontier.pop()] if j not in reached]
+        reached.update(new)
         frontier += new
-    if lost := sorted(set(range(len(neighbours))) - seen):
+    if lost := sorted(set(range(len(neighbours))) - reached):
         what = f"the graph is not connected: no path leads from worker 0 to worker {lost[0]}"
         raise InputError(where, what, "add an edge to it")
 

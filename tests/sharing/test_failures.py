@@ -2,8 +2,8 @@
 
 import pytest
 
-from sim.sharing.plan import Fault
-from tests.sharing.teams import JITTER, lived, played
+from sim.sharing.tables import WorkerFault
+from tests.sharing.pools import JITTER, outcome, trained
 
 WAYS = {
     "all-reduce": ("all_reduce", {}),
@@ -27,16 +27,16 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_the_others_finish_when_one_never_returns(way):
     method, options = WAYS[way]
-    outcome = played(method, fault=(Fault(rank=1, at=0.55),), **options)
-    assert [row["rank"] for row in outcome.workers if row["steps"] < 10] == [1]
-    assert outcome.warnings == ("workers [1] failed and did not come back",)
+    result = outcome(method, fault=(WorkerFault(rank=1, at=0.55),), **options)
+    assert [row["rank"] for row in result.workers if row["steps"] < 10] == [1]
+    assert result.warnings == ("workers [1] failed and did not come back",)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_one_that_returns_does_all_its_steps_and_costs_its_absence_at_most(way):
     method, options = WAYS[way]
-    without = played(method, **options)
-    away = played(method, fault=(Fault(rank=1, at=0.55, after=1.0),), **options)
+    without = outcome(method, **options)
+    away = outcome(method, fault=(WorkerFault(rank=1, at=0.55, after=1.0),), **options)
     assert away.warnings == ()
     lost = away.time - without.time
     # Its absence and the step that it had begun; without it the servers are less busy.
@@ -48,12 +48,14 @@ def test_one_that_returns_does_all_its_steps_and_costs_its_absence_at_most(way):
 @pytest.mark.parametrize("way", WAYS)
 def test_all_can_fail(way):
     method, options = WAYS[way]
-    team = lived(method, fault=tuple(Fault(rank=rank, at=0.31) for rank in range(4)), **options)
-    assert all(me.gone for me in team.workers)
+    pool = trained(
+        method, fault=tuple(WorkerFault(rank=rank, at=0.31) for rank in range(4)), **options
+    )
+    assert all(worker.lost for worker in pool.workers)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_second_copy_never_makes_it_slower(way):
     method, options = WAYS[way]
-    one, two = (played(method, copies=n, straggler=JITTER, steps=60, **options) for n in (1, 2))
+    one, two = (outcome(method, copies=n, straggler=JITTER, steps=60, **options) for n in (1, 2))
     assert two.shares["compute"] * two.time < one.shares["compute"] * one.time

@@ -11,9 +11,9 @@ from sim.collectives.libraries import backend, gloo
 from sim.collectives.messages import messages
 from sim.collectives.shape import Fabric, Shape
 from sim.config.errors import InputError
+from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
 from sim.engine.messages import play_messages
-from sim.engine.processes import Place, World
 from sim.hardware.cluster import topology
 
 HOSTS = [2, 3, 4, 5, 8]
@@ -77,14 +77,14 @@ def test_calls_take_what_headers_and_acknowledgements_leave(
 
 
 def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
-    one, other = Place((0,)), Place((1,))
-    world = World(Machine(TESTBED, backend.load("gloo")))
-    world.send(2**20, one, {other: 1.0})
-    world.run()
-    sent = world.now
-    world.swap(2**20, one, other)
-    world.run()
-    assert (sent, world.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
+    one, other = Endpoint((0,)), Endpoint((1,))
+    cluster = LiveCluster(Machine(TESTBED, backend.load("gloo")))
+    cluster.send(2**20, one, {other: 1.0})
+    cluster.run()
+    sent = cluster.now
+    cluster.swap(2**20, one, other)
+    cluster.run()
+    assert (sent, cluster.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
 
 
 def test_short_segments_wait_for_each_others_messages() -> None:

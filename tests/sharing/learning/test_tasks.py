@@ -6,9 +6,9 @@ import pytest
 from sim.sharing.learning.classifiers import Logistic, Perceptron
 from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.learning.task import Nothing, Task
+from sim.sharing.learning.task import LearningTask, NoTask
 
-TASKS: list[Task] = [
+TASKS: list[LearningTask] = [
     Quadratic(size=6, noise=0.2, unlike=0.5, workers=4),
     Logistic(size=4, samples=400, batch=64),
     Perceptron(hidden=5, samples=300, batch=64),
@@ -59,6 +59,6 @@ def test_unlike_data_favour_a_workers_own_labels():
 
 
 def test_nothing_costs_nothing():
-    nothing = Nothing()
+    nothing = NoTask()
     assert nothing.gradient(nothing.start, 0, 0).size == 0
     assert nothing.loss(nothing.start) == 0.0

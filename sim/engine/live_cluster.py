@@ -1,8 +1,8 @@
-"""What the engine offers to asynchronous jobs: places that compute, send, receive and wait.
+"""A cluster on which processes compute, send, receive and wait: for jobs that decide as they go.
 
-A synchronous step is a program that is known beforehand; here a job is SimPy processes that decide
-as they go (`sim.sharing`). They live on the same devices, topology and links: a message is a flow
-through `sim.engine.flow_classes`, and everything that happens is a span of a timeline.
+A synchronous step is a program that is known beforehand; asynchronous training is SimPy processes
+(`sim.sharing`). They run on the same devices, topology and links: a message is a flow through
+`sim.engine.flow_classes`, and everything that happens is a span of a timeline.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -13,44 +13,44 @@ from typing import Any
 import simpy
 from simpy.events import AllOf, Event
 
-from sim.engine.flow_classes import Crowd
+from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.machine import Machine
 from sim.engine.network import Loads, then
-from sim.engine.routes import Place, Regions, Shares, Ways, name_of
+from sim.engine.routes import Endpoint, LinkLoads, Regions, Routes, name_of
 from sim.engine.timeline import Role, Span, Timeline
 from sim.hardware.cluster.link import Link
 from sim.hardware.cluster.topology import Topology
 
-__all__ = ["Event", "Place", "Process", "Regions", "World"]
+__all__ = ["Endpoint", "Event", "LiveCluster", "Process", "Regions"]
 
 Process = Generator[Event, Any, Any]
 
 
 @dataclass(slots=True)
-class World:
-    """A clock, a machine and its links, and the record of what happened.
+class LiveCluster:
+    """A machine on a clock, its links, and what has happened on them.
 
-    `overhead` is the software's cost of a message (s). `keep` is the number of spans that are
-    kept; the account of seconds and bytes goes on behind it.
+    `overhead` is the software's cost of a message (s). Only the first `keep_spans` spans are kept;
+    seconds and bytes are counted to the end.
     """
 
     machine: Machine
     overhead: float = 0.0
     regions: Regions | None = None
-    keep: int = 200_000
+    keep_spans: int = 200_000
     each_message: bool = False
     env: simpy.Environment = field(default_factory=simpy.Environment)
     spans: list[Span] = field(default_factory=list)
-    network: Crowd = field(init=False)
-    ways: Ways = field(init=False)
-    _links: dict[Link, int] = field(default_factory=dict)
-    _full: dict[int, float] = field(default_factory=dict)
+    network: FlowClassNetwork = field(init=False)
+    routes: Routes = field(init=False)
+    _links: dict[Link, int] = field(default_factory=dict)  # their numbers in the network
+    _capacity: dict[int, float] = field(default_factory=dict)  # when nothing slows them
     _slowed: dict[Link, dict[Any, float]] = field(default_factory=dict)
-    _fans: dict[tuple[Any, ...], tuple[Loads, float]] = field(default_factory=dict)
+    _numbered_routes: dict[tuple[Any, ...], tuple[Loads, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.network = Crowd(self.env)
-        self.ways = Ways(self.machine, self.overhead, self.regions)
+        self.network = FlowClassNetwork(self.env)
+        self.routes = Routes(self.machine, self.overhead, self.regions)
 
     @property
     def topology(self) -> Topology:
@@ -70,60 +70,60 @@ class World:
         return self.env.timeout(seconds)
 
     def event(self) -> Event:
-        """Something to wait for, which another process lets happen by `succeed(value)`."""
+        """Something to wait for, which another process triggers by `succeed(value)`."""
         return Event(self.env)
 
     def all_of(self, events: Iterable[Event]) -> Event:
         return AllOf(self.env, events)
 
-    def send(self, size: float, source: Place, targets: Mapping[Place, float]) -> Event:
-        """Put `size` bytes on the way, of which each target gets its share (1 is all of it).
+    def send(self, size: float, source: Endpoint, targets: Mapping[Endpoint, float]) -> Event:
+        """Send `size` bytes, of which each target gets its share (1 is all of it).
 
         One weighted transfer: all shares progress together and arrive together, or, where
         `each_message` is set, a flow for each that arrives by itself. The event is the last.
         """
-        return self._spread_out(size, source, targets, outwards=True)
+        return self._scatter(size, source, targets, outwards=True)
 
-    def gather(self, size: float, sources: Mapping[Place, float], target: Place) -> Event:
+    def gather(self, size: float, sources: Mapping[Endpoint, float], target: Endpoint) -> Event:
         """The same the other way round: every source sends its share of `size` bytes."""
-        return self._spread_out(size, target, sources, outwards=False)
+        return self._scatter(size, target, sources, outwards=False)
 
-    def _spread_out(
-        self, size: float, one: Place, many: Mapping[Place, float], *, outwards: bool
+    def _scatter(
+        self, size: float, root: Endpoint, shares: Mapping[Endpoint, float], *, outwards: bool
     ) -> Event:
-        if self.each_message and len(many) > 1:
-            parts = ({place: share} for place, share in many.items())
-            return self.all_of([self._spread_out(size, one, p, outwards=outwards) for p in parts])
-        key = (outwards, one, tuple(many), tuple(many.values()))
-        if key not in self._fans:
-            pairs = [((one, other) if outwards else (other, one)) for other in many]
-            loads, latency = self.ways.fan(pairs, many.values())
-            self._fans[key] = self._numbered(loads), latency
-        return self._launch(size, *self._fans[key])
+        if self.each_message and len(shares) > 1:
+            parts = [{endpoint: share} for endpoint, share in shares.items()]
+            return self.all_of([self._scatter(size, root, p, outwards=outwards) for p in parts])
+        key = (outwards, root, tuple(shares), tuple(shares.values()))
+        if key not in self._numbered_routes:
+            pairs = [((root, leaf) if outwards else (leaf, root)) for leaf in shares]
+            loads, latency = self.routes.together(pairs, shares.values())
+            self._numbered_routes[key] = self._numbered(loads), latency
+        return self._launch(size, *self._numbered_routes[key])
 
-    def swap(self, size: float, one: Place, other: Place) -> Event:
+    def swap(self, size: float, left: Endpoint, right: Endpoint) -> Event:
         """Both send `size` bytes to each other at once, and acknowledge what they receive."""
-        ways = self.ways.fan([(one, other), (other, one)], (1.0, 1.0))
-        return self._transfer(self.crossing(size), *ways)
+        route = self.routes.together([(left, right), (right, left)], (1.0, 1.0))
+        return self._transfer(self.crossing(size), *route)
 
     def crossing(self, size: float) -> float:
         """Bytes of a message with the acknowledgements of one that comes the other way."""
         return size * (1.0 + self.machine.returned)
 
-    def collective(self, kind: str, size: float, places: Sequence[Place]) -> Event:
-        """A collective of all GPUs of some places, as the machine's library carries it out."""
-        if sum(len(place.gpus) for place in places) == 1:
+    def collective(self, kind: str, size: float, endpoints: Sequence[Endpoint]) -> Event:
+        """A collective of all GPUs of some endpoints, as the machine's library carries it out."""
+        if sum(len(endpoint.gpus) for endpoint in endpoints) == 1:
             return self.sleep(0.0)
-        return self._transfer(1.0, *self.ways.collective(kind, size, places))
+        return self._transfer(1.0, *self.routes.collective(kind, size, endpoints))
 
-    def set_bandwidth(self, place: Place, bandwidth: float) -> None:
-        """A host's NICs together carry so much each way, whatever the topology's NICs do."""
+    def set_bandwidth(self, host: Endpoint, bandwidth: float) -> None:
+        """A host's NICs together carry so much each way, instead of what the topology says."""
         topology = self.topology
-        nics = {topology.nic_of(gpu) for gpu in place.gpus}
+        nics = {topology.nic_of(gpu) for gpu in host.gpus}
         for node, nic in nics:
-            for way in ("nic-up", "nic-down"):
-                self._full[self._number((way, node, nic))] = bandwidth / len(nics)
-                self._change((way, node, nic))
+            for link in (("nic-up", node, nic), ("nic-down", node, nic)):
+                self._capacity[self._number(link)] = bandwidth / len(nics)
+                self._change(link)
 
     def slow_link(self, link: Link, factor: float, cause: Any) -> None:
         """From now on a cause divides a link's capacity by `factor`; causes multiply."""
@@ -132,11 +132,11 @@ class World:
 
     def _change(self, link: Link) -> None:
         number, factors = self._number(link), self._slowed.get(link, {}).values()
-        self.network.change(number, self._full[number] / prod(factors))
+        self.network.change(number, self._capacity[number] / prod(factors))
 
-    def call(self, later: float, act: Callable[[], None]) -> None:
-        """Do something at a moment to come."""
-        then(self.env.timeout(max(later - self.now, 0.0)), lambda _: act())
+    def call_at(self, moment: float, act: Callable[[], None]) -> None:
+        """Call `act` at a later moment."""
+        then(self.env.timeout(max(moment - self.now, 0.0)), lambda _: act())
 
     @property
     def is_still(self) -> bool:
@@ -159,8 +159,8 @@ class World:
         end: float | None = None,
         **args: Any,
     ) -> None:
-        """Something that began at `start` has ended, now unless said otherwise."""
-        if len(self.spans) < self.keep:
+        """Record what began at `start` and ended at `end`, by default now."""
+        if len(self.spans) < self.keep_spans:
             end = self.now if end is None else end
             self.spans.append(Span(role, stream, name, cause, start, end, args))
 
@@ -168,9 +168,9 @@ class World:
         return Timeline(roles=tuple(roles), spans=self.spans, end=end, events=next(self.env._eid))
 
     @property
-    def full(self) -> bool:
+    def leaves_out_spans(self) -> bool:
         """Whether spans have been left out."""
-        return len(self.spans) >= self.keep > 0
+        return len(self.spans) >= self.keep_spans > 0
 
     @property
     def events(self) -> int:
@@ -185,14 +185,17 @@ class World:
     def busy(self, end: float) -> dict[str, float]:
         """The share of the time in which each link would carry its bytes at full rate."""
         carried = self.network.carried
-        return {name_of(at): carried[n] / self._full[n] / end for at, n in self._links.items()}
+        return {
+            name_of(link): carried[number] / self._capacity[number] / end
+            for link, number in self._links.items()
+        }
 
     # Links.
 
-    def _transfer(self, size: float, loads: Shares, latency: float) -> Event:
+    def _transfer(self, size: float, loads: LinkLoads, latency: float) -> Event:
         return self._launch(size, self._numbered(loads), latency)
 
-    def _numbered(self, loads: Shares) -> Loads:
+    def _numbered(self, loads: LinkLoads) -> Loads:
         return tuple((self._number(link), load) for link, load in loads)
 
     def _launch(self, size: float, numbered: Loads, latency: float) -> Event:
@@ -209,9 +212,9 @@ class World:
     def _number(self, link: Link) -> int:
         number = self._links.get(link)
         if number is None:
-            capacity = self.ways.capacity(link)
+            capacity = self.routes.capacity(link)
             number = self._links[link] = self.network.add_link(capacity)
-            self._full[number] = capacity
+            self._capacity[number] = capacity
         return number
 
 

@@ -1,4 +1,4 @@
-"""Small teams on small machines, for all tests of sharing."""
+"""Small pools of workers on small machines, for all tests of sharing."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,11 +6,14 @@ from typing import Any
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
-from sim.sharing.outcome import Outcome
-from sim.sharing.plan import Learning, Sharing, StragglerCause
-from sim.sharing.run import METHODS, build, play, stage
-from sim.sharing.team import Team
+from sim.results.outcome import Outcome
+from sim.sharing.plan import ServerBased, Sharing, methods
+from sim.sharing.run import run
+from sim.sharing.setup import SharingSetup, assemble
+from sim.sharing.tables import Learning, StragglerCause
+from sim.sharing.worker_pool import WorkerPool
 from sim.sharing.workload import Workload
+from sim.simulate_sharing import played
 from sim.variability.laws import Lognormal
 
 RATE = 1.25e9  # B/s of every host's link
@@ -19,6 +22,8 @@ STEP = 0.1  # s of forward and backward
 
 JITTER = (StragglerCause(law=Lognormal(sigma=0.3)),)
 QUADRATIC = Learning(task="quadratic", rate=0.05, noise=0.3, unlike=0.5)
+
+METHODS: dict[str, Any] = {kind.__dataclass_fields__["method"].default: kind for kind in methods()}
 
 
 def hosts() -> Machine:
@@ -38,22 +43,26 @@ def work(**options: Any) -> Workload:
 
 def plan(method: str, **options: Any) -> Sharing:
     """A plan whose servers take no time, unless told otherwise."""
-    served = method in ("parameter_server", "async_local_sgd", "federated")
-    free = {"server_passes": 0.0} if served else {}
-    return Sharing(method=method, **({"workers": 4, "steps": 20} | free | options))
+    kind = METHODS[method]
+    free = {"server_passes": 0.0} if issubclass(kind, ServerBased) else {}
+    keys = {"workers": 4, "steps": 20} | free | options
+    return kind(**keys)  # type: ignore[no-any-return]
 
 
-def played(method: str, *, task: Any = None, load: Any = None, **options: Any) -> Outcome:
-    made = plan(method, **options)
-    return play(stage(made, hosts(), load or work(), task=task))
+def setup(
+    method: str, *, task: Any = None, workload: Any = None, machine: Any = None, **options: Any
+) -> SharingSetup:
+    machine, workload = machine or hosts(), workload or work()
+    return assemble(plan(method, **options), machine, workload, task=task)
 
 
-def lived(method: str, *, task: Any = None, load: Any = None, **options: Any) -> Team:
-    """The team itself at the end of its run."""
-    team = build(stage(plan(method, **options), hosts(), load or work(), task=task))
-    METHODS[method](team)
-    team.world.run()
-    return team
+def outcome(method: str, **options: Any) -> Outcome:
+    return played(setup(method, **options))
+
+
+def trained(method: str, **options: Any) -> WorkerPool:
+    """The pool itself at the end of its run."""
+    return run(setup(method, **options))
 
 
 def spans(outcome: Outcome) -> list[tuple[Any, ...]]:

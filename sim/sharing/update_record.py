@@ -6,24 +6,26 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.processes import World
-from sim.sharing.learning.task import Task
+from sim.engine.live_cluster import LiveCluster
+from sim.sharing.learning.task import LearningTask
 
 _POINTS = 200  # of the loss curve, at least, in a run that is long enough
 
 Vector = NDArray[np.float64]
 
 
-class Record:
-    """Counts updates; every so many of them it takes the loss of the weights it is shown.
+class UpdateRecord:
+    """Counts updates, and takes the loss of the weights after every so many of them.
 
     The longer the run, the fewer: when the curve is full, every second point goes.
 
-    `forgives` tells servers to weigh an update by 1/(1 + staleness) (Zhang et al. 2016).
+    `weighs_staleness` tells servers to weigh an update by 1/(1 + staleness) (Zhang et al. 2016).
     """
 
-    def __init__(self, world: World, task: Task, *, forgives: bool = False) -> None:
-        self.world, self.task, self.forgives = world, task, forgives
+    def __init__(
+        self, cluster: LiveCluster, task: LearningTask, *, weighs_staleness: bool = False
+    ) -> None:
+        self.cluster, self.task, self.weighs_staleness = cluster, task, weighs_staleness
         self.updates = 0
         self.samples = 0.0
         self.dropped = 0
@@ -37,16 +39,14 @@ class Record:
         self.updates += 1
         self.samples += samples
         self.staleness[staleness] += 1
-        self.last = self.world.now
+        self.last = self.cluster.now
         if self.updates % self._every == 0:
-            self.look(weights)
+            self._take_loss(weights())
 
-    def look(self, weights: Callable[[], Vector]) -> None:
-        """Take the loss now."""
-        shown = weights()
-        if not shown.size:
+    def _take_loss(self, weights: Vector) -> None:
+        if not weights.size:
             return
-        self.curve.append((self.world.now, self.samples, self.task.loss(shown)))
+        self.curve.append((self.cluster.now, self.samples, self.task.loss(weights)))
         if len(self.curve) >= 2 * _POINTS:
             self.curve = self.curve[1::2]
             self._every *= 2
