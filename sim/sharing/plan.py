@@ -93,7 +93,7 @@ class Sharing(ABC):
                 raise InputError(where, what, f"use 0 to {workers - 1}")
         for node in (node for cause in self.straggler for node in cause.nodes or ()):
             if node >= nodes:
-                what = f"straggler: node = {node} but workers are on {nodes} nodes"
+                what = f"straggler: there are no workers on node {node}"
                 raise InputError(where, what, f"use 0 to {nodes - 1}")
 
 

@@ -85,8 +85,8 @@ MISTAKES = {
         "asked, straggler 1: node = 1 but there are 1; use 0 to 0",
     ),
     "a slow node without workers": (
-        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "lognormal"\nsigma = 0.1\nnodes = [1]',
-        "straggler: node = 1 but workers are on 1 nodes; use 0 to 0",
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nnodes = [1]',
+        "straggler: there are no workers on node 1; use 0 to 0",
     ),
     "a slow stage": (
         'method = "all_reduce"\n[[straggler]]\nstage = 0\nfactor = 4.0',
