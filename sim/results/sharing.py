@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from sim.config.units import human_bytes, human_seconds
-from sim.results.text import bar
+from sim.results.formatting import bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

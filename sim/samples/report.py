@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.config.files import whole
 from sim.config.units import human_seconds
-from sim.results.text import bar, count, percent
+from sim.results.formatting import bar, count, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
