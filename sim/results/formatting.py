@@ -49,3 +49,13 @@ def percent(share: float) -> str:
     '39.4 %'
     """
     return f"{100 * share:.1f} %"
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit in which a reader would give a time: its seconds and its name.
+
+    >>> time_unit(0.02)
+    (0.001, 'ms')
+    """
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+    return next((unit for unit in units if seconds >= unit[0]), units[-1])

@@ -47,6 +47,11 @@ def html_table(rows: Iterable[Cells], shares: Sequence[float] = ()) -> str:
     return f'<table style="margin:2px 0 8px 0">{"".join(lines)}</table>'
 
 
+def preformatted(text: str) -> str:
+    """A page of text as HTML."""
+    return f"<pre>{escape(text)}</pre>"
+
+
 def html_image(png: bytes) -> str:
     """A PNG as HTML."""
     data = b64encode(png).decode()

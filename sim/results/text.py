@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
-from sim.results.formatting import apportioned, bar, count, percent
+from sim.results.formatting import apportioned, bar, count, percent, time_unit
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
 from sim.results.tables import Cells, aligned, html_image, html_table
@@ -89,9 +89,7 @@ def interval(result: Result) -> str:
 def _time_rows(result: Result, *, bars: bool = False) -> Iterator[Cells]:
     """Causes with their seconds and shares, largest first; the printed figures add up."""
     causes, step = _sorted(result.breakdown), result.step_time
-    scale, unit = next(
-        ((size, name) for size, name in ((1.0, "s"), (1e-3, "ms")) if step >= size), (1e-6, "us")
-    )
+    scale, unit = time_unit(step)
     times = apportioned([seconds / scale for seconds in causes.values()], 3)
     shares = apportioned([100 * seconds / step for seconds in causes.values()], 1)
     longest = max(causes.values(), default=1.0)

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from sim.cli.main import main
 from sim.config.errors import InputError
-from sim.search import report as choice
 from sim.search.durations import Spans
 from sim.search.search import Found, search, to_dict, why
 from sim.search.space import Candidate, Pruned, Space, candidates, fullest, plans, space
 from sim.search.step_estimate import Tempo, step_times
+from sim.search.text import plan_text
 from sim.simulate import run
 
 
@@ -156,7 +156,7 @@ def test_the_command_prints_twenty_and_draws(tmp_path: Path) -> None:
 
 
 def test_a_layout_reads_as_a_sentence() -> None:
-    assert choice.layout(found().best[0].plan).startswith("tp ")
+    assert plan_text(found().best[0].plan).startswith("tp ")
 
 
 @pytest.mark.parametrize("words", [
