@@ -32,8 +32,11 @@ class _WithOutputs(click.Command):
 @cache  # click tells options apart by identity
 def _option(name: str) -> click.Option:
     module = _outputs()[name]
-    flag = f"--{name.replace('_', '-')}"
-    return click.Option([flag, name], **output_attributes(module.SUFFIXES, module.HELP))
+    return click.Option([_flag(name), name], **output_attributes(module.SUFFIXES, module.HELP))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 @click.command(cls=_WithOutputs)
@@ -75,7 +78,7 @@ def run(
 
 
 def _refuse_with_samples(files: dict[str, Path], *, unfold: bool, clock: bool) -> None:
-    given = [f"--{name}" for name in files if not hasattr(_outputs()[name], "write_samples")]
+    given = [_flag(name) for name in files if not hasattr(_outputs()[name], "write_samples")]
     given += ["--unfold"] if unfold else []
     given += ["--engine clock"] if clock else []
     for option in given:

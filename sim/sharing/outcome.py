@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sim.engine.timeline import Role, Timeline
@@ -86,14 +87,10 @@ class Outcome:
         return replace(self.timeline, spans=spans, end=end)
 
     def __str__(self) -> str:
-        from sim.results.sharing import text
-
-        return text(self)
+        return str(import_module("sim.results.sharing").text(self))
 
     def _repr_html_(self) -> str:
-        from sim.results.sharing import html
-
-        return html(self)
+        return str(import_module("sim.results.sharing").html(self))
 
 
 def outcome(name: str, team: Team, healthy: Team | None, *, wall_seconds: float) -> Outcome:
