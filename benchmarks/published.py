@@ -1,9 +1,9 @@
-"""How the ways to share updates stand to published comparisons, and which rows cannot be simulated.
+"""Methods of sharing updates beside published comparisons, and the rows that are not simulated.
 
     python -m benchmarks.published
 
-Nothing is fitted to these rows. Where ours differ, a second column asks what one plain reason would
-explain.
+Nothing is fitted to these rows. Where ours differ, a second column shows what a single plain reason
+would explain.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class PublishedFigure:
     """A published figure, ours, and ours with what would explain the rest."""
 
     case: str
@@ -70,42 +70,42 @@ _BERT: Settings = {
 }
 
 
-def slowmo() -> Iterator[Line]:
+def slowmo() -> Iterator[PublishedFigure]:
     """Ms an iteration; explained: steps as long as theirs, and twice the network."""
-    ways: dict[str, tuple[str, Settings]] = {
+    methods: dict[str, tuple[str, Settings]] = {
         "all-reduce": ("local-sgd", {"sharing.method": "all_reduce", "sharing.period": 1}),
         "SGP": ("gossip-sgp", {}),
         "local SGD, 12 steps": ("local-sgd", {}),
         "overlapped SGP": ("gossip-sgp", {"sharing.overlap": True}),
     }
-    shortest = _setup(*ways["overlapped SGP"])
+    shortest = _setup(*methods["overlapped SGP"])
     missing = SLOWMO["overlapped SGP"] / 1e3 - _step(shortest)
     slowdown = 1.0 + missing / shortest.works[0].seconds
     slower: Settings = {"sharing.group": [{"ranks": list(range(32)), "slowdown": slowdown}]}
     slower["network.bandwidth"] = "20 Gb/s"
-    for way, (name, settings) in ways.items():
+    for method, (name, settings) in methods.items():
         ours, theirs = (_step(_setup(name, settings | more)) for more in ({}, slower))
-        yield Line(way, SLOWMO[way], 1e3 * ours, 1e3 * theirs)
+        yield PublishedFigure(method, SLOWMO[method], 1e3 * ours, 1e3 * theirs)
 
 
-def byteps() -> Iterator[Line]:
+def byteps() -> Iterator[PublishedFigure]:
     """Gain over an all-reduce, 4 nodes of 8 V100s; explained: a ring that hides behind nothing."""
     for model, gain in BYTEPS.items():
         rings = ({"model": model} | ring for ring in (_OVERLAPPED, _EXPOSED))
         hidden, exposed = (_step(_setup("byteps-vgg16", ring)) for ring in rings)
         spare = _step(_setup("byteps-vgg16", {"model": model}))
-        yield Line(model, gain, hidden / spare - 1.0, exposed / spare - 1.0)
+        yield PublishedFigure(model, gain, hidden / spare - 1.0, exposed / spare - 1.0)
 
 
-def bert() -> Iterator[Line]:
+def bert() -> Iterator[PublishedFigure]:
     """Scaling efficiency of 32 nodes; explained: a ring that hides behind nothing."""
-    one = _step(_setup("byteps-vgg16", _BERT | _OVERLAPPED | {"sharing.workers": 1}))
-    spare = one / _step(_setup("byteps-vgg16", _BERT))
+    alone = _step(_setup("byteps-vgg16", _BERT | _OVERLAPPED | {"sharing.workers": 1}))
+    spare = alone / _step(_setup("byteps-vgg16", _BERT))
     hidden, exposed = (
-        one / _step(_setup("byteps-vgg16", _BERT | ring)) for ring in (_OVERLAPPED, _EXPOSED)
+        alone / _step(_setup("byteps-vgg16", _BERT | ring)) for ring in (_OVERLAPPED, _EXPOSED)
     )
-    yield Line("BytePS", BERT["BytePS"], spare, spare)
-    yield Line("Horovod", BERT["Horovod"], hidden, exposed)
+    yield PublishedFigure("BytePS", BERT["BytePS"], spare, spare)
+    yield PublishedFigure("Horovod", BERT["Horovod"], hidden, exposed)
 
 
 def _setup(name: str, settings: Settings) -> Stage:
@@ -143,7 +143,7 @@ def text() -> str:
     return "\n".join([*lines, *(f"  {rows}: {why}" for rows, why in NOT_SIMULATED.items())])
 
 
-def _row(line: Line, form: str) -> str:
+def _row(line: PublishedFigure, form: str) -> str:
     cells = (line.measured, line.simulated, line.explained)
     return f"  {line.case:<20} " + "   ".join(format(cell, form) for cell in cells)
 
