@@ -10,7 +10,7 @@ from sim.config.errors import InputError
 
 
 class OutputFile(click.Path):
-    """A file that ends in one of some suffixes, in a folder that exists."""
+    """A file that ends in one of some suffixes, or a folder where there are none."""
 
     def __init__(self, suffixes: Sequence[str]) -> None:
         super().__init__(path_type=Path)
@@ -20,10 +20,10 @@ class OutputFile(click.Path):
         """The path. Raises `InputError` where no such file can be written there."""
         path = Path(value)
         where = f"{param.opts[0]} {path}" if param else str(path)
-        if path.suffix not in self.suffixes:
+        if self.suffixes and path.suffix not in self.suffixes:
             endings = " or ".join(self.suffixes)
             raise InputError(where, "has an unknown ending", f"end it in {endings}")
-        if path.is_dir():
+        if self.suffixes and path.is_dir():
             raise InputError(where, "is a folder", "name a file in it")
         if not path.parent.is_dir():
             raise InputError(where, f"no folder {str(path.parent)!r}", "make it or name another")
@@ -39,7 +39,7 @@ def output(
 
 def output_attributes(suffixes: Sequence[str], help: str) -> dict[str, Any]:
     """What makes an option one for a file to write."""
-    *others, last = suffixes
+    *others, last = suffixes or ["a folder"]
     endings = f"{', '.join(others)} or {last}" if others else last
     return {"type": OutputFile(suffixes), "help": f"{help}: {endings}."}
 

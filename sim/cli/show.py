@@ -1,4 +1,4 @@
-"""`sim show`: what a topology or a profile holds, as text and as a picture."""
+"""`sim show`: a topology, a profile or a collective algorithm, as text and as a picture."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,21 +12,37 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_RANKS = 8  # of an algorithm, where --gpus does not say how many
+
+
 @click.command()
-@click.argument("name", metavar="TOPOLOGY|PROFILE")
+@click.argument("name", metavar="TOPOLOGY|PROFILE|ALGORITHM")
 @output("--picture", SUFFIXES, "Where to draw it")
 @click.option("--gpus", type=click.IntRange(min=1), help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
-    """Describe and draw a TOPOLOGY, or the PROFILE of a device or of a fabric."""
+    """Describe and draw a TOPOLOGY, the PROFILE of a device or fabric, or an ALGORITHM (ring)."""
     from sim.calibration.fitting.fabric_text import is_fabric
+    from sim.config import catalog
+    from sim.results.collective import is_algorithm
     from sim.results.profile import is_profile
 
     if is_fabric(name):
         _show_fabric(name, picture)
     elif is_profile(name):
         _show_profile(name, picture)
+    elif is_algorithm(name) and name not in catalog.names("topologies"):
+        _show_algorithm(name, gpus or _RANKS, picture)
     else:
         _show_topology(name, gpus, picture)
+
+
+def _show_algorithm(name: str, ranks: int, picture: Path | None) -> None:
+    """Its collectives, and the rounds of the first of them."""
+    from sim.plots import collective
+    from sim.results.collective import describe, schedules
+
+    click.echo(describe(name, ranks))
+    _draw(collective.figure(schedules(name, ranks)[0], title=name), picture, name)
 
 
 def _show_fabric(name: str, picture: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""The fourth reading: a picture of the rounds, one column each, an arrow for every message."""
+"""A collective as a picture of its rounds: a column a round, an arrow for every message."""
 
 from typing import Any
 
@@ -50,9 +50,11 @@ def _draw_round(axes: Any, number: int, round_: Round, colour: Any) -> None:
             "", (number + 1, dst), (number, src), arrowprops={**style, "color": shade, "lw": 1.3}
         )
         if len(chunks) > 1:
-            at = (number + 0.2, src + 0.2 * (dst - src))
+            place = (number + 0.2, src + 0.2 * (dst - src))
             box = {"boxstyle": "circle,pad=0.15", "color": "white"}
-            axes.text(*at, len(chunks), color=shade, fontsize=7, ha="center", va="center", bbox=box)
+            axes.text(
+                *place, len(chunks), color=shade, fontsize=7, ha="center", va="center", bbox=box
+            )
 
 
 def _label(axes: Any, schedule: Schedule, title: str) -> None:

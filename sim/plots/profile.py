@@ -1,7 +1,6 @@
 """A profile as a picture: what was achieved, how well it is predicted, where it errs.
 
-Filled marks were kept out
-of the fit, hollow ones it has seen.
+Filled marks were kept out of the fit, hollow marks were fitted.
 """
 
 from collections.abc import Sequence

@@ -145,6 +145,18 @@ def test_show_describes_and_draws(folder: Path) -> None:
     assert Path("b.svg").read_text().startswith("<?xml")
 
 
+def test_show_draws_a_collective_algorithm() -> None:
+    shown = sim("show", "ring", "--gpus=4")
+    assert "all_reduce       6 rounds   1.5 B" in shown.stdout
+    assert Path("ring.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_trace_for_each_role_is_a_file_in_a_folder(folder: Path) -> None:
+    sim("run", "gpt3-175b-megatron", "--rank-traces=traces")
+    names = sorted(path.name for path in (folder / "traces").iterdir())
+    assert names == sorted(f"rank-{8 * stage}.json" for stage in range(8))
+
+
 TABLE = """\
 id,cluster,family,layers,hidden,heads,kv_heads,ffn,vocab,seq,gated_mlp,tied_embeddings,gpus,tp,pp,\
 dp,zero,microbatch,global_batch,interleave,schedule,recompute,sequence_parallel,precision,\
