@@ -120,8 +120,8 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
         yield tuple(what.items()), event["dur"] * 1e-6
     ranks = _world(trace)
     for event in events:
-        if event["name"].startswith("gloo:") and (what := _of_gloo(event, ranks)):
-            yield tuple(what.items()), event["dur"] * 1e-6
+        if event["name"].startswith("gloo:") and (collective := _of_gloo(event, ranks)):
+            yield tuple(collective.items()), event["dur"] * 1e-6
 
 
 def _outermost(events: Iterable[Event]) -> Iterator[Event]:

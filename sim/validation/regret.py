@@ -41,7 +41,7 @@ class Regret:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _MeasuredLayout:
     """A measured layout: its step time as measured, by replay and at the peak rate (s)."""
 
     setup: Setup
@@ -52,7 +52,7 @@ class _Layout:
 
 def regret(path: Path) -> Regret:
     """The regrets over a table's groups of at least `SMALLEST` measured layouts."""
-    groups: dict[tuple[Any, ...], list[_Layout]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[_MeasuredLayout]] = defaultdict(list)
     for record in records(path):
         if (layout := _layout(record)) is not None:
             groups[tuple(record[column] for column in _SAME)].append(layout)
@@ -72,7 +72,7 @@ def regret(path: Path) -> Regret:
     )
 
 
-def _layout(record: Mapping[str, Any]) -> _Layout | None:
+def _layout(record: Mapping[str, Any]) -> _MeasuredLayout | None:
     """None where a run was not measured or cannot be simulated."""
     try:
         measured = number(record, "step_time_s")
@@ -85,10 +85,10 @@ def _layout(record: Mapping[str, Any]) -> _Layout | None:
     job, gpus = setup.job, setup.machine.topology.gpus
     flops = job.model.model_flops(job.plan.global_batch) + recomputed_flops(job)
     peak = gpus * job.device.peak_rate(job.plan.precision)
-    return _Layout(setup, measured, replayed, flops / peak)
+    return _MeasuredLayout(setup, measured, replayed, flops / peak)
 
 
-def _searched(group: Sequence[_Layout]) -> list[float]:
+def _searched(group: Sequence[_MeasuredLayout]) -> list[float]:
     """As `sim plan` ranks: all by replay, of which the first few are confirmed by the clock."""
     slowest = sorted(layout.replayed for layout in group)[:CLOCKED][-1]
     return [
@@ -97,7 +97,7 @@ def _searched(group: Sequence[_Layout]) -> list[float]:
     ]
 
 
-def _of(group: Sequence[_Layout], ranking: Sequence[float]) -> float:
+def _of(group: Sequence[_MeasuredLayout], ranking: Sequence[float]) -> float:
     """The regret of the first of a ranking; of runs ranked equal, their mean."""
     first = [
         layout.measured for layout, time in zip(group, ranking, strict=True) if time <= min(ranking)
