@@ -21,7 +21,7 @@ from sim.calibration.timing.provenance import provenance
 from sim.calibration.training import measure
 from sim.calibration.training.comparison import Comparison
 from sim.calibration.training.rounds import Course
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import Scenario
@@ -34,8 +34,8 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A training job on one device."""
+class TrainingRun:
+    """A training job on a single device."""
 
     model: str
     seq: int
@@ -63,7 +63,7 @@ class Run:
         )
 
 
-def runs(device: str) -> Iterator[Run]:
+def runs(device: str) -> Iterator[TrainingRun]:
     """GPT-2 of four sizes and Llama of two: batch sizes, lengths, recomputation, graphs."""
     if device == "cpu":
         for name, seq, size in (
@@ -71,8 +71,10 @@ def runs(device: str) -> Iterator[Run]:
             ("gpt-small", 128, 8),
             ("bert-small", 128, 8),
         ):
-            yield Run(model=name, seq=seq, microbatch=size, stack="pytorch-cpu", precision="fp32")
-        yield Run(
+            yield TrainingRun(
+                model=name, seq=seq, microbatch=size, stack="pytorch-cpu", precision="fp32"
+            )
+        yield TrainingRun(
             model="gpt-small", seq=256, microbatch=4, recompute="full", stack="pytorch-cpu",
             precision="fp32",
         )  # fmt: skip
@@ -85,12 +87,12 @@ def runs(device: str) -> Iterator[Run]:
     ]  # fmt: skip
     for model, seq, sizes in shapes:
         for size in sizes:
-            eager = Run(model=model, seq=seq, microbatch=size)
+            eager = TrainingRun(model=model, seq=seq, microbatch=size)
             yield eager
         yield replace(eager, recompute="full")
         yield replace(eager, stack="pytorch-graph")
-    yield Run(model="gpt2-124m", seq=1024, microbatch=8, micro_steps=4)
-    yield Run(model="llama3.2-1b", seq=2048, microbatch=2, micro_steps=4)
+    yield TrainingRun(model="gpt2-124m", seq=1024, microbatch=8, micro_steps=4)
+    yield TrainingRun(model="llama3.2-1b", seq=2048, microbatch=2, micro_steps=4)
 
 
 @click.command()
@@ -120,18 +122,18 @@ def main(device: Literal["cuda", "cpu"], topology: str | None, out: Path, minute
     _draw(_rows(table), table.with_suffix(".png"))
 
 
-def _row(run: Run, device: str, topology: str, profile: Path) -> dict[str, Any]:
-    """A run's row; one that does not fit or cannot run says so and has no times."""
+def _row(run: TrainingRun, device: str, topology: str, profile: Path) -> dict[str, Any]:
+    """A run's row; where it does not fit or cannot run, the row says so and has no times."""
     where = provenance(device)
     row: dict[str, Any] = {**asdict(run), **where, "driver": where.get("driver version", "")}
     try:
-        found = measure.measure(
+        comparison = measure.measure(
             run.scenario(topology, profile), device=device, course=Course(rounds=2, steps=5),
             calibrate=False,
         )  # fmt: skip
-        assert found is not None
-        return row | _measured(found) | {"outcome": "measured"}
-    except RuntimeError as error:  # torch's out of memory is one
+        assert comparison is not None
+        return row | _measured(comparison) | {"outcome": "measured"}
+    except RuntimeError as error:  # torch raises one where memory runs out
         return row | {"outcome": str(error).splitlines()[0][:100]}
     finally:
         _free(device)
@@ -147,19 +149,19 @@ def _free(device: str) -> None:
         torch.cuda.empty_cache()
 
 
-def _measured(found: Comparison) -> dict[str, Any]:
-    step = found.row("step time")
-    seen = {"measured_s": step.measured, "predicted_s": step.predicted, "error": step.error}
-    seen["spread"] = found.observation.spread
-    for row in found.rows:
+def _measured(comparison: Comparison) -> dict[str, Any]:
+    step = comparison.row("step time")
+    cells = {"measured_s": step.measured, "predicted_s": step.predicted, "error": step.error}
+    cells["spread"] = comparison.observation.spread
+    for row in comparison.rows:
         if row.name == "peak memory":
-            seen |= {"measured_bytes": row.measured, "predicted_bytes": row.predicted}
-            seen["memory_error"] = row.error
-    return seen
+            cells |= {"measured_bytes": row.measured, "predicted_bytes": row.predicted}
+            cells["memory_error"] = row.error
+    return cells
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in Run.__dataclass_fields__)
+    return tuple(str(row[name]) for name in TrainingRun.__dataclass_fields__)
 
 
 def _rows(table: Path) -> list[dict[str, str]]:
@@ -189,8 +191,8 @@ def _summary(rows: Sequence[dict[str, str]]) -> str:
     memory = [abs(float(row["memory_error"])) for row in rows if row["memory_error"]]
     if not errors:
         return "no run could be measured"
-    said = f"{len(errors)} runs: MAPE {sum(errors) / len(errors):.1%}, worst {max(errors):.1%}"
-    return said + (f"; peak memory worst {max(memory):.1%}" if memory else "")
+    summary = f"{len(errors)} runs: MAPE {sum(errors) / len(errors):.1%}, worst {max(errors):.1%}"
+    return summary + (f"; peak memory worst {max(memory):.1%}" if memory else "")
 
 
 def _draw(rows: Sequence[dict[str, str]], picture: Path) -> None:
@@ -200,23 +202,23 @@ def _draw(rows: Sequence[dict[str, str]], picture: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    seen = [row for row in rows if row["error"]]
-    if not seen:
+    timed = [row for row in rows if row["error"]]
+    if not timed:
         return
     figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
-    for model in dict.fromkeys(row["model"] for row in seen):
-        own = [row for row in seen if row["model"] == model]
+    for model in dict.fromkeys(row["model"] for row in timed):
+        own = [row for row in timed if row["model"] == model]
         points = [(float(row["measured_s"]), float(row["predicted_s"])) for row in own]
         axes.scatter(*zip(*points, strict=True), label=model, s=24)
-    ends = [float(row["measured_s"]) for row in seen]
+    ends = [float(row["measured_s"]) for row in timed]
     line = (min(ends) * 0.8, max(ends) * 1.25)
     axes.plot(line, line, color="grey", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="measured step (s)", ylabel="predicted step (s)")
-    axes.set_title(f"{seen[0]['device']}, torch {seen[0]['torch']}, {seen[0]['date'][:10]}")
+    axes.set_title(f"{timed[0]['device']}, torch {timed[0]['torch']}, {timed[0]['date'][:10]}")
     axes.legend(fontsize="small")
     figure.savefig(picture, dpi=150)
     plt.close(figure)
-    click.echo(f"wrote {library.place(picture)}")
+    click.echo(f"wrote {catalog.place(picture)}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How the methods of sharing updates stand to published comparisons, and what is not simulated.
+"""Methods of sharing updates beside published comparisons, and the rows that are not simulated.
 
     python -m benchmarks.published
 
-Nothing is fitted to these rows. Where ours differ, a second column asks what one plain reason would
-explain.
+Nothing is fitted to these rows. Where ours differ, a second column shows what a single plain reason
+would explain.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class PublishedFigure:
     """A published figure, ours, and ours with what would explain the rest."""
 
     case: str
@@ -65,7 +65,7 @@ _BERT: Settings = {
 _BERT_STEP: Settings = {"precision": "fp16", "optimizer": "lamb", "workers": 32}
 
 
-def slowmo() -> Iterator[Line]:
+def slowmo() -> Iterator[PublishedFigure]:
     """Ms an iteration; explained: steps as long as theirs, and twice the network."""
     ring = _RING | {"workers": 32, "batch": 32, "steps": 48}
     methods: dict[str, tuple[str, Settings]] = {
@@ -81,10 +81,10 @@ def slowmo() -> Iterator[Line]:
     slower["network.bandwidth"] = "20 Gb/s"
     for method, (name, settings) in methods.items():
         ours, theirs = (_step(_setup(name, settings | more)) for more in ({}, slower))
-        yield Line(method, SLOWMO[method], 1e3 * ours, 1e3 * theirs)
+        yield PublishedFigure(method, SLOWMO[method], 1e3 * ours, 1e3 * theirs)
 
 
-def byteps() -> Iterator[Line]:
+def byteps() -> Iterator[PublishedFigure]:
     """Gain over an all-reduce, 4 nodes of 8 V100s; explained: a ring that hides behind nothing."""
     for model, gain in BYTEPS.items():
         spare = _step(_setup("byteps-vgg16", {"model": model}))
@@ -92,10 +92,10 @@ def byteps() -> Iterator[Line]:
             _step(_setup("byteps-vgg16", {"model": model, "sharing": _HOROVOD | keys}))
             for keys in ({}, _EXPOSED)
         )
-        yield Line(model, gain, hidden / spare - 1.0, exposed / spare - 1.0)
+        yield PublishedFigure(model, gain, hidden / spare - 1.0, exposed / spare - 1.0)
 
 
-def bert() -> Iterator[Line]:
+def bert() -> Iterator[PublishedFigure]:
     """Scaling efficiency of 32 nodes; explained: a ring that hides behind nothing."""
     byteps = {f"sharing.{key}": value for key, value in _BERT_STEP.items()} | {"sharing.shards": 32}
     alone, hidden, exposed = (
@@ -104,8 +104,8 @@ def bert() -> Iterator[Line]:
     )
     spare = alone / _step(_setup("byteps-vgg16", _BERT | byteps))
     hidden, exposed = alone / hidden, alone / exposed
-    yield Line("BytePS", BERT["BytePS"], spare, spare)
-    yield Line("Horovod", BERT["Horovod"], hidden, exposed)
+    yield PublishedFigure("BytePS", BERT["BytePS"], spare, spare)
+    yield PublishedFigure("Horovod", BERT["Horovod"], hidden, exposed)
 
 
 def _setup(name: str, settings: Settings) -> SharingSetup:
@@ -143,7 +143,7 @@ def text() -> str:
     return "\n".join([*lines, *(f"  {rows}: {why}" for rows, why in NOT_SIMULATED.items())])
 
 
-def _row(line: Line, form: str) -> str:
+def _row(line: PublishedFigure, form: str) -> str:
     cells = (line.measured, line.simulated, line.explained)
     return f"  {line.case:<20} " + "   ".join(format(cell, form) for cell in cells)
 

@@ -86,14 +86,14 @@ def measure(quick: bool) -> dict[str, object]:
     }
 
 
-def table(found: dict) -> str:
+def table(figures: dict) -> str:
     """The figures as a person reads them."""
-    seconds = found["async_1000_workers_8_shards_100_updates"]
+    seconds = figures["async_1000_workers_8_shards_100_updates"]
     lines = [f"1,000 asynchronous workers, 8 shards, 100 updates each: {seconds:.1f} s  (< 60 s)"]
-    for algorithm, spent in found["gossip_256_workers_1000_rounds"].items():
+    for algorithm, spent in figures["gossip_256_workers_1000_rounds"].items():
         lines.append(f"256 gossip workers, 1,000 rounds, {algorithm}: {spent:.1f} s  (< 60 s)")
     lines += ["", "Cost of an update against workers (asynchronous, 8 shards)"]
-    for row in found["cost_per_update"]:
+    for row in figures["cost_per_update"]:
         lines.append(f"  {row['workers']:>7,}  {row['microseconds_per_update']:7.0f} us")
     return "\n".join(lines)
 

@@ -17,13 +17,13 @@ from sim.config.files import whole
 
 def main() -> None:
     asked = arguments()
-    found = compare(
+    comparison = compare(
         asked.workers, asked.gigabits, asked.sigma, model=asked.model, seconds=asked.seconds
     )
-    print(found)
-    print(f"first at the loss: {found.fastest}")
+    print(comparison)
+    print(f"first at the loss: {comparison.fastest}")
     with whole(asked.picture) as part:
-        found.figure().savefig(part, dpi=120)
+        comparison.figure().savefig(part, dpi=120)
     print(f"wrote {asked.picture}")
 
 

@@ -34,8 +34,8 @@ def words(text: str) -> set[str]:
 def test_every_command_of_the_readme_prints_what_stands_there(tmp_path: Path) -> None:
     shown = list(walk(README.read_text(), tmp_path))
     assert len(shown) > 5
-    for one in shown:
-        assert words(one.stands) == words(one.prints), one.command
+    for command in shown:
+        assert words(command.stands) == words(command.prints), command.command
 
 
 def test_the_readme_names_every_column_that_a_table_needs() -> None:
@@ -71,7 +71,7 @@ def test_the_readmes_table_of_ways_names_scenarios_that_are_there() -> None:
 def test_the_page_on_sharing_trains_a_torch_module(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     text = (ROOT / "docs" / "sharing.md").read_text()
-    (block,) = [found["body"] for found in BLOCK.finditer(text) if found["kind"] == "python"]
+    (block,) = [block["body"] for block in BLOCK.finditer(text) if block["kind"] == "python"]
     exec(block, {})
     assert capsys.readouterr().out.count("(") == 1
 
@@ -98,7 +98,7 @@ NEW_FILES = {"sim/collectives/algorithms/bruck.py"}  # the worked example of CON
 
 def test_the_collective_of_the_guide_gathers_what_it_should() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    (block,) = [found["body"] for found in BLOCK.finditer(text) if found["kind"] == "python"]
+    (block,) = [block["body"] for block in BLOCK.finditer(text) if block["kind"] == "python"]
     example: dict = {}  # type: ignore[type-arg]
     exec(block, example)
     for ranks in range(2, 18):

@@ -3,7 +3,7 @@
 A module of this folder offers an algorithm by offering functions named like the collectives
 (`all_reduce`, `all_gather`, ...), each from a number of ranks to a `Schedule`. Everything else
 reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
-rounds, `messages` makes a graph for the clock, `draw` a picture.
+rounds, `messages` makes a graph for the clock, `sim.plots.collective` a picture.
 """
 
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.config.units import human_seconds
+from sim.plots import loss, picture
 from sim.results.outcome import Outcome
-from sim.results.sharing import Row, aligned, html_table, image, loss_figure, png
+from sim.results.sharing import Row, aligned, html_table
+from sim.results.tables import html_image
 from sim.scenario.scenario import SharingScenario, load
 from sim.simulate_sharing import simulate_sharing
 
@@ -54,17 +56,17 @@ class Comparison:
 
     def figure(self) -> Any:
         """Loss against time and against samples, a line a way."""
-        return loss_figure(self.outcomes.values(), names=list(self.outcomes), title=self.title)
+        return loss.figure(self.outcomes.values(), names=list(self.outcomes), title=self.title)
 
     def __str__(self) -> str:
         return f"{self.title}\n{aligned(self.rows)}"
 
     def png(self) -> bytes:
         """The figure as a picture."""
-        return png(self.figure())
+        return picture.rendered(self.figure(), dpi=60)
 
     def _repr_html_(self) -> str:
-        return f"<b>{self.title}</b>{html_table(self.rows)}{image(self.png())}"
+        return f"<b>{self.title}</b>{html_table(self.rows)}{html_image(self.png())}"
 
 
 def compare(

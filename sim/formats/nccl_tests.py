@@ -58,7 +58,7 @@ def _text(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Header:
-    """What the lines above a table say of it."""
+    """What the lines above a table say about it."""
 
     kind: str = ""
     iterations: int = 1
@@ -66,12 +66,12 @@ class _Header:
     hosts: dict[int, str] = field(default_factory=dict)
 
     def note(self, line: str) -> None:
-        if found := _PROGRAM.search(line):
-            self.kind = _KINDS[found[1]]
-        if found := _ITERATIONS.search(line):
-            self.iterations, self.hosts = int(found[1]), {}
-        if found := _RANK.search(line):
-            self.hosts[int(found[1])] = found[2]
+        if program := _PROGRAM.search(line):
+            self.kind = _KINDS[program[1]]
+        if iterations := _ITERATIONS.search(line):
+            self.iterations, self.hosts = int(iterations[1]), {}
+        if rank := _RANK.search(line):
+            self.hosts[int(rank[1])] = rank[2]
         words = tuple(line.strip("# \n").split())
         if words[:1] == ("size",) and "time" in words:
             self.columns = words
@@ -94,8 +94,8 @@ def _of_lines(text: str, path: Path) -> Iterator[Reading]:
 
 
 def _kind_of(path: Path) -> str:
-    found = _KIND.search(path.name.lower())
-    return _KINDS[found[1]] if found else ""
+    name = _KIND.search(path.name.lower())
+    return _KINDS[name[1]] if name else ""
 
 
 def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Reading]:
@@ -104,8 +104,8 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Read
     if len(words) < len(columns):
         raise ValueError(f"has {len(words)} of {len(columns)} columns")
     first = columns.index("time")
-    for at in (first, first + (len(columns) - first) // 2):
-        time, algorithm, bus = words[at : at + 3]
+    for column in (first, first + (len(columns) - first) // 2):
+        time, algorithm, bus = words[column : column + 3]
         if time == "N/A" or words[0] == "0":
             continue
         ranks = len(header.hosts) or _ranks(header.kind, float(algorithm), float(bus))
@@ -121,7 +121,7 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Read
 
 def _group(kind: str, ranks: int, hosts: Iterable[str]) -> dict[str, Any]:
     if not kind:
-        raise ValueError("belongs to no known collective: the file and its name tell none")
+        raise ValueError("belongs to no known collective: neither the file nor its name says which")
     if not ranks:
         raise ValueError("belongs to an unknown number of ranks: no `#  Rank` lines above it")
     return {"operation": kind, "ranks": ranks, "nodes": len(set(hosts)) or 1}
@@ -143,8 +143,8 @@ def _of_json(text: str, path: Path) -> Iterator[Reading]:
     except json.JSONDecodeError as error:
         raise _wrong(path, error.lineno, f"is not JSON ({error.msg})") from None
     kind = _kind_of(path)
-    if found := _PROGRAM.search(" ".join(map(str, report.get("args", ())))):
-        kind = _KINDS[found[1]]
+    if program := _PROGRAM.search(" ".join(map(str, report.get("args", ())))):
+        kind = _KINDS[program[1]]
     hosts = [str(device.get("hostname")) for device in report.get("devices", ())]
     try:
         for result in report["results"]:

@@ -1,25 +1,19 @@
-"""An outcome of shared updates as a page, and as a picture of the loss."""
+"""An outcome of shared updates as a page."""
 
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from io import BytesIO
-from typing import TYPE_CHECKING
 
 from sim.config.units import human_bytes, human_seconds
-from sim.results.text import bar
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from sim.results.outcome import Outcome
+from sim.results.formatting import bar
+from sim.results.outcome import Outcome
+from sim.results.tables import html_image
 
 Row = tuple[str, ...]
 _BINS = 12  # of the histogram, at most
 
 
-def text(outcome: "Outcome") -> str:
+def text(outcome: Outcome) -> str:
     """The outcome in plain text."""
     blocks = [
         _title(outcome) + "\n" + aligned(headline(outcome)),
@@ -35,7 +29,7 @@ def text(outcome: "Outcome") -> str:
     return "\n\n".join(blocks)
 
 
-def html(outcome: "Outcome", *, pictures: Sequence[bytes] = ()) -> str:
+def html(outcome: Outcome, *, pictures: Sequence[bytes] = ()) -> str:
     """The same page for a notebook; `pictures` are PNGs to show below it."""
     parts = [f"<h4>{escape(_title(outcome))}</h4>", html_table(headline(outcome))]
     parts += ["<b>Where the workers' time goes</b>", html_table(_time_rows(outcome))]
@@ -46,11 +40,11 @@ def html(outcome: "Outcome", *, pictures: Sequence[bytes] = ()) -> str:
         parts += [f"<b>Learning: {escape(outcome.task)}</b> ({outcome.label})"]
         parts.append(html_table(_loss(outcome)))
     parts += [f"<div>⚠ {escape(one)}</div>" for one in outcome.warnings]
-    parts += [image(picture) for picture in pictures]
+    parts += map(html_image, pictures)
     return '<div style="line-height:1.4">' + "\n".join(parts) + "</div>"
 
 
-def headline(outcome: "Outcome") -> list[Row]:
+def headline(outcome: Outcome) -> list[Row]:
     """The numbers that a reader came for."""
     late = outcome.staleness
     rows: list[Row] = [
@@ -74,54 +68,17 @@ def _lost(seconds: float) -> Row:
     return "lost to stragglers", human_seconds(seconds), ""
 
 
-def loss_figure(
-    outcomes: Iterable["Outcome"], *, names: Sequence[str] = (), title: str = ""
-) -> "Figure":
-    """Loss against simulated seconds and against samples, a line for each outcome."""
-    from matplotlib.figure import Figure
-
-    fig = Figure(figsize=(12.0, 4.2), layout="constrained")
-    by_time, by_samples = fig.subplots(1, 2, sharey=True)
-    for number, outcome in enumerate(outcomes):
-        if outcome.curve:
-            seconds, samples, losses = zip(*outcome.curve, strict=True)
-            name = names[number] if names else outcome.method
-            by_time.semilogy(seconds, losses, linewidth=1.3)
-            by_samples.semilogy(samples, losses, linewidth=1.3, label=name)
-    by_time.set(xlabel="simulated time (s)", ylabel="loss")
-    by_samples.set(xlabel="samples")
-    by_samples.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    for axes in (by_time, by_samples):
-        axes.spines[["right", "top"]].set_visible(False)
-    fig.legend(loc="outside right center", frameon=False)
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    return fig
-
-
-def png(figure: "Figure", *, dpi: int = 60) -> bytes:
-    """A figure as the bytes of a file, the same for the same figure."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def image(picture: bytes) -> str:
-    """A PNG as HTML."""
-    data = b64encode(picture).decode()
-    return f'<img style="max-width:100%" src="data:image/png;base64,{data}">'
-
-
-def _title(outcome: "Outcome") -> str:
+def _title(outcome: Outcome) -> str:
     return f"{outcome.scenario}: {outcome.method}, {len(outcome.workers)} workers"
 
 
-def _time_rows(outcome: "Outcome") -> Iterator[Row]:
+def _time_rows(outcome: Outcome) -> Iterator[Row]:
     for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1]):
         if share > 0.0005:
             yield cause, f"{100 * share:.1f} %", _spread(outcome, cause)
 
 
-def _spread(outcome: "Outcome", cause: str) -> str:
+def _spread(outcome: Outcome, cause: str) -> str:
     """The workers with the least and the most of it."""
     rows = sorted(outcome.workers, key=lambda row: float(row[cause]))
     least, most = rows[0], rows[-1]
@@ -131,7 +88,7 @@ def _spread(outcome: "Outcome", cause: str) -> str:
     return f"{low} to {high}"
 
 
-def _staleness_rows(outcome: "Outcome") -> Iterator[Row]:
+def _staleness_rows(outcome: Outcome) -> Iterator[Row]:
     """How many updates were so late, in at most twelve rows."""
     counted = {int(late): times for late, times in outcome.staleness["histogram"].items()}
     width = outcome.staleness["max"] // _BINS + 1
@@ -144,12 +101,12 @@ def _staleness_rows(outcome: "Outcome") -> Iterator[Row]:
         yield name, f"{times:,}", bar(times / most)
 
 
-def _link_rows(outcome: "Outcome") -> list[Row]:
+def _link_rows(outcome: Outcome) -> list[Row]:
     rows = [(one["link"], human_bytes(one["bytes"]), one["busy"]) for one in outcome.links[:5]]
     return [(link, carried, f"{100 * busy:.1f} % busy") for link, carried, busy in rows]
 
 
-def _loss(outcome: "Outcome") -> list[Row]:
+def _loss(outcome: Outcome) -> list[Row]:
     rows: list[Row] = [("loss at the end", f"{outcome.loss:.4g}")]
     if outcome.time_to_target is not None:
         rows.append(("time to target", human_seconds(outcome.time_to_target)))

@@ -33,7 +33,7 @@ def describe(topology: Topology) -> str:
     if topology.network is not None:
         parts.append(("network", network_text(topology.network)))
     if topology.degraded:
-        sick = ", ".join(f"{one.link} {one.factor:g} times slower" for one in topology.degraded)
+        sick = ", ".join(f"{link.link} {link.factor:g} times slower" for link in topology.degraded)
         parts.append(("degraded", sick))
     return "\n".join([heading(topology), *(f"  {key:<9}{text}" for key, text in parts)])
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from sim.config.errors import InputError
 from sim.engine.replay_contention import SAMPLES, InexactError
+from sim.results.shown import Shown
 from sim.samples.rank_slowdowns import Floats, RankSlowdowns, draw_slowdowns
 from sim.samples.replica_columns import ReplicaColumns
 from sim.scenario.scenario import Scenario, load
@@ -28,7 +29,7 @@ _CLOCKED = 4  # runs of the clock where the healthy one's contention is not typi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
+class Samples(Shown):
     """Step times (s) of many steps, and where their loss comes from.
 
     `healthy` is the step with every rank as fast as usual; `loss` the mean step beyond it, split
@@ -39,6 +40,8 @@ class Samples:
     seconds of the mean step that each group accounts for (first order). All of these, `closer`
     says on how many of the samples. `mean_error` and `worst_error` are replay's against the clock.
     """
+
+    view = "sim.samples.text"
 
     scenario: str
     samples: int
@@ -77,11 +80,6 @@ class Samples:
         quantiles = {"median": 0.5, "p95": 0.95, "p99": 0.99}
         data |= {name: self.quantile(share) for name, share in quantiles.items()}
         return {**data, "mean": self.mean, "loss": self.loss}
-
-    def __str__(self) -> str:
-        from sim.samples.report import text
-
-        return text(self)
 
 
 def samples(scenario: Scenario | str, count: int = 1000) -> Samples:

@@ -12,7 +12,8 @@ from sim.config.errors import InputError
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
-from sim.samples import report as samples_view
+from sim.plots import samples as plot
+from sim.plots.picture import save
 from sim.samples.rank_slowdowns import RankPlacement, draw_slowdowns
 from sim.samples.replica_columns import ReplicaColumns
 from sim.samples.samples import samples
@@ -167,11 +168,11 @@ def test_the_command_prints_json():
 
 
 def test_the_picture_is_the_same_bytes_for_the_same_samples(tmp_path):
-    found = samples(scenario(KERNELS), 20)
-    for name in ("one.png", "other.png", "one.svg"):
-        samples_view.draw(found, tmp_path / name)
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "other.png").read_bytes()
-    assert (tmp_path / "one.svg").read_text().startswith("<?xml")
+    drawn = samples(scenario(KERNELS), 20)
+    for name in ("first.png", "second.png", "first.svg"):
+        save(plot.figure(drawn), tmp_path / name)
+    assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
+    assert (tmp_path / "first.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """`sim measure`: a scenario's training step on this machine, beside its prediction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +15,6 @@ from sim.config import catalog as library
 from sim.config.errors import InputError
 from sim.parallel.footprint import footprint
 from sim.results.result import Result
-from sim.scenario import profiles as measured
-from sim.scenario import scenario as scenarios
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run
@@ -58,12 +56,6 @@ def measure(
     if ranks.own_rank() > 0:
         return None
     return _beside(scenario, setup, seen, device if calibrate else None)
-
-
-def asked(name: str, settings: Sequence[str], profiles: Sequence[str]) -> Scenario:
-    """The scenario with profiles of a device (`device.profile`) or a fabric (`backend`)."""
-    changes = dict(map(measured.setting_of, profiles)) | dict(map(scenarios.setting, settings))
-    return scenarios.load(name, changes)
 
 
 def device_here(wanted: Literal["cuda", "cpu"] | None) -> Literal["cuda", "cpu"]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim.calibration.fitting import report as show_fabric
 from sim.calibration.fitting.fabric import crowded, profiled, text
+from sim.calibration.fitting.fabric_text import measured
 from sim.cli.main import main
 from sim.collectives.libraries import backend, profile
 from sim.collectives.libraries.gloo import Gloo
@@ -51,7 +51,7 @@ def test_a_profile_is_shown_with_its_errors_and_a_picture(tmp_path: Path) -> Non
     assert "pace.reduce.message = " in result.stdout
     assert "reduce among 2" in result.stdout
     assert picture.stat().st_size > 10_000
-    assert [run.time for run in show_fabric.measured(str(out))] == pytest.approx(
+    assert [run.time for run in measured(str(out))] == pytest.approx(
         [one.seconds for one in READINGS], rel=1e-5
     )
 
@@ -65,7 +65,7 @@ def test_nccls_profile_remembers_the_cluster_that_it_was_measured_on(tmp_path: P
     made = profiled("nccl", readings, out, "dgx-a100-hdr", {})
     assert made.provenance["topology"] == "dgx-a100-hdr"
     assert set(made.constants) == {"node"}
-    assert show_fabric.measured(str(out))[0].fabric.generation == "ampere"
+    assert measured(str(out))[0].fabric.generation == "ampere"
     assert isinstance(backend.load(str(out)), Nccl)
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from sim.cli import outputs
+from sim.outputs import report
 from sim.scenario.scenario import load
 from sim.simulate import simulate
 
@@ -22,18 +22,18 @@ QUIET = (
 def test_the_page_renders_with_all_its_tables(tmp_path):
     page = tmp_path / "report.html"
     result = simulate(load("gpt3-175b-megatron"))
-    outputs.write("report", result, page)
+    report.write(result, page)
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     shot = tmp_path / "page.png"
-    for way in ("--dump-dom", f"--screenshot={shot}"):
+    for action in ("--dump-dom", f"--screenshot={shot}"):
         done = subprocess.run(
-            [str(BROWSER), *QUIET, profile, "--window-size=900,1400", way, page.as_uri()],
+            [str(BROWSER), *QUIET, profile, "--window-size=900,1400", action, page.as_uri()],
             capture_output=True,
             text=True,
             timeout=120,
             check=True,
         )
-        if way == "--dump-dom":
+        if action == "--dump-dom":
             dom = done.stdout
     step = f"{result.step_time:.1f} s"
     assert all(words in dom for words in ("Where the time goes", "Stages", "Memory", step))
