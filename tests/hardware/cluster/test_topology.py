@@ -235,7 +235,7 @@ class TestRoutes:
 
     @pytest.mark.parametrize("link", [("edge", 0, 1), ("pod-up", 0), ("nvlink", 0, 1)])
     def test_a_link_of_another_shape_has_no_bandwidth(self, link: Link) -> None:
-        with pytest.raises(ValueError, match="has no (link|cable)"):
+        with pytest.raises(ValueError, match=r"has no (link|cable)"):
             load("a100-roce-4n").bandwidth(link)
 
     def test_cables_of_a_dragonfly_have_their_own_rates(self) -> None:
