@@ -19,7 +19,7 @@ from sim.hardware.cluster.network import Network
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
 from sim.hardware.cluster.route import route
-from sim.hardware.device import Device
+from sim.hardware.device import Device, interned
 from sim.hardware.kernels import profile as profiles
 
 __all__ = ["Degraded", "Link", "Topology", "link_name", "load"]
@@ -186,7 +186,7 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
         data = profiles.rated(data, measured)
     for key, value in overrides.items():
         _set(data, key.removeprefix("device."), value, place)
-    return library.validate(data, Device, place)
+    return interned(library.validate(data, Device, place))
 
 
 def _check_same(measured: str, name: str, profile: str) -> None:
