@@ -17,6 +17,7 @@ from benchmarks import published
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
+from sim.hardware.cluster.networks.switch import Switch
 from sim.sharing.methods.gossip import Gossip
 from sim.sharing.methods.parameter_server import ParameterServer
 from sim.sharing.plan import Sharing
@@ -33,8 +34,7 @@ WORKERS = (10, 100, 1_000, 3_000, 10_000)
 def hosts() -> Machine:
     """Single-GPU hosts on one switch."""
     dgx = topology.load("dgx-1-v100")
-    assert dgx.network is not None
-    network = replace(dgx.network, shape="switch", nics=1)
+    network = Switch(kind="infiniband", nics=1, bandwidth=12.5e9, latency=1e-6, efficiency=0.98)
     alone = replace(dgx, gpus=1, gpus_per_node=1, node=None, network=network)
     return Machine(alone, backend.load("nccl"))
 

@@ -47,6 +47,11 @@ def names(folder: str) -> list[str]:
     return sorted({path.stem for root in roots() for path in (root / folder).glob("*.toml")})
 
 
+def has(folder: str, name: str) -> bool:
+    """Whether `find` knows a name (or a path)."""
+    return any(map(os.path.isfile, _candidates(folder, name)))
+
+
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
     """The file that a name (or a path ending in .toml) stands for.
 

@@ -1,4 +1,4 @@
-"""Output files that are either whole or not there."""
+"""Output files that are either whole or not there, and whether a file has changed."""
 
 import os
 import tempfile
@@ -36,6 +36,18 @@ def whole(path: Path | str) -> Iterator[Path]:
     except OSError as error:
         remedy = "name a file in a folder that exists and can be written to"
         raise InputError(str(path), f"cannot be written ({error.strerror})", remedy) from None
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """What differs when a file is another, or was written again; () where there is none.
+
+    A cache of what was read from a file is keyed by it, not by the file's name.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _umask() -> int:

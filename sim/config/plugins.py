@@ -23,3 +23,23 @@ def modules(package: str) -> dict[str, ModuleType]:
 def _modules(package: str, folders: tuple[str, ...]) -> dict[str, ModuleType]:
     names = sorted(info.name for info in iter_modules(folders))
     return {name: import_module(f"{package}.{name}") for name in names}
+
+
+def dataclasses(package: str, tag: str) -> tuple[type, ...]:
+    """The dataclasses of a package's modules that have a `tag` of their own, such as a shape.
+
+    >>> [kind.__name__ for kind in dataclasses("sim.hardware.cluster.fabrics", "fabric")]
+    ['NvLinkMesh', 'NvSwitch', 'Pcie', 'NvLinkRing']
+    """
+    return _dataclasses(tuple(modules(package).values()), tag)
+
+
+@cache
+def _dataclasses(folder: tuple[ModuleType, ...], tag: str) -> tuple[type, ...]:
+    return tuple(
+        member
+        for module in folder
+        for member in vars(module).values()
+        if isinstance(member, type) and member.__module__ == module.__name__
+        if tag in member.__annotations__
+    )

@@ -48,7 +48,7 @@ class Tagged:
     def chosen(self, table: Mapping[str, Any], where: str) -> Any:
         """The dataclass of a table. Raises `InputError` where the key chooses none."""
         value, choices = table.get(self.tag, self.default), self.choices
-        if value in choices:
+        if isinstance(value, str) and value in choices:
             return choices[value]
         if not value:
             raise InputError(where, f"{self.tag} is missing", f"known: {', '.join(choices)}")
@@ -106,6 +106,9 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
         shape = tagged.chosen(data, inside)
         _refuse_unknown(data, _keys(shape), inside, tagged)
         return validate(data, shape, inside)
+    if tagged is not None and data is not None and not is_dataclass(data):
+        what = f"{key} = {json.dumps(data, default=str)} is not a table"
+        raise InputError(where, what, f"write {tagged.tag} = ... in it")
     if isinstance(data, dict) and shape is not None:
         return _prepared_table(data, shape, inside)
     if shape is None or not is_dataclass(data):
@@ -144,8 +147,13 @@ def _refuse_unknown(
 
 def _keys(shape: Any) -> dict[str, Any]:
     """The fields of a dataclass that can be given, with their annotations."""
-    hints = get_type_hints(shape, include_extras=True)
+    hints = _hints(shape)
     return {field.name: hints[field.name] for field in fields(shape) if field.init}
+
+
+@cache
+def _hints(shape: Any) -> dict[str, Any]:
+    return get_type_hints(shape, include_extras=True)
 
 
 def _within(where: str, key: str) -> str:

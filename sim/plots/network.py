@@ -8,8 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
 from sim.config.units import human_seconds
-from sim.hardware.cluster import graph
+from sim.hardware.cluster import grid as grids
+from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.networks.dragonfly import Dragonfly
+from sim.hardware.cluster.networks.torus import Torus
+from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
 from sim.plots.node import DEVICE, NIC_LINE, SWITCH, XY, box, circle, line
 from sim.results.topology import KINDS, rate
@@ -26,15 +30,15 @@ def draw_network(axes: Axes, topology: Topology) -> None:
     network = topology.network
     if network is None:
         return
-    if network.shape == "torus":
+    if isinstance(network, Torus):
         notes = _torus(axes, network)
-    elif network.shape == "dragonfly":
+    elif isinstance(network, Dragonfly):
         notes = _dragonfly(axes, network)
-    elif network.cabled:
+    elif isinstance(network, CabledNetwork):
         notes = _circle(axes, network)
-    elif network.has_pods:
+    elif isinstance(network, PodNetwork) and network.has_pods:
         notes = _pods(axes, topology, network)
-    elif network.shape == "rail-optimised":
+    elif network.rails:
         notes = _rails(axes, topology, network)
     else:
         notes = _tree(axes, topology, network)
@@ -103,7 +107,7 @@ def _rails(axes: Axes, topology: Topology, network: Network) -> list[str]:
     return [_nics_note(network), "NIC j of every node is on rail j"]
 
 
-def _pods(axes: Axes, topology: Topology, network: Network) -> list[str]:
+def _pods(axes: Axes, topology: Topology, network: PodNetwork) -> list[str]:
     pods = _few(topology.pods, 5)
     room = 0.86 * min(_WIDTH / len(pods), 2.5)
     for pod, x in zip(pods, _spread(len(pods)), strict=True):
@@ -125,7 +129,7 @@ def _pods(axes: Axes, topology: Topology, network: Network) -> list[str]:
     return [_nics_note(network), inside]
 
 
-def _cable_notes(network: Network, shown: int) -> list[str]:
+def _cable_notes(network: CabledNetwork, shown: int) -> list[str]:
     notes = [f"cables of {rate(network.bandwidth)} each way, {human_seconds(network.latency)}"]
     if shown < network.vertices:
         notes.append(f"{shown} of {network.vertices:,} nodes are drawn")
@@ -137,7 +141,7 @@ def _vertex(axes: Axes, place: XY, name: str, size: float, colour: str = DEVICE)
     axes.text(*place, name, ha="center", va="center", fontsize=8 if size > 0.2 else 6, zorder=4)
 
 
-def _circle(axes: Axes, network: Network) -> list[str]:
+def _circle(axes: Axes, network: CabledNetwork) -> list[str]:
     shown = min(network.vertices, _MOST_ON_CIRCLE)
     places = circle(shown, (_WIDTH / 2, 3.2), 3.3)
     for a in range(shown):
@@ -181,17 +185,17 @@ class _TorusGrid:
         )
 
 
-def _torus(axes: Axes, network: Network) -> list[str]:
+def _torus(axes: Axes, network: Torus) -> list[str]:
     """The corner of a torus; the third dimension goes back and up."""
     drawn = network.dims[:3]
     grid = _TorusGrid(tuple(min(size, _MOST_IN_DIMENSION[len(drawn)]) for size in drawn))
-    positions = [graph.coordinates(v, grid.dims) for v in range(prod(grid.dims))]
+    positions = [grids.coordinates(v, grid.dims) for v in range(prod(grid.dims))]
     size = grid.cell * (0.13 if len(drawn) > 2 else 0.2)
     for position in positions:
         for dim in range(len(drawn)):
             _torus_cable(axes, grid, position, dim)
         full = (*position, *([0] * (len(network.dims) - len(drawn))))
-        _vertex(axes, grid.place(position), str(graph.vertex_at(full, network.dims)), size)
+        _vertex(axes, grid.place(position), str(grids.vertex_at(full, network.dims)), size)
     notes = _cable_notes(network, len(positions))
     return [*notes, "dotted ends lead around to the opposite side"]
 
@@ -210,7 +214,7 @@ def _torus_cable(axes: Axes, grid: _TorusGrid, position: tuple[int, ...], dim: i
         line(axes, moved(0), moved(out), _COLOURS[dim], style=":")
 
 
-def _dragonfly(axes: Axes, network: Network) -> list[str]:
+def _dragonfly(axes: Axes, network: Dragonfly) -> list[str]:
     groups, routers = min(network.groups, _MOST_GROUPS), network.routers
     centres = circle(groups, (_WIDTH / 2, 3.1), 3.1)
     radius = min(0.8, 2.4 * 3.1 / groups)

@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from sim.config.units import human_seconds
-from sim.hardware.cluster.fabric import Fabric
+from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
-from sim.results.topology import FABRICS, KINDS, rate
+from sim.results.topology import KINDS, rate
 
 XY = tuple[float, float]
 
@@ -38,7 +38,7 @@ def draw_node(axes: Axes, topology: Topology) -> None:
     axes.set_ylim(_floor(topology, node), 7.3)
 
 
-def _floor(topology: Topology, node: Fabric) -> float:
+def _floor(topology: Topology, node: NodeFabric) -> float:
     """How far down the picture reaches: less without NICs."""
     if topology.network is not None:
         return -2.2
@@ -76,8 +76,8 @@ def _circle(slots: int) -> list[XY]:
     return circle(slots, (_WIDTH / 2, 3.6), 2.4)
 
 
-def _switch(axes: Axes, topology: Topology, node: Fabric, places: Sequence[XY]) -> None:
-    behind = node.fabric == "pcie"
+def _switch(axes: Axes, topology: Topology, node: NodeFabric, places: Sequence[XY]) -> None:
+    behind = node.network_through_ports
     for x, y in places:
         line(axes, (x, y), (x, 6.0), EDGE if behind else NVLINK, 2.0)
     box(axes, (_WIDTH / 2, 6.2), _WIDTH, 0.9, _fabric_name(node), SWITCH, 11)
@@ -85,11 +85,11 @@ def _switch(axes: Axes, topology: Topology, node: Fabric, places: Sequence[XY]) 
     axes.text(_WIDTH / 2, 4.6, text, ha="center", fontsize=10, backgroundcolor="white", zorder=2)
 
 
-def _fabric_name(node: Fabric) -> str:
-    return FABRICS[node.fabric] + (" (adds up in the switch: SHARP)" if node.reduces else "")
+def _fabric_name(node: NodeFabric) -> str:
+    return node.title + (" (adds up in the switch: SHARP)" if node.reduces else "")
 
 
-def _nvlinks(axes: Axes, node: Fabric, places: Sequence[XY]) -> None:
+def _nvlinks(axes: Axes, node: NodeFabric, places: Sequence[XY]) -> None:
     slots = len(places)
     for a, b, count in node.nvlinks(slots):
         line(axes, places[a], places[b], NVLINK, 1.6 * count)
@@ -117,7 +117,7 @@ def _nics(axes: Axes, topology: Topology, places: Sequence[XY]) -> None:
     users = [[s for s in range(slots) if topology.nic_of(s)[1] == j] for j in range(network.nics)]
     for j, slots_of_nic in enumerate(users):
         place = (_WIDTH * (j + 0.5) / network.nics, 0.0)
-        if topology.node is not None and topology.node.fabric == "pcie":
+        if topology.node is not None and topology.node.network_through_ports:
             line(axes, place, (place[0], 6.0), NIC_LINE, 1.2, ":")
         elif topology.node is not None and topology.node.switched:
             for slot in slots_of_nic:

@@ -6,6 +6,7 @@ from typing import Any
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
+from sim.hardware.cluster.networks.switch import Switch
 from sim.results.outcome import Outcome
 from sim.sharing.plan import ServerBased, Sharing, methods
 from sim.sharing.run import run
@@ -29,10 +30,7 @@ METHODS: dict[str, Any] = {kind.__dataclass_fields__["method"].default: kind for
 def hosts() -> Machine:
     """Single-GPU hosts on one switch, links of `RATE` without latency or headers."""
     dgx = topology.load("dgx-1-v100")
-    assert dgx.network is not None
-    network = replace(
-        dgx.network, shape="switch", nics=1, bandwidth=RATE, latency=0.0, efficiency=1.0
-    )
+    network = Switch(kind="infiniband", nics=1, bandwidth=RATE, latency=0.0)
     alone = replace(dgx, gpus=1, gpus_per_node=1, node=None, network=network)
     return Machine(alone, backend.load("nccl"))
 

@@ -8,7 +8,8 @@
 ('nvls_tree', 'simple')
 """
 
-from functools import cache
+from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 from sim.collectives.libraries import profile
@@ -17,6 +18,7 @@ from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.libraries.nccl_constants import Constants
 from sim.collectives.shape import Fabric, Shape, Wire
 from sim.config import catalog as library
+from sim.config.files import stamp
 
 
 class Backend(Protocol):
@@ -26,20 +28,28 @@ class Backend(Protocol):
         """The fluid reading of one call of `size` bytes (as nccl-tests counts them)."""
 
 
-@cache
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     """The backend of a name: topologies/backends/<name>.toml, or a profile measured somewhere.
 
     A profile (`sim.collectives.libraries.profile`) changes constants of the library that it names.
-    Raises `InputError` where there is no such file or it does not describe a backend.
+    The same name gives the same object as long as its files stay as they are. Raises `InputError`
+    where there is no such file or it does not describe a backend.
     """
-    measured = profile.find(name, where=where)
+    path = profile.located(name, where=where)
+    measured = profile.read(path, stamp(path)) if path else None
     own = measured.backend if measured else name
-    path = library.find("topologies/backends", own, where=where)
-    data = library.read(path)
-    if measured:
+    constants = library.find("topologies/backends", own, where=where)
+    return _load(constants, stamp(constants), path if measured else None, stamp(path or constants))
+
+
+@lru_cache(maxsize=16)
+def _load(
+    path: Path, version: tuple[int, ...], changes: Path | None, changes_version: tuple[int, ...]
+) -> Backend:
+    data, place = library.read(path), library.place(path)
+    if changes and (measured := profile.read(changes, changes_version)):
         data = profile.over(data, measured.constants)
-    place = f"{name}, constants" if measured else library.place(path)
+        place = f"{library.place(changes)}, constants"
     if data.pop("library", "nccl") == "gloo":
         return library.validate(data, Gloo, place)
     return Nccl(library.validate(data, Constants, place))

@@ -8,11 +8,13 @@ readings lie beside it in a CSV, see `sim.hardware.readings`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from sim.config import catalog as library
 from sim.config.errors import InputError
+from sim.config.files import stamp
 from sim.config.schema import nearest
 from sim.config.units import Bytes
 
@@ -63,13 +65,25 @@ def find(name: str, *, where: str = "command line") -> FabricProfile | None:
 
     Raises `InputError` for a file that is no profile of a fabric.
     """
-    libraries = library.names("topologies/backends")
-    if name in libraries:
+    path = located(name, where=where)
+    return read(path, stamp(path)) if path else None
+
+
+def located(name: str, *, where: str = "command line") -> Path | None:
+    """The file of a profile's name or path; None for the name of a backend."""
+    path = name.endswith(".toml")
+    if not path and library.has("topologies/backends", name):
         return None
-    if not name.endswith(".toml") and name not in library.names(FOLDER):
-        remedy = nearest(name, libraries + library.names(FOLDER))
-        raise InputError(where, f"no backend named {name!r}, nor a profile of one", remedy)
-    path = library.find(FOLDER, name, where=where)
+    if not path and not library.has(FOLDER, name):
+        known = library.names("topologies/backends") + library.names(FOLDER)
+        what = f"no backend named {name!r}, nor a profile of one"
+        raise InputError(where, what, nearest(name, known))
+    return library.find(FOLDER, name, where=where)
+
+
+@lru_cache(maxsize=16)
+def read(path: Path, version: tuple[int, ...]) -> FabricProfile | None:
+    """The profile of a file, of which `version` is the stamp; None where it is a backend's own."""
     data = library.read(path)
     if "device" in data:
         what = "describes a device, not a fabric"

@@ -32,6 +32,10 @@ class AttentionRates:
             if not shares or not all(size > 0 and 0 < s <= 1 for size, s in shares.items()):
                 raise ValueError("shares must lie in (0, 1], by positive head size")
 
+    def __hash__(self) -> int:
+        shares = frozenset(self.forward.items()), frozenset(self.backward.items())
+        return hash((*shares, self.rows, self.tail, self.granule))
+
     def multiplied(self, kernel: Attention) -> float:
         """FLOPs that the kernel performs: of causal ones half, and half of the granules on the
         diagonal.

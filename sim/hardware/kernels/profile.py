@@ -19,12 +19,13 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from sim.config import catalog as library
 from sim.config.errors import InputError
+from sim.config.files import stamp
 from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.environment import Copy, Host, Slowdown, Surroundings
 from sim.hardware.kernels.smoothness import Smoothness
@@ -89,9 +90,9 @@ class Measurement:
     kept_out: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profile:
-    """Measured kernels of a device."""
+    """Measured kernels of a device; two are equal only where they are one object."""
 
     origin: Origin
     measurements: tuple[Measurement, ...] = ()
@@ -152,12 +153,24 @@ def located(name: str, where: str) -> Path:
     return library.find(FOLDER, name, where=where)
 
 
-@cache
 def load(name: str, *, where: str = "command line") -> Profile:
-    """The profile of a name in `topologies/profiles`, or of a path. Raises `InputError`."""
+    """The profile of a name in `topologies/profiles`, or of a path: the same object as long as its
+    two files stay as they are. Raises `InputError`."""
     path = located(name, where)
-    origin = library.validate(library.read(path), Origin, library.place(path))
-    return Profile(origin=origin, measurements=tuple(read(path.parent / origin.measurements, path)))
+    table = path.parent / _origin(path, stamp(path)).measurements
+    return _profile(path, stamp(path), table, stamp(table))
+
+
+@lru_cache(maxsize=16)
+def _origin(path: Path, version: tuple[int, ...]) -> Origin:
+    return library.validate(library.read(path), Origin, library.place(path))
+
+
+@lru_cache(maxsize=16)
+def _profile(
+    path: Path, version: tuple[int, ...], table: Path, table_version: tuple[int, ...]
+) -> Profile:
+    return Profile(origin=_origin(path, version), measurements=tuple(read(table, path)))
 
 
 def read(table: Path, owner: Path) -> Iterable[Measurement]:

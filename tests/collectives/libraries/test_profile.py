@@ -83,3 +83,12 @@ def test_a_profile_that_cannot_be_used_is_refused(
     here.write_text(GLOO.replace(old, new, 1))
     with pytest.raises(InputError, match=said):
         backend.load(str(here))
+
+
+def test_a_profile_that_was_written_again_is_another_backend(here: Path) -> None:
+    first = backend.load(str(here))
+    assert backend.load(str(here)) is first
+    here.write_text(GLOO.replace("2 MiB", "16 MiB"))
+    again = backend.load(str(here))
+    assert isinstance(again, Gloo)
+    assert again.segment == 16 * 2**20

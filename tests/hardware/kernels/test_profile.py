@@ -51,7 +51,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (there / "mine.toml").write_text(TOML)
     (there / "mine.csv").write_text(HEADER + ROWS)
     monkeypatch.chdir(tmp_path)
-    profiles.load.cache_clear()
     return there
 
 
