@@ -31,11 +31,12 @@ def _body(result: "Result | Outcome") -> str:
     from sim.outputs.picture import figure
     from sim.plots import loss
     from sim.plots.picture import rendered
-    from sim.results import sharing, text
+    from sim.results import outcome_text, text
     from sim.results.result import Result
 
     timeline = rendered(figure(result))
     if isinstance(result, Result):
         return text.html(result, pictures=[timeline])
     curves = [loss.figure([result], title=result.label)] if result.curve else []
-    return sharing.html(result, pictures=[timeline, *(rendered(curve, dpi=80) for curve in curves)])
+    pictures = [timeline, *(rendered(curve, dpi=80) for curve in curves)]
+    return outcome_text.html(result, pictures=pictures)

@@ -26,7 +26,7 @@ class Outcome(Shown):
     says what these two show.
     """
 
-    view = "sim.results.sharing"
+    view = "sim.results.outcome_text"
 
     scenario: str
     method: str

@@ -29,13 +29,13 @@ def test_a_link_at_half_rate_holds_back_its_own_worker_alone():
 
 def test_a_link_that_changes_on_the_way_counts_from_then_on():
     """20 pairs of S / B and a step each; from the middle on the link has half its rate."""
-    one = 2 * SIZE / RATE + STEP
-    change = (LinkChange(link="node0.nic0", at=10 * one, factor=2.0),)
+    step = 2 * SIZE / RATE + STEP
+    change = (LinkChange(link="node0.nic0", at=10 * step, factor=2.0),)
     result = outcome("parameter_server", mode="async", workers=1, change=change)
-    assert result.time == pytest.approx(10 * one + 10 * (4 * SIZE / RATE + STEP), rel=1e-9)
+    assert result.time == pytest.approx(10 * step + 10 * (4 * SIZE / RATE + STEP), rel=1e-9)
 
 
-def test_a_way_between_regions_costs_its_latency_and_its_bandwidth():
+def test_a_message_between_regions_costs_its_latency_and_its_bandwidth():
     wide = Regions(nodes=1, bandwidth=RATE / 10, latency=0.05)
     result = outcome("gossip", algorithm="random_pairs", workers=2, regions=wide)
     assert result.time == pytest.approx(20 * (STEP + 0.05 + 10 * SIZE / RATE), rel=1e-9)
@@ -145,7 +145,7 @@ def test_a_link_slows_by_every_law(law):
     rest = 120 * SIZE - (carried[full - 1] if full else 0.0)
     assert held.time == pytest.approx(0.05 * full + rest * factors[full] / RATE, rel=1e-9)
     assert held.straggler_seconds == pytest.approx(held.time - 120 * SIZE / RATE, rel=1e-9)
-    assert all(one["busy"] <= 1.0 for one in held.links)
+    assert all(link["busy"] <= 1.0 for link in held.links)
 
 
 def test_a_link_at_half_rate_by_law_is_one_at_half_rate_by_change():

@@ -26,8 +26,8 @@ ELEMENTS = SIZE / 4
     ],
 )
 def test_bytes_on_the_wire(kind, options, share):
-    found = Compression(kind=kind, **options).bytes(ELEMENTS)
-    assert found == pytest.approx(share * SIZE, rel=1e-3)
+    sent = Compression(kind=kind, **options).bytes(ELEMENTS)
+    assert sent == pytest.approx(share * SIZE, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,8 +91,11 @@ def test_what_cannot_be_reduced_is_gathered():
 
 
 def test_encoding_takes_time_on_the_device():
-    none, some = (outcome("all_reduce", compression=Compression(kind=k)) for k in ("none", "topk"))
-    assert none.shares["compression"] == 0.0 < some.shares["compression"]
+    kinds = ("none", "topk")
+    plain, coded = (outcome("all_reduce", compression=Compression(kind=kind)) for kind in kinds)
+        outcome("all_reduce", compression=Compression(kind=k)) for k in ("none", "topk")
+    )
+    assert plain.shares["compression"] == 0.0 < coded.shares["compression"]
 
 
 def test_a_rank_larger_than_the_matrix_is_refused():
@@ -115,10 +118,10 @@ OVERLAPPED = {
 }
 
 
-@pytest.mark.parametrize("way", OVERLAPPED)
+@pytest.mark.parametrize("variant", OVERLAPPED)
 @pytest.mark.parametrize("kind", ["topk", "onebit"])
-def test_overlap_changes_when_compressed_gradients_are_sent_and_not_what(way, kind):
-    method, options = OVERLAPPED[way]
+def test_overlap_changes_when_compressed_gradients_are_sent_and_not_what(variant, kind):
+    method, options = OVERLAPPED[variant]
     options = options | dict(learning=QUADRATIC, compression=Compression(kind=kind, ratio=0.3))
     plain, beside = (trained(method, overlap=overlap, **options) for overlap in (False, True))
     assert np.array_equal(plain.workers[0].weights, beside.workers[0].weights)
@@ -139,8 +142,8 @@ def test_federated_hosts_compress_their_changes():
 
 
 def test_who_gathers_decodes_every_message():
-    one, all_of_them = (Compression(kind="topk").decode_bytes(1e6, n) for n in (1, 8))
-    assert all_of_them == 8 * one > 0.0
+    single, eight = (Compression(kind="topk").decode_bytes(1e6, n) for n in (1, 8))
+    assert eight == 8 * single > 0.0
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ def test_the_mean_gradient_is_the_derivative_of_the_loss(task):
     generator = np.random.default_rng(0)
     weights = task.start + 0.3 * generator.standard_normal(task.start.size)
     drawn = [task.gradient(weights, rank, step) for rank in range(4) for step in range(500)]
-    way = generator.standard_normal(weights.size)
-    slope = (task.loss(weights + 1e-5 * way) - task.loss(weights - 1e-5 * way)) / 2e-5
-    spread = np.std([one @ way for one in drawn]) / len(drawn) ** 0.5
-    assert float(np.mean(drawn, axis=0) @ way) == pytest.approx(slope, abs=5 * spread)
+    direction = generator.standard_normal(weights.size)
+    slope = (task.loss(weights + 1e-5 * direction) - task.loss(weights - 1e-5 * direction)) / 2e-5
+    spread = np.std([gradient @ direction for gradient in drawn]) / len(drawn) ** 0.5
+    assert float(np.mean(drawn, axis=0) @ direction) == pytest.approx(slope, abs=5 * spread)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

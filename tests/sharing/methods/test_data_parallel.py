@@ -60,9 +60,9 @@ def test_overlap_hides_all_but_the_last_bucket():
 
 
 def test_the_first_of_two_copies_counts():
-    one = outcome("all_reduce", straggler=JITTER, steps=100)
+    single = outcome("all_reduce", straggler=JITTER, steps=100)
     two = outcome("all_reduce", straggler=JITTER, steps=100, copies=2)
-    assert two.straggler_seconds < 0.6 * one.straggler_seconds
+    assert two.straggler_seconds < 0.6 * single.straggler_seconds
 
 
 def test_a_failed_worker_costs_what_it_had_computed_and_the_time_it_was_away():
@@ -113,6 +113,6 @@ def test_the_one_process_accounts_for_all_of_its_gpus_time():
 
 
 def test_the_same_seed_gives_the_same_run():
-    one, other = (outcome("all_reduce", straggler=JITTER, seed=3) for _ in range(2))
-    assert spans(one) == spans(other)
-    assert spans(one) != spans(outcome("all_reduce", straggler=JITTER, seed=4))
+    first, second, other = (outcome("all_reduce", straggler=JITTER, seed=n) for n in (3, 3, 4))
+    assert spans(first) == spans(second)
+    assert spans(first) != spans(other)

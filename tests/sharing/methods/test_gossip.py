@@ -161,13 +161,13 @@ def test_rounded_push_sum_loses_nothing():
 
 
 def test_coding_gossip_takes_time():
-    none, some = (outcome("gossip", compression=Compression(kind=k)) for k in ("none", "onebit"))
-    assert none.shares["compression"] == 0.0 < some.shares["compression"]
-    assert some.bytes < none.bytes / 30
+    plain, coded = (outcome("gossip", compression=Compression(kind=k)) for k in ("none", "onebit"))
+    assert plain.shares["compression"] == 0.0 < coded.shares["compression"]
+    assert coded.bytes < plain.bytes / 30
 
 
-def test_with_a_rendezvous_a_letter_waits_for_its_reader():
-    """The slow one's partner has written long before: its letter is there, or only now leaves."""
+def test_with_a_rendezvous_a_message_waits_for_its_receiver():
+    """The slow one's partner has sent long before: its message is there, or only now leaves."""
     slow = (StragglerCause(law=Constant(factor=3.0), ranks=(1,)),)
     options = dict(algorithm="random_pairs", workers=2, steps=1, straggler=slow)
     at_once, awaited = (trained("gossip", rendezvous=r, **options) for r in (False, True))
@@ -177,7 +177,7 @@ def test_with_a_rendezvous_a_letter_waits_for_its_reader():
 
 
 @pytest.mark.parametrize("algorithm", ["d_psgd", "sgp"])
-def test_with_overlap_readers_are_ready_before_they_compute(algorithm):
+def test_with_overlap_receivers_are_ready_before_they_compute(algorithm):
     options = dict(algorithm=algorithm, overlap=True, workers=4)
     early, awaited = (outcome("gossip", rendezvous=r, **options).time for r in (False, True))
     assert awaited == pytest.approx(early, rel=1e-9)

@@ -139,7 +139,7 @@ def test_hosts_that_come_and_go_are_chosen_only_while_they_are_there():
     options = dict(period=5, steps=100, workers=8, learning=QUADRATIC)
     always = outcome("federated", **options)
     some = outcome("federated", online=2.0, offline=4.0, **options)
-    steps = [sum(row["steps"] for row in one.workers) for one in (always, some)]
+    steps = [sum(row["steps"] for row in result.workers) for result in (always, some)]
     assert steps[1] < 0.8 * steps[0]
 
 

@@ -137,18 +137,18 @@ def test_backup_workers_spare_the_wait_for_the_slowest_and_drop_its_gradients():
 
 def test_without_backup_workers_it_is_bulk_synchronous():
     options = dict(straggler=JITTER, learning=QUADRATIC)
-    none = outcome("parameter_server", mode="backup", backup=0, **options)
-    assert spans(none) == spans(outcome("parameter_server", mode="bsp", **options))
+    without = outcome("parameter_server", mode="backup", backup=0, **options)
+    assert spans(without) == spans(outcome("parameter_server", mode="bsp", **options))
 
 
 def test_colocated_shards_spread_the_incast_over_all_workers():
-    one = outcome("parameter_server", mode="bsp", steps=1, workers=4)
+    single = outcome("parameter_server", mode="bsp", steps=1, workers=4)
     spread = outcome(
         "parameter_server", mode="bsp", steps=1, workers=4, shards=4, servers="colocated"
     )
     # Each NIC receives 3/4 of every other worker's quarter: 3 S / 4 B each way.
     assert spread.time == pytest.approx(STEP + 2 * 3 / 4 * SIZE / RATE, rel=1e-9)
-    assert spread.time < one.time
+    assert spread.time < single.time
 
 
 def test_spare_hosts_take_the_load_off_the_workers_links():

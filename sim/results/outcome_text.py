@@ -7,9 +7,8 @@ from html import escape
 from sim.config.units import human_bytes, human_seconds
 from sim.results.formatting import bar
 from sim.results.outcome import Outcome
-from sim.results.tables import html_image
+from sim.results.tables import Cells, html_image
 
-Row = tuple[str, ...]
 _BINS = 12  # of the histogram, at most
 
 
@@ -25,7 +24,7 @@ def text(outcome: Outcome) -> str:
     if outcome.loss is not None:
         blocks.append(f"Learning: {outcome.task} ({outcome.label})\n" + aligned(_loss(outcome)))
     foot = f"{outcome.events:,} events, {outcome.wall_seconds:.2f} s"
-    blocks.append("\n".join([foot, *(f"warning: {one}" for one in outcome.warnings)]))
+    blocks.append("\n".join([foot, *(f"warning: {warning}" for warning in outcome.warnings)]))
     return "\n\n".join(blocks)
 
 
@@ -39,15 +38,15 @@ def html(outcome: Outcome, *, pictures: Sequence[bytes] = ()) -> str:
     if outcome.loss is not None:
         parts += [f"<b>Learning: {escape(outcome.task)}</b> ({outcome.label})"]
         parts.append(html_table(_loss(outcome)))
-    parts += [f"<div>⚠ {escape(one)}</div>" for one in outcome.warnings]
+    parts += [f"<div>⚠ {escape(warning)}</div>" for warning in outcome.warnings]
     parts += map(html_image, pictures)
     return '<div style="line-height:1.4">' + "\n".join(parts) + "</div>"
 
 
-def headline(outcome: Outcome) -> list[Row]:
+def headline(outcome: Outcome) -> list[Cells]:
     """The numbers that a reader came for."""
     late = outcome.staleness
-    rows: list[Row] = [
+    rows: list[Cells] = [
         ("time", human_seconds(outcome.time), f"{outcome.updates:,} updates"),
         ("updates/s", f"{outcome.updates_per_second:,.3g}", ""),
         ("samples/s", f"{outcome.samples_per_second:,.0f}", ""),
@@ -61,7 +60,7 @@ def headline(outcome: Outcome) -> list[Row]:
     return rows
 
 
-def _lost(seconds: float) -> Row:
+def _lost(seconds: float) -> Cells:
     """Workers that are never in step also collide less, which may be worth more than they lose."""
     if seconds < 0.0:
         return "gained by stragglers", human_seconds(-seconds), "messages collide less"
@@ -72,7 +71,7 @@ def _title(outcome: Outcome) -> str:
     return f"{outcome.scenario}: {outcome.method}, {len(outcome.workers)} workers"
 
 
-def _time_rows(outcome: Outcome) -> Iterator[Row]:
+def _time_rows(outcome: Outcome) -> Iterator[Cells]:
     for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1]):
         if share > 0.0005:
             yield cause, f"{100 * share:.1f} %", _spread(outcome, cause)
@@ -88,7 +87,7 @@ def _spread(outcome: Outcome, cause: str) -> str:
     return f"{low} to {high}"
 
 
-def _staleness_rows(outcome: Outcome) -> Iterator[Row]:
+def _staleness_rows(outcome: Outcome) -> Iterator[Cells]:
     """How many updates were so late, in at most twelve rows."""
     counted = {int(late): times for late, times in outcome.staleness["histogram"].items()}
     width = outcome.staleness["max"] // _BINS + 1
@@ -101,19 +100,21 @@ def _staleness_rows(outcome: Outcome) -> Iterator[Row]:
         yield name, f"{times:,}", bar(times / most)
 
 
-def _link_rows(outcome: Outcome) -> list[Row]:
-    rows = [(one["link"], human_bytes(one["bytes"]), one["busy"]) for one in outcome.links[:5]]
-    return [(link, carried, f"{100 * busy:.1f} % busy") for link, carried, busy in rows]
+def _link_rows(outcome: Outcome) -> list[Cells]:
+    return [
+        (link["link"], human_bytes(link["bytes"]), f"{100 * link['busy']:.1f} % busy")
+        for link in outcome.links[:5]
+    ]
 
 
-def _loss(outcome: Outcome) -> list[Row]:
-    rows: list[Row] = [("loss at the end", f"{outcome.loss:.4g}")]
+def _loss(outcome: Outcome) -> list[Cells]:
+    rows: list[Cells] = [("loss at the end", f"{outcome.loss:.4g}")]
     if outcome.time_to_target is not None:
         rows.append(("time to target", human_seconds(outcome.time_to_target)))
     return rows
 
 
-def aligned(rows: Iterable[Row]) -> str:
+def aligned(rows: Iterable[Cells]) -> str:
     """Rows as text in columns."""
     rows = list(rows)
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(_columns(rows))]
@@ -123,11 +124,11 @@ def aligned(rows: Iterable[Row]) -> str:
     return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
-def _columns(rows: Sequence[Row]) -> int:
+def _columns(rows: Sequence[Cells]) -> int:
     return max((len(row) for row in rows), default=0)
 
 
-def html_table(rows: Iterable[Row]) -> str:
+def html_table(rows: Iterable[Cells]) -> str:
     """Rows as an HTML table."""
     cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
