@@ -1,16 +1,12 @@
-"""Graphs over which workers gossip: their neighbours, mixing weights and how fast they mix."""
+"""Graphs over which workers gossip: their neighbours and mixing weights."""
 
 from collections.abc import Callable, Sequence
 from math import isqrt
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 
 Edges = Sequence[Sequence[int]]
 Neighbours = tuple[tuple[int, ...], ...]
-Matrix = NDArray[np.float64]
 
 
 def ring(n: int) -> Neighbours:
@@ -119,26 +115,3 @@ def mixing(neighbours: Neighbours) -> tuple[dict[int, float], ...]:
         row = {j: 1.0 / (1.0 + max(degrees[i], degrees[j])) for j in others}
         rows.append({i: 1.0 - sum(row.values()), **row})
     return tuple(rows)
-
-
-def metropolis(neighbours: Neighbours) -> Matrix:
-    """The same as a matrix."""
-    weights = np.zeros((len(neighbours), len(neighbours)))
-    for i, row in enumerate(mixing(neighbours)):
-        weights[i, list(row)] = list(row.values())
-    return weights
-
-
-def second_eigenvalue(weights: Matrix) -> float:
-    """The second largest modulus of a mixing matrix's eigenvalues: consensus shrinks by it.
-
-    >>> round(second_eigenvalue(metropolis(ring(8))), 4)  # 1/3 + 2/3 cos(2 pi / 8)
-    0.8047
-    """
-    sizes = np.sort(np.abs(np.linalg.eigvals(weights)))
-    return float(sizes[-2]) if len(sizes) > 1 else 0.0
-
-
-def spectral_gap(weights: Matrix) -> float:
-    """1 - the second eigenvalue: larger mixes faster, 1 mixes at once."""
-    return 1.0 - second_eigenvalue(weights)

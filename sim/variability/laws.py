@@ -38,10 +38,6 @@ class SlowdownLaw(ABC):
     @abstractmethod
     def mean(self) -> float: ...
 
-    @property
-    @abstractmethod
-    def variance(self) -> float: ...
-
     @abstractmethod
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         """Factors [steps, members]."""
@@ -58,10 +54,6 @@ class Constant(SlowdownLaw):
     def mean(self) -> float:
         return self.factor
 
-    @property
-    def variance(self) -> float:
-        return 0.0
-
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         return np.full((steps, members), self.factor)
 
@@ -76,10 +68,6 @@ class Lognormal(SlowdownLaw):
     @property
     def mean(self) -> float:
         return exp(self.sigma**2 / 2.0)
-
-    @property
-    def variance(self) -> float:
-        return self.mean**2 * (exp(self.sigma**2) - 1.0)
 
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         factors = rng.standard_normal((steps, members))
@@ -98,10 +86,6 @@ class ShiftedExponential(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + self.extra
 
-    @property
-    def variance(self) -> float:
-        return self.extra**2
-
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         return 1.0 + self.extra * rng.standard_exponential((steps, members))
 
@@ -119,11 +103,6 @@ class Pareto(SlowdownLaw):
     @property
     def mean(self) -> float:
         return self.alpha / (self.alpha - 1.0) if self.alpha > 1.0 else inf
-
-    @property
-    def variance(self) -> float:
-        a = self.alpha
-        return a / ((a - 1.0) ** 2 * (a - 2.0)) if a > 2.0 else inf
 
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         return 1.0 + rng.pareto(self.alpha, (steps, members))
@@ -149,10 +128,6 @@ class OnOff(SlowdownLaw):
     @property
     def mean(self) -> float:
         return 1.0 + self.share * (self.factor - 1.0)
-
-    @property
-    def variance(self) -> float:
-        return self.share * (1.0 - self.share) * (self.factor - 1.0) ** 2
 
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         chance = rng.random((steps, members))
@@ -181,11 +156,6 @@ class Pauses(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + (self.factor - 1.0) / self.every
 
-    @property
-    def variance(self) -> float:
-        share = 1.0 / self.every
-        return share * (1.0 - share) * (self.factor - 1.0) ** 2
-
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         phase = rng.integers(self.every, size=1 if self.together else members)
         pausing = (np.arange(steps)[:, None] + phase) % self.every == 0
@@ -209,10 +179,6 @@ class Trace(SlowdownLaw):
     @property
     def mean(self) -> float:
         return float(np.mean(self.factors))
-
-    @property
-    def variance(self) -> float:
-        return float(np.var(self.factors))
 
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         first = rng.integers(len(self.factors), size=members)

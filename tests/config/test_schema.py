@@ -81,7 +81,8 @@ def test_what_is_a_dataclass_already_passes() -> None:
         ({"kind": "circle"}, "drawing.toml, frame: radius is missing; add radius = ..."),
         (
             {"kind": "circle", "radius": 0.0},
-            "drawing.toml, frame: radius = 0.0: input should be greater than 0; set radius above 0.0",
+            "drawing.toml, frame: radius = 0.0: input should be greater than 0; "
+            "set radius above 0.0",
         ),
         (3, "drawing.toml: frame = 3 is not a table; write kind = ... in it"),
     ],

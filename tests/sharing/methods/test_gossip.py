@@ -5,11 +5,11 @@ import pytest
 
 from sim.collectives.compression import Compression
 from sim.sharing.graphs import graph as named
-from sim.sharing.graphs import metropolis, second_eigenvalue
 from sim.sharing.learning.task import Vector
 from sim.sharing.run import build
 from sim.sharing.tables import Learning, StragglerCause, WorkerFault
 from sim.variability.laws import Constant
+from tests.sharing.mixing import metropolis, second_eigenvalue
 from tests.sharing.pools import JITTER, QUADRATIC, RATE, SIZE, STEP, outcome, setup, trained
 
 ALGORITHMS = ("d_psgd", "ad_psgd", "sgp", "random_pairs")
