@@ -55,7 +55,7 @@ def test_iterations_timed_one_by_one_make_a_jitter_table(tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     table = tomllib.loads(result.stdout[result.stdout.index("[[jitter.cause]]") :])
     found = validate(table["jitter"], Jitter, "jitter")
-    assert found.causes[0].sigma == pytest.approx(0.02, rel=0.01)
+    assert found.causes[0].law.sigma == pytest.approx(0.02, rel=0.01)
     (tmp_path / "run.json").write_text(nccl_tests(None))
     assert "jitter" not in imported(tmp_path / "run.json").stdout
 
