@@ -21,7 +21,7 @@ from sim.calibration.timing.provenance import provenance
 from sim.calibration.training import measure
 from sim.calibration.training.comparison import Comparison
 from sim.calibration.training.rounds import Course
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import Scenario
@@ -216,7 +216,7 @@ def _draw(rows: Sequence[dict[str, str]], picture: Path) -> None:
     axes.legend(fontsize="small")
     figure.savefig(picture, dpi=150)
     plt.close(figure)
-    click.echo(f"wrote {library.place(picture)}")
+    click.echo(f"wrote {catalog.place(picture)}")
 
 
 if __name__ == "__main__":

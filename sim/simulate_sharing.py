@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend as backends
-from sim.collectives.shape import Shape
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import device as devices
@@ -71,11 +71,11 @@ def _in_step(scenario: SharingScenario, machine: Machine) -> Callable[[Collectiv
     topology = machine.topology
     if scenario.sharing.method != "all_reduce" or topology.gpus == 1:
         return free
-    shape = Shape.of(topology.gpus, topology.gpus_per_node)
+    shape = GroupShape.of(topology.gpus, topology.gpus_per_node)
 
     def seconds(call: Collective) -> float:
-        wire = machine.backend.wire(call.kind, call.bytes, shape, machine.fabric)
-        return machine.fabric.duration(wire, shape)
+        cost = machine.backend.call_cost(call.kind, call.bytes, shape, machine.interconnect)
+        return machine.interconnect.duration(cost, shape)
 
     return seconds
 
@@ -162,14 +162,14 @@ def _of_groups(
 
 
 def _model(scenario: SharingScenario) -> Model:
-    path = library.find("models", scenario.model, where=f"{scenario.name}, model")
+    path = catalog.find("models", scenario.model, where=f"{scenario.name}, model")
     changes = scenario.changes("model")
-    place = library.place(path, changed=bool(changes))
-    return read_model(changed(library.read(path), changes, place), place)
+    place = catalog.place(path, changed=bool(changes))
+    return read_model(changed(catalog.read(path), changes, place), place)
 
 
 def _stack(scenario: SharingScenario, name: str) -> Stack:
-    path = library.find("topologies/stacks", name, where=f"{scenario.name}, stack")
+    path = catalog.find("topologies/stacks", name, where=f"{scenario.name}, stack")
     changes = scenario.changes("stack")
-    place = library.place(path, changed=bool(changes))
-    return library.validate(changed(library.read(path), changes, place), stacks.Stack, place)
+    place = catalog.place(path, changed=bool(changes))
+    return catalog.validate(changed(catalog.read(path), changes, place), stacks.Stack, place)

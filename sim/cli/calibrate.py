@@ -9,7 +9,7 @@ import click
 from sim.config.errors import InputError
 
 if TYPE_CHECKING:
-    from sim.hardware.readings import Reading
+    from sim.calibration.operation_times import OperationTime
 
 FILE = click.Path(path_type=Path)
 SMALLEST = 8  # bytes; what every suite begins with
@@ -76,7 +76,7 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
     if topology is not None:
         fabric_of(topology)
 
-    found: list[Reading] = []
+    found: list[OperationTime] = []
     try:
         for one in (one for file in files for one in imported.read(file)):
             found.append(one)  # noqa: PERF402 - what came before an error is kept
@@ -93,7 +93,7 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
 
 
 def _fitted(
-    found: "list[Reading]", files: tuple[Path, ...], out: Path, topology: str | None
+    found: "list[OperationTime]", files: tuple[Path, ...], out: Path, topology: str | None
 ) -> None:
     """Write the profile of NCCL on the cluster that others measured."""
     from sim.calibration.fitting import fabric as fabrics
@@ -148,7 +148,7 @@ def collectives(
 
 
 def _told(
-    found: "list[Reading]",
+    found: "list[OperationTime]",
     backend: Literal["gloo", "nccl"],
     ranks: int,
     out: Path,
@@ -157,9 +157,9 @@ def _told(
     """Readings as a table, or the errors of the profile that is made of them."""
     from sim.calibration.fitting import fabric as fabrics
     from sim.calibration.fitting import imported
+    from sim.calibration.operation_times import merged
     from sim.calibration.timing import ranks as processes
     from sim.calibration.timing.provenance import provenance
-    from sim.hardware.readings import merged
 
     if out.suffix != ".toml":
         return click.echo(imported.table(merged(found), most=len(found)))
@@ -199,8 +199,8 @@ def _check_ending(out: Path, *known: str) -> None:
         raise InputError(f"--out {out}", "is a folder", "name a file in it")
 
 
-def _keep(found: "list[Reading]", out: Path | None) -> None:
-    from sim.hardware import readings as reading
+def _keep(found: "list[OperationTime]", out: Path | None) -> None:
+    from sim.calibration import operation_times as reading
 
     if out is not None and found:
         reading.write(found, out)

@@ -239,7 +239,7 @@ for command in (commands.sweep, commands.plan, commands.goodput, commands.cost, 
 @click.argument("what", required=False, metavar="[FOLDER]")
 def list_(what: str | None) -> None:
     """List scenarios, models, topologies, devices and stacks."""
-    from sim.config import catalog as library
+    from sim.config import catalog
 
     folders = {
         "scenarios": "scenarios",
@@ -253,7 +253,7 @@ def list_(what: str | None) -> None:
     for title, folder in folders.items():
         if what in (None, title):
             click.echo(f"{title}:")
-            for name in library.names(folder):
+            for name in catalog.names(folder):
                 click.echo(f"  {name}")
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sim.config.errors import InputError
 
 Vector = NDArray[np.float64]
-Kind = Literal["none", "fp16", "int8", "topk", "randomk", "powersgd", "onebit"]
+CompressionKind = Literal["none", "fp16", "int8", "topk", "randomk", "powersgd", "onebit"]
 
 # Passes over the gradient (reads and writes of fp32 elements) that encoding takes on the device.
 _PASSES: dict[str, float] = {
@@ -43,7 +43,7 @@ class Compression:
     `feedback` keeps the error for the next message.
     """
 
-    kind: Kind = "none"
+    kind: CompressionKind = "none"
     ratio: float = 0.01
     rank: int = 4
     feedback: bool = True

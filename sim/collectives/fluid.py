@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar
 
-from sim.collectives.schedule import Kind, Schedule
-from sim.collectives.shape import Loads
+from sim.collectives.group import LevelLoads
+from sim.collectives.schedule import CollectiveKind, Schedule
 
 Edge = tuple[int, int, float]  # source, destination, bytes for each byte of the collective
 Link = TypeVar("Link", bound=Hashable)
@@ -60,7 +60,7 @@ def _busiest(pairs: Counter[tuple[int, int]]) -> int:
     return max([*out.values(), *into.values()], default=0)
 
 
-def edges(algorithm: ModuleType, kind: Kind, ranks: int) -> list[Edge]:
+def edges(algorithm: ModuleType, kind: CollectiveKind, ranks: int) -> list[Edge]:
     """Bytes on each edge: as the algorithm states them, else counted in its rounds."""
     if hasattr(algorithm, "edges"):
         return list(algorithm.edges(kind, ranks))
@@ -80,7 +80,7 @@ def on_links(
     return found
 
 
-def levels(loads: Iterable[Edge], per_node: int) -> Loads:
+def levels(loads: Iterable[Edge], per_node: int) -> LevelLoads:
     """Bytes at the busiest port and node, when rank r sits in node r // per_node."""
     ports: dict[tuple[str, int], float] = defaultdict(float)
     nics: dict[tuple[str, int], float] = defaultdict(float)
@@ -91,4 +91,4 @@ def levels(loads: Iterable[Edge], per_node: int) -> Loads:
                 ports[way, rank] += load
             else:
                 nics[way, rank // per_node] += load
-    return Loads(port=max(ports.values(), default=0.0), nic=max(nics.values(), default=0.0))
+    return LevelLoads(port=max(ports.values(), default=0.0), nic=max(nics.values(), default=0.0))

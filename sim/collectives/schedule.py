@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from sim.config.plugins import modules
 
-Kind = Literal[
+CollectiveKind = Literal[
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -23,7 +23,7 @@ Kind = Literal[
     "all_to_all",
     "point_to_point",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class Schedule:
     point_to_point what rank 0 sends to rank 1.
     """
 
-    kind: Kind
+    kind: CollectiveKind
     ranks: int
     chunks: int
     rounds: tuple[Round, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class ClosedForm:
     """The closed form: T = rounds * alpha + (bytes + fill) * S / bandwidth on a uniform network.
 
     `bytes` is what the busiest port sends (or receives) for each byte of S, `fill` what the
@@ -74,7 +74,9 @@ class Cost:
         return self.rounds * alpha + (self.bytes + self.fill) * size / bandwidth
 
 
-def schedule(kind: Kind, ranks: int, chunks: int, rounds: Iterable[Iterable[Send]]) -> Schedule:
+def schedule(
+    kind: CollectiveKind, ranks: int, chunks: int, rounds: Iterable[Iterable[Send]]
+) -> Schedule:
     """Collect the rounds of a generator, leaving out the empty ones."""
     kept = tuple(filter(None, (tuple(round_) for round_ in rounds)))
     return Schedule(kind=kind, ranks=ranks, chunks=chunks, rounds=kept)
@@ -86,7 +88,7 @@ def algorithms() -> dict[str, ModuleType]:
     return {name: module for name, module in found.items() if hasattr(module, "cost")}
 
 
-def offered(algorithm: ModuleType) -> list[Kind]:
+def offered(algorithm: ModuleType) -> list[CollectiveKind]:
     """The collectives that an algorithm offers."""
     return [kind for kind in KINDS if hasattr(algorithm, kind)]
 

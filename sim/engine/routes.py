@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
-from sim.collectives.shape import Shape
+from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.engine.communicators import group_loads
 from sim.engine.machine import Machine
@@ -72,14 +72,14 @@ class Ways:
         """
         gpus = [gpu for place in places for gpu in place.gpus]
         shape = _shape(gpus, self.topology)
-        wire = self.machine.wire(kind, size, shape)
+        cost = self.machine.call_cost(kind, size, shape)
         loads: dict[Link, float] = {}
         for link, (port, nic) in group_loads(gpus, self.topology, shape).items():
-            if load := port * wire.port + nic * wire.nic:
+            if load := port * cost.port + nic * cost.nic:
                 loads[link] = load
-        latency = wire.latency
+        latency = cost.latency
         if self.regions and (crossed := sorted({self._region(place) for place in places}))[1:]:
-            loads |= {(way, r): wire.nic for r in crossed for way in ("region-up", "region-down")}
+            loads |= {(way, r): cost.nic for r in crossed for way in ("region-up", "region-down")}
             hops = 2 * (len(crossed) - 1) if kind == "all_reduce" else ceil(log2(len(crossed)))
             latency += hops * self.regions.latency
         return tuple(loads.items()), latency
@@ -155,9 +155,9 @@ def _spread(loads: dict[Link, float], way: str, place: Place, topology: Topology
         loads[way, node, nic] = loads.get((way, node, nic), 0.0) + 1.0 / len(place.gpus)
 
 
-def _shape(gpus: Sequence[int], topology: Topology) -> Shape:
+def _shape(gpus: Sequence[int], topology: Topology) -> GroupShape:
     per_node: dict[int, int] = {}
     for gpu in gpus:
         node = topology.node_of(gpu)
         per_node[node] = per_node.get(node, 0) + 1
-    return Shape(ranks=len(gpus), nodes=len(per_node), per_node=max(per_node.values()))
+    return GroupShape(ranks=len(gpus), nodes=len(per_node), per_node=max(per_node.values()))

@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
 from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.attention import AttentionRates
 from sim.hardware.kernels.gemm import GemmRates
+from sim.hardware.kernels.memory_bound import INTEGER_LANES, MemoryBoundRates
 from sim.hardware.kernels.profile import Profile
-from sim.hardware.kernels.stream import INTEGER_LANES, StreamRates
 
 Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu", "tpu"]
 
@@ -61,7 +61,7 @@ class Device:
     clock: Hertz
     power: Watts
     gemm: GemmRates
-    stream: StreamRates
+    stream: MemoryBoundRates
     attention: Mapping[str, AttentionRates]
     lanes: int = INTEGER_LANES
     interference: float = 0.0
@@ -115,7 +115,7 @@ class Device:
 
 def load(name: str, *, where: str = "command line") -> Device:
     """The device that a name in `topologies/devices` (or a path) stands for."""
-    return interned(library.load("topologies/devices", name, Device, where=where))
+    return interned(catalog.load("topologies/devices", name, Device, where=where))
 
 
 def interned(device: Device) -> Device:

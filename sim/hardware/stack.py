@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.units import Bytes, Seconds
 from sim.model.kernels import BYTES, Allocator, Fusion
 
@@ -86,4 +86,4 @@ class Stack:
 
 def load(name: str, *, where: str = "command line") -> Stack:
     """The stack that a name in `topologies/stacks` (or a path) stands for."""
-    return library.load("topologies/stacks", name, Stack, where=where)
+    return catalog.load("topologies/stacks", name, Stack, where=where)

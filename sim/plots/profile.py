@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sim.config.errors import InputError
 from sim.config.files import whole
 from sim.hardware.kernels.profile import Profile, class_of
-from sim.hardware.kernels.residuals import Judged, Line, judge, lines
-from sim.model.kernels import Stream
+from sim.hardware.kernels.residuals import (
+    ClassErrors,
+    KernelPrediction,
+    errors_by_class,
+    predictions,
+)
+from sim.model.kernels import MemoryBound
 from sim.results.profile import heading
 
 if TYPE_CHECKING:
@@ -38,8 +43,8 @@ def figure(profile: Profile, name: str) -> "Figure":
     """The picture as a matplotlib figure, to change or to show in a notebook."""
     from matplotlib.figure import Figure
 
-    rows = judge(profile)
-    found = lines(profile, rows)
+    rows = predictions(profile)
+    found = errors_by_class(profile, rows)
     colours = {line.group: _COLOURS[n % len(_COLOURS)] for n, line in enumerate(found)}
     fig = Figure(figsize=(13.0, 9.5), layout="constrained")
     fig.suptitle(heading(profile, name), fontsize=13)
@@ -51,7 +56,9 @@ def figure(profile: Profile, name: str) -> "Figure":
     return fig
 
 
-def _rates(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: Any) -> None:
+def _rates(
+    axes: Any, rows: Sequence[KernelPrediction], found: Sequence[ClassErrors], colours: Any
+) -> None:
     """Achieved FLOP/s against FLOPs, with the peak of each precision."""
     for line in found:
         shown = [row for row in _of(rows, line.group) if not _memory_bound(row)]
@@ -70,9 +77,9 @@ def _rates(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: An
     axes.margins(y=0.12)
 
 
-def _curves(axes: Any, rows: Sequence[Judged], found: Sequence[Line]) -> None:
+def _curves(axes: Any, rows: Sequence[KernelPrediction], found: Sequence[ClassErrors]) -> None:
     """Bandwidth of memory-bound kernels against bytes; the kinds with the longest times."""
-    kinds: dict[str, list[Judged]] = {}
+    kinds: dict[str, list[KernelPrediction]] = {}
     for row in filter(_memory_bound, rows):
         kinds.setdefault(row.measured.kernel.name, []).append(row)
     slowest = sorted(kinds, key=lambda kind: min(row.rate for row in kinds[kind][-2:]))
@@ -89,7 +96,7 @@ def _curves(axes: Any, rows: Sequence[Judged], found: Sequence[Line]) -> None:
         axes.legend(fontsize=8)
 
 
-def _against(axes: Any, rows: Sequence[Judged], colours: Any) -> None:
+def _against(axes: Any, rows: Sequence[KernelPrediction], colours: Any) -> None:
     """Measured against predicted; exact ones lie on the line."""
     for group, colour in colours.items():
         shown = _of(rows, group)
@@ -102,7 +109,9 @@ def _against(axes: Any, rows: Sequence[Judged], colours: Any) -> None:
     axes.legend(fontsize=8)
 
 
-def _errors(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: Any) -> None:
+def _errors(
+    axes: Any, rows: Sequence[KernelPrediction], found: Sequence[ClassErrors], colours: Any
+) -> None:
     """predicted / measured - 1 of what was kept out, against its time; beyond a factor of two at
     the edge."""
     for line in found:
@@ -120,8 +129,8 @@ def _errors(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: A
 
 
 def _scatter(
-    axes: Any, xs: Sequence[float], ys: Sequence[float], rows: Sequence[Judged], colour: str,
-    label: str | None = None,
+    axes: Any, xs: Sequence[float], ys: Sequence[float], rows: Sequence[KernelPrediction],
+    colour: str, label: str | None = None,
 ) -> None:  # fmt: skip
     marker = _MARKERS[class_of(rows[0].measured.kernel)]
     for kept_out, face in ((False, "none"), (True, colour)):
@@ -156,9 +165,9 @@ def _logarithmic(axes: Any, title: str, across: str, up: str, scale: str = "log"
     axes.grid(alpha=0.25)
 
 
-def _of(rows: Sequence[Judged], group: str) -> list[Judged]:
+def _of(rows: Sequence[KernelPrediction], group: str) -> list[KernelPrediction]:
     return [row for row in rows if row.group == group]
 
 
-def _memory_bound(row: Judged) -> bool:
-    return isinstance(row.measured.kernel, Stream)
+def _memory_bound(row: KernelPrediction) -> bool:
+    return isinstance(row.measured.kernel, MemoryBound)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 from sim.engine.training_run import Fault
@@ -98,11 +98,11 @@ def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
     if name.endswith(".csv"):
         path, data = Path(name), _from_csv(Path(name))
     else:
-        path = library.find("topologies/failures", name, where="--failures")
-        data = library.read(path)
+        path = catalog.find("topologies/failures", name, where="--failures")
+        data = catalog.read(path)
     from sim.scenario.scenario import changed
 
-    return library.validate(changed(data, dict(settings), str(path)), Failures, str(path))
+    return catalog.validate(changed(data, dict(settings), str(path)), Failures, str(path))
 
 
 def _from_csv(path: Path) -> dict[str, Any]:

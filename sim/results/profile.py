@@ -2,25 +2,35 @@
 
 from collections.abc import Iterator, Sequence
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_rate, human_seconds
-from sim.hardware.kernels.environment import Copy, Surroundings
+from sim.hardware.kernels.environment import CopyTime, Environment
 from sim.hardware.kernels.profile import FOLDER, Profile
-from sim.hardware.kernels.residuals import Judged, Line, judge, lines
-from sim.model.kernels import Stream
+from sim.hardware.kernels.residuals import (
+    ClassErrors,
+    KernelPrediction,
+    errors_by_class,
+    predictions,
+)
+from sim.model.kernels import MemoryBound
 
 _COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "covered", "best", "of peak")
 
 
 def describe(profile: Profile, name: str) -> str:
     """Provenance, errors by class of kernels, the rate of each kind of memory-bound kernel."""
-    rows = judge(profile)
-    parts = [heading(profile, name), *_provenance(profile), "", *_errors(lines(profile, rows))]
+    rows = predictions(profile)
+    parts = [
+        heading(profile, name),
+        *_provenance(profile),
+        "",
+        *_errors(errors_by_class(profile, rows)),
+    ]
     kinds = list(_kinds(rows))
     if kinds:
         parts += ["", "Memory-bound kernels, at their largest", *kinds]
-    around = list(_around(profile.surroundings))
+    around = list(_around(profile.environment))
     if around:
         parts += ["", "Around them", *around]
     return "\n".join(parts)
@@ -33,10 +43,10 @@ def is_one(name: str) -> bool:
     False
     """
     try:
-        path = library.find(FOLDER, name)
+        path = catalog.find(FOLDER, name)
     except InputError:
         return False
-    return "measurements" in library.read(path)
+    return "measurements" in catalog.read(path)
 
 
 def heading(profile: Profile, name: str) -> str:
@@ -52,7 +62,7 @@ def _provenance(profile: Profile) -> Iterator[str]:
         yield f"  {key:{width}}  {value}"
 
 
-def _errors(found: Sequence[Line]) -> Iterator[str]:
+def _errors(found: Sequence[ClassErrors]) -> Iterator[str]:
     table = [_COLUMNS, *(_cells(one) for one in found)]
     widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS))]
     for row in table:
@@ -63,21 +73,21 @@ def _errors(found: Sequence[Line]) -> Iterator[str]:
         yield "  ".join(["", first, *rest]).rstrip()
 
 
-def _cells(one: Line) -> tuple[str, ...]:
+def _cells(one: ClassErrors) -> tuple[str, ...]:
     rate = human_rate(one.best, "B/s" if one.group == "stream" else "FLOP/s")
     errors = (f"{one.median:.1%}", f"{one.p95:.1%}", f"{one.bias:+.1%}")
     if not one.kept_out:
         errors = ("", "", "")
-    covered = "" if one.covered is None else f"{one.covered:.0%}"
+    covered = "" if one.coverage is None else f"{one.coverage:.0%}"
     share = f"{one.best / one.peak:.0%}"
     return (one.group, str(one.shapes), str(one.kept_out), *errors, covered, rate, share)
 
 
-def _kinds(rows: Sequence[Judged]) -> Iterator[str]:
-    largest: dict[str, Judged] = {}
+def _kinds(rows: Sequence[KernelPrediction]) -> Iterator[str]:
+    largest: dict[str, KernelPrediction] = {}
     for row in rows:
         kernel = row.measured.kernel
-        if isinstance(kernel, Stream):
+        if isinstance(kernel, MemoryBound):
             known = largest.get(kernel.name)
             if known is None or kernel.bytes > known.measured.kernel.bytes:
                 largest[kernel.name] = row
@@ -87,7 +97,7 @@ def _kinds(rows: Sequence[Judged]) -> Iterator[str]:
         yield f"  {name:{width}}  {human_rate(row.rate, 'B/s'):>10} at {size}"
 
 
-def _around(found: Surroundings) -> Iterator[str]:
+def _around(found: Environment) -> Iterator[str]:
     """Launches, the largest copy of each kind, and slowdowns."""
     if found.host is not None:
         host = found.host
@@ -105,8 +115,8 @@ def _around(found: Surroundings) -> Iterator[str]:
         yield f"  {'beside ' + one.beside:12}  {one.kernel} {one.slowdown:.2f} times as long"
 
 
-def _largest(copies: Sequence[Copy]) -> list[Copy]:
-    found: dict[tuple[str, bool], Copy] = {}
+def _largest(copies: Sequence[CopyTime]) -> list[CopyTime]:
+    found: dict[tuple[str, bool], CopyTime] = {}
     for one in sorted(copies, key=lambda copy: copy.bytes):
         found[one.kind, one.pinned] = one
     return list(found.values())

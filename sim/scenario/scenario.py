@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.parallel.plan import Plan
@@ -105,14 +105,14 @@ def load(
     >>> load("gpt3-175b-megatron", {"plan.tp": 4, "network.bandwidth": "100 Gb/s"}).change
     {'network.bandwidth': '100 Gb/s'}
     """
-    path = library.find("scenarios", os.fspath(name))
+    path = catalog.find("scenarios", os.fspath(name))
     settings = [settings] if isinstance(settings, str) else settings
-    document = {"name": path.stem, **library.read(path)}
+    document = {"name": path.stem, **catalog.read(path)}
     pairs = settings.items() if isinstance(settings, Mapping) else map(setting, settings)
     for key, value in pairs:
         _apply(document, key, value)
     kind: type[Scenario] = SharingScenario if "sharing" in document else Scenario
-    scenario = library.validate(document, kind, library.place(path))
+    scenario = catalog.validate(document, kind, catalog.place(path))
     for key, _ in _flat(scenario.change):
         _split(key)
     return scenario

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sim.collectives.libraries import backend as backends
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import stack as stacks
@@ -92,10 +92,10 @@ def _stall(job: Job) -> float:
 
 def _loaded(scenario: Scenario, file: str, folder: str, kind: type[T]) -> T:
     name = getattr(scenario, file)
-    path = library.find(folder, name, where=f"{scenario.name}, {file}")
+    path = catalog.find(folder, name, where=f"{scenario.name}, {file}")
     changes = scenario.changes(file)
-    place = library.place(path, changed=bool(changes))
-    return library.validate(changed(library.read(path), changes, place), kind, place)
+    place = catalog.place(path, changed=bool(changes))
+    return catalog.validate(changed(catalog.read(path), changes, place), kind, place)
 
 
 def _topology(scenario: Scenario) -> Topology:

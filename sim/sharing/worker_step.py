@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
@@ -26,8 +26,8 @@ _LAUNCHES_OF_SGD = 2
 def read_model(document: dict[str, Any], place: str) -> Model:
     """A transformer or a convolutional network, as the document's `kind` says."""
     if document.get("kind") == "convolutional":
-        return library.validate(document, Convolutional, place)
-    return library.validate(document, Transformer, place)
+        return catalog.validate(document, Convolutional, place)
+    return catalog.validate(document, Transformer, place)
 
 
 def free(collective: Collective) -> float:

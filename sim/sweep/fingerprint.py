@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import sim
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.sweep.points import Point
 
 _NAMED = {"model": "models", "topology": "topologies", "stack": "topologies/stacks"}
@@ -23,7 +23,7 @@ def key(scenario: str, point: Point, extra: tuple[Any, ...] = ()) -> str:
     The *content* of files counts, not their names: after a change of a model, topology, device,
     stack, backend, profile or of the program itself an old answer is not found.
     """
-    path = library.find("scenarios", scenario)
+    path = catalog.find("scenarios", scenario)
     named = {name: str(point.get(name, _document(path).get(name, ""))) for name in _NAMED}
     if not named["stack"]:
         named["stack"] = "megatron-core"
@@ -57,17 +57,17 @@ def _text(path: Path) -> str:
 
 @cache
 def _document(path: Path) -> dict[str, Any]:
-    return library.read(path)
+    return catalog.read(path)
 
 
 @cache
 def _named_file(folder: str, name: str) -> str:
-    return _text(library.find(folder, name))
+    return _text(catalog.find(folder, name))
 
 
 @cache
 def _device(topology: str) -> str:
-    device = _document(library.find("topologies", topology)).get("device", "")
+    device = _document(catalog.find("topologies", topology)).get("device", "")
     return _named_file(_DEVICES, device) if isinstance(device, str) else ""
 
 
@@ -98,7 +98,7 @@ def _strings(value: Any) -> Iterator[str]:
 @cache
 def _folder(folder: str) -> str:
     """All files of a folder that a run may read without naming them."""
-    return _digest(_named_file(folder, name) for name in library.names(folder))
+    return _digest(_named_file(folder, name) for name in catalog.names(folder))
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sim.cli.main import main
-from sim.config import catalog as library
+from sim.config import catalog
 
 KEYS = {
     "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
@@ -133,7 +133,7 @@ def test_json_keeps_standard_output_to_itself() -> None:
 def test_list_shows_what_there_is() -> None:
     shown = sim("list").stdout
     for folder in ("scenarios", "models", "topologies", "topologies/devices", "topologies/stacks"):
-        assert all(f"  {name}\n" in shown for name in library.names(folder))
+        assert all(f"  {name}\n" in shown for name in catalog.names(folder))
     assert "gpt3-175b\n" not in sim("list", "scenarios").stdout
 
 

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from sim.collectives.algorithms import direct, hierarchical, nvls, ring, tree
 from sim.collectives.fluid import Edge, condense, levels, on_links
-from sim.collectives.schedule import Kind
-from sim.collectives.shape import Loads, Shape
+from sim.collectives.group import GroupShape, LevelLoads
+from sim.collectives.schedule import CollectiveKind
 
 CLUSTERS = [(1, 2), (1, 8), (2, 2), (2, 4), (3, 3), (4, 2), (5, 1), (6, 4)]
 clusters = pytest.mark.parametrize(("nodes", "per_node"), CLUSTERS)
-SYMMETRIC: list[Kind] = ["all_reduce", "all_gather", "reduce_scatter"]
+SYMMETRIC: list[CollectiveKind] = ["all_reduce", "all_gather", "reduce_scatter"]
 
 
-def shape(nodes: int, per_node: int) -> Shape:
-    return Shape(ranks=nodes * per_node, nodes=nodes, per_node=per_node)
+def shape(nodes: int, per_node: int) -> GroupShape:
+    return GroupShape(ranks=nodes * per_node, nodes=nodes, per_node=per_node)
 
 
 def turned(edges: Sequence[Edge], per_node: int) -> list[Edge]:
@@ -33,20 +33,24 @@ def _turn(rank: int, by: int, per_node: int) -> int:
     return rank - rank % per_node + (rank + by) % per_node
 
 
-def close(stated: Loads, counted: Loads) -> bool:
+def close(stated: LevelLoads, counted: LevelLoads) -> bool:
     return stated.port == pytest.approx(counted.port) and stated.nic == pytest.approx(counted.nic)
 
 
 @clusters
 @pytest.mark.parametrize("kind", SYMMETRIC)
-def test_rings_load_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+def test_rings_load_ports_and_nics_as_stated(
+    kind: CollectiveKind, nodes: int, per_node: int
+) -> None:
     edges = turned(ring.edges(kind, nodes * per_node), per_node)
     assert close(ring.loads(kind, shape(nodes, per_node)), levels(edges, per_node))
 
 
 @clusters
 @pytest.mark.parametrize("kind", ["broadcast", "reduce"])
-def test_chains_load_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+def test_chains_load_ports_and_nics_as_stated(
+    kind: CollectiveKind, nodes: int, per_node: int
+) -> None:
     """A chain ends in the last node, so only chains through two or more nodes fill all hops."""
     edges = turned(ring.edges(kind, nodes * per_node), per_node)
     counted = levels(edges, per_node)
@@ -64,7 +68,9 @@ def test_trees_load_ports_and_nics_as_stated(nodes: int, per_node: int) -> None:
 
 @clusters
 @pytest.mark.parametrize("kind", [*SYMMETRIC, "all_to_all"])
-def test_hierarchies_load_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+def test_hierarchies_load_ports_and_nics_as_stated(
+    kind: CollectiveKind, nodes: int, per_node: int
+) -> None:
     plan = getattr(hierarchical, kind)(nodes * per_node, per_node)
     counted = levels(condense(plan).edges, per_node)
     assert close(hierarchical.loads(kind, shape(nodes, per_node)), counted)
@@ -72,7 +78,9 @@ def test_hierarchies_load_ports_and_nics_as_stated(kind: Kind, nodes: int, per_n
 
 @clusters
 @pytest.mark.parametrize("kind", [*SYMMETRIC, "all_to_all", "broadcast", "reduce"])
-def test_direct_loads_ports_and_nics_as_stated(kind: Kind, nodes: int, per_node: int) -> None:
+def test_direct_loads_ports_and_nics_as_stated(
+    kind: CollectiveKind, nodes: int, per_node: int
+) -> None:
     counted = levels(direct.edges(kind, nodes * per_node), per_node)
     assert close(direct.loads(kind, shape(nodes, per_node)), counted)
 
@@ -85,7 +93,7 @@ def test_one_message_takes_the_port_or_the_nic(
     assert (stated.port, stated.nic) == loads
 
 
-def through_switch(kind: Kind, members: int) -> Iterable[tuple[int, str, float]]:
+def through_switch(kind: CollectiveKind, members: int) -> Iterable[tuple[int, str, float]]:
     """What NVLS moves by the ports of one node: (member, way, bytes for each byte of S)."""
     share = 1 / members
     for one in range(members):
@@ -99,7 +107,7 @@ def through_switch(kind: Kind, members: int) -> Iterable[tuple[int, str, float]]
 
 @pytest.mark.parametrize("members", [2, 4, 8])
 @pytest.mark.parametrize("kind", SYMMETRIC)
-def test_nvls_loads_ports_as_stated(kind: Kind, members: int) -> None:
+def test_nvls_loads_ports_as_stated(kind: CollectiveKind, members: int) -> None:
     ports: dict[tuple[int, str], float] = {}
     for member, way, load in through_switch(kind, members):
         ports[member, way] = ports.get((member, way), 0.0) + load

@@ -15,7 +15,7 @@ from sim.collectives.execute import execute
 from sim.collectives.messages import messages
 from sim.collectives.schedule import (
     KINDS,
-    Kind,
+    CollectiveKind,
     Schedule,
     Send,
     algorithms,
@@ -34,12 +34,12 @@ SIZE, ALPHA = 5040.0 * 1024, 3e-6
 every = pytest.mark.parametrize(("algorithm", "kind"), OFFERED)
 
 
-def made(algorithm: str, kind: Kind, ranks: int) -> tuple[ModuleType, Schedule]:
+def made(algorithm: str, kind: CollectiveKind, ranks: int) -> tuple[ModuleType, Schedule]:
     module = algorithms()[algorithm]
     return module, getattr(module, kind)(ranks)
 
 
-def ranks_for(kind: Kind) -> list[int]:
+def ranks_for(kind: CollectiveKind) -> list[int]:
     return [2] if kind == "point_to_point" else RANKS
 
 
@@ -75,7 +75,9 @@ def inputs_and_result(plan: Schedule) -> tuple[np.ndarray, np.ndarray]:
 
 
 @every
-def test_every_rank_ends_with_what_the_collective_promises(algorithm: str, kind: Kind) -> None:
+def test_every_rank_ends_with_what_the_collective_promises(
+    algorithm: str, kind: CollectiveKind
+) -> None:
     for ranks in ranks_for(kind):
         _, plan = made(algorithm, kind, ranks)
         inputs, result = inputs_and_result(plan)
@@ -88,7 +90,7 @@ def test_sending_what_one_has_not_is_refused() -> None:
 
 
 @every
-def test_closed_form_equals_what_the_rounds_send(algorithm: str, kind: Kind) -> None:
+def test_closed_form_equals_what_the_rounds_send(algorithm: str, kind: CollectiveKind) -> None:
     for ranks in ranks_for(kind):
         module, plan = made(algorithm, kind, ranks)
         stated, counted = module.cost(kind, ranks), fluid.condense(plan)
@@ -98,7 +100,7 @@ def test_closed_form_equals_what_the_rounds_send(algorithm: str, kind: Kind) -> 
 
 
 @every
-def test_stated_edges_equal_counted_ones(algorithm: str, kind: Kind) -> None:
+def test_stated_edges_equal_counted_ones(algorithm: str, kind: CollectiveKind) -> None:
     for ranks in ranks_for(kind):
         module, plan = made(algorithm, kind, ranks)
         stated = {(s, d): load for s, d, load in fluid.edges(module, kind, ranks)}
@@ -119,7 +121,7 @@ def played(plan: Schedule, *, lockstep: bool = True) -> float:
 
 @every
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8])
-def test_clock_and_closed_form_agree(algorithm: str, kind: Kind, ranks: int) -> None:
+def test_clock_and_closed_form_agree(algorithm: str, kind: CollectiveKind, ranks: int) -> None:
     ranks = 2 if kind == "point_to_point" else ranks
     module, plan = made(algorithm, kind, ranks)
     formula = module.cost(kind, ranks).time(SIZE, alpha=STEP, bandwidth=PORT)
@@ -129,21 +131,23 @@ def test_clock_and_closed_form_agree(algorithm: str, kind: Kind, ranks: int) -> 
 
 
 @every
-def test_waiting_only_for_what_is_needed_is_never_later(algorithm: str, kind: Kind) -> None:
+def test_waiting_only_for_what_is_needed_is_never_later(
+    algorithm: str, kind: CollectiveKind
+) -> None:
     ranks = 2 if kind == "point_to_point" else 6
     _, plan = made(algorithm, kind, ranks)
     assert played(plan, lockstep=False) <= played(plan) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
-def test_rings_gain_nothing_from_loose_rounds(kind: Kind) -> None:
+def test_rings_gain_nothing_from_loose_rounds(kind: CollectiveKind) -> None:
     _, plan = made("ring", kind, 5)
     formula = ring.cost(kind, 5).time(SIZE, alpha=STEP, bandwidth=PORT)
     assert played(plan, lockstep=False) == pytest.approx(formula, rel=1e-9)
 
 
 @every
-def test_no_algorithm_beats_the_lower_bounds(algorithm: str, kind: Kind) -> None:
+def test_no_algorithm_beats_the_lower_bounds(algorithm: str, kind: CollectiveKind) -> None:
     """Chan et al. 2007, table 1: ceil(log2 n) rounds (with one port), and these bytes."""
     bounds = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
     for ranks in ranks_for(kind):
@@ -209,12 +213,12 @@ def test_a_new_collective_is_one_new_file(tmp_path: Path, monkeypatch: pytest.Mo
     from sim.collectives import algorithms as package
 
     (tmp_path / "star.py").write_text(
-        "from sim.collectives.schedule import Cost, Send, schedule\n"
+        "from sim.collectives.schedule import ClosedForm, Send, schedule\n"
         "def broadcast(ranks):\n"
         "    sends = [[Send(0, r, 0)] for r in range(1, ranks)]\n"
         "    return schedule('broadcast', ranks, 1, sends)\n"
         "def cost(kind, ranks):\n"
-        "    return Cost(rounds=ranks - 1, bytes=ranks - 1.0)\n"
+        "    return ClosedForm(rounds=ranks - 1, bytes=ranks - 1.0)\n"
     )
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     star = algorithms()["star"]

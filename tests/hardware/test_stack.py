@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.hardware import stack as stacks
 
 NAMED = (
@@ -24,18 +24,18 @@ NAMED = (
 )
 
 
-@pytest.mark.parametrize("name", library.names("topologies/stacks"))
+@pytest.mark.parametrize("name", catalog.names("topologies/stacks"))
 def test_every_stack_loads(name: str) -> None:
     assert stacks.load(name).name
 
 
 def test_each_software_of_the_tables_has_a_stack() -> None:
-    assert set(NAMED) <= set(library.names("topologies/stacks"))
+    assert set(NAMED) <= set(catalog.names("topologies/stacks"))
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_stack_says_where_it_comes_from(name: str) -> None:
-    assert library.find("topologies/stacks", name).read_text().startswith("# ")
+    assert catalog.find("topologies/stacks", name).read_text().startswith("# ")
 
 
 @pytest.mark.parametrize(

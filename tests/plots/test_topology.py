@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology, load
 from sim.plots.topology import describe, draw, figure, render
 
-NAMES = library.names("topologies")
+NAMES = catalog.names("topologies")
 
 
 def texts(topology: Topology) -> list[str]:

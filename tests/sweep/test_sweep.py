@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from sim.cli.main import main
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.scenario.scenario import load
 from sim.simulate import simulate
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder with a scenario and a model of their own, where the commands run."""
     (tmp_path / "job.toml").write_text(JOB)
     (tmp_path / "models").mkdir()
-    shutil.copy(library.find("models", "gpt2-124m"), tmp_path / "models")
+    shutil.copy(catalog.find("models", "gpt2-124m"), tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -179,7 +179,7 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
         (folder / "job.toml").write_text(JOB.replace("fp16", "bf16"))
     elif changed == "topology":
         (folder / "topologies").mkdir()
-        own = library.find("topologies", "dgx-a100-hdr").read_text()
+        own = catalog.find("topologies", "dgx-a100-hdr").read_text()
         (folder / "topologies" / "dgx-a100-hdr.toml").write_text(own.replace("300 GB/s", "30 GB/s"))
     else:
         monkeypatch.setattr(question, "program_version", lambda: "another")

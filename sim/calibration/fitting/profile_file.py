@@ -30,7 +30,7 @@ def write_table(measurements: tuple[Measurement, ...], path: Path) -> None:
 
 def text(profile: Profile) -> str:
     """The TOML of a profile, as `sim.hardware.kernels.profile` reads it."""
-    tables = [HEAD, toml(document(profile.origin)), profile.surroundings.toml()]
+    tables = [HEAD, toml(document(profile.origin)), profile.environment.toml()]
     return "\n".join(one for one in tables if one).rstrip() + "\n"
 
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sim.calibration import operation_times as reading
 from sim.calibration.fitting.constants import alternate
 from sim.calibration.fitting.fabric import fabric_of, text
 from sim.calibration.fitting.fit_fabric import WIRELESS, runs
 from sim.calibration.fitting.nccl_tables import Run
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.profile import FOLDER, FabricProfile, find
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.files import whole
-from sim.hardware import readings as reading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def is_one(name: str) -> bool:
     False
     """
     try:
-        return "backend" in library.read(library.find(FOLDER, name))
+        return "backend" in catalog.read(catalog.find(FOLDER, name))
     except InputError:
         return False
 
@@ -60,7 +60,7 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 def measured(name: str) -> list[Run]:
     """What a profile was fitted to and judged on. Raises `InputError`."""
     found = _found(name)
-    path = library.find(FOLDER, name).parent / found.measurements
+    path = catalog.find(FOLDER, name).parent / found.measurements
     topology = found.provenance.get("topology")
     return runs(reading.read(path), fabric_of(str(topology)) if topology else WIRELESS)
 
@@ -105,8 +105,8 @@ def _series(
 
 
 def _seconds(fitted: backend.Backend, run: Run) -> float:
-    wire = fitted.wire(run.kind, run.size, run.shape, run.fabric)
-    return run.fabric.duration(wire, run.shape)
+    cost = fitted.call_cost(run.kind, run.size, run.shape, run.interconnect)
+    return run.interconnect.duration(cost, run.shape)
 
 
 def _label(axes: Any, title: str) -> None:

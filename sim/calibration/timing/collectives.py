@@ -15,12 +15,12 @@ from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any, Literal
 
+from sim.calibration import operation_times as reading
+from sim.calibration.operation_times import OperationTime
 from sim.calibration.timing import exchanges as suites
 from sim.calibration.timing import ranks as processes
 from sim.calibration.timing.exchanges import WIDTH, Exchange, Suite
 from sim.config.errors import InputError
-from sim.hardware import readings as reading
-from sim.hardware.readings import Reading
 
 Backend = Literal["gloo", "nccl"]
 Call = Callable[[], Any]
@@ -34,7 +34,7 @@ _SHARE = 0.25  # of the memory that is free
 
 def calibrate(
     backend: Backend, ranks: int, suite: Suite, table: Path, largest: float = inf
-) -> list[Reading]:
+) -> list[OperationTime]:
     """Time what `table` does not hold yet, append each reading to it, and give them all.
 
     Sizes end where two buffers fill a quarter of the memory, or at `largest` bytes.
@@ -105,7 +105,7 @@ def _memory(backend: Backend) -> float:
     return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def _resumed(table: Path) -> list[Reading]:
+def _resumed(table: Path) -> list[OperationTime]:
     """What an earlier call has measured, without a last line that it did not finish."""
     if not table.exists():
         if processes.own_rank() == 0:
@@ -140,7 +140,7 @@ def _rank(
     for one in tqdm(todo, unit="case", disable=None if rank == 0 else True, leave=False):
         times = _times(one, groups, rank, per_node, device)
         if rank == 0:
-            found = Reading(
+            found = OperationTime(
                 operation=one.kind,
                 **reading.of_samples(times),
                 ranks=one.ranks,

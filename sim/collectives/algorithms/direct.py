@@ -4,8 +4,8 @@ the network joins all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, s
 
 from collections.abc import Iterator
 
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import ClosedForm, CollectiveKind, Schedule, Send, schedule
 
 AT_ONCE = 8  # peers that NCCL serves concurrently in one kernel (enqueue.cc, p2p channels)
 
@@ -60,20 +60,20 @@ def _exchange(ranks: int) -> Iterator[Iterator[Send]]:
         yield (Send(i, (i + t) % ranks, i * ranks + (i + t) % ranks) for i in range(ranks))
 
 
-def cost(kind: Kind, ranks: int) -> Cost:
+def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     """Rounds and bytes in closed form."""
     n = ranks
     if kind == "point_to_point":
-        return Cost(rounds=1, bytes=1.0)
+        return ClosedForm(rounds=1, bytes=1.0)
     if kind in ("broadcast", "reduce"):
-        return Cost(rounds=1, bytes=n - 1.0)
+        return ClosedForm(rounds=1, bytes=n - 1.0)
     if kind == "all_to_all":
-        return Cost(rounds=n - 1, bytes=(n - 1) / n)
+        return ClosedForm(rounds=n - 1, bytes=(n - 1) / n)
     turns = 2 if kind == "all_reduce" else 1
-    return Cost(rounds=turns, bytes=turns * (n - 1) / n)
+    return ClosedForm(rounds=turns, bytes=turns * (n - 1) / n)
 
 
-def edges(kind: Kind, ranks: int) -> list[tuple[int, int, float]]:
+def edges(kind: CollectiveKind, ranks: int) -> list[tuple[int, int, float]]:
     """Bytes on each (src, dst) for each byte of S, without enumerating the rounds."""
     n = ranks
     if kind == "point_to_point":
@@ -85,7 +85,7 @@ def edges(kind: Kind, ranks: int) -> list[tuple[int, int, float]]:
     return [(src, dst, each) for src in range(n) for dst in range(n) if src != dst]
 
 
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes when each ordered pair exchanges S/n (all-reduce: twice).
 
     A member's g - 1 neighbours are reached through its port, the other n - g through its NIC:
@@ -93,18 +93,18 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     """
     n, g = shape.ranks, shape.per_node
     if kind == "point_to_point":
-        return Loads(port=0.0, nic=1.0) if shape.nodes > 1 else Loads(port=1.0)
+        return LevelLoads(port=0.0, nic=1.0) if shape.nodes > 1 else LevelLoads(port=1.0)
     if kind in ("broadcast", "reduce"):
-        return Loads(port=g - 1.0, nic=float(n - g))
+        return LevelLoads(port=g - 1.0, nic=float(n - g))
     each = (2 if kind == "all_reduce" else 1) / n
-    return Loads(port=each * (g - 1), nic=each * g * (n - g))
+    return LevelLoads(port=each * (g - 1), nic=each * g * (n - g))
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Peers are served `AT_ONCE` at a time, those in the node beside those outside."""
     turns = 2 if kind == "all_reduce" else 1
     if kind == "point_to_point":
-        return Steps(intra=int(shape.nodes == 1), inter=int(shape.nodes > 1))
+        return LevelSteps(intra=int(shape.nodes == 1), inter=int(shape.nodes > 1))
     outside = -(-(shape.ranks - shape.per_node) // AT_ONCE)
     inside = -(-(shape.per_node - 1) // AT_ONCE)
-    return Steps(intra=turns * inside if not outside else 0, inter=turns * outside)
+    return LevelSteps(intra=turns * inside if not outside else 0, inter=turns * outside)

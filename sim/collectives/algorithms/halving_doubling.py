@@ -8,7 +8,7 @@ allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes.
 
 from collections.abc import Iterator
 
-from sim.collectives.schedule import Cost, Kind, Round, Schedule, Send, schedule
+from sim.collectives.schedule import ClosedForm, CollectiveKind, Round, Schedule, Send, schedule
 
 
 def all_gather(ranks: int) -> Schedule:
@@ -103,12 +103,12 @@ def _backwards(forwards: Schedule) -> Iterator[Round]:
         yield tuple(Send(s.dst, s.src, s.chunk, True) for s in round_)
 
 
-def cost(kind: Kind, ranks: int) -> Cost:
+def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     """Rounds and bytes in closed form."""
     n, rounds = ranks, len(distances(ranks))
     if kind in ("broadcast", "reduce"):
-        return Cost(rounds=rounds, bytes=float(rounds))  # the root sends in each of them
+        return ClosedForm(rounds=rounds, bytes=float(rounds))  # the root sends in each of them
     if kind == "all_to_all":
-        return Cost(rounds=rounds, bytes=sum(way.bit_count() for way in range(n)) / n)
+        return ClosedForm(rounds=rounds, bytes=sum(way.bit_count() for way in range(n)) / n)
     turns = 2 if kind == "all_reduce" else 1
-    return Cost(rounds=turns * rounds, bytes=turns * (n - 1) / n)
+    return ClosedForm(rounds=turns * rounds, bytes=turns * (n - 1) / n)

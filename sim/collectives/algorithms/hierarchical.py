@@ -6,8 +6,16 @@ move at once. Rank r is slot r mod g of node r // g; there are N nodes.
 """
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, placed, schedule, together
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import (
+    ClosedForm,
+    CollectiveKind,
+    Schedule,
+    Send,
+    placed,
+    schedule,
+    together,
+)
 
 
 def node_size(ranks: int, largest: int = 8) -> int:
@@ -140,21 +148,21 @@ def _levels(ranks: int, per_node: int) -> tuple[int, int]:
     return g, ranks // g
 
 
-def cost(kind: Kind, ranks: int, per_node: int = 0, pieces: int = 8) -> Cost:
+def cost(kind: CollectiveKind, ranks: int, per_node: int = 0, pieces: int = 8) -> ClosedForm:
     """Rounds and bytes in closed form, on a uniform network."""
     g, nodes = _levels(ranks, per_node)
     if kind in ("broadcast", "reduce"):
         chains = [n for n in (g, nodes) if n > 1]
         rounds = sum(n - 2 + pieces for n in chains)
         sent = float(len(chains))
-        return Cost(rounds=rounds, bytes=sent, fill=rounds / pieces - sent)
+        return ClosedForm(rounds=rounds, bytes=sent, fill=rounds / pieces - sent)
     if kind == "all_to_all":
-        return Cost(rounds=g - 1 + nodes - 1, bytes=(g - 1) / g + (nodes - 1) / nodes)
+        return ClosedForm(rounds=g - 1 + nodes - 1, bytes=(g - 1) / g + (nodes - 1) / nodes)
     turns = 2 if kind == "all_reduce" else 1
-    return Cost(rounds=turns * (g - 1 + nodes - 1), bytes=turns * (ranks - 1) / ranks)
+    return ClosedForm(rounds=turns * (g - 1 + nodes - 1), bytes=turns * (ranks - 1) / ranks)
 
 
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes: the first level stays in the node, the second leaves it.
 
     All-reduce 2(g-1)/g S and 2(N-1)/N S; all-gather and reduce-scatter half of that;
@@ -163,14 +171,14 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     g, nodes = shape.per_node, shape.nodes
     inside, across = (g - 1) / g, (nodes - 1) / nodes
     if kind in ("broadcast", "reduce"):
-        return Loads(port=float(g > 1), nic=float(nodes > 1))
+        return LevelLoads(port=float(g > 1), nic=float(nodes > 1))
     if kind == "all_to_all":
-        return Loads(port=inside, nic=g * across)
+        return LevelLoads(port=inside, nic=g * across)
     turns = 2 if kind == "all_reduce" else 1
-    return Loads(port=turns * inside, nic=turns * across)
+    return LevelLoads(port=turns * inside, nic=turns * across)
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """One after the other: the rounds inside a node, those between nodes."""
     turns = 2 if kind == "all_reduce" else 1
-    return Steps(intra=turns * (shape.per_node - 1), inter=turns * (shape.nodes - 1))
+    return LevelSteps(intra=turns * (shape.per_node - 1), inter=turns * (shape.nodes - 1))

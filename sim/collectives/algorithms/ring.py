@@ -6,8 +6,8 @@ the pipelined chain for broadcast and reduce is the one NCCL calls ring as well.
 
 from collections.abc import Iterator
 
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import ClosedForm, CollectiveKind, Schedule, Send, schedule
 
 
 def reduce_scatter(ranks: int) -> Schedule:
@@ -61,17 +61,17 @@ def _along(ranks: int, pieces: int, *, up: bool) -> Iterator[list[Send]]:
             yield [Send(i, i + 1, piece) for i, piece in hops]
 
 
-def cost(kind: Kind, ranks: int, pieces: int = 8) -> Cost:
+def cost(kind: CollectiveKind, ranks: int, pieces: int = 8) -> ClosedForm:
     """Rounds, bytes and fill in closed form."""
     n = ranks
     if kind in ("all_gather", "reduce_scatter"):
-        return Cost(rounds=n - 1, bytes=(n - 1) / n)
+        return ClosedForm(rounds=n - 1, bytes=(n - 1) / n)
     if kind == "all_reduce":
-        return Cost(rounds=2 * (n - 1), bytes=2 * (n - 1) / n)
-    return Cost(rounds=n - 2 + pieces, bytes=1.0, fill=(n - 2) / pieces)
+        return ClosedForm(rounds=2 * (n - 1), bytes=2 * (n - 1) / n)
+    return ClosedForm(rounds=n - 2 + pieces, bytes=1.0, fill=(n - 2) / pieces)
 
 
-def edges(kind: Kind, ranks: int) -> list[tuple[int, int, float]]:
+def edges(kind: CollectiveKind, ranks: int) -> list[tuple[int, int, float]]:
     """Bytes on each (src, dst) for each byte of S, without enumerating the rounds."""
     n = ranks
     if kind in ("broadcast", "reduce"):
@@ -80,7 +80,7 @@ def edges(kind: Kind, ranks: int) -> list[tuple[int, int, float]]:
     return [(i, (i + 1) % n, cost(kind, n).bytes) for i in range(n)]
 
 
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes of rings that enter each node once, in rank order.
 
     With h = 2(n-1)/n (all-reduce), (n-1)/n (all-gather, reduce-scatter) or 1 (chains) bytes on
@@ -90,13 +90,13 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     """
     hop = 1.0 if kind in ("broadcast", "reduce") else cost(kind, shape.ranks).bytes
     if shape.nodes == 1:
-        return Loads(port=hop)
-    return Loads(port=hop * (shape.per_node - 1) / shape.per_node, nic=hop)
+        return LevelLoads(port=hop)
+    return LevelLoads(port=hop * (shape.per_node - 1) / shape.per_node, nic=hop)
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Hops of one chunk: once or twice around, N of the n hops of a turn between nodes."""
     turns = 2 if kind == "all_reduce" else 1
     total = turns * (shape.ranks - 1)
     between = min(turns * shape.nodes - (turns == 1), total) if shape.nodes > 1 else 0
-    return Steps(intra=total - between, inter=between)
+    return LevelSteps(intra=total - between, inter=between)

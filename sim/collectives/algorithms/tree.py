@@ -7,8 +7,8 @@ scan"; in NCCL since 2.4 (Jeaugey 2019), there between nodes, with a chain insid
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import ClosedForm, CollectiveKind, Schedule, Send, schedule
 
 Parents = tuple[int, ...]
 
@@ -152,7 +152,7 @@ def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
     yield from _down(tree, first, pieces, start=max(depths(tree)))
 
 
-def cost(kind: Kind, ranks: int, pieces: int = 4) -> Cost:
+def cost(kind: CollectiveKind, ranks: int, pieces: int = 4) -> ClosedForm:
     """Rounds and bytes in closed form; the fill is summed over the trees' levels.
 
     In steady state the busiest port has as many pieces of S/(2k) a round as in `between_nodes`
@@ -164,10 +164,12 @@ def cost(kind: Kind, ranks: int, pieces: int = 4) -> Cost:
     rounds = pieces + ways * low - 1
     busiest = sum(_busiest(kind, trees, low, pieces, when) for when in range(rounds))
     total = between_nodes("all_reduce", ranks) if ways == 2 else 1.0
-    return Cost(rounds=rounds, bytes=total, fill=busiest / (2 * pieces) - total)
+    return ClosedForm(rounds=rounds, bytes=total, fill=busiest / (2 * pieces) - total)
 
 
-def _busiest(kind: Kind, trees: Sequence[Parents], low: int, pieces: int, when: int) -> int:
+def _busiest(
+    kind: CollectiveKind, trees: Sequence[Parents], low: int, pieces: int, when: int
+) -> int:
     """Most pieces that any port sends, or receives, in a round: links that are active then."""
     out, into = [0] * len(trees[0]), [0] * len(trees[0])
     for tree in trees:
@@ -184,7 +186,7 @@ def _busiest(kind: Kind, trees: Sequence[Parents], low: int, pieces: int, when: 
     return max(out + into)
 
 
-def between_nodes(kind: Kind, nodes: int) -> float:
+def between_nodes(kind: CollectiveKind, nodes: int) -> float:
     """Bytes out of the busiest node for each byte of S, when the trees join whole nodes.
 
     A node is inner (at most two children) in one tree, a leaf in the other, each for S/2. In an
@@ -199,7 +201,7 @@ def between_nodes(kind: Kind, nodes: int) -> float:
     return 1.0 if nodes > 1 else 0.0
 
 
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes of chains inside the nodes, double binary trees between them.
 
     A chain's g - 1 hops carry S up and S down (all-reduce), spread over the node's g members by
@@ -207,10 +209,10 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     """
     hop = 2.0 if kind == "all_reduce" else 1.0
     inside = hop * (shape.per_node - 1) / shape.per_node
-    return Loads(port=inside, nic=between_nodes(kind, shape.nodes))
+    return LevelLoads(port=inside, nic=between_nodes(kind, shape.nodes))
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Up and down: the chain inside a node, the tree between them."""
     ways = 2 if kind == "all_reduce" else 1
-    return Steps(intra=ways * (shape.per_node - 1), inter=ways * height(shape.nodes))
+    return LevelSteps(intra=ways * (shape.per_node - 1), inter=ways * height(shape.nodes))

@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.schedule import KINDS, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Fabric, Loads, Shape, Wire
+from sim.collectives.group import GroupShape, LevelLoads
+from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.schedule import KINDS, CollectiveKind, Schedule, Send, schedule
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class HostRates:
     """What the processors make of one kind of call: copies, sums and buffers of its own.
 
     `message` (s) is the cost of one message of it. The bytes that a rank sends pass at `near`, and
@@ -32,7 +33,7 @@ class Pace:
     def seconds(self, size: float) -> float:
         """Of a buffer that is sent once.
 
-        >>> Pace(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
+        >>> HostRates(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
         0.003
         """
         return min(size, self.cache) / self.near + max(0.0, size - self.cache) / self.far
@@ -51,7 +52,7 @@ class Gloo:
     message: Seconds
     segment: Bytes
     acknowledgements: float
-    pace: Mapping[str, Pace] = field(default_factory=dict)
+    pace: Mapping[str, HostRates] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.acknowledgements <= 1.0:
@@ -66,7 +67,9 @@ class Gloo:
         """
         return self.acknowledgements * (1.0 - efficiency)
 
-    def wire(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
+    def call_cost(
+        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+    ) -> CallCost:
         """The fluid reading of a call; where data go both ways, links carry ACKs beside them.
 
         Inside a node packets are so long that headers do not matter.
@@ -74,24 +77,29 @@ class Gloo:
         Raises `InputError` for a collective that Gloo does not have.
         """
         if shape.ranks == 1:
-            return Wire(latency=0.0, algorithm="none", protocol="none")
+            return CallCost(latency=0.0, algorithm="none", protocol="none")
         called = _kind(kind)
-        both = 1.0 + self.returned(fabric.efficiency)
+        both = 1.0 + self.returned(interconnect.efficiency)
         loads, rounds, name = _loads(called, shape, both)
-        port, nic = size * loads.port, size * loads.nic / fabric.efficiency
-        message, once = self.message, size / (fabric.nic_bandwidth or fabric.port_bandwidth)
+        port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
+        message, once = (
+            self.message,
+            size / (interconnect.nic_bandwidth or interconnect.port_bandwidth),
+        )
         if pace := self.pace.get(called):
             message, own = pace.message, pace.seconds(size)
             sent, _, _ = _loads(called, shape, 1.0)
-            port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, fabric)
+            port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, interconnect)
             once = max(once, own)
         if name == "ring":
             pieces = segments(size, shape.ranks, self.segment)
             message = self._filling(message, once, pieces, shape)
-        return Wire(latency=rounds * message, port=port, nic=nic, algorithm=name, protocol="tcp")
+        return CallCost(
+            latency=rounds * message, port=port, nic=nic, algorithm=name, protocol="tcp"
+        )
 
     @staticmethod
-    def _filling(message: float, once: float, pieces: int, shape: Shape) -> float:
+    def _filling(message: float, once: float, pieces: int, shape: GroupShape) -> float:
         """Seconds that one turn around the ring takes beyond its bytes.
 
         A segment follows the one two before it: with t for its bytes and `message` m a turn of N
@@ -102,12 +110,12 @@ class Gloo:
 
 
 def _at_least(
-    seconds: float, port: float, nic: float, shape: Shape, fabric: Fabric
+    seconds: float, port: float, nic: float, shape: GroupShape, interconnect: Interconnect
 ) -> tuple[float, float]:
     """Bytes on ports and NICs, as many more as keep the slower of them busy for so long."""
     if shape.nodes == 1:
-        return max(port, seconds * fabric.port_bandwidth), nic
-    return port, max(nic, seconds * fabric.nic_share(shape.per_node))
+        return max(port, seconds * interconnect.port_bandwidth), nic
+    return port, max(nic, seconds * interconnect.nic_share(shape.per_node))
 
 
 def segments(size: float, ranks: int, largest: float) -> int:
@@ -119,7 +127,7 @@ def segments(size: float, ranks: int, largest: float) -> int:
     return max(2, int(-(-size // (ranks * largest))))
 
 
-def _loads(kind: Kind, shape: Shape, both: float) -> tuple[Loads, int, str]:
+def _loads(kind: CollectiveKind, shape: GroupShape, both: float) -> tuple[LevelLoads, int, str]:
     """Bytes for each byte of the call, dependent rounds (turns of a ring), and the algorithm."""
     match kind:
         case "all_reduce" | "reduce_scatter":
@@ -128,21 +136,21 @@ def _loads(kind: Kind, shape: Shape, both: float) -> tuple[Loads, int, str]:
             return _times(ring.loads("all_gather", shape), both), 1, "ring"
         case "broadcast":
             turns = _in_turn(shape.ranks)
-            loads = Loads(port=turns) if shape.nodes == 1 else Loads(port=0.0, nic=turns)
+            loads = LevelLoads(port=turns) if shape.nodes == 1 else LevelLoads(port=0.0, nic=turns)
             return loads, (shape.ranks - 1).bit_length(), "binomial"
         case "reduce":
             around = _times(ring.loads("reduce_scatter", shape), both)
             home = direct.loads("reduce", shape)
             share = 1.0 / shape.ranks
             nic = around.nic + share * home.nic
-            return Loads(port=around.port + share * home.port, nic=nic), 2, "ring"
+            return LevelLoads(port=around.port + share * home.port, nic=nic), 2, "ring"
         case "all_to_all":
             return _times(direct.loads(kind, shape), both), shape.ranks - 1, "direct"
     return direct.loads("point_to_point", shape), 1, "direct"
 
 
-def _times(loads: Loads, factor: float) -> Loads:
-    return Loads(port=loads.port, nic=factor * loads.nic)
+def _times(loads: LevelLoads, factor: float) -> LevelLoads:
+    return LevelLoads(port=loads.port, nic=factor * loads.nic)
 
 
 def _in_turn(ranks: int) -> float:
@@ -214,7 +222,7 @@ def _around(ranks: int, pieces: int, *, first: int, reduce: bool) -> Iterator[li
         ]
 
 
-def _kind(name: str) -> Kind:
+def _kind(name: str) -> CollectiveKind:
     name = "point_to_point" if name == "send" else name
     for kind in KINDS:
         if kind == name:

@@ -10,12 +10,12 @@ from typing import Literal
 
 from sim.config.units import Bytes, Seconds
 
-Protocol = Literal["ll", "ll128", "simple"]
-PROTOCOLS: tuple[Protocol, ...] = ("ll", "ll128", "simple")
+NcclProtocol = Literal["ll", "ll128", "simple"]
+PROTOCOLS: tuple[NcclProtocol, ...] = ("ll", "ll128", "simple")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Per:
+class PerProtocol:
     """One number for each protocol, such as the fraction of the bandwidth that it keeps.
 
     LL stores a flag beside every 4 bytes, LL128 one beside 120; Simple synchronises by chunk.
@@ -27,7 +27,7 @@ class Per:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class StepTime:
     """Seconds of one dependent step in each protocol, without the bytes."""
 
     ll: Seconds
@@ -50,7 +50,7 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class NodeConstants:
     """A GPU generation: what its SMs and NVLink make of the line rate of a port.
 
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
@@ -61,9 +61,9 @@ class Node:
     """
 
     launch: Seconds
-    hop: Hop
-    keeps: Per
-    tree_keeps: Per
+    hop: StepTime
+    keeps: PerProtocol
+    tree_keeps: PerProtocol
     latency: Seconds = 0.6e-6
     ring: float
     tree: float
@@ -77,7 +77,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkConstants:
     """A kind of network: software and hardware between two nodes.
 
     `launch` is what a kernel waits for its proxies once, `hop` a dependent step, `overhead` what a
@@ -89,16 +89,16 @@ class Network:
 
     launch: Seconds
     latency: Seconds
-    hop: Hop
-    keeps: Per
+    hop: StepTime
+    keeps: PerProtocol
     fraction: float
     overhead: Seconds = 0.0
     fill: Fill = Fill()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
+class NcclConstants:
     """The content of topologies/backends/nccl.toml."""
 
-    node: Mapping[str, Node]
-    network: Mapping[str, Network]
+    node: Mapping[str, NodeConstants]
+    network: Mapping[str, NetworkConstants]

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster import inventory
 from sim.hardware.cluster.link import FORMS, Link, Route, link_name, links_named
@@ -163,22 +163,22 @@ def load(
     >>> load("dgx-a100-hdr", {"network.bandwidth": "100 Gb/s"}).bandwidth(("nic-up", 0, 0))
     12500000000.0
     """
-    path = library.find("topologies", name, where=where)
-    data = {"name": path.stem, **library.read(path)}
+    path = catalog.find("topologies", name, where=where)
+    data = {"name": path.stem, **catalog.read(path)}
     of_device = {k: v for k, v in (overrides or {}).items() if k.startswith("device.")}
     of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
-    place = library.place(path, changed=bool(of_cluster))
+    place = catalog.place(path, changed=bool(of_cluster))
     for key, value in of_cluster.items():
         _set(data, key, value, place)
     if isinstance(data.get("device"), str):
         data["device"] = _device(data["device"], of_device, place)
-    return library.validate(data, Topology, place)
+    return catalog.validate(data, Topology, place)
 
 
 def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     """The device of a cluster with `device.` overrides applied to its own file."""
-    path = library.find("topologies/devices", name, where=where)
-    data, place = library.read(path), library.place(path, changed=bool(overrides))
+    path = catalog.find("topologies/devices", name, where=where)
+    data, place = catalog.read(path), catalog.place(path, changed=bool(overrides))
     profile = overrides.get("device.profile", data.get("profile", ""))
     if profile:
         measured = profiles.load(profile, where=place)
@@ -186,7 +186,7 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
         data = profiles.rated(data, measured)
     for key, value in overrides.items():
         _set(data, key.removeprefix("device."), value, place)
-    return interned(library.validate(data, Device, place))
+    return interned(catalog.validate(data, Device, place))
 
 
 def _check_same(measured: str, name: str, profile: str) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 
 from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.gaussian import Field, Floats
-from sim.hardware.kernels.profile import ANY, Class, Measurement, Profile, variant
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.hardware.kernels.profile import ANY, KernelClass, Measurement, Profile, variant
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 APART = 2.0  # octaves that products of another variant, or of another direction, count as farther
 NEAR = 1.5  # a size up to this factor outside of what was measured is still among it
@@ -23,15 +23,15 @@ NEAR = 1.5  # a size up to this factor outside of what was measured is still amo
 Modelled = Callable[[Kernel], float]
 
 
-class Lane(NamedTuple):
+class KernelFamily(NamedTuple):
     """Kernels of which some speak for the others."""
 
-    kind: Class
+    kind: KernelClass
     precision: str
     generation: str = ""
 
 
-class Known(NamedTuple):
+class ProfiledTime(NamedTuple):
     """Seconds of a kernel. `outside`: what of it lies outside of the measured range, and the range;
     empty where it lies inside."""
 
@@ -47,14 +47,14 @@ class Calibrated:
         as in a profile's own measurements."""
         self.modelled, self.generation = modelled, generation
         self._exact = {
-            (lane(one.kernel), features(one.kernel)): one.seconds
+            (family(one.kernel), features(one.kernel)): one.seconds
             for kind in _SHAPED
             for one in profile.fitted(kind)
         }  # fmt: skip
         self._curves = profile.curves()
-        self._ranges: dict[Lane, list[tuple[float, float]]] = {}
-        self._groups: dict[Lane, list[Measurement]] = {}
-        self._fields: dict[Lane, Field] = {}
+        self._ranges: dict[KernelFamily, list[tuple[float, float]]] = {}
+        self._groups: dict[KernelFamily, list[Measurement]] = {}
+        self._fields: dict[KernelFamily, Field] = {}
         self._smoothness = profile.origin.smoothness
         for kind in _SHAPED:
             for found, group in _by_lane(profile.fitted(kind)).items():
@@ -63,7 +63,7 @@ class Calibrated:
                 self._ranges[found] = list(zip(low, high, strict=True))
                 self._groups[found] = group
 
-    def _field(self, key: Lane) -> Field | None:
+    def _field(self, key: KernelFamily) -> Field | None:
         """What differs from the model, made when it is first asked for: a stack may offer no fused
         attention of which the model knows the time."""
         smooth = self._smoothness.get(key.kind)
@@ -74,21 +74,21 @@ class Calibrated:
             self._fields[key] = Field(points=points, values=values, smoothness=smooth)
         return self._fields.get(key)
 
-    def __call__(self, kernel: Kernel) -> Known | None:
+    def __call__(self, kernel: Kernel) -> ProfiledTime | None:
         """The time of a kernel, or None where nothing of its class and precision was measured."""
-        if isinstance(kernel, Stream):
+        if isinstance(kernel, MemoryBound):
             return self._stream(kernel)
-        found = lane(kernel, self.generation)
+        found = family(kernel, self.generation)
         if found not in self._ranges:
             return None
         exact = self._exact.get((found, features(kernel)))
         if exact is not None:
-            return Known(exact)
+            return ProfiledTime(exact)
         seconds = self.modelled(kernel)
         field = self._field(found)
         if field is not None:
             seconds *= exp(field.at(features(kernel)))
-        return Known(seconds, self._outside(kernel, self._ranges[found]))
+        return ProfiledTime(seconds, self._outside(kernel, self._ranges[found]))
 
     def _outside(self, kernel: Gemm | Attention, ranges: list[tuple[float, float]]) -> str:
         for name, x, (low, high) in zip(axes(kernel), features(kernel), ranges, strict=True):
@@ -96,16 +96,16 @@ class Calibrated:
                 return f"{name} = {2**x:,.0f}, measured from {2**low:,.0f} to {2**high:,.0f}"
         return ""
 
-    def _stream(self, kernel: Stream) -> Known | None:
+    def _stream(self, kernel: MemoryBound) -> ProfiledTime | None:
         kind = self._kind(kernel)
         if kind is None:
             return None
         # The curve of a kind is of the whole call, that of any kernel of one launch.
         launches = kernel.launches if kind == ANY else 1
         curve, size = self._curves[kind], kernel.bytes / launches
-        return Known(launches * curve(size), _beyond(curve, size))
+        return ProfiledTime(launches * curve(size), _beyond(curve, size))
 
-    def _kind(self, kernel: Stream) -> str | None:
+    def _kind(self, kernel: MemoryBound) -> str | None:
         """The measured kind that a kernel is: its name or the last words of it, "dropout" before
         them where it draws random numbers; else any."""
         words = kernel.name.split(" ")
@@ -116,7 +116,7 @@ class Calibrated:
         return ANY if ANY in self._curves else None
 
 
-_SHAPED: tuple[Class, ...] = ("gemm", "attention")
+_SHAPED: tuple[KernelClass, ...] = ("gemm", "attention")
 
 
 def _beyond(curve: Curve, size: float) -> str:
@@ -153,16 +153,16 @@ def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
     return (*sizes, "", "", "")
 
 
-def lane(kernel: Gemm | Attention | Stream, generation: str = "") -> Lane:
+def family(kernel: Gemm | Attention | MemoryBound, generation: str = "") -> KernelFamily:
     """What a kernel is compared with: its class, precision and generation of fused attention."""
-    assert not isinstance(kernel, Stream)
+    assert not isinstance(kernel, MemoryBound)
     if isinstance(kernel, Gemm):
-        return Lane("gemm", kernel.precision)
-    return Lane("attention", kernel.precision, generation or kernel.name)
+        return KernelFamily("gemm", kernel.precision)
+    return KernelFamily("attention", kernel.precision, generation or kernel.name)
 
 
-def _by_lane(group: Iterable[Measurement]) -> dict[Lane, list[Measurement]]:
-    found: dict[Lane, list[Measurement]] = {}
+def _by_lane(group: Iterable[Measurement]) -> dict[KernelFamily, list[Measurement]]:
+    found: dict[KernelFamily, list[Measurement]] = {}
     for one in group:
-        found.setdefault(lane(one.kernel), []).append(one)
+        found.setdefault(family(one.kernel), []).append(one)
     return found

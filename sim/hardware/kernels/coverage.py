@@ -12,15 +12,15 @@ LEVEL = 0.9
 _LEAST = 4  # kept out; fewer say nothing
 
 
-def covered(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
+def coverage(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
     """The share of logarithmic errors within the interval that every other one gives.
 
     None below four of them. The interval is that of a normal law around zero, because predictions
     are not moved by a bias.
 
-    >>> covered([0.1, -0.1, 0.1, -0.1]), covered([0.1, 0.2])
+    >>> coverage([0.1, -0.1, 0.1, -0.1]), coverage([0.1, 0.2])
     (1.0, None)
-    >>> covered([0.01, 0.1] * 50)  # the small ones' interval is too narrow for the others
+    >>> coverage([0.01, 0.1] * 50)  # the small ones' interval is too narrow for the others
     0.5
     """
     if len(errors) < _LEAST:

@@ -31,7 +31,7 @@ Beside = Literal["copy", "all_reduce"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class LaunchTimes:
     """What a kernel costs besides its work.
 
     `issue`: the host's seconds per launch in eager mode, while nothing waits. `latency`: from a
@@ -45,7 +45,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class CopyTime:
     """One copy of `bytes` that took `time`; `pinned` where the host's memory is page-locked."""
 
     kind: CopyKind
@@ -61,7 +61,7 @@ class Copy:
     def bandwidth(self) -> float:
         """Bytes copied a second.
 
-        >>> Copy(kind="host to device", pinned=True, bytes=1e9, time=0.02).bandwidth
+        >>> CopyTime(kind="host to device", pinned=True, bytes=1e9, time=0.02).bandwidth
         50000000000.0
         """
         return self.bytes / self.time
@@ -81,17 +81,17 @@ class Slowdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Environment:
     """All of it; empty where it was not measured."""
 
-    host: Host | None = None
-    copies: tuple[Copy, ...] = ()
+    host: LaunchTimes | None = None
+    copies: tuple[CopyTime, ...] = ()
     overlaps: tuple[Slowdown, ...] = ()
 
     def toml(self) -> str:
         """The tables as a profile's file keeps them.
 
-        >>> found = Surroundings(overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.08),))
+        >>> found = Environment(overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.08),))
         >>> print(found.toml())
         [[overlaps]]
         kernel = "gemm"
@@ -104,11 +104,11 @@ class Surroundings:
         return "\n\n".join(tables)
 
 
-def _table(title: str, row: Host | Copy | Slowdown) -> str:
+def _table(title: str, row: LaunchTimes | CopyTime | Slowdown) -> str:
     return "\n".join([title, *_lines(row)])
 
 
-def _lines(row: Host | Copy | Slowdown) -> Iterator[str]:
+def _lines(row: LaunchTimes | CopyTime | Slowdown) -> Iterator[str]:
     for one in fields(row):
         yield f"{one.name} = {_written(getattr(row, one.name), str(one.name))}"
 

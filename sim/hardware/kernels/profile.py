@@ -23,13 +23,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.files import stamp
 from sim.hardware.kernels.curve import Curve
-from sim.hardware.kernels.environment import Copy, Host, Slowdown, Surroundings
+from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
 from sim.hardware.kernels.smoothness import Smoothness
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 FORMAT = 1
 FOLDER = "topologies/profiles"
@@ -39,12 +39,12 @@ COLUMNS = (
 )
 ANY = "stream"  # the kind of memory-bound kernel that stands for all that were not measured
 
-Class = Literal["gemm", "attention", "stream"]
-Row = Mapping[str, str]
+KernelClass = Literal["gemm", "attention", "stream"]
+CsvRow = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
+class KernelResidual:
     """How far the fit is from the kept-out shapes of a class of kernels.
 
     `median` and `p95` of |predicted / measured - 1|, `bias` the mean of predicted / measured - 1,
@@ -69,9 +69,9 @@ class Origin:
     provenance: dict[str, str | int | float] = field(default_factory=dict)
     rates: dict[str, Any] = field(default_factory=dict)
     smoothness: dict[str, Smoothness] = field(default_factory=dict)
-    residuals: tuple[Residual, ...] = ()
-    host: Host | None = None
-    copies: tuple[Copy, ...] = ()
+    residuals: tuple[KernelResidual, ...] = ()
+    host: LaunchTimes | None = None
+    copies: tuple[CopyTime, ...] = ()
     overlaps: tuple[Slowdown, ...] = ()
 
     def __post_init__(self) -> None:
@@ -98,11 +98,11 @@ class Profile:
     measurements: tuple[Measurement, ...] = ()
 
     @property
-    def surroundings(self) -> Surroundings:
+    def environment(self) -> Environment:
         origin = self.origin
-        return Surroundings(host=origin.host, copies=origin.copies, overlaps=origin.overlaps)
+        return Environment(host=origin.host, copies=origin.copies, overlaps=origin.overlaps)
 
-    def fitted(self, kind: Class) -> tuple[Measurement, ...]:
+    def fitted(self, kind: KernelClass) -> tuple[Measurement, ...]:
         """What the fit sees of a class of kernels."""
         return tuple(
             one for one in self.measurements if class_of(one.kernel) == kind and not one.kept_out
@@ -112,7 +112,7 @@ class Profile:
         """Of memory-bound kernels: time against bytes, by kind."""
         points: dict[str, dict[float, float]] = {}
         for one in self.fitted("stream"):
-            assert isinstance(one.kernel, Stream)
+            assert isinstance(one.kernel, MemoryBound)
             points.setdefault(one.kernel.name, {})[one.kernel.bytes] = one.seconds
         return {name: Curve(tuple(sorted(found.items()))) for name, found in points.items()}
 
@@ -135,7 +135,7 @@ def _over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def class_of(kernel: Kernel) -> Class:
+def class_of(kernel: Kernel) -> KernelClass:
     if isinstance(kernel, Gemm):
         return "gemm"
     return "attention" if isinstance(kernel, Attention) else "stream"
@@ -150,7 +150,7 @@ def variant(gemm: Gemm) -> str:
 
 def located(name: str, where: str) -> Path:
     """The file of a profile's name or path. Raises `InputError`."""
-    return library.find(FOLDER, name, where=where)
+    return catalog.find(FOLDER, name, where=where)
 
 
 def load(name: str, *, where: str = "command line") -> Profile:
@@ -163,7 +163,7 @@ def load(name: str, *, where: str = "command line") -> Profile:
 
 @lru_cache(maxsize=16)
 def _origin(path: Path, version: tuple[int, ...]) -> Origin:
-    return library.validate(library.read(path), Origin, library.place(path))
+    return catalog.validate(catalog.read(path), Origin, catalog.place(path))
 
 
 @lru_cache(maxsize=16)
@@ -179,21 +179,21 @@ def read(table: Path, owner: Path) -> Iterable[Measurement]:
         with table.open(encoding="utf-8", newline="") as lines:
             rows = list(csv.DictReader(lines))
     except OSError as error:
-        where, what = library.place(owner), f"{table.name} cannot be read ({error.strerror})"
+        where, what = catalog.place(owner), f"{table.name} cannot be read ({error.strerror})"
         raise InputError(where, what, "keep the two files together") from None
     except (UnicodeDecodeError, csv.Error):
         what, remedy = "is no table of measured kernels", "take the CSV that the profile came with"
-        raise InputError(library.place(table), what, remedy) from None
+        raise InputError(catalog.place(table), what, remedy) from None
     for line, row in enumerate(rows, start=2):
         try:
             yield measurement(row)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             what = f"is no measured kernel ({error})"
             remedy = "mend or remove the line"
-            raise InputError(f"{library.place(table)}, line {line}", what, remedy) from None
+            raise InputError(f"{catalog.place(table)}, line {line}", what, remedy) from None
 
 
-def measurement(row: Row) -> Measurement:
+def measurement(row: CsvRow) -> Measurement:
     """A row of the CSV. Raises `ValueError` or `KeyError` where it is not one."""
     kernel = _KERNELS[row["kernel"]](row)
     seconds = float(row["seconds"])
@@ -219,7 +219,7 @@ def row(one: Measurement) -> dict[str, str]:
         named |= {key: getattr(kernel, key) for key in keys}
     else:
         named["bytes"] = int(kernel.bytes)
-    if not isinstance(kernel, Stream):
+    if not isinstance(kernel, MemoryBound):
         named["precision"] = kernel.precision
     named |= {"seconds": f"{one.seconds:.6g}", "spread": f"{one.spread:.3g}"}
     named["kept_out"] = one.kept_out
@@ -230,7 +230,7 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _gemm(row: Row) -> Gemm:
+def _gemm(row: CsvRow) -> Gemm:
     m, n, k, batch = (int(row[key]) for key in ("m", "n", "k", "batch"))
     return Gemm(
         name=row.get("variant") or "forward",
@@ -243,7 +243,7 @@ def _gemm(row: Row) -> Gemm:
     )
 
 
-def _attention(row: Row) -> Attention:
+def _attention(row: CsvRow) -> Attention:
     keys = ("m", "n", "batch", "heads", "kv_heads", "head")
     q, kv, batch, heads, kv_heads, head = (int(row[key]) for key in keys)
     return Attention(
@@ -260,15 +260,15 @@ def _attention(row: Row) -> Attention:
     )
 
 
-def _stream(row: Row) -> Stream:
-    return Stream(name=row.get("name") or ANY, bytes=float(row["bytes"]))
+def _stream(row: CsvRow) -> MemoryBound:
+    return MemoryBound(name=row.get("name") or ANY, bytes=float(row["bytes"]))
 
 
 def _true(text: str) -> bool:
     return {"true": True, "false": False}[text]
 
 
-_KERNELS: dict[str, Callable[[Row], Kernel]] = {
+_KERNELS: dict[str, Callable[[CsvRow], Kernel]] = {
     "gemm": _gemm,
     "attention": _attention,
     "stream": _stream,

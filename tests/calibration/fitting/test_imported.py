@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sim.calibration import operation_times as reading
 from sim.cli.main import main
 from sim.collectives.libraries import profile
 from sim.config.catalog import validate
-from sim.hardware import readings as reading
 from sim.variability.jitter import Jitter
 from tests.formats.test_nccl_tests import HEAD, ROWS
 

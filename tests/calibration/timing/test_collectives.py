@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sim.calibration import operation_times as reading
 from sim.calibration.timing import exchanges
 from sim.calibration.timing.collectives import PASSES
 from sim.cli.main import main
 from sim.collectives.libraries import profile
-from sim.hardware import readings as reading
 
 pytest.importorskip("torch")
 
@@ -43,7 +43,7 @@ def test_a_complete_table_becomes_a_profile_without_being_timed_again(tmp_path: 
     pytest.importorskip("scipy")
     pytest.importorskip("tomli_w")
     complete = [
-        reading.Reading(
+        reading.OperationTime(
             operation=one.kind, seconds=1e-4 + one.size / 1e9, ranks=2, bytes=float(one.size)
         )
         for one in PASSES["quick"] * list(exchanges.exchanges(2, 2, "quick", 2.0 * 2**20))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.fabrics.ring import NvLinkRing
@@ -20,7 +20,7 @@ from sim.hardware.cluster.networks.ring import Ring
 from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.topology import Topology, load
 
-NAMES = library.names("topologies")
+NAMES = catalog.names("topologies")
 
 # The table "Cluster presets" that comes with the measurements: GPUs of a node, then GB/s per GPU
 # and direction within a node and between nodes.
@@ -126,7 +126,7 @@ class TestPresets:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_every_number_of_a_preset_has_a_comment(self, name: str) -> None:
-        lines = library.find("topologies", name).read_text(encoding="utf-8").splitlines()
+        lines = catalog.find("topologies", name).read_text(encoding="utf-8").splitlines()
         for above, line in zip(["", *lines], lines, strict=False):
             if any(f"{key} = " in line for key in ("bandwidth", "latency", "efficiency")):
                 assert "#" in line or above.startswith("#"), line

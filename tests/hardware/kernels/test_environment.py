@@ -1,25 +1,25 @@
-"""Surroundings: a profile's launches, copies and slowdowns, as text and back."""
+"""The environment of kernels: a profile's launches, copies and slowdowns, as text and back."""
 
 import tomllib
 
 import pytest
 
 from sim.config.schema import validate
-from sim.hardware.kernels.environment import Copy, Host, Slowdown, Surroundings
+from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
 
-FOUND = Surroundings(
-    host=Host(issue=4.1e-6, latency=7.9e-6, node=1.6e-6),
+FOUND = Environment(
+    host=LaunchTimes(issue=4.1e-6, latency=7.9e-6, node=1.6e-6),
     copies=(
-        Copy(kind="host to device", pinned=True, bytes=2.0**20, time=25e-6),
-        Copy(kind="device to device", bytes=2.0**30, time=0.5e-3),
-        Copy(kind="device to host", bytes=2.0**34, time=12.345),
+        CopyTime(kind="host to device", pinned=True, bytes=2.0**20, time=25e-6),
+        CopyTime(kind="device to device", bytes=2.0**30, time=0.5e-3),
+        CopyTime(kind="device to host", bytes=2.0**34, time=12.345),
     ),
     overlaps=(Slowdown(kernel="stream", beside="all_reduce", slowdown=1.25),),
 )
 
 
 def test_what_is_written_is_read_again() -> None:
-    again = validate(tomllib.loads(FOUND.toml()), Surroundings, "mine.toml")
+    again = validate(tomllib.loads(FOUND.toml()), Environment, "mine.toml")
     assert again.overlaps == FOUND.overlaps
     assert again.host is not None
     assert FOUND.host is not None
@@ -30,13 +30,13 @@ def test_what_is_written_is_read_again() -> None:
 
 
 def test_nothing_measured_is_nothing_written() -> None:
-    assert Surroundings().toml() == ""
+    assert Environment().toml() == ""
 
 
 @pytest.mark.parametrize("time", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_copy_takes_time(time: float) -> None:
     with pytest.raises(ValueError, match="a copy of 8 B"):
-        Copy(kind="device to device", bytes=8.0, time=time)
+        CopyTime(kind="device to device", bytes=8.0, time=time)
 
 
 def test_a_slowdown_is_a_positive_number() -> None:
@@ -45,6 +45,6 @@ def test_a_slowdown_is_a_positive_number() -> None:
 
 
 def test_times_of_a_busy_machine_are_written_without_an_exponent() -> None:
-    found = Surroundings(host=Host(issue=1.46e-3, latency=0.05))
+    found = Environment(host=LaunchTimes(issue=1.46e-3, latency=0.05))
     assert 'issue = "1460 us"' in found.toml()
     assert 'latency = "50000 us"' in found.toml()

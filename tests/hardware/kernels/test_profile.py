@@ -12,8 +12,8 @@ from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.calibrated import Calibrated
 from sim.hardware.kernels.profile import Measurement, Origin, Profile
 from sim.hardware.kernels.smoothness import Smoothness
-from sim.hardware.kernels.time import kernel_time, timed
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.hardware.kernels.time import kernel_time, sourced_time
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 TOML = """
 format = 1
@@ -60,7 +60,7 @@ def measured() -> devices.Device:
 
 def test_measured_shapes_take_what_was_measured_whatever_they_are_called(folder: Path) -> None:
     assert kernel_time(PRODUCT, measured()) == 1e-3
-    assert timed(PRODUCT, measured()).source == "profile"
+    assert sourced_time(PRODUCT, measured()).source == "profile"
     backward = Attention(
         name="any",
         batch=2,
@@ -87,27 +87,29 @@ def test_what_was_measured_mends_the_model_nearby_and_not_far_away(folder: Path)
 
 
 def test_other_precisions_are_left_to_the_model(folder: Path) -> None:
-    other = timed(replace(PRODUCT, precision="fp16"), measured())
+    other = sourced_time(replace(PRODUCT, precision="fp16"), measured())
     assert (other.source, other.outside) == ("model", "")
 
 
 def test_a_kernel_beyond_the_measured_range_says_which_size_and_range(folder: Path) -> None:
-    outside = timed(replace(PRODUCT, k=8192), measured()).outside
+    outside = sourced_time(replace(PRODUCT, k=8192), measured()).outside
     assert outside == "k = 8,192, measured from 128 to 128"
-    large = timed(Stream(name="add", bytes=1e9), measured()).outside
+    large = sourced_time(MemoryBound(name="add", bytes=1e9), measured()).outside
     assert large == "bytes = 1,000,000,000, measured from 1,000 to 100,000"
 
 
 def test_memory_bound_kernels_lie_between_measured_sizes(folder: Path) -> None:
     device = measured()
-    assert kernel_time(Stream(name="add", bytes=1e4), device) == pytest.approx(1e-5)
-    assert kernel_time(Stream(name="two", bytes=2e4, launches=2), device) == pytest.approx(2e-5)
-    assert kernel_time(Stream(name="small", bytes=10.0), device) == pytest.approx(1e-6)
-    assert kernel_time(Stream(name="large", bytes=1e6), device) == pytest.approx(1e-3)
+    assert kernel_time(MemoryBound(name="add", bytes=1e4), device) == pytest.approx(1e-5)
+    assert kernel_time(MemoryBound(name="two", bytes=2e4, launches=2), device) == pytest.approx(
+        2e-5
+    )
+    assert kernel_time(MemoryBound(name="small", bytes=10.0), device) == pytest.approx(1e-6)
+    assert kernel_time(MemoryBound(name="large", bytes=1e6), device) == pytest.approx(1e-3)
 
 
 def test_a_kind_of_its_own_is_known_by_the_last_words_of_its_name(folder: Path) -> None:
-    gelu = Stream(name="transform gelu", bytes=1e5, launches=8)
+    gelu = MemoryBound(name="transform gelu", bytes=1e5, launches=8)
     assert kernel_time(gelu, measured()) == pytest.approx(9e-4)
 
 
@@ -157,7 +159,7 @@ def test_rows_are_read_as_they_were_written() -> None:
     for kernel in (
         replace(PRODUCT, name="wgrad", accumulate=True),
         attention,
-        Stream(name="norm grad", bytes=4096.0),
+        MemoryBound(name="norm grad", bytes=4096.0),
     ):
         one = Measurement(kernel=kernel, seconds=1.25e-4, spread=0.02, kept_out=True)
         assert profiles.measurement(profiles.row(one)) == one

@@ -37,10 +37,10 @@ def test_all_reduce_gives_the_weights_of_large_batch_sgd_bit_for_bit(overlap):
 def test_a_step_is_compute_and_what_the_library_says_of_the_all_reduce():
     machine = hosts()
     grown = replace(machine, topology=machine.topology.with_gpus(4))
-    from sim.collectives.shape import Shape
+    from sim.collectives.group import GroupShape
 
-    wire = grown.wire("all_reduce", work().bytes, Shape.of(4, 1))
-    network = wire.latency + wire.nic / grown.topology.capacity(("nic-up", 0, 0))
+    cost = grown.call_cost("all_reduce", work().bytes, GroupShape.of(4, 1))
+    network = cost.latency + cost.nic / grown.topology.capacity(("nic-up", 0, 0))
     assert played("all_reduce").time == pytest.approx(20 * (STEP + network), rel=1e-9)
 
 

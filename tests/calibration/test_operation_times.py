@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from sim.calibration import operation_times as reading
+from sim.calibration.operation_times import OperationTime
 from sim.config.errors import InputError
-from sim.hardware import readings as reading
-from sim.hardware.readings import Reading
 
-ONE = Reading(operation="all_reduce", seconds=4.2e-5, ranks=8, bytes=1048576.0, sigma=0.031)
-OTHER = Reading(operation="kernel", name="gemm, of 128x64", seconds=2e-4, samples=12)
+ONE = OperationTime(operation="all_reduce", seconds=4.2e-5, ranks=8, bytes=1048576.0, sigma=0.031)
+OTHER = OperationTime(operation="kernel", name="gemm, of 128x64", seconds=2e-4, samples=12)
 
 
 def test_readings_survive_their_file(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from sim.config.files import whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class OperationTime:
     """An operation that took `seconds`, the median of `samples`.
 
     `operation` is "kernel", which `name` then names, or the kind of a collective among `ranks` on
@@ -50,7 +50,7 @@ class Reading:
 
 
 def of_samples(times: Sequence[float]) -> dict[str, Any]:
-    """What `Reading` keeps of times (s): their median, number and the sigma of their logarithms.
+    """What `OperationTime` keeps of times (s): median, number and sigma of their logarithms.
 
     >>> of_samples([2.0, 2.0, 2.0])
     {'seconds': 2.0, 'samples': 3, 'sigma': 0.0}
@@ -60,14 +60,14 @@ def of_samples(times: Sequence[float]) -> dict[str, Any]:
     return {"seconds": statistics.median(times), "samples": len(times), "sigma": sigma}
 
 
-def merged(readings: Iterable[Reading]) -> list[Reading]:
+def merged(readings: Iterable[OperationTime]) -> list[OperationTime]:
     """One reading for each operation, in order: the medians of several passes over it.
 
-    >>> twice = [Reading(operation="reduce", seconds=t, sigma=0.1) for t in (1.0, 3.0)]
+    >>> twice = [OperationTime(operation="reduce", seconds=t, sigma=0.1) for t in (1.0, 3.0)]
     >>> [(one.seconds, one.samples) for one in merged(twice)]
     [(2.0, 2)]
     """
-    passes: dict[Reading, list[Reading]] = {}
+    passes: dict[OperationTime, list[OperationTime]] = {}
     for one in readings:
         passes.setdefault(replace(one, seconds=1.0, samples=1, sigma=0.0), []).append(one)
     found = [
@@ -86,18 +86,18 @@ def merged(readings: Iterable[Reading]) -> list[Reading]:
 
 def heading() -> str:
     """The first line of the file."""
-    return ",".join(field.name for field in fields(Reading)) + "\n"
+    return ",".join(field.name for field in fields(OperationTime)) + "\n"
 
 
-def line(reading: Reading) -> str:
+def line(reading: OperationTime) -> str:
     """A reading as a line of the file; what is not known stays empty.
 
-    >>> line(Reading(operation="broadcast", seconds=2e-5, ranks=2, bytes=8.0))
+    >>> line(OperationTime(operation="broadcast", seconds=2e-5, ranks=2, bytes=8.0))
     'broadcast,2e-05,,2,1,1,8,,1,,\\n'
     """
     text = StringIO()
     csv.writer(text, lineterminator="\n").writerow(
-        _cell(getattr(reading, field.name)) for field in fields(Reading)
+        _cell(getattr(reading, field.name)) for field in fields(OperationTime)
     )
     return text.getvalue()
 
@@ -108,13 +108,13 @@ def _cell(value: str | float) -> str:
     return str(value)
 
 
-def write(readings: Iterable[Reading], path: Path) -> None:
+def write(readings: Iterable[OperationTime], path: Path) -> None:
     """The whole file. Raises `InputError` where it cannot be written."""
     with whole(path) as part:
         part.write_text(heading() + "".join(map(line, readings)), encoding="utf-8")
 
 
-def read(path: Path) -> list[Reading]:
+def read(path: Path) -> list[OperationTime]:
     """All readings of a file that `write` wrote; `InputError` names the line that is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -132,8 +132,8 @@ def read(path: Path) -> list[Reading]:
     return found
 
 
-def _reading(row: dict[str, str]) -> Reading:
+def _reading(row: dict[str, str]) -> OperationTime:
     whole_numbers = {key: int(row[key]) for key in ("ranks", "nodes", "groups", "samples")}
     numbers = {key: float(row[key] or "nan") for key in ("seconds", "bytes", "sigma")}
     texts = {key: row[key].strip() for key in ("operation", "name", "dtype", "source")}
-    return Reading(**whole_numbers, **numbers, **texts)  # type: ignore[arg-type]  # by their keys
+    return OperationTime(**whole_numbers, **numbers, **texts)  # type: ignore[arg-type]  # by their keys
