@@ -4,17 +4,12 @@ What the engine uses at scale: a collective is one transfer that loads all of it
 after a delay of `rounds` latencies.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TypeVar
 
-from sim.collectives.group import LevelLoads
-from sim.collectives.schedule import CollectiveKind, Schedule
+from sim.collectives.schedule import Schedule
 
 Edge = tuple[int, int, float]  # source, destination, bytes for each byte of the collective
-Link = TypeVar("Link", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,37 +53,3 @@ def _busiest(pairs: Counter[tuple[int, int]]) -> int:
         out[src] += count
         into[dst] += count
     return max([*out.values(), *into.values()], default=0)
-
-
-def edges(algorithm: ModuleType, kind: CollectiveKind, ranks: int) -> list[Edge]:
-    """Bytes on each edge: as the algorithm states them, else counted in its rounds."""
-    if hasattr(algorithm, "edges"):
-        return list(algorithm.edges(kind, ranks))
-    return list(condense(getattr(algorithm, kind)(ranks)).edges)
-
-
-def on_links(
-    loads: Iterable[Edge],
-    members: Sequence[int],
-    route: Callable[[int, int], Iterable[Link]],
-) -> dict[Link, float]:
-    """Bytes on each link of a topology, when rank i sits at members[i]."""
-    found: dict[Link, float] = {}
-    for src, dst, load in loads:
-        for link in route(members[src], members[dst]):
-            found[link] = found.get(link, 0.0) + load
-    return found
-
-
-def levels(loads: Iterable[Edge], per_node: int) -> LevelLoads:
-    """Bytes at the busiest port and node, when rank r sits in node r // per_node."""
-    ports: dict[tuple[str, int], float] = defaultdict(float)
-    nics: dict[tuple[str, int], float] = defaultdict(float)
-    for src, dst, load in loads:
-        inside = src // per_node == dst // per_node
-        for way, rank in (("out", src), ("in", dst)):
-            if inside:
-                ports[way, rank] += load
-            else:
-                nics[way, rank // per_node] += load
-    return LevelLoads(port=max(ports.values(), default=0.0), nic=max(nics.values(), default=0.0))

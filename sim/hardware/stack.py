@@ -74,11 +74,6 @@ class Stack:
         """Bytes of a working weight; fp8 recipes keep bf16 weights."""
         return max(2, BYTES[precision])
 
-    def gradient_bytes(self, precision: str) -> int:
-        """Bytes of an accumulated gradient."""
-        fp32 = self.fusion.gradients in ("fused", "fp32-buffer")
-        return 4 if fp32 else self.weight_bytes(precision)
-
     def reduced_bytes(self, precision: str) -> int:
         """Bytes of a gradient as it crosses the network."""
         return 4 if self.fp32_reduction else self.weight_bytes(precision)

@@ -73,18 +73,6 @@ def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     return ClosedForm(rounds=turns, bytes=turns * (n - 1) / n)
 
 
-def edges(kind: CollectiveKind, ranks: int) -> list[tuple[int, int, float]]:
-    """Bytes on each (src, dst) for each byte of S, without enumerating the rounds."""
-    n = ranks
-    if kind == "point_to_point":
-        return [(0, 1, 1.0)]
-    if kind in ("broadcast", "reduce"):
-        pairs = [(0, i) if kind == "broadcast" else (i, 0) for i in range(1, n)]
-        return [(src, dst, 1.0) for src, dst in pairs]
-    each = cost(kind, n).bytes / (n - 1)
-    return [(src, dst, each) for src in range(n) for dst in range(n) if src != dst]
-
-
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes when each ordered pair exchanges S/n (all-reduce: twice).
 

@@ -6,7 +6,6 @@ move at once. Rank r is slot r mod g of node r // g; there are N nodes.
 """
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ClosedForm,
     CollectiveKind,
@@ -160,25 +159,3 @@ def cost(kind: CollectiveKind, ranks: int, per_node: int = 0, pieces: int = 8) -
         return ClosedForm(rounds=g - 1 + nodes - 1, bytes=(g - 1) / g + (nodes - 1) / nodes)
     turns = 2 if kind == "all_reduce" else 1
     return ClosedForm(rounds=turns * (g - 1 + nodes - 1), bytes=turns * (ranks - 1) / ranks)
-
-
-def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
-    """Port and NIC bytes: the first level stays in the node, the second leaves it.
-
-    All-reduce 2(g-1)/g S and 2(N-1)/N S; all-gather and reduce-scatter half of that;
-    all-to-all (g-1)/g S and g (N-1)/N S; chains S each.
-    """
-    g, nodes = shape.per_node, shape.nodes
-    inside, across = (g - 1) / g, (nodes - 1) / nodes
-    if kind in ("broadcast", "reduce"):
-        return LevelLoads(port=float(g > 1), nic=float(nodes > 1))
-    if kind == "all_to_all":
-        return LevelLoads(port=inside, nic=g * across)
-    turns = 2 if kind == "all_reduce" else 1
-    return LevelLoads(port=turns * inside, nic=turns * across)
-
-
-def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """One after the other: the rounds inside a node, those between nodes."""
-    turns = 2 if kind == "all_reduce" else 1
-    return LevelSteps(intra=turns * (shape.per_node - 1), inter=turns * (shape.nodes - 1))

@@ -71,15 +71,6 @@ def cost(kind: CollectiveKind, ranks: int, pieces: int = 8) -> ClosedForm:
     return ClosedForm(rounds=n - 2 + pieces, bytes=1.0, fill=(n - 2) / pieces)
 
 
-def edges(kind: CollectiveKind, ranks: int) -> list[tuple[int, int, float]]:
-    """Bytes on each (src, dst) for each byte of S, without enumerating the rounds."""
-    n = ranks
-    if kind in ("broadcast", "reduce"):
-        down = [(i, i + 1, 1.0) for i in range(n - 1)]
-        return down if kind == "broadcast" else [(dst, src, load) for src, dst, load in down]
-    return [(i, (i + 1) % n, cost(kind, n).bytes) for i in range(n)]
-
-
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes of rings that enter each node once, in rank order.
 

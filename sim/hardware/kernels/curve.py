@@ -31,10 +31,6 @@ class Curve:
         (b0, t0), (b1, t1) = self.points[right - 1], self.points[right]
         return t0 * math.exp(math.log(t1 / t0) * math.log(size / b0) / math.log(b1 / b0))
 
-    def covers(self, size: float) -> bool:
-        """Whether the size lies between the smallest and the largest measured."""
-        return self.points[0][0] <= size <= self.points[-1][0]
-
     @property
     def range(self) -> tuple[float, float]:
         return self.points[0][0], self.points[-1][0]
