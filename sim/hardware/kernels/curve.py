@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Curve:
     """Measured (bytes, seconds), sizes rising.
 
-    Between two sizes it is linear in the logarithms of both; below the smallest the time stays as
-    it is (a kernel's floor), above the largest the bandwidth does.
+    Between two sizes it is linear in the logarithms of both. Below the smallest size the time
+    stays constant (a kernel's floor), above the largest the bandwidth does.
     """
 
     points: tuple[tuple[float, float], ...]

@@ -1,4 +1,4 @@
-"""What surrounds kernels on a calibrated device: launches, copies, and slowing one another.
+"""Measured beside kernels on a calibrated device: launches, copies, mutual slowdown.
 
 A profile keeps them in `[host]`, `[[copies]]` and `[[overlaps]]`:
 
@@ -32,7 +32,7 @@ Beside = Literal["copy", "all_reduce"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchTimes:
-    """What a kernel costs besides its work.
+    """What launching a kernel costs.
 
     `issue`: the host's seconds per launch in eager mode, while nothing waits. `latency`: from a
     launch until the host knows that an empty kernel has ended. `node`: the device's seconds per
@@ -55,7 +55,7 @@ class CopyTime:
 
     def __post_init__(self) -> None:
         if not (0 < self.time < math.inf and self.bytes > 0):
-            raise ValueError(f"a copy of {self.bytes:g} B in {self.time:g} s is none")
+            raise ValueError(f"{self.bytes:g} B in {self.time:g} s is not a valid copy")
 
     @property
     def bandwidth(self) -> float:
@@ -69,7 +69,7 @@ class CopyTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowdown:
-    """How many times as long kernels of a class take while something runs `beside` them."""
+    """The factor on the time of a class of kernels while something runs `beside` them."""
 
     kernel: Literal["gemm", "stream"]
     beside: Beside
@@ -82,7 +82,7 @@ class Slowdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """All of it; empty where it was not measured."""
+    """All of these; empty where they were not measured."""
 
     host: LaunchTimes | None = None
     copies: tuple[CopyTime, ...] = ()
@@ -91,16 +91,16 @@ class Environment:
     def toml(self) -> str:
         """The tables as a profile's file keeps them.
 
-        >>> found = Environment(overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.08),))
-        >>> print(found.toml())
+        >>> slowdown = Slowdown(kernel="gemm", beside="copy", slowdown=1.08)
+        >>> print(Environment(overlaps=(slowdown,)).toml())
         [[overlaps]]
         kernel = "gemm"
         beside = "copy"
         slowdown = 1.08
         """
         tables = [] if self.host is None else [_table("[host]", self.host)]
-        tables += [_table("[[copies]]", one) for one in self.copies]
-        tables += [_table("[[overlaps]]", one) for one in self.overlaps]
+        tables += [_table("[[copies]]", copy) for copy in self.copies]
+        tables += [_table("[[overlaps]]", slowdown) for slowdown in self.overlaps]
         return "\n\n".join(tables)
 
 
@@ -109,8 +109,8 @@ def _table(title: str, row: LaunchTimes | CopyTime | Slowdown) -> str:
 
 
 def _lines(row: LaunchTimes | CopyTime | Slowdown) -> Iterator[str]:
-    for one in fields(row):
-        yield f"{one.name} = {_written(getattr(row, one.name), str(one.name))}"
+    for field in fields(row):
+        yield f"{field.name} = {_written(getattr(row, field.name), field.name)}"
 
 
 def _written(value: object, key: str) -> str:

@@ -1,4 +1,4 @@
-"""How long memory-bound kernels take: bytes over achievable bandwidth, and a floor each."""
+"""How long memory-bound kernels take: a floor each, and bytes over the achievable bandwidth."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from sim.model.kernels import MemoryBound
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBoundRates:
     """What memory-bound kernels achieve: a share of the data sheet's bandwidth, and the time of a
-    kernel that moves next to nothing (start, ramp and drain)."""
+    kernel that moves almost nothing (start, ramp and drain)."""
 
     bandwidth: float
     floor: Seconds
@@ -24,7 +24,7 @@ class MemoryBoundRates:
 # four numbers; conversion, comparison and scaling take about half as much again.
 OPERATIONS_PER_RANDOM = 40
 
-# Of one SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
+# Per SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
 INTEGER_LANES = 64
 
 

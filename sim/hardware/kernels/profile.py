@@ -2,17 +2,17 @@
 
 `topologies/profiles/NAME.toml` says which device was measured where, when and with what, the rates
 that were fitted (`[rates]`, over those of the device's file), how smoothly measured and modelled
-times differ (`[smoothness]`), how far the fit is from shapes that were kept out of it
-(`[[residuals]]`), and what surrounds kernels (`sim.hardware.kernels.environment`). The measurements
-lie beside it in a CSV, one kernel a row:
+times differ (`[smoothness]`), the errors on shapes that were kept out of the fit (`[[residuals]]`),
+and launches, copies and slowdowns (`sim.hardware.kernels.environment`). The measurements lie beside
+it in a CSV, one kernel per row:
 
     kernel,name,variant,m,n,k,batch,heads,kv_heads,head,causal,backward,accumulate,precision,bytes,
     seconds,spread,kept_out
 
 m and n are queries and keys of attention; `name` is the kind of a memory-bound kernel ("gelu",
-"norm grad"; "stream" for any), `variant` which of a linear layer's three products a matrix product
-is, and which generation of fused attention ran, `seconds` the median, `spread` the interquartile
-range over it, `kept_out` whether the fit did not see it.
+"norm grad"; "stream" for any), `variant` one of a linear layer's three products, or the generation
+of fused attention that ran, `seconds` the median, `spread` the interquartile range divided by it,
+`kept_out` whether the fit did not use it.
 """
 
 import csv
@@ -37,7 +37,7 @@ COLUMNS = (
     *("kernel", "name", "variant", "m", "n", "k", "batch", "heads", "kv_heads", "head", "causal"),
     *("backward", "accumulate", "precision", "bytes", "seconds", "spread", "kept_out"),
 )
-ANY = "stream"  # the kind of memory-bound kernel that stands for all that were not measured
+ANY = "stream"  # stands for every kind of memory-bound kernel that was not measured
 
 KernelClass = Literal["gemm", "attention", "stream"]
 CsvRow = Mapping[str, str]
@@ -45,7 +45,7 @@ CsvRow = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResidual:
-    """How far the fit is from the kept-out shapes of a class of kernels.
+    """Errors of the fit on the kept-out shapes of a class of kernels.
 
     `median` and `p95` of |predicted / measured - 1|, `bias` the mean of predicted / measured - 1,
     `sigma` the standard deviation of log(measured / predicted).
@@ -103,18 +103,20 @@ class Profile:
         return Environment(host=origin.host, copies=origin.copies, overlaps=origin.overlaps)
 
     def fitted(self, kind: KernelClass) -> tuple[Measurement, ...]:
-        """What the fit sees of a class of kernels."""
+        """The measurements of a class of kernels that the fit uses."""
         return tuple(
-            one for one in self.measurements if class_of(one.kernel) == kind and not one.kept_out
+            measured
+            for measured in self.measurements
+            if class_of(measured.kernel) == kind and not measured.kept_out
         )
 
     def curves(self) -> dict[str, Curve]:
-        """Of memory-bound kernels: time against bytes, by kind."""
-        points: dict[str, dict[float, float]] = {}
-        for one in self.fitted("stream"):
-            assert isinstance(one.kernel, MemoryBound)
-            points.setdefault(one.kernel.name, {})[one.kernel.bytes] = one.seconds
-        return {name: Curve(tuple(sorted(found.items()))) for name, found in points.items()}
+        """Time against bytes of memory-bound kernels, by kind."""
+        seconds: dict[str, dict[float, float]] = {}
+        for measured in self.fitted("stream"):
+            kernel = measured.kernel
+            seconds.setdefault(kernel.name, {})[kernel.bytes] = measured.seconds
+        return {kind: Curve(tuple(sorted(points.items()))) for kind, points in seconds.items()}
 
 
 def rated(device: dict[str, Any], profile: Profile) -> dict[str, Any]:
@@ -142,7 +144,7 @@ def class_of(kernel: Kernel) -> KernelClass:
 
 
 def variant(gemm: Gemm) -> str:
-    """Which of a linear layer's products it is: "forward", "dgrad" or "wgrad"; their operands lie
+    """The product of a linear layer: "forward", "dgrad" or "wgrad", whose operands are laid out
     differently in memory."""
     last = gemm.name.rpartition(" ")[2]
     return last if last in ("dgrad", "wgrad") else "forward"
@@ -182,19 +184,20 @@ def read(table: Path, owner: Path) -> Iterable[Measurement]:
         where, what = catalog.place(owner), f"{table.name} cannot be read ({error.strerror})"
         raise InputError(where, what, "keep the two files together") from None
     except (UnicodeDecodeError, csv.Error):
-        what, remedy = "is no table of measured kernels", "take the CSV that the profile came with"
+        what = "is not a table of measured kernels"
+        remedy = "take the CSV that the profile came with"
         raise InputError(catalog.place(table), what, remedy) from None
     for line, row in enumerate(rows, start=2):
         try:
             yield measurement(row)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            what = f"is no measured kernel ({error})"
-            remedy = "mend or remove the line"
+            what = f"is not a measured kernel ({error})"
+            remedy = "correct or remove the line"
             raise InputError(f"{catalog.place(table)}, line {line}", what, remedy) from None
 
 
 def measurement(row: CsvRow) -> Measurement:
-    """A row of the CSV. Raises `ValueError` or `KeyError` where it is not one."""
+    """The measurement of a row. Raises `ValueError` or `KeyError` where it has none."""
     kernel = _KERNELS[row["kernel"]](row)
     seconds = float(row["seconds"])
     if not 0 < seconds < math.inf:
@@ -206,9 +209,9 @@ def measurement(row: CsvRow) -> Measurement:
     return Measurement(kernel=kernel, seconds=seconds, spread=spread, kept_out=kept_out)
 
 
-def row(one: Measurement) -> dict[str, str]:
+def row(measured: Measurement) -> dict[str, str]:
     """A measurement as a row of the CSV."""
-    kernel = one.kernel
+    kernel = measured.kernel
     named: dict[str, Any] = {"kernel": class_of(kernel), "name": kernel.name}
     if isinstance(kernel, Gemm):
         named |= {"name": "", "variant": variant(kernel)}
@@ -221,8 +224,8 @@ def row(one: Measurement) -> dict[str, str]:
         named["bytes"] = int(kernel.bytes)
     if not isinstance(kernel, MemoryBound):
         named["precision"] = kernel.precision
-    named |= {"seconds": f"{one.seconds:.6g}", "spread": f"{one.spread:.3g}"}
-    named["kept_out"] = one.kept_out
+    named |= {"seconds": f"{measured.seconds:.6g}", "spread": f"{measured.spread:.3g}"}
+    named["kept_out"] = measured.kept_out
     return {key: _written(named.get(key, "")) for key in COLUMNS}
 
 
@@ -260,7 +263,7 @@ def _attention(row: CsvRow) -> Attention:
     )
 
 
-def _stream(row: CsvRow) -> MemoryBound:
+def _memory_bound(row: CsvRow) -> MemoryBound:
     return MemoryBound(name=row.get("name") or ANY, bytes=float(row["bytes"]))
 
 
@@ -271,5 +274,5 @@ def _true(text: str) -> bool:
 _KERNELS: dict[str, Callable[[CsvRow], Kernel]] = {
     "gemm": _gemm,
     "attention": _attention,
-    "stream": _stream,
+    "stream": _memory_bound,
 }

@@ -1,4 +1,4 @@
-"""A profile held against its own measurements: what is predicted of each, what each achieved."""
+"""A profile compared with its own measurements: predictions, their errors, the rates achieved."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from sim.model.kernels import Attention, Kernel, MemoryBound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPrediction:
-    """A measurement beside the profile's prediction (s) and, without what was measured, the
-    model's with the profile's rates."""
+    """A measurement beside two predictions (s): by the whole profile, and by the model alone with
+    the profile's fitted rates."""
 
     measured: Measurement
     predicted: float
@@ -30,7 +30,7 @@ class KernelPrediction:
 
     @property
     def group(self) -> str:
-        """Class, precision and generation of attention; of memory-bound kernels the class alone."""
+        """Class, precision and generation of attention; only the class of memory-bound kernels."""
         kernel = self.measured.kernel
         if isinstance(kernel, MemoryBound):
             return "stream"
@@ -39,7 +39,7 @@ class KernelPrediction:
 
     @property
     def rate(self) -> float:
-        """What was achieved: FLOP/s, of a memory-bound kernel B/s."""
+        """What was achieved: FLOP/s, or B/s of a memory-bound kernel."""
         kernel = self.measured.kernel
         work = kernel.bytes if isinstance(kernel, MemoryBound) else kernel.flops
         return work / self.measured.seconds
@@ -47,10 +47,11 @@ class KernelPrediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassErrors:
-    """A group of measurements: how many, how far off where they were kept out of the fit, the
-    highest rate seen (FLOP/s or B/s) and that of the device's data sheet.
+    """A group of measurements: their number, the errors on those kept out of the fit, the highest
+    rate (FLOP/s or B/s) measured and that of the device's data sheet.
 
-    `coverage` is the share of kernels kept out that lie within the 90 % interval of the others."""
+    `coverage` is the share of kept-out kernels that lie within the 90 % interval of the others.
+    """
 
     group: str
     shapes: int
@@ -71,30 +72,29 @@ def device_of(profile: Profile) -> Device:
 
 
 def predictions(profile: Profile) -> list[KernelPrediction]:
-    """Every measurement of a profile with what would be predicted of it."""
+    """Every measurement of a profile with its predictions."""
     device = device_of(profile)
     offered = tuple(device.attention)
 
     def modelled(kernel: Kernel) -> float:
         return kernel_time(kernel, device, (kernel.name, *offered))
 
-    predict = Calibrated(profile, modelled)
-    found = []
-    for one in profile.measurements:
-        plain, known = modelled(one.kernel), predict(one.kernel)
-        predicted = plain if known is None else known.seconds
-        found.append(KernelPrediction(measured=one, predicted=predicted, modelled=plain))
-    return found
+    predict, rows = Calibrated(profile, modelled), []
+    for measurement in profile.measurements:
+        plain, profiled = modelled(measurement.kernel), predict(measurement.kernel)
+        predicted = plain if profiled is None else profiled.seconds
+        rows.append(KernelPrediction(measured=measurement, predicted=predicted, modelled=plain))
+    return rows
 
 
 def errors_by_class(profile: Profile, rows: Sequence[KernelPrediction]) -> list[ClassErrors]:
-    """The table of `sim show`: one line a class and precision."""
+    """The table of `sim show`: one line per class and precision."""
     device = device_of(profile)
     groups = dict.fromkeys(row.group for row in rows)
-    return [_line(group, [row for row in rows if row.group == group], device) for group in groups]
+    return [_errors(group, [row for row in rows if row.group == group], device) for group in groups]
 
 
-def _line(group: str, rows: Sequence[KernelPrediction], device: Device) -> ClassErrors:
+def _errors(group: str, rows: Sequence[KernelPrediction], device: Device) -> ClassErrors:
     errors = [row.error for row in rows if row.measured.kept_out]
     _, precision, _ = (*group.split(" "), "", "")[:3]
     sizes = sorted(map(abs, errors))
@@ -112,14 +112,15 @@ def _line(group: str, rows: Sequence[KernelPrediction], device: Device) -> Class
 
 
 def _largest(rows: Sequence[KernelPrediction]) -> list[KernelPrediction]:
-    """Of memory-bound kernels those that no cache holds; all others."""
+    """Memory-bound kernels that fit into no cache, and all kernels of other classes."""
+    if not isinstance(rows[0].measured.kernel, MemoryBound):
+        return list(rows)
     most = max(row.measured.kernel.bytes for row in rows)
-    streams = isinstance(rows[0].measured.kernel, MemoryBound)
-    return [row for row in rows if not streams or row.measured.kernel.bytes > most / 2]
+    return [row for row in rows if row.measured.kernel.bytes > most / 2]
 
 
 def _typical_best(rates: Iterable[float]) -> float:
-    """The rate that one in twenty exceeds: a single lucky timing does not count.
+    """The rate that one timing in twenty exceeds: a single lucky one does not count.
 
     >>> _typical_best(float(x) for x in range(101))
     95.0

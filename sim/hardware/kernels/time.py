@@ -33,7 +33,7 @@ def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("f
 
 
 class KernelTime(NamedTuple):
-    """A kernel's seconds, what they come from, and what of it a profile did not cover."""
+    """A kernel's seconds, their source, and the size that leaves a profile's measured range."""
 
     seconds: float
     source: Literal["profile", "model"]
@@ -43,7 +43,7 @@ class KernelTime(NamedTuple):
 def sourced_time(
     kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)
 ) -> KernelTime:
-    """The same with where it comes from."""
+    """The same with its source."""
     return kernel_times(device)(kernel, attention)
 
 
@@ -58,7 +58,7 @@ def _kernel_times(device: Device, profile: Profile | None) -> "KernelTimes":
 
 
 class KernelTimes:
-    """One device's kernels, each timed once."""
+    """The times of one device's kernels, each computed once."""
 
     def __init__(self, device: Device, profile: Profile | None) -> None:
         self.device, self.profile = device, profile
@@ -111,6 +111,5 @@ def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
         if generation in device.attention:
             return device.attention[generation]
     known = ", ".join(device.attention) or "none"
-    raise InputError(
-        "stack, attention", f"{device.name} runs none of {', '.join(offered)}", f"it knows {known}"
-    )
+    what = f"{device.name} runs none of {', '.join(offered)}"
+    raise InputError("stack, attention", what, f"it knows {known}")

@@ -178,13 +178,13 @@ def test_rows_are_read_as_they_were_written() -> None:
 )
 def test_a_bad_line_is_named(folder: Path, row: str) -> None:
     (folder / "mine.csv").write_text(HEADER + ROWS + row + "\n")
-    with pytest.raises(InputError, match=r"mine.csv, line 8: is no measured kernel"):
+    with pytest.raises(InputError, match=r"mine.csv, line 8: is not a measured kernel"):
         profiles.load("mine")
 
 
 def test_a_table_that_is_no_text_is_named(folder: Path) -> None:
     (folder / "mine.csv").write_bytes(b"\x93\x8d\x00")
-    with pytest.raises(InputError, match=r"mine.csv: is no table of measured kernels"):
+    with pytest.raises(InputError, match=r"mine.csv: is not a table of measured kernels"):
         profiles.load("mine")
 
 
