@@ -1,6 +1,6 @@
-"""Readings: how long an operation took when it was measured, and the CSV that keeps them.
+"""Measured times of operations, and the CSV that keeps them.
 
-One line a kernel, or a collective of one size among one group:
+One line per kernel, or per collective of one size in one group:
 
     operation,name,ranks,nodes,groups,bytes,dtype,samples,seconds,sigma,source
     all_reduce,,8,1,1,1048576,fp32,20,4.2e-05,0.03,all_reduce.txt
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationTime:
     """An operation that took `seconds`, the median of `samples`.
 
-    `operation` is "kernel", which `name` then names, or the kind of a collective among `ranks` on
-    `nodes`, of `bytes` as nccl-tests counts them, while `groups` such groups did the same. `sigma`
-    is the standard deviation of the logarithm of the samples, NaN where they are not known one by
-    one: the jitter of a lognormal distribution. `source` is the file, or the library, it is from.
+    `operation` is "kernel", called `name`, or the kind of a collective among `ranks` on `nodes`, of
+    `bytes` as nccl-tests counts them, while `groups` such groups did the same. `sigma` is the
+    standard deviation of the samples' logarithms (the jitter of a lognormal distribution), NaN
+    where single samples are not known. `source` is the file, or the library, that it comes from.
     """
 
     operation: str
@@ -44,7 +44,7 @@ class OperationTime:
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < math.inf:
-            raise ValueError(f"a time of {self.seconds} s is none")
+            raise ValueError(f"{self.seconds} s is not a valid duration")
         if min(self.ranks, self.nodes, self.groups, self.samples) < 1:
             raise ValueError("ranks, nodes, groups and samples must be at least 1")
 
@@ -60,28 +60,30 @@ def of_samples(times: Sequence[float]) -> dict[str, Any]:
     return {"seconds": statistics.median(times), "samples": len(times), "sigma": sigma}
 
 
-def merged(readings: Iterable[OperationTime]) -> list[OperationTime]:
-    """One reading for each operation, in order: the medians of several passes over it.
+def merged(times: Iterable[OperationTime]) -> list[OperationTime]:
+    """One time for each operation, in order: the medians of several passes over it.
 
     >>> twice = [OperationTime(operation="reduce", seconds=t, sigma=0.1) for t in (1.0, 3.0)]
-    >>> [(one.seconds, one.samples) for one in merged(twice)]
+    >>> [(time.seconds, time.samples) for time in merged(twice)]
     [(2.0, 2)]
     """
     passes: dict[OperationTime, list[OperationTime]] = {}
-    for one in readings:
-        passes.setdefault(replace(one, seconds=1.0, samples=1, sigma=0.0), []).append(one)
-    found = [
+    for time in times:
+        passes.setdefault(replace(time, seconds=1.0, samples=1, sigma=0.0), []).append(time)
+    medians = [
         replace(
-            what,
-            seconds=statistics.median(one.seconds for one in same),
-            samples=sum(one.samples for one in same),
-            sigma=statistics.median(one.sigma for one in same),
+            operation,
+            seconds=statistics.median(time.seconds for time in repeated),
+            samples=sum(time.samples for time in repeated),
+            sigma=statistics.median(time.sigma for time in repeated),
         )
-        for what, same in passes.items()
+        for operation, repeated in passes.items()
     ]
-    return sorted(
-        found, key=lambda one: (one.operation, one.name, one.ranks, one.groups, one.bytes)
-    )
+    return sorted(medians, key=_order)
+
+
+def _order(time: OperationTime) -> tuple[str, str, int, int, float]:
+    return time.operation, time.name, time.ranks, time.groups, time.bytes
 
 
 def heading() -> str:
@@ -89,15 +91,15 @@ def heading() -> str:
     return ",".join(field.name for field in fields(OperationTime)) + "\n"
 
 
-def line(reading: OperationTime) -> str:
-    """A reading as a line of the file; what is not known stays empty.
+def line(time: OperationTime) -> str:
+    """A time as a line of the file; unknown cells stay empty.
 
     >>> line(OperationTime(operation="broadcast", seconds=2e-5, ranks=2, bytes=8.0))
     'broadcast,2e-05,,2,1,1,8,,1,,\\n'
     """
     text = StringIO()
     csv.writer(text, lineterminator="\n").writerow(
-        _cell(getattr(reading, field.name)) for field in fields(OperationTime)
+        _cell(getattr(time, field.name)) for field in fields(OperationTime)
     )
     return text.getvalue()
 
@@ -108,31 +110,32 @@ def _cell(value: str | float) -> str:
     return str(value)
 
 
-def write(readings: Iterable[OperationTime], path: Path) -> None:
-    """The whole file. Raises `InputError` where it cannot be written."""
-    with whole(path) as part:
-        part.write_text(heading() + "".join(map(line, readings)), encoding="utf-8")
+def write(times: Iterable[OperationTime], path: Path) -> None:
+    """Write the whole file. Raises `InputError` where that is not possible."""
+    with atomic_write(path) as part:
+        part.write_text(heading() + "".join(map(line, times)), encoding="utf-8")
 
 
 def read(path: Path) -> list[OperationTime]:
-    """All readings of a file that `write` wrote; `InputError` names the line that is wrong."""
+    """All times of a file that `write` wrote. Raises `InputError` naming the line that is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InputError(str(path), "cannot be read as text", "check the path") from None
     if text.partition("\n")[0] + "\n" != heading():
-        raise InputError(f"{path}, line 1", "is not the heading of readings", heading().strip())
-    found = []
+        what = "is not the heading of measured times"
+        raise InputError(f"{path}, line 1", what, heading().strip())
+    times = []
     for number, row in enumerate(csv.DictReader(StringIO(text)), start=2):
         try:
-            found.append(_reading(row))
+            times.append(_time(row))
         except (ValueError, TypeError, AttributeError) as error:
-            what = f"is no reading ({error})"
-            raise InputError(f"{path}, line {number}", what, "mend or leave out the line") from None
-    return found
+            where, what = f"{path}, line {number}", f"is not a measured time ({error})"
+            raise InputError(where, what, "correct or remove the line") from None
+    return times
 
 
-def _reading(row: dict[str, str]) -> OperationTime:
+def _time(row: dict[str, str]) -> OperationTime:
     whole_numbers = {key: int(row[key]) for key in ("ranks", "nodes", "groups", "samples")}
     numbers = {key: float(row[key] or "nan") for key in ("seconds", "bytes", "sigma")}
     texts = {key: row[key].strip() for key in ("operation", "name", "dtype", "source")}

@@ -200,8 +200,8 @@ def _check_ending(out: Path, *known: str) -> None:
 
 
 def _keep(found: "list[OperationTime]", out: Path | None) -> None:
-    from sim.calibration import operation_times as reading
+    from sim.calibration import operation_times
 
     if out is not None and found:
-        reading.write(found, out)
+        operation_times.write(found, out)
         click.echo(f"wrote {out}", err=True)

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.engine.timeline import Timeline
 from sim.results.result import Result
 from sim.sharing.outcome import Outcome
@@ -54,7 +54,7 @@ def _picture(result: Result | Outcome, path: Path) -> None:
 
 def _report(result: Result | Outcome, path: Path) -> None:
     page = _page(result) if path.suffix == ".html" else f"{result}\n"
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text(page, encoding="utf-8")
 
 
@@ -81,7 +81,7 @@ def _shown(result: Result | Outcome) -> Timeline:
 
 def _timeline(result: Result | Outcome, path: Path) -> None:
     frame = result.to_frame()
-    with whole(path) as part:
+    with atomic_write(path) as part:
         frame.to_csv(part, index=False)
 
 

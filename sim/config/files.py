@@ -10,13 +10,13 @@ from sim.config.errors import InputError
 
 
 @contextmanager
-def whole(path: Path | str) -> Iterator[Path]:
+def atomic_write(path: Path | str) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends well.
 
     Raises `InputError` where the file cannot be written; an older one is then left as it was.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole(f"{folder}/answer.txt") as part:
+    ...     with atomic_write(f"{folder}/answer.txt") as part:
     ...         _ = part.write_text("42")
     ...     os.listdir(folder)
     ['answer.txt']

@@ -41,13 +41,13 @@ class Peaks:
 class Device:
     """One accelerator, as its data sheet and its driver describe it.
 
-    `memory` is what a process sees (torch's `total_memory`), `reserve` what is taken of it before
-    the first tensor and outside torch's allocator: CUDA context and NCCL's buffers. `clock` is the
-    boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by generation of the
-    fused kernel) hold what kernels achieve of these figures, `lanes` the integer lanes of an SM;
-    `interference` is the share of their pace that they lose while a tensor-parallel collective runs
-    beside them, whose CTAs hold SMs and memory bandwidth; `profile` names measured times in
-    `topologies/profiles`, which are preferred.
+    `memory` is what a process can use (torch's `total_memory`), `reserve` the part of it that is
+    taken before the first tensor, outside torch's allocator: CUDA context and NCCL's buffers.
+    `clock` is the boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by
+    generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
+    lanes of an SM. `interference` is the share of their speed that kernels lose while a
+    tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth.
+    `profile` names measured times in `topologies/profiles`, which are preferred.
     """
 
     name: str
@@ -106,10 +106,9 @@ class Device:
         >>> load("a100-80gb-sxm").peak_rate("bf16")
         312000000000000.0
         """
-        known = self.peak.known
-        if precision not in known:
-            has = ", ".join(known)
-            raise InputError("precision", f"{self.name} has no {precision}", f"it has {has}")
+        if precision not in self.peak.known:
+            remedy = f"it has {', '.join(self.peak.known)}"
+            raise InputError("precision", f"{self.name} has no {precision}", remedy)
         return float(getattr(self.peak, precision))
 
 

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.config.units import human_seconds
 from sim.engine.timeline import Role, Span, Timeline
 
@@ -45,7 +45,7 @@ def draw(timeline: Timeline, path: Path | str, *, title: str = "") -> None:
 
     Raises `InputError` where the file cannot be written.
     """
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(render(timeline, part.suffix.removeprefix(".") or "png", title=title))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.hardware.kernels.profile import Profile, class_of
 from sim.hardware.kernels.residuals import (
     ClassErrors,
@@ -35,7 +35,7 @@ def draw(profile: Profile, name: str, path: Path | str) -> None:
     kind = Path(path).suffix.removeprefix(".").lower()
     if kind not in _FORMATS:
         raise InputError(str(path), "is neither .png nor .svg", "end the name in .png or .svg")
-    with whole(path) as part:
+    with atomic_write(path) as part:
         figure(profile, name).savefig(part, format=kind, dpi=150)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.hardware.cluster.topology import Topology
 from sim.plots.network import draw_network
 from sim.plots.node import draw_node
@@ -32,7 +32,7 @@ def draw(topology: Topology, path: Path | str) -> None:
     kind = Path(path).suffix.removeprefix(".").lower()
     if kind not in _FORMATS:
         raise InputError(str(path), "is neither .png nor .svg", "end the name in .png or .svg")
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(render(topology, kind))
 
 

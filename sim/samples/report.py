@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.config.units import human_seconds
 from sim.results.text import bar, count, percent
 
@@ -86,7 +86,7 @@ def _removal(found: "Samples") -> Iterable[str]:
 
 def draw(found: "Samples", path: Path) -> None:
     """Draw the distribution and the heat map into a PNG or SVG file, whole or not at all."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(render(found, path.suffix.removeprefix(".")))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.config.units import human_bytes, human_seconds
 from sim.parallel.plan import Plan
 from sim.search.search import Found, Layout, why
@@ -80,7 +80,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def plot(found: Found, path: Path) -> None:
     """Write `figure` as .png or .svg, whole or not at all."""
     drawn = figure(found)
-    with whole(path) as part:
+    with atomic_write(path) as part:
         drawn.savefig(part, dpi=150, bbox_inches="tight")
 
 

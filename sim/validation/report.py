@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.config.units import human_bytes, human_seconds
 from sim.validation.errors import summary
 from sim.validation.validate import Row, Table
@@ -109,7 +109,7 @@ def write_rows(tables: Sequence[Table], path: Path) -> None:
         for table in tables
         for row in table.rows
     ]
-    with whole(path) as part:
+    with atomic_write(path) as part:
         pd.DataFrame(lines).to_csv(part, index=False)
 
 
@@ -136,7 +136,7 @@ def plot(tables: Sequence[Table], path: Path) -> None:
                 zorder=3 if len(timed) < 50 else 2,
             )
     _decorate(axes)
-    with whole(path) as part:
+    with atomic_write(path) as part:
         figure.savefig(part, dpi=150, format=path.suffix.lstrip("."))
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sim.calibration import operation_times as reading
+from sim.calibration import operation_times
 from sim.calibration.fitting.constants import get
 from sim.calibration.fitting.fit_fabric import Fit, fitted
 from sim.calibration.fitting.profile_file import toml
@@ -14,7 +14,7 @@ from sim.calibration.timing.provenance import Provenance
 from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.profile import CollectiveResidual, FabricProfile
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.config.units import quantity_text
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
@@ -59,8 +59,8 @@ def profiled(
         constants=constants,
         residuals=fit.residuals if fit else (),
     )
-    reading.write(readings, table)
-    with whole(out) as part:
+    operation_times.write(readings, table)
+    with atomic_write(out) as part:
         part.write_text(HEAD + toml(document(found)), encoding="utf-8")
     return found
 

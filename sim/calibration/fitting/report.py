@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.calibration import operation_times as reading
+from sim.calibration import operation_times
 from sim.calibration.fitting.constants import alternate
 from sim.calibration.fitting.fabric import fabric_of, text
 from sim.calibration.fitting.fit_fabric import WIRELESS, runs
@@ -13,7 +13,7 @@ from sim.collectives.libraries import backend
 from sim.collectives.libraries.profile import FOLDER, FabricProfile, find
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def measured(name: str) -> list[Run]:
     found = _found(name)
     path = catalog.find(FOLDER, name).parent / found.measurements
     topology = found.provenance.get("topology")
-    return runs(reading.read(path), fabric_of(str(topology)) if topology else WIRELESS)
+    return runs(operation_times.read(path), fabric_of(str(topology)) if topology else WIRELESS)
 
 
 def draw(name: str, out: Path) -> None:
@@ -73,7 +73,7 @@ def draw(name: str, out: Path) -> None:
     kind = out.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg"):
         raise InputError(str(out), "is neither .png nor .svg", "end the name in .png or .svg")
-    with whole(out) as part:
+    with atomic_write(out) as part:
         figure(name).savefig(part, format=kind, dpi=150)
 
 

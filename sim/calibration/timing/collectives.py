@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any, Literal
 
-from sim.calibration import operation_times as reading
+from sim.calibration import operation_times
 from sim.calibration.operation_times import OperationTime
 from sim.calibration.timing import exchanges as suites
 from sim.calibration.timing import ranks as processes
@@ -52,7 +52,7 @@ def calibrate(
     if todo or started:  # every rank of torchrun learns from rank 0 what is left
         device = "cuda" if backend == "nccl" else "cpu"
         _run(ranks, device, todo, per_node, device, table, started is None)
-    return reading.read(table) if processes.own_rank() == 0 else []
+    return operation_times.read(table) if processes.own_rank() == 0 else []
 
 
 def _run(ranks: int, device: str, *arguments: Any) -> None:
@@ -109,13 +109,13 @@ def _resumed(table: Path) -> list[OperationTime]:
     """What an earlier call has measured, without a last line that it did not finish."""
     if not table.exists():
         if processes.own_rank() == 0:
-            reading.write([], table)
+            operation_times.write([], table)
         return []
     text = table.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]
     if whole != text and processes.own_rank() == 0:
         table.write_text(whole, encoding="utf-8")
-    return reading.read(table)
+    return operation_times.read(table)
 
 
 def _rank(
@@ -142,7 +142,7 @@ def _rank(
         if rank == 0:
             found = OperationTime(
                 operation=one.kind,
-                **reading.of_samples(times),
+                **operation_times.of_samples(times),
                 ranks=one.ranks,
                 nodes=one.nodes(per_node),
                 groups=len(one.groups),
@@ -151,7 +151,7 @@ def _rank(
                 source=dist.get_backend(),
             )
             with table.open("a", encoding="utf-8") as file:
-                file.write(reading.line(found))
+                file.write(operation_times.line(found))
 
 
 def _agreed(todo: Sequence[Exchange]) -> Sequence[Exchange]:

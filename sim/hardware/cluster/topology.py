@@ -50,8 +50,8 @@ class Topology(Placement):
 
     def __post_init__(self) -> None:
         Placement.__post_init__(self)
-        for one in self.degraded:
-            self.parse_link(one.link)
+        for sick in self.degraded:
+            self.parse_link(sick.link)
 
     def with_gpus(self, gpus: int) -> "Topology":
         """The same cluster with `gpus` of its devices in use, or grown to so many.
@@ -99,8 +99,8 @@ class Topology(Placement):
         if not links:
             raise InputError(where, "is not the name of a link", f"write it like {FORMS}")
         if not all(inventory.has_link(self, link) for link in links):
-            known = inventory.summary(self)
-            raise InputError(where, f"{self.name} has no such link", f"it has {known}")
+            remedy = f"it has {inventory.summary(self)}"
+            raise InputError(where, f"{self.name} has no such link", remedy)
         return links
 
     def route(self, source: int, target: int) -> Route:
@@ -141,9 +141,9 @@ class Topology(Placement):
 @cache
 def _factors(degraded: tuple[Degraded, ...]) -> dict[Link, float]:
     factors: dict[Link, float] = {}
-    for one in degraded:
-        for link in links_named(one.link):
-            factors[link] = factors.get(link, 1.0) * one.factor
+    for sick in degraded:
+        for link in links_named(sick.link):
+            factors[link] = factors.get(link, 1.0) * sick.factor
     return factors
 
 
