@@ -1,4 +1,4 @@
-"""The first reading: run the rounds on arrays, and see that every rank ends with what it should.
+"""The first reading: run the rounds on arrays; every rank must end with the right data.
 
 >>> from sim.collectives.algorithms import ring
 >>> execute(ring.all_reduce(3), np.eye(3))
@@ -22,10 +22,10 @@ def execute(schedule: Schedule, inputs: Array) -> Array:
     - all_reduce: (n, S) -> (n, S); reduce_scatter: (n, S) -> (n, S/n)
     - all_gather: (n, S/n) -> (n, S)
     - broadcast: (S,) -> (n, S); reduce: (n, S) -> (S,)
-    - all_to_all: inputs[s, d] is what s has for d -> outputs[d, s]
+    - all_to_all: inputs[s, d], what s has for d -> outputs[d, s]
     - point_to_point: (S,) -> (S,)
 
-    S must be a multiple of the chunks. Raises `ValueError` where a rank sends what it has not.
+    S must be a multiple of the chunks. Raises `ValueError` where a rank sends what it does not have.
     """
     stores = _given(schedule, np.asarray(inputs, dtype=np.float64))
     for number, round_ in enumerate(schedule.rounds):

@@ -1,11 +1,11 @@
-"""How the members of a collective lie on the nodes, and what an algorithm asks of both levels."""
+"""How the members of a collective are placed, and what an algorithm asks of both levels."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShape:
-    """How a group lies on the machines: `ranks` members over `nodes`, at most `per_node` in one.
+    """How a group is placed: `ranks` members on `nodes`, at most `per_node` of them on one node.
 
     >>> GroupShape.of(64, 8)
     GroupShape(ranks=64, nodes=8, per_node=8)
@@ -19,13 +19,13 @@ class GroupShape:
         if self.per_node == 0:
             object.__setattr__(self, "per_node", -(-self.ranks // self.nodes))
         if not 1 <= self.nodes <= self.ranks:
-            raise ValueError(f"{self.ranks} ranks cannot lie on {self.nodes} nodes")
+            raise ValueError(f"{self.ranks} ranks cannot be on {self.nodes} nodes")
         if not self.ranks <= self.per_node * self.nodes:
             raise ValueError(f"{self.nodes} nodes of {self.per_node} do not hold {self.ranks}")
 
     @classmethod
     def of(cls, ranks: int, per_node: int) -> "GroupShape":
-        """The shape of `ranks` members that fill nodes of `per_node` one after the other."""
+        """The shape of `ranks` members that fill nodes of `per_node` in order."""
         per_node = min(ranks, per_node)
         return cls(ranks=ranks, nodes=-(-ranks // per_node), per_node=per_node)
 
@@ -34,10 +34,10 @@ class GroupShape:
 class LevelLoads:
     """Bytes on the wires for each byte of the collective, at the busiest member and node.
 
-    `port` passes through a member's port each way and stays in the node; `nic` leaves (and
-    enters) a node on behalf of the group, all its members together. Bytes are as nccl-tests
-    counts them: the all-reduced buffer, the gathered result, the buffer before reduce-scatter,
-    one rank's whole buffer in all-to-all.
+    `port` bytes pass a member's port each way and stay in the node; `nic` bytes leave (and enter) a
+    node, for all members of the group together. The collective's bytes are as nccl-tests counts
+    them: the all-reduced buffer, the gathered result, the buffer before reduce-scatter, one rank's
+    whole buffer in all-to-all.
     """
 
     port: float
@@ -46,7 +46,7 @@ class LevelLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSteps:
-    """Dependent messages on the longest way of one chunk: within nodes, and between them."""
+    """Dependent messages on the longest path of a chunk: within nodes, and between them."""
 
     intra: int
     inter: int = 0

@@ -1,4 +1,4 @@
-"""Shapes refuse what cannot be; a wire's idle time is its slower level after its delay."""
+"""Shapes refuse what cannot be; a call's idle time is its slower level after its delay."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def test_filled_nodes_hold_all_ranks_and_no_fewer_would(ranks: int, per_node: in
 
 
 def test_more_nodes_than_ranks_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 ranks cannot lie on 3 nodes"):
+    with pytest.raises(ValueError, match="2 ranks cannot be on 3 nodes"):
         GroupShape(ranks=2, nodes=3)
 
 

@@ -1,4 +1,4 @@
-"""Direct: every rank talks to every other without relay; best where messages are small or
+"""Direct: every rank sends to every other without relay; best where messages are small or
 the network joins all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, section 3).
 """
 
@@ -28,12 +28,12 @@ def all_reduce(ranks: int) -> Schedule:
 
 
 def broadcast(ranks: int) -> Schedule:
-    """The root sends all of it to everyone: T = alpha + (n-1) S/B."""
+    """The root sends all of it to every rank: T = alpha + (n-1) S/B."""
     return schedule("broadcast", ranks, 1, [(Send(0, dst, 0) for dst in range(1, ranks))])
 
 
 def reduce(ranks: int) -> Schedule:
-    """Everyone sends all of it to the root: T = alpha + (n-1) S/B."""
+    """Every rank sends all of it to the root: T = alpha + (n-1) S/B."""
     return schedule("reduce", ranks, 1, [(Send(src, 0, 0, True) for src in range(1, ranks))])
 
 

@@ -34,7 +34,7 @@ def all_reduce(ranks: int) -> Schedule:
 
 
 def broadcast(ranks: int) -> Schedule:
-    """Binomial tree: who has it sends all of it on. T = ceil(log2 n) (alpha + S/B)."""
+    """Binomial tree: every rank that has it sends it on. T = ceil(log2 n) (alpha + S/B)."""
     return schedule("broadcast", ranks, 1, _binomial(ranks))
 
 
@@ -44,10 +44,10 @@ def reduce(ranks: int) -> Schedule:
 
 
 def all_to_all(ranks: int) -> Schedule:
-    """Bruck: in round k a rank sends 2^k on all that has that bit left in its way.
+    """Bruck: in round k a rank sends 2^k further all chunks with bit k in their distance.
 
     Each chunk goes the distance (d - s) mod n in the powers of two that sum to it:
-    T = ceil(log2 n) alpha + (distances' bits that are set) S/(n B), about log2(n)/2 S/B.
+    T = ceil(log2 n) alpha + (bits set in all distances) S/(n B), about log2(n)/2 S/B.
     """
     return schedule("all_to_all", ranks, ranks, _bruck(ranks))
 
@@ -70,7 +70,7 @@ def _doubling(ranks: int) -> Iterator[Iterator[Send]]:
                 for i in range(ranks)
                 for chunk in range(i // step * step, i // step * step + step)
             )
-        else:  # everyone sends what it holds, i to i + step - 1, as far as still missing
+        else:  # every rank sends what it holds, i to i + step - 1, as far as still missing
             yield (
                 Send(i, (i - step) % ranks, (i + k) % ranks)
                 for i in range(ranks)
@@ -86,19 +86,22 @@ def _binomial(ranks: int) -> Iterator[Iterator[Send]]:
 def _bruck(ranks: int) -> Iterator[Iterator[Send]]:
     for step in distances(ranks):
         yield (
-            Send((s + way % step) % ranks, (s + way % step + step) % ranks, _chunk(s, way, ranks))
-            for s in range(ranks)
-            for way in range(ranks)
-            if way & step
+            _hop(source, distance, step, ranks)
+            for source in range(ranks)
+            for distance in range(ranks)
+            if distance & step
         )
 
 
-def _chunk(source: int, way: int, ranks: int) -> int:
-    return source * ranks + (source + way) % ranks
+def _hop(source: int, distance: int, step: int, ranks: int) -> Send:
+    """The hop over `step` ranks of what goes from `source` so far; smaller steps come before."""
+    here = source + distance % step
+    chunk = source * ranks + (source + distance) % ranks
+    return Send(here % ranks, (here + step) % ranks, chunk)
 
 
 def _backwards(forwards: Schedule) -> Iterator[Round]:
-    """Data that spread along a path gathers along it in reverse, as a sum."""
+    """A broadcast along a path, reversed, is a sum along it."""
     for round_ in reversed(forwards.rounds):
         yield tuple(Send(s.dst, s.src, s.chunk, True) for s in round_)
 
@@ -109,6 +112,8 @@ def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     if kind in ("broadcast", "reduce"):
         return ClosedForm(rounds=rounds, bytes=float(rounds))  # the root sends in each of them
     if kind == "all_to_all":
-        return ClosedForm(rounds=rounds, bytes=sum(way.bit_count() for way in range(n)) / n)
+        return ClosedForm(
+            rounds=rounds, bytes=sum(distance.bit_count() for distance in range(n)) / n
+        )
     turns = 2 if kind == "all_reduce" else 1
     return ClosedForm(rounds=turns * rounds, bytes=turns * (n - 1) / n)

@@ -1,8 +1,8 @@
 """Hierarchical: rings inside the nodes, and rings between them, one for each slot.
 
 The two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN (NCCL
-2.12): what crosses the network is cut into as many parts as a node has members, and all parts
-move at once. Rank r is slot r mod g of node r // g; there are N nodes.
+2.12): what crosses the network is cut into as many parts as a node has members, and all parts move
+at once. Rank r is slot r mod g of node r // g; there are N nodes.
 """
 
 from sim.collectives.algorithms import direct, ring
@@ -18,7 +18,7 @@ from sim.collectives.schedule import (
 
 
 def node_size(ranks: int, largest: int = 8) -> int:
-    """The members of a node where nothing else is said: the largest divisor up to `largest`.
+    """The default size of a node: the largest divisor of the ranks up to `largest`.
 
     >>> [node_size(n) for n in (4, 7, 12, 16, 22)]
     [4, 7, 6, 8, 2]
@@ -44,7 +44,7 @@ def all_reduce(ranks: int, per_node: int = 0) -> Schedule:
 
 
 def all_gather(ranks: int, per_node: int = 0) -> Schedule:
-    """Each slot gathers from its like in the other nodes; then the slots of a node share.
+    """Each slot gathers from the same slot of the other nodes; then the slots of a node share.
 
     T = (g-1 + N-1) alpha + (n-1)/n S/B.
     """
@@ -105,7 +105,7 @@ def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[Send]]:
 
 
 def all_to_all(ranks: int, per_node: int = 0) -> Schedule:
-    """In the node each slot collects what goes to its like elsewhere; then the likes exchange.
+    """Within a node each slot collects what goes to that slot of any node; then nodes exchange.
 
     T = (g-1 + N-1) alpha + ((g-1)/g + (N-1)/N) S/B.
     """

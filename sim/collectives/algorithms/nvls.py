@@ -1,6 +1,6 @@
 """NVLink SHARP: the NVSwitch adds and multicasts (Hopper and later; NCCL calls it NVLS).
 
-A switch is no rank, so there are no rounds of sends here, only the levels' closed form.
+A switch is not a rank, so there are no rounds of sends here, only closed forms of both levels.
 Across nodes (NVLSTree) each member reduces its share in the switch, sends it up and down a
 double binary tree between nodes, and multicasts the result.
 """

@@ -1,7 +1,7 @@
-"""Ring: every rank talks to its two neighbours only.
+"""Ring: every rank communicates with its two neighbours only.
 
 Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations";
-the pipelined chain for broadcast and reduce is the one NCCL calls ring as well.
+NCCL also calls the pipelined chain for broadcast and reduce a ring.
 """
 
 from collections.abc import Iterator

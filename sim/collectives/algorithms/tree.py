@@ -17,9 +17,9 @@ Parents = tuple[int, ...]
 def parents(ranks: int) -> tuple[Parents, Parents]:
     """Each rank's parent in both trees; a root is its own parent.
 
-    In the first tree a rank stands as high as the number of zeros that its index ends in, so odd
-    ranks are leaves. The second is the first mirrored (shifted by one where the ranks are odd in
-    number), so that odd ranks are inner ones.
+    In the first tree a rank's height is the number of zeros at the end of its binary index, so odd
+    ranks are leaves. The second is its mirror image (shifted by one for an odd number of ranks), so
+    that odd ranks are inner nodes.
 
     >>> parents(4)
     ((0, 2, 0, 2), (1, 3, 1, 3))
@@ -54,7 +54,7 @@ def rooted(ranks: int) -> tuple[Parents, Parents]:
 
 
 def chained(nodes: int, per_node: int) -> tuple[Parents, Parents]:
-    """The trees between nodes, from whose first members chains go through the nodes, as in NCCL.
+    """Trees between nodes, and chains from their first members through the nodes, as in NCCL.
 
     >>> chained(2, 3)
     ((0, 0, 1, 0, 3, 4), (3, 0, 1, 3, 3, 4))
@@ -76,13 +76,13 @@ def depths(tree: Parents) -> tuple[int, ...]:
     >>> depths(parents(8)[0])
     (0, 3, 2, 3, 1, 3, 2, 3)
     """
-    found = [0] * len(tree)
+    distances = [0] * len(tree)
     for rank in range(len(tree)):
         above = rank
         while tree[above] != above:
             above = tree[above]
-            found[rank] += 1
-    return tuple(found)
+            distances[rank] += 1
+    return tuple(distances)
 
 
 def height(ranks: int) -> int:
@@ -118,13 +118,13 @@ def reduce(ranks: int, pieces: int = 4) -> Schedule:
     return schedule("reduce", ranks, 2 * pieces, rounds)
 
 
-Timed = tuple[int, Send]
+RoundSend = tuple[int, Send]
 
 
 def _both(
-    trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[Timed]]
+    trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[RoundSend]]
 ) -> list[list[Send]]:
-    """Rounds from the timed sends of the two trees; half 1 has the chunks from `pieces` on."""
+    """The rounds of both trees, from (round, send); half 1 has the chunks from `pieces` on."""
     rounds: dict[int, list[Send]] = {}
     for half, tree in enumerate(trees):
         for when, send in sends(tree, half * pieces):
@@ -132,14 +132,14 @@ def _both(
     return [rounds[when] for when in sorted(rounds)]
 
 
-def _down(tree: Parents, first: int, pieces: int, start: int = 0) -> Iterator[Timed]:
+def _down(tree: Parents, first: int, pieces: int, start: int = 0) -> Iterator[RoundSend]:
     for rank, depth in enumerate(depths(tree)):
         if depth:
             for piece in range(pieces):
                 yield start + depth - 1 + piece, Send(tree[rank], rank, first + piece)
 
 
-def _up(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
+def _up(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
     lowest = max(depths(tree))
     for rank, depth in enumerate(depths(tree)):
         if depth:
@@ -147,7 +147,7 @@ def _up(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
                 yield lowest - depth + piece, Send(rank, tree[rank], first + piece, True)
 
 
-def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
+def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
     yield from _up(tree, first, pieces)
     yield from _down(tree, first, pieces, start=max(depths(tree)))
 
@@ -160,17 +160,17 @@ def cost(kind: CollectiveKind, ranks: int, pieces: int = 4) -> ClosedForm:
     """
     trees = parents(ranks) if kind == "all_reduce" else rooted(ranks)
     low = max(depths(trees[0]) + depths(trees[1]))
-    ways = 2 if kind == "all_reduce" else 1
-    rounds = pieces + ways * low - 1
+    passes = 2 if kind == "all_reduce" else 1  # up and down
+    rounds = pieces + passes * low - 1
     busiest = sum(_busiest(kind, trees, low, pieces, when) for when in range(rounds))
-    total = between_nodes("all_reduce", ranks) if ways == 2 else 1.0
+    total = between_nodes("all_reduce", ranks) if passes == 2 else 1.0
     return ClosedForm(rounds=rounds, bytes=total, fill=busiest / (2 * pieces) - total)
 
 
 def _busiest(
     kind: CollectiveKind, trees: Sequence[Parents], low: int, pieces: int, when: int
 ) -> int:
-    """Most pieces that any port sends, or receives, in a round: links that are active then."""
+    """Most pieces that any port sends, or receives, in round `when`."""
     out, into = [0] * len(trees[0]), [0] * len(trees[0])
     for tree in trees:
         for rank, depth in enumerate(depths(tree)):
@@ -214,5 +214,5 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Up and down: the chain inside a node, the tree between them."""
-    ways = 2 if kind == "all_reduce" else 1
-    return LevelSteps(intra=ways * (shape.per_node - 1), inter=ways * height(shape.nodes))
+    passes = 2 if kind == "all_reduce" else 1
+    return LevelSteps(intra=passes * (shape.per_node - 1), inter=passes * height(shape.nodes))

@@ -1,11 +1,9 @@
 """A backend: the library that turns a call into bytes on wires, such as NCCL.
 
->>> from sim.collectives.interconnect import Interconnect
->>> from sim.collectives.group import GroupShape
 >>> dgx = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
-...              nic_bandwidth=50e9, network="infiniband", nvls=True)
->>> wire = load("nccl").call_cost("all_reduce", 64e6, GroupShape.of(32, 8), dgx)
->>> wire.algorithm, wire.protocol
+...                    nic_bandwidth=50e9, network="infiniband", nvls=True)
+>>> cost = load("nccl").call_cost("all_reduce", 64e6, GroupShape.of(32, 8), dgx)
+>>> cost.algorithm, cost.protocol
 ('nvls_tree', 'simple')
 """
 
@@ -29,7 +27,7 @@ class Backend(Protocol):
     def call_cost(
         self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
     ) -> CallCost:
-        """The fluid reading of one call of `size` bytes (as nccl-tests counts them)."""
+        """The cost of one call of `size` bytes (as nccl-tests counts them)."""
 
 
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:

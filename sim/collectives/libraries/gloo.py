@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from sim.collectives.algorithms import direct, ring
 from sim.collectives.group import GroupShape, LevelLoads
 from sim.collectives.interconnect import CallCost, Interconnect
-from sim.collectives.schedule import KINDS, CollectiveKind, Schedule, Send, schedule
-from sim.config.errors import InputError
+from sim.collectives.schedule import CollectiveKind, Schedule, Send, kind_named, schedule
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRates:
-    """What the processors make of one kind of call: copies, sums and buffers of its own.
+    """What processors spend on one kind of call: copies, sums and buffers of its own.
 
-    `message` (s) is the cost of one message of it. The bytes that a rank sends pass at `near`, and
-    at `far` those of a buffer beyond `cache`.
+    `message` (s) is the cost of one of its messages. The bytes that a rank sends pass at `near`,
+    those of a buffer beyond `cache` at `far`.
     """
 
     message: Seconds
@@ -31,7 +30,7 @@ class HostRates:
     cache: Bytes
 
     def seconds(self, size: float) -> float:
-        """Of a buffer that is sent once.
+        """For a buffer that is sent once.
 
         >>> HostRates(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
         0.003
@@ -44,9 +43,9 @@ class Gloo:
     """The backend: the content of topologies/backends/gloo.toml.
 
     `message` (s) is the software's cost of one message, half a ping-pong; `segment` the largest
-    piece of a chunk; `acknowledgements` counts those that TCP returns for each packet, each as
-    long as a packet's headers. `pace`, by kind of call, is known where it was measured; a call
-    then takes as long as its wires or its processors need, whichever is more.
+    piece of a chunk; `acknowledgements` the number that TCP returns for each packet, each as long
+    as a packet's headers. `pace`, by kind of call, is given where it was measured; a call then
+    takes as long as its wires or its processors need, whichever is longer.
     """
 
     message: Seconds
@@ -70,7 +69,7 @@ class Gloo:
     def call_cost(
         self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
     ) -> CallCost:
-        """The fluid reading of a call; where data go both ways, links carry ACKs beside them.
+        """The cost of a call; where data go both ways, links carry acknowledgements too.
 
         Inside a node packets are so long that headers do not matter.
 
@@ -78,7 +77,7 @@ class Gloo:
         """
         if shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
-        called = _kind(kind)
+        called = kind_named(kind, "gloo backend")
         both = 1.0 + self.returned(interconnect.efficiency)
         loads, rounds, name = _loads(called, shape, both)
         port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
@@ -102,8 +101,8 @@ class Gloo:
     def _filling(message: float, once: float, pieces: int, shape: GroupShape) -> float:
         """Seconds that one turn around the ring takes beyond its bytes.
 
-        A segment follows the one two before it: with t for its bytes and `message` m a turn of N
-        segments takes m + N t, or N (m + t) / 2 where m > t. The buffer sent `once` takes so long.
+        Two segments are in flight: with t for a segment's bytes and m for `message`, a turn of N
+        segments takes m + N t, or N (m + t) / 2 where m > t. `once` is the time to send the buffer.
         """
         turn = (shape.ranks - 1) * pieces
         return max(message, turn * (message - once / (pieces * shape.ranks)) / 2.0)
@@ -112,7 +111,7 @@ class Gloo:
 def _at_least(
     seconds: float, port: float, nic: float, shape: GroupShape, interconnect: Interconnect
 ) -> tuple[float, float]:
-    """Bytes on ports and NICs, as many more as keep the slower of them busy for so long."""
+    """Bytes on ports and NICs, increased so that the slower level is busy for `seconds`."""
     if shape.nodes == 1:
         return max(port, seconds * interconnect.port_bandwidth), nic
     return port, max(nic, seconds * interconnect.nic_share(shape.per_node))
@@ -170,7 +169,7 @@ def _in_turn(ranks: int) -> float:
 
 
 def _children(rank: int, ranks: int) -> Iterator[int]:
-    """Those that a rank of a broadcast from rank 0 sends to.
+    """The ranks that a rank sends to in a broadcast from rank 0.
 
     >>> [list(_children(rank, 8)) for rank in (0, 1, 2, 3)]
     [[1, 2, 4], [3, 5], [6], [7]]
@@ -220,11 +219,3 @@ def _around(ranks: int, pieces: int, *, first: int, reduce: bool) -> Iterator[li
             Send(rank, (rank - 1) % ranks, ((rank + first) * pieces + i) % count, reduce)
             for rank in range(ranks)
         ]
-
-
-def _kind(name: str) -> CollectiveKind:
-    name = "point_to_point" if name == "send" else name
-    for kind in KINDS:
-        if kind == name:
-            return kind
-    raise InputError("gloo backend", f"no collective named {name!r}", f"known: {', '.join(KINDS)}")

@@ -1,9 +1,9 @@
 """NCCL's choice of algorithm and protocol for a call, and what the choice costs.
 
 For each algorithm (ring, tree, NVLS, NVLS tree) and protocol (LL, LL128, Simple) NCCL predicts
-latency + size / bandwidth and takes the least (NCCL 2.19, src/graph/tuning.cc). This module does
-the same with the bytes that `ring`, `tree`, `nvls` and `direct` state and with constants fitted
-on published nccl-tests (`nccl_constants`).
+latency + size / bandwidth and takes the fastest (NCCL 2.19, src/graph/tuning.cc). This module does
+the same with the bytes that `ring`, `tree`, `nvls` and `direct` state and with constants fitted to
+published nccl-tests (`nccl_constants`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from sim.collectives.libraries.nccl_constants import (
     StepTime,
 )
 from sim.collectives.libraries.nvlink_rings import rings
-from sim.collectives.schedule import KINDS, CollectiveKind
+from sim.collectives.schedule import CollectiveKind, kind_named
 from sim.config.errors import InputError
 
 LOCAL = NetworkConstants(
@@ -38,7 +38,7 @@ LOCAL = NetworkConstants(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call with everything that its price depends on; a group in one node has no network."""
+    """One call with all that its cost depends on; the network of a group in one node is `LOCAL`."""
 
     kind: CollectiveKind
     size: float
@@ -47,12 +47,12 @@ class Call:
     node: NodeConstants
     network: NetworkConstants
 
-    def call_cost(
-        self, name: str, protocol: NcclProtocol, loads: LevelLoads, reach: float, latency: float
+    def cost(
+        self, name: str, protocol: NcclProtocol, loads: LevelLoads, reached: float, latency: float
     ) -> CallCost:
-        """Bytes as at line rate: the less is reached of it, the more they are."""
+        """Bytes as if at line rate: the smaller the share `reached` of it, the more bytes."""
         keeps = self.node.tree_keeps if name == "tree" else self.node.keeps
-        port = reach * getattr(keeps, protocol)
+        port = reached * getattr(keeps, protocol)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
         return CallCost(
             latency=latency,
@@ -67,21 +67,21 @@ class Call:
 
         Steps of a ring through the network take at least the proxies' `overhead` each.
         """
-        hop = getattr(self.node.hop, protocol) + self.farther_inside
+        hop = getattr(self.node.hop, protocol) + self.extra_port_latency
         inside = steps.intra * max(hop, overhead)
-        between = steps.inter * (getattr(self.network.hop, protocol) + self.farther)
+        between = steps.inter * (getattr(self.network.hop, protocol) + self.extra_latency)
         return self.node.launch + self.network.launch + float(inside + between)
 
     @property
-    def farther(self) -> float:
-        """Seconds that this fabric's way is longer than those that the steps were measured on."""
+    def extra_latency(self) -> float:
+        """Latency (s) beyond that of the networks on which the steps were measured."""
         if self.interconnect.latency is None:
             return 0.0
         return max(self.interconnect.latency - self.network.latency, -self.network.hop.ll)
 
     @property
-    def farther_inside(self) -> float:
-        """The same of the way from port to port within a node."""
+    def extra_port_latency(self) -> float:
+        """The same from port to port within a node."""
         if self.interconnect.port_latency is None:
             return 0.0
         return max(self.interconnect.port_latency - self.node.latency, -self.node.hop.ll)
@@ -89,14 +89,10 @@ class Call:
     @property
     def cabled(self) -> float:
         """The fraction of a port's cables that rings through this group use: 1 with a switch."""
-        interconnect, members = self.interconnect, self.shape.per_node
-        if not interconnect.mesh or members == 1:
+        hardware, members = self.interconnect, self.shape.per_node
+        if not hardware.mesh or members == 1:
             return 1.0
-        return (
-            rings(interconnect.mesh, members)
-            * interconnect.cable_bandwidth
-            / interconnect.port_bandwidth
-        )
+        return rings(hardware.mesh, members) * hardware.cable_bandwidth / hardware.port_bandwidth
 
 
 class Nccl:
@@ -126,7 +122,7 @@ class Nccl:
         if shape.nodes > 1:
             network = _named(self.constants.network, interconnect.network, "network")
         call = Call(
-            kind=_kind(kind),
+            kind=kind_named(kind, "nccl backend"),
             size=size,
             shape=shape,
             interconnect=interconnect,
@@ -139,8 +135,8 @@ class Nccl:
         yield from (_ring(call, protocol) for protocol in PROTOCOLS)
         if call.kind == "all_reduce":
             yield from (_tree(call, protocol) for protocol in PROTOCOLS)
-        together = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
-        if interconnect.nvls and together:
+        supported = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
+        if interconnect.nvls and supported:
             yield _nvls(call)
 
 
@@ -152,7 +148,7 @@ def _ring(call: Call, protocol: NcclProtocol) -> CallCost:
     if loads.port:
         turns = 2 if call.kind == "all_reduce" else 1
         loads = LevelLoads(port=loads.port + turns * call.node.touch, nic=loads.nic)
-    return call.call_cost("ring", protocol, loads, call.node.ring * call.cabled, latency)
+    return call.cost("ring", protocol, loads, call.node.ring * call.cabled, latency)
 
 
 def _tree(call: Call, protocol: NcclProtocol) -> CallCost:
@@ -162,7 +158,7 @@ def _tree(call: Call, protocol: NcclProtocol) -> CallCost:
         latency += call.node.fill.seconds(call.size)
         latency += steps.inter * call.network.fill.seconds(call.size)
     loads = tree.loads(call.kind, call.shape)
-    return call.call_cost("tree", protocol, loads, call.node.tree * call.cabled, latency)
+    return call.cost("tree", protocol, loads, call.node.tree * call.cabled, latency)
 
 
 def _nvls(call: Call) -> CallCost:
@@ -172,23 +168,15 @@ def _nvls(call: Call) -> CallCost:
     latency += steps.inter * call.network.fill.seconds(call.size)
     loads = nvls.loads(call.kind, call.shape)
     if call.shape.nodes == 1:
-        return call.call_cost("nvls", "simple", loads, call.node.nvls, latency)
-    return call.call_cost("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
+        return call.cost("nvls", "simple", loads, call.node.nvls, latency)
+    return call.cost("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
 
 
 def _peer(call: Call) -> CallCost:
-    """Grouped sends and receives, also all-to-all, go straight to their peers."""
+    """Grouped sends and receives, including all-to-all, go straight to their peers."""
     latency = call.latency(direct.steps(call.kind, call.shape), "simple")
     loads = direct.loads(call.kind, call.shape)
-    return call.call_cost("direct", "simple", loads, call.node.peer, latency)
-
-
-def _kind(name: str) -> CollectiveKind:
-    name = "point_to_point" if name == "send" else name
-    for kind in KINDS:
-        if kind == name:
-            return kind
-    raise InputError("nccl backend", f"no collective named {name!r}", f"known: {', '.join(KINDS)}")
+    return call.cost("direct", "simple", loads, call.node.peer, latency)
 
 
 C = TypeVar("C")

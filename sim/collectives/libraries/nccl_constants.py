@@ -37,9 +37,9 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """A pipeline fills in `time` at the largest chunks, in half of it at messages of `half`.
+    """A pipeline fills in `time` at the largest chunks, in half that time at messages of `half`.
 
-    Chunks grow with the message until the buffers are full, and the fill with them.
+    Chunks grow with the message until the buffers are full, and so does the fill.
     """
 
     time: Seconds = 0.0
@@ -55,9 +55,10 @@ class NodeConstants:
 
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
     fractions of the line rate in the Simple protocol, of which `keeps` (`tree_keeps`) remains in
-    the others; `touch` is what the ring's members move besides the wire in one turn around it, in
-    bytes for each byte of the buffer. The steps were measured between ports about `latency` apart
-    (one hop of NVLink, hwLat of LL in tuning.cc); a fabric's own makes them longer or shorter.
+    the others; `touch` is what a ring's members read and write in one turn in addition to what they
+    send, in bytes for each byte of the buffer. The steps were measured between ports about
+    `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes them
+    longer or shorter.
     """
 
     launch: Seconds
@@ -80,11 +81,11 @@ class NodeConstants:
 class NetworkConstants:
     """A kind of network: software and hardware between two nodes.
 
-    `launch` is what a kernel waits for its proxies once, `hop` a dependent step, `overhead` what a
-    proxy spends on each step of a ring through the network, also on those inside a node that wait
-    for it (tuning.cc, netOverhead), `fraction` what bulk traffic reaches of the NICs' line rate,
-    `fill` the pipeline of one level of a tree. The steps were measured on networks of about
-    `latency` one way; a fabric's own makes them longer or shorter.
+    `launch` is how long a kernel waits for its proxies, once; `hop` a dependent step; `overhead`
+    what a proxy spends on each step of a ring through the network, including the steps inside a
+    node that wait for it (tuning.cc, netOverhead); `fraction` the share of the NICs' line rate that
+    bulk traffic reaches; `fill` the pipeline of one level of a tree. The steps were measured on
+    networks of about `latency` one way; the actual latency makes them longer or shorter.
     """
 
     launch: Seconds

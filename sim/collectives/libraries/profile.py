@@ -2,8 +2,8 @@
 
 `topologies/profiles/NAME.toml`, as `sim calibrate collectives` writes it, names the library
 (`backend = "gloo"`), changes its constants (`[constants]`, over those of topologies/backends), and
-says where and when they were measured and how far they are from sizes kept out of the fit. The
-readings lie beside it in a CSV, see `sim.calibration.operation_times`.
+says where and when they were measured and how large the errors are on sizes kept out of the fit.
+The measured times lie beside it in a CSV, see `sim.calibration.operation_times`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ FOLDER = "topologies/profiles"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveResidual:
-    """How far the fit is from the sizes of one collective that were kept out of it.
+    """Errors of the fit on the sizes of one collective that were kept out of it.
 
     `median`, `p95` and `worst` of |predicted / measured - 1|, `bias` the mean of predicted /
     measured - 1, `sigma` the standard deviation of log(measured / predicted). Readings go from
@@ -63,7 +63,7 @@ class FabricProfile:
 def find(name: str, *, where: str = "command line") -> FabricProfile | None:
     """The profile of a name or path; None where it names a backend of topologies/backends.
 
-    Raises `InputError` for a file that is no profile of a fabric.
+    Raises `InputError` for a file that is not the profile of a fabric.
     """
     path = located(name, where=where)
     return read(path, stamp(path)) if path else None
