@@ -56,7 +56,7 @@ class Compression:
 
     @property
     def reducible(self) -> bool:
-        """Whether an all-reduce can add up what is sent; otherwise every worker gathers all of it."""
+        """Whether an all-reduce can add up what is sent; otherwise all of it is gathered."""
         return self.kind in REDUCIBLE
 
     def check(self, elements: float, where: str) -> None:

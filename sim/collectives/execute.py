@@ -25,7 +25,7 @@ def execute(schedule: Schedule, inputs: Array) -> Array:
     - all_to_all: inputs[s, d], what s has for d -> outputs[d, s]
     - point_to_point: (S,) -> (S,)
 
-    S must be a multiple of the chunks. Raises `ValueError` where a rank sends what it does not have.
+    S must be a multiple of the chunks. Raises `ValueError` where a rank sends data that it lacks.
     """
     stores = _given(schedule, np.asarray(inputs, dtype=np.float64))
     for number, round_ in enumerate(schedule.rounds):

@@ -1,7 +1,7 @@
-"""The library: named TOML files of models, topologies, stacks and scenarios.
+"""The catalog: named TOML files of models, topologies, stacks and scenarios.
 
-A name is looked for in the user's own folder first, then among the packaged files, so
-``sim run gpt3-175b-megatron`` works anywhere and a file of the user's wins.
+A name is looked up in the user's own folder first, then among the packaged files, so that
+``sim run gpt3-175b-megatron`` works anywhere and the user's own file wins.
 """
 
 import difflib
@@ -32,13 +32,13 @@ _KINDS = {
 @cache
 def packaged_root() -> Path:
     """The folder that holds `models/`, `topologies/` and `scenarios/` of this installation."""
-    here = Path(__file__).resolve().parents[1]
-    inside = here / "data"
-    return inside if inside.is_dir() else here.parent
+    package = Path(__file__).resolve().parents[1]
+    data = package / "data"
+    return data if data.is_dir() else package.parent
 
 
 def roots() -> list[Path]:
-    """Where files are looked for, first wins."""
+    """Where files are looked up, the first one wins."""
     return [Path(), packaged_root()]
 
 
@@ -81,7 +81,7 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
 
 
 def place(path: Path, *, changed: bool = False) -> str:
-    """How an error names a file: a packaged one within its package, `changed` ones as such.
+    """How an error names a file: packaged files relative to the package, `changed` ones as such.
 
     >>> place(packaged_root() / "models" / "gpt3-175b.toml", changed=True)
     'models/gpt3-175b.toml (changed)'
