@@ -1,4 +1,4 @@
-"""The library finds named files, the user's first; the door takes plain data or says why not."""
+"""The catalog finds named files, the user's first; validation takes plain data or says why not."""
 
 import re
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Cart:
     prices: dict[str, float] = field(default_factory=dict)
 
 
-# The library.
+# The catalog.
 
 
 def test_a_file_of_the_users_own_wins_over_the_packaged_one(
@@ -55,9 +55,9 @@ def test_names_are_those_of_both_places(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.toml").write_text("")
     monkeypatch.chdir(tmp_path)
-    found = catalog.names("models")
-    assert found == sorted(found)
-    assert {"mine", "gpt3-175b", "llama3-405b"} <= set(found)
+    names = catalog.names("models")
+    assert names == sorted(names)
+    assert {"mine", "gpt3-175b", "llama3-405b"} <= set(names)
 
 
 def test_a_path_names_a_file_anywhere(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_name_that_is_nothing_like_any_points_to_the_list() -> None:
         catalog.find("topologies/stacks", "qqqq")
 
 
-# The door.
+# Validation.
 
 
 def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
@@ -131,7 +131,7 @@ def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
         ([], "cart.toml"),
     ],
 )
-def test_the_door_refuses_what_it_would_have_to_guess(data: Any, said: str) -> None:
+def test_validation_refuses_what_it_would_have_to_guess(data: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
         validate(data, Cart, "cart.toml")
     assert said in str(caught.value)

@@ -78,12 +78,12 @@ def test_calls_take_what_headers_and_acknowledgements_leave(
 
 
 def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
-    one, other = Place((0,)), Place((1,))
+    source, target = Place((0,)), Place((1,))
     world = World(Machine(TESTBED, backend.load("gloo")))
-    world.send(2**20, one, {other: 1.0})
+    world.send(2**20, source, {target: 1.0})
     world.run()
     sent = world.now
-    world.swap(2**20, one, other)
+    world.swap(2**20, source, target)
     world.run()
     assert (sent, world.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
 

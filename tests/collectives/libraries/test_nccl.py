@@ -74,15 +74,15 @@ def time(kind: str, size: float, shape: GroupShape, interconnect: Interconnect) 
 def test_choice_is_the_one_nccl_is_known_to_make(
     kind: str, size: float, ranks: int, interconnect: Interconnect, choice: tuple[str, str]
 ) -> None:
-    found = cost(kind, size, GroupShape.of(ranks, 8), interconnect)
-    assert (found.algorithm, found.protocol) == choice
+    chosen = cost(kind, size, GroupShape.of(ranks, 8), interconnect)
+    assert (chosen.algorithm, chosen.protocol) == choice
 
 
 def test_bytes_of_a_large_ring_are_the_formula_over_the_achieved_fraction() -> None:
     node = NCCL.constants.node["hopper"]  # type: ignore[attr-defined]
-    found = cost("all_gather", 1e9, GroupShape.of(8, 8))
-    assert found.port == pytest.approx(ring.cost("all_gather", 8).bytes * 1e9 / node.ring)
-    assert found.nic == 0.0
+    gathered = cost("all_gather", 1e9, GroupShape.of(8, 8))
+    assert gathered.port == pytest.approx(ring.cost("all_gather", 8).bytes * 1e9 / node.ring)
+    assert gathered.nic == 0.0
 
 
 def test_bytes_of_nvls_are_the_formula_over_the_achieved_fraction() -> None:

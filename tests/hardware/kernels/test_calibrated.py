@@ -134,6 +134,6 @@ def test_the_likeliest_smoothness_predicts_a_smooth_field() -> None:
     values = 0.2 * np.sin(points[:, 0] / 2) + draw.normal(scale=0.01, size=60)
     field = Field(points=points, values=values, smoothness=likeliest(points, values))
     wanted = 0.2 * np.sin(np.array([2.2, 5.5, 7.7]) / 2)
-    found = [field.at([x]) for x in (2.2, 5.5, 7.7)]
-    assert found == pytest.approx(list(wanted), abs=0.02)
+    values = [field.at([x]) for x in (2.2, 5.5, 7.7)]
+    assert values == pytest.approx(list(wanted), abs=0.02)
     assert abs(log(exp(field.at([500.0])))) < 1e-6

@@ -7,7 +7,7 @@ import pytest
 from sim.config.schema import validate
 from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
 
-FOUND = Environment(
+MEASURED = Environment(
     host=LaunchTimes(issue=4.1e-6, latency=7.9e-6, node=1.6e-6),
     copies=(
         CopyTime(kind="host to device", pinned=True, bytes=2.0**20, time=25e-6),
@@ -19,14 +19,14 @@ FOUND = Environment(
 
 
 def test_what_is_written_is_read_again() -> None:
-    again = validate(tomllib.loads(FOUND.toml()), Environment, "mine.toml")
-    assert again.overlaps == FOUND.overlaps
+    again = validate(tomllib.loads(MEASURED.toml()), Environment, "mine.toml")
+    assert again.overlaps == MEASURED.overlaps
     assert again.host is not None
-    assert FOUND.host is not None
-    assert again.host.issue == pytest.approx(FOUND.host.issue)
-    for one, other in zip(again.copies, FOUND.copies, strict=True):
-        assert (one.kind, one.pinned) == (other.kind, other.pinned)
-        assert one.bandwidth == pytest.approx(other.bandwidth, rel=1e-3)
+    assert MEASURED.host is not None
+    assert again.host.issue == pytest.approx(MEASURED.host.issue)
+    for copy, written in zip(again.copies, MEASURED.copies, strict=True):
+        assert (copy.kind, copy.pinned) == (written.kind, written.pinned)
+        assert copy.bandwidth == pytest.approx(written.bandwidth, rel=1e-3)
 
 
 def test_nothing_measured_is_nothing_written() -> None:
@@ -45,6 +45,6 @@ def test_a_slowdown_is_a_positive_number() -> None:
 
 
 def test_times_of_a_busy_machine_are_written_without_an_exponent() -> None:
-    found = Environment(host=LaunchTimes(issue=1.46e-3, latency=0.05))
-    assert 'issue = "1460 us"' in found.toml()
-    assert 'latency = "50000 us"' in found.toml()
+    text = Environment(host=LaunchTimes(issue=1.46e-3, latency=0.05)).toml()
+    assert 'issue = "1460 us"' in text
+    assert 'latency = "50000 us"' in text

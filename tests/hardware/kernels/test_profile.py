@@ -74,8 +74,8 @@ def test_measured_shapes_take_what_was_measured_whatever_they_are_called(folder:
         precision="fp16",
     )
     assert kernel_time(backward, measured()) == 2e-3
-    other = kernel_time(backward, measured(), ("flash1",))
-    assert other == kernel_time(backward, devices.load("a100-80gb-sxm"), ("flash1",))
+    older = kernel_time(backward, measured(), ("flash1",))
+    assert older == kernel_time(backward, devices.load("a100-80gb-sxm"), ("flash1",))
 
 
 def test_what_was_measured_mends_the_model_nearby_and_not_far_away(folder: Path) -> None:
@@ -87,8 +87,8 @@ def test_what_was_measured_mends_the_model_nearby_and_not_far_away(folder: Path)
 
 
 def test_other_precisions_are_left_to_the_model(folder: Path) -> None:
-    other = sourced_time(replace(PRODUCT, precision="fp16"), measured())
-    assert (other.source, other.outside) == ("model", "")
+    half = sourced_time(replace(PRODUCT, precision="fp16"), measured())
+    assert (half.source, half.outside) == ("model", "")
 
 
 def test_a_kernel_beyond_the_measured_range_says_which_size_and_range(folder: Path) -> None:
@@ -124,10 +124,10 @@ def test_kept_out_kernels_are_not_used() -> None:
     def modelled(kernel: Kernel) -> float:
         return 5.0
 
-    one = Measurement(kernel=PRODUCT, seconds=1.0, kept_out=True)
+    measured = Measurement(kernel=PRODUCT, seconds=1.0, kept_out=True)
     origin = Origin(device="d", measurements="m.csv")
-    assert Calibrated(Profile(origin=origin, measurements=(one,)), modelled)(PRODUCT) is None
-    used = Profile(origin=origin, measurements=(replace(one, kept_out=False),))
+    assert Calibrated(Profile(origin=origin, measurements=(measured,)), modelled)(PRODUCT) is None
+    used = Profile(origin=origin, measurements=(replace(measured, kept_out=False),))
     known = Calibrated(used, modelled)(PRODUCT)
     assert known is not None
     assert known.seconds == 1.0
@@ -145,7 +145,7 @@ def test_a_smooth_field_scales_with_the_model() -> None:
         measurements="m.csv",
         smoothness={"gemm": Smoothness(length=3.0, amplitude=0.5, noise=0.01)},
     )
-    measurements = tuple(Measurement(kernel=one, seconds=2 * one.bytes) for one in shapes)
+    measurements = tuple(Measurement(kernel=shape, seconds=2 * shape.bytes) for shape in shapes)
     between = replace(PRODUCT, m=1024)
     known = Calibrated(Profile(origin=origin, measurements=measurements), modelled)(between)
     assert known is not None
@@ -161,8 +161,8 @@ def test_rows_are_read_as_they_were_written() -> None:
         attention,
         MemoryBound(name="norm grad", bytes=4096.0),
     ):
-        one = Measurement(kernel=kernel, seconds=1.25e-4, spread=0.02, kept_out=True)
-        assert profiles.measurement(profiles.row(one)) == one
+        measured = Measurement(kernel=kernel, seconds=1.25e-4, spread=0.02, kept_out=True)
+        assert profiles.measurement(profiles.row(measured)) == measured
 
 
 @pytest.mark.parametrize(

@@ -53,14 +53,14 @@ def test_no_product_beats_the_best_that_was_measured(name: str, best: float) -> 
 
 @pytest.mark.parametrize("name", catalog.names("topologies/devices"))
 def test_every_device_times_every_kind_of_kernel(name: str) -> None:
-    one = device(name)
-    half = "fp16" if "fp16" in one.peak.known else "bf16"
+    tested = device(name)
+    half = "fp16" if "fp16" in tested.peak.known else "bf16"
     for kernel in (
         Gemm(name="product", m=1024, n=1024, k=1024, precision=half),
         MemoryBound(name="add", bytes=1e8),
         attention(precision=half),
     ):
-        assert 0 < kernel_time(kernel, one, tuple(one.attention)) < 10  # a CPU takes seconds
+        assert 0 < kernel_time(kernel, tested, tuple(tested.attention)) < 10  # a CPU takes seconds
 
 
 def test_v100_fp16_products_reach_what_is_recalled_of_them() -> None:
@@ -98,10 +98,10 @@ def test_a_precision_that_the_device_lacks_is_refused() -> None:
 
 def test_few_heads_leave_sms_idle() -> None:
     rates = AttentionRates(forward={128: 0.5}, backward={128: 0.5}, tail=0.0)
-    one = attention(batch=1, heads=1, causal=False, q=128, kv=128)
-    alone = attention_time(one, rates, peak=1e14, sms=100, bandwidth=1e15)
-    full = attention_time(replace(one, heads=100), rates, peak=1e14, sms=100, bandwidth=1e15)
-    assert alone == pytest.approx(full) == pytest.approx(one.flops / (0.5e14 / 100))
+    single = attention(batch=1, heads=1, causal=False, q=128, kv=128)
+    alone = attention_time(single, rates, peak=1e14, sms=100, bandwidth=1e15)
+    full = attention_time(replace(single, heads=100), rates, peak=1e14, sms=100, bandwidth=1e15)
+    assert alone == pytest.approx(full) == pytest.approx(single.flops / (0.5e14 / 100))
 
 
 def test_a_head_between_two_sizes_is_padded() -> None:
