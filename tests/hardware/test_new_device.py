@@ -38,7 +38,7 @@ forward = { 64 = 0.4, 128 = 0.5 }
 backward = { 64 = 0.3, 128 = 0.4 }
 """
 TOPOLOGY = """
-name = "Rack"
+name = "rack"
 device = "mine"
 gpus = 16
 gpus_per_node = 8
@@ -91,7 +91,7 @@ def test_its_memory_is_what_a_job_must_fit_into() -> None:
 
 def test_it_is_listed_shown_and_drawn_in_a_topology(folder: Path) -> None:
     assert "  mine\n" in sim("list", "devices")
-    assert "Rack: 16 x Mine, 2 nodes of 8" in sim("show", "rack")
+    assert "rack: 16 x Mine, 2 nodes of 8" in sim("show", "rack")
     assert (folder / "rack.png").read_bytes().startswith(b"\x89PNG")
 
 
