@@ -7,7 +7,7 @@ A name is looked up in the user's own folder first, then among the packaged file
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,6 +104,21 @@ def read(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = f"is not valid TOML: {error}"
         raise InputError(place(path), reason, "correct that line") from None
+
+
+def overlaid(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with some of its values changed, those of inner tables one by one.
+
+    >>> overlaid({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
+    {'a': 1, 'b': {'c': 4, 'd': 3}}
+    """
+    result = dict(table)
+    for key, value in changes.items():
+        inner = result.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = overlaid(inner, value)
+        result[key] = value
+    return result
 
 
 def load(folder: str, name: str, kind: type[T], *, where: str = "command line") -> T:

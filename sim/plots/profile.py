@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
-from sim.hardware.kernels.profile import Profile, class_of
+from sim.hardware.kernels.measurements import class_of
+from sim.hardware.kernels.profile import Profile
 from sim.hardware.kernels.residuals import (
     ClassErrors,
     KernelPrediction,

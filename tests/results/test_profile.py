@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from sim.cli.main import main
 from sim.config.errors import InputError
 from sim.hardware.kernels.environment import CopyTime, LaunchTimes, Slowdown
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.residuals import device_of, errors_by_class, predictions
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 from sim.plots import profile as draw_profile

@@ -7,7 +7,7 @@ import pytest
 import sim
 from sim.engine.clock import play
 from sim.engine.fold import fold
-from sim.hardware.kernels.profile import COLUMNS
+from sim.hardware.kernels.measurements import COLUMNS
 from sim.model.kernels import Attention, Gemm, MemoryBound
 from sim.parallel import work
 from sim.parallel.step import training_step

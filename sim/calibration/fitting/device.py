@@ -16,16 +16,8 @@ from sim.hardware.kernels.attention import AttentionRates
 from sim.hardware.kernels.calibrated import Calibrated, features, ratios
 from sim.hardware.kernels.environment import Environment
 from sim.hardware.kernels.gaussian import likeliest
-from sim.hardware.kernels.profile import (
-    ANY,
-    KernelClass,
-    KernelResidual,
-    Measurement,
-    Origin,
-    Profile,
-    class_of,
-    rated,
-)
+from sim.hardware.kernels.measurements import ANY, KernelClass, Measurement, class_of
+from sim.hardware.kernels.profile import KernelResidual, Origin, Profile, rated
 from sim.hardware.kernels.smoothness import Smoothness
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Attention, Gemm, Kernel

@@ -7,7 +7,8 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
-from sim.hardware.kernels.profile import COLUMNS, Measurement, Origin, Profile, row
+from sim.hardware.kernels.measurements import COLUMNS, Measurement, row
+from sim.hardware.kernels.profile import Origin, Profile
 
 HEAD = (
     "# Measured and fitted by `sim calibrate kernels`; `sim show` draws it. Times are in the CSV.\n"

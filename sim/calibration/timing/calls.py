@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.calibration.timing import composed
 from sim.config.errors import InputError
-from sim.hardware.kernels.profile import variant
+from sim.hardware.kernels.measurements import variant
 from sim.model.kernels import BYTES, Attention, Gemm, Kernel, MemoryBound
 
 Call = Callable[[], Any]

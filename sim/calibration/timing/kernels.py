@@ -20,7 +20,8 @@ from sim.calibration.training import allocation
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.kernels.environment import Environment
-from sim.hardware.kernels.profile import Profile, read
+from sim.hardware.kernels.measurements import read
+from sim.hardware.kernels.profile import Profile
 from sim.model.kernels import Kernel
 
 Note = Callable[[str], None]

@@ -50,7 +50,7 @@ def _load(
 ) -> Backend:
     data, place = catalog.read(path), catalog.place(path)
     if changes and (measured := profile.read(changes, changes_version)):
-        data = profile.over(data, measured.constants)
+        data = catalog.overlaid(data, measured.constants)
         place = f"{catalog.place(changes)}, constants"
     if data.pop("library", "nccl") == "gloo":
         return catalog.validate(data, Gloo, place)

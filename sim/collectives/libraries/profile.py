@@ -94,18 +94,3 @@ def read(path: Path, version: tuple[int, ...]) -> FabricProfile | None:
 def validated(data: Mapping[str, Any], path: Path) -> FabricProfile:
     """A profile of a file's content. Raises `InputError`."""
     return catalog.validate(dict(data), FabricProfile, catalog.place(path))
-
-
-def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The lower table with what the upper one says instead.
-
-    >>> over({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
-    {'a': 1, 'b': {'c': 4, 'd': 3}}
-    """
-    merged = dict(below)
-    for key, value in above.items():
-        inner = merged.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            value = over(inner, value)
-        merged[key] = value
-    return merged

@@ -9,7 +9,8 @@ from sim.config import catalog
 from sim.hardware.device import Device
 from sim.hardware.kernels.calibrated import Calibrated
 from sim.hardware.kernels.coverage import coverage
-from sim.hardware.kernels.profile import Measurement, Profile, class_of, rated
+from sim.hardware.kernels.measurements import Measurement, class_of
+from sim.hardware.kernels.profile import Profile, rated
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Attention, Kernel, MemoryBound
 

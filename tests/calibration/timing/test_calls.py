@@ -5,7 +5,8 @@ import pytest
 from sim.calibration.timing.calls import STREAMS, WIDTH, call, stream
 from sim.config.errors import InputError
 from sim.hardware.kernels.calibrated import Calibrated
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario

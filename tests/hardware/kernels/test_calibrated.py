@@ -9,7 +9,8 @@ import pytest
 from sim.hardware.kernels.calibrated import Calibrated
 from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.gaussian import Field, likeliest
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.smoothness import Smoothness
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 

@@ -8,9 +8,11 @@ import pytest
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.cluster import topology as topologies
+from sim.hardware.kernels import measurements
 from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.calibrated import Calibrated
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.smoothness import Smoothness
 from sim.hardware.kernels.time import kernel_time, sourced_time
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
@@ -32,7 +34,7 @@ length = 2.0
 amplitude = 0.4
 noise = 0.01
 """
-HEADER = ",".join(profiles.COLUMNS) + "\n"
+HEADER = ",".join(measurements.COLUMNS) + "\n"
 ROWS = (
     "gemm,,forward,512,256,128,1,,,,,,false,bf16,,1e-3,0.01,false\n"
     "gemm,,forward,4096,256,128,1,,,,,,false,bf16,,4e-3,0.01,false\n"
@@ -162,7 +164,7 @@ def test_rows_are_read_as_they_were_written() -> None:
         MemoryBound(name="norm grad", bytes=4096.0),
     ):
         measured = Measurement(kernel=kernel, seconds=1.25e-4, spread=0.02, kept_out=True)
-        assert profiles.measurement(profiles.row(measured)) == measured
+        assert measurements.measurement(measurements.row(measured)) == measured
 
 
 @pytest.mark.parametrize(
