@@ -15,7 +15,18 @@ from typing import Any, TypeVar
 from sim.config.errors import InputError
 from sim.config.schema import validate
 
-__all__ = ["find", "load", "names", "packaged_root", "place", "read", "roots", "validate"]
+__all__ = [
+    "find",
+    "has",
+    "load",
+    "names",
+    "overlaid",
+    "packaged_root",
+    "place",
+    "read",
+    "roots",
+    "validate",
+]
 
 T = TypeVar("T")
 
