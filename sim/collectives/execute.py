@@ -10,13 +10,13 @@ array([[1., 1., 1.],
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.schedule import Round, Schedule
+from sim.collectives.schedule import CollectiveSchedule, Round
 
 Array = NDArray[np.float64]
 Store = dict[int, Array]  # the chunks that one rank holds
 
 
-def execute(schedule: Schedule, inputs: Array) -> Array:
+def execute(schedule: CollectiveSchedule, inputs: Array) -> Array:
     """What the ranks hold afterwards.
 
     - all_reduce: (n, S) -> (n, S); reduce_scatter: (n, S) -> (n, S/n)
@@ -44,7 +44,7 @@ def _play(round_: Round, stores: list[Store], number: int) -> None:
         store[send.chunk] = store[send.chunk] + data if send.reduce else data
 
 
-def _given(schedule: Schedule, inputs: Array) -> list[Store]:
+def _given(schedule: CollectiveSchedule, inputs: Array) -> list[Store]:
     n, chunks = schedule.ranks, schedule.chunks
     match schedule.kind:
         case "all_reduce" | "reduce_scatter" | "reduce":
@@ -60,7 +60,7 @@ def _given(schedule: Schedule, inputs: Array) -> list[Store]:
     return [dict(enumerate(np.split(inputs, chunks))), *({} for _ in range(1, n))]
 
 
-def _result(schedule: Schedule, stores: list[Store]) -> Array:
+def _result(schedule: CollectiveSchedule, stores: list[Store]) -> Array:
     n, chunks = schedule.ranks, schedule.chunks
     match schedule.kind:
         case "reduce_scatter":

@@ -7,7 +7,7 @@ The engine plays a collective as one transfer that loads all of its links at onc
 from collections import Counter
 from dataclasses import dataclass
 
-from sim.collectives.schedule import ClosedForm, Schedule
+from sim.collectives.schedule import ClosedForm, CollectiveSchedule
 
 Edge = tuple[int, int, float]  # source, destination, bytes for each byte of the collective
 
@@ -19,7 +19,7 @@ class Fluid(ClosedForm):
     edges: tuple[Edge, ...]
 
 
-def condense(schedule: Schedule) -> Fluid:
+def condense(schedule: CollectiveSchedule) -> Fluid:
     """Add up what the rounds send.
 
     >>> from sim.collectives.algorithms import ring

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from sim.collectives.schedule import Round, Schedule
+from sim.collectives.schedule import CollectiveSchedule, Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Message:
     after: tuple[int, ...]
 
 
-def messages(schedule: Schedule, size: float, *, lockstep: bool = True) -> list[Message]:
+def messages(schedule: CollectiveSchedule, size: float, *, lockstep: bool = True) -> list[Message]:
     """One message for each round and pair of ranks, with all chunks between them.
 
     In lockstep a round starts when the round before it is over everywhere, as the closed forms

@@ -1,8 +1,8 @@
 """The one way to write a collective: rounds of sends.
 
 A module of `sim.collectives.algorithms` offers an algorithm as functions named like the collectives
-(`all_reduce`, `all_gather`, ...), each from a number of ranks to a `Schedule`. Everything else
-reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
+(`all_reduce`, `all_gather`, ...), each from a number of ranks to a `CollectiveSchedule`. Everything
+else reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
 rounds, `messages` makes a graph for the clock, `sim.plots.collective` a picture.
 """
 
@@ -28,7 +28,7 @@ KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class ChunkSend:
     """Chunk `chunk` goes from `src` to `dst`, which adds it to its own or replaces its own."""
 
     src: int
@@ -37,11 +37,11 @@ class Send:
     reduce: bool = False
 
 
-Round = tuple[Send, ...]
+Round = tuple[ChunkSend, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class CollectiveSchedule:
     """A collective among ranks 0..ranks-1: the sends of a round read what the round before left.
 
     The buffer of S bytes is cut into `chunks` equal ones; a send moves S / chunks bytes. The S
@@ -76,11 +76,11 @@ class ClosedForm:
 
 
 def schedule(
-    kind: CollectiveKind, ranks: int, chunks: int, rounds: Iterable[Iterable[Send]]
-) -> Schedule:
+    kind: CollectiveKind, ranks: int, chunks: int, rounds: Iterable[Iterable[ChunkSend]]
+) -> CollectiveSchedule:
     """Collect the rounds of a generator, leaving out the empty ones."""
     kept = tuple(filter(None, (tuple(round_) for round_ in rounds)))
-    return Schedule(kind=kind, ranks=ranks, chunks=chunks, rounds=kept)
+    return CollectiveSchedule(kind=kind, ranks=ranks, chunks=chunks, rounds=kept)
 
 
 def algorithms() -> dict[str, ModuleType]:
@@ -104,12 +104,12 @@ def kind_named(name: str, where: str) -> CollectiveKind:
 
 
 def placed(
-    part: Schedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
-) -> list[list[Send]]:
+    part: CollectiveSchedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
+) -> list[list[ChunkSend]]:
     """The rounds of `part` inside a larger one: rank i is members[i], chunk c all of chunks[c]."""
     return [
         [
-            Send(members[send.src], members[send.dst], chunk, send.reduce)
+            ChunkSend(members[send.src], members[send.dst], chunk, send.reduce)
             for send in round_
             for chunk in chunks[send.chunk]
         ]
@@ -117,7 +117,7 @@ def placed(
     ]
 
 
-def together(parts: Iterable[Sequence[Sequence[Send]]]) -> list[list[Send]]:
+def together(parts: Iterable[Sequence[Sequence[ChunkSend]]]) -> list[list[ChunkSend]]:
     """Rounds of groups that run side by side."""
     return [
         [send for round_ in rounds for send in round_]

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from sim.collectives.schedule import Round, Schedule
+from sim.collectives.schedule import CollectiveSchedule, Round
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(schedule: Schedule, *, title: str = "") -> "Figure":
+def draw(schedule: CollectiveSchedule, *, title: str = "") -> "Figure":
     """Ranks from top to bottom, rounds from left to right.
 
     An arrow runs from sender to receiver through its round, in the colour of the (first) chunk
@@ -28,7 +28,7 @@ def draw(schedule: Schedule, *, title: str = "") -> "Figure":
     return figure
 
 
-def _colours(schedule: Schedule) -> Any:
+def _colours(schedule: CollectiveSchedule) -> Any:
     """The colour of each chunk; a chunk of an all-to-all has that of its source."""
     from matplotlib import colormaps
 
@@ -59,7 +59,7 @@ def _draw_round(axes: Any, number: int, round_: Round, colour: Any) -> None:
             axes.text(*at, len(chunks), color=shade, fontsize=7, ha="center", va="center", bbox=box)
 
 
-def _label(axes: Any, schedule: Schedule, title: str) -> None:
+def _label(axes: Any, schedule: CollectiveSchedule, title: str) -> None:
     n, rounds = schedule.ranks, len(schedule.rounds)
     axes.set_yticks(range(n), [f"rank {rank}" for rank in range(n)])
     axes.set_xticks([r + 0.5 for r in range(rounds)], [str(r + 1) for r in range(rounds)])

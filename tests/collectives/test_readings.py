@@ -15,9 +15,9 @@ from sim.collectives.execute import execute
 from sim.collectives.messages import messages
 from sim.collectives.schedule import (
     KINDS,
+    ChunkSend,
     CollectiveKind,
-    Schedule,
-    Send,
+    CollectiveSchedule,
     algorithms,
     offered,
     placed,
@@ -34,7 +34,7 @@ SIZE, ALPHA = 5040.0 * 1024, 3e-6
 every = pytest.mark.parametrize(("algorithm", "kind"), OFFERED)
 
 
-def made(algorithm: str, kind: CollectiveKind, ranks: int) -> tuple[ModuleType, Schedule]:
+def made(algorithm: str, kind: CollectiveKind, ranks: int) -> tuple[ModuleType, CollectiveSchedule]:
     module = algorithms()[algorithm]
     return module, getattr(module, kind)(ranks)
 
@@ -51,7 +51,7 @@ def test_every_collective_is_offered_by_some_algorithm() -> None:
     assert {kind for _, kind in OFFERED} == set(KINDS)
 
 
-def inputs_and_result(plan: Schedule) -> tuple[np.ndarray, np.ndarray]:
+def inputs_and_result(plan: CollectiveSchedule) -> tuple[np.ndarray, np.ndarray]:
     """Random integers (so that sums are exact in any order), and what NumPy says they become."""
     n, size = plan.ranks, plan.chunks * plan.ranks
     random = np.random.default_rng(n)
@@ -86,7 +86,7 @@ def test_every_rank_ends_with_what_the_collective_promises(
 
 def test_sending_what_one_has_not_is_refused() -> None:
     with pytest.raises(ValueError, match="round 0: rank 1 has no chunk 0"):
-        execute(schedule("broadcast", 2, 1, [[Send(1, 0, 0)]]), np.ones(1))
+        execute(schedule("broadcast", 2, 1, [[ChunkSend(1, 0, 0)]]), np.ones(1))
 
 
 @every
@@ -104,7 +104,7 @@ PORT = NODE.capacity(("port-up", 0))
 STEP = ALPHA + sum(NODE.latency(link) for link in NODE.route(0, 1))
 
 
-def played(plan: Schedule, *, lockstep: bool = True) -> float:
+def played(plan: CollectiveSchedule, *, lockstep: bool = True) -> float:
     """End of the last message on the clock, in a node where all ports are alike."""
     sent = messages(plan, SIZE, lockstep=lockstep)
     return play_messages(sent, NODE, overhead=ALPHA)
@@ -204,9 +204,9 @@ def test_a_new_collective_is_one_new_file(tmp_path: Path, monkeypatch: pytest.Mo
     from sim.collectives import algorithms as package
 
     (tmp_path / "star.py").write_text(
-        "from sim.collectives.schedule import ClosedForm, Send, schedule\n"
+        "from sim.collectives.schedule import ClosedForm, ChunkSend, schedule\n"
         "def broadcast(ranks):\n"
-        "    sends = [[Send(0, r, 0)] for r in range(1, ranks)]\n"
+        "    sends = [[ChunkSend(0, r, 0)] for r in range(1, ranks)]\n"
         "    return schedule('broadcast', ranks, 1, sends)\n"
         "def cost(kind, ranks):\n"
         "    return ClosedForm(rounds=ranks - 1, bytes=ranks - 1.0)\n"

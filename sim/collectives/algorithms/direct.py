@@ -5,59 +5,65 @@ the network joins all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, s
 from collections.abc import Iterator
 
 from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
-from sim.collectives.schedule import ClosedForm, CollectiveKind, Schedule, Send, schedule
+from sim.collectives.schedule import (
+    ChunkSend,
+    ClosedForm,
+    CollectiveKind,
+    CollectiveSchedule,
+    schedule,
+)
 
 AT_ONCE = 8  # peers that NCCL serves concurrently in one kernel (enqueue.cc, p2p channels)
 
 
-def all_gather(ranks: int) -> Schedule:
+def all_gather(ranks: int) -> CollectiveSchedule:
     """Each rank sends its part to all others at once: T = alpha + (n-1)/n S/B."""
     return schedule("all_gather", ranks, ranks, [_pairs(ranks, reduce=False)])
 
 
-def reduce_scatter(ranks: int) -> Schedule:
+def reduce_scatter(ranks: int) -> CollectiveSchedule:
     """Each rank sends each other rank the part that it owns: T = alpha + (n-1)/n S/B."""
     rounds = [_pairs(ranks, reduce=True)]
     return schedule("reduce_scatter", ranks, ranks, rounds)
 
 
-def all_reduce(ranks: int) -> Schedule:
+def all_reduce(ranks: int) -> CollectiveSchedule:
     """Reduce-scatter, then all-gather ("two-shot"): T = 2 alpha + 2(n-1)/n S/B."""
     rounds = reduce_scatter(ranks).rounds + all_gather(ranks).rounds
     return schedule("all_reduce", ranks, ranks, rounds)
 
 
-def broadcast(ranks: int) -> Schedule:
+def broadcast(ranks: int) -> CollectiveSchedule:
     """The root sends all of it to every rank: T = alpha + (n-1) S/B."""
-    return schedule("broadcast", ranks, 1, [(Send(0, dst, 0) for dst in range(1, ranks))])
+    return schedule("broadcast", ranks, 1, [(ChunkSend(0, dst, 0) for dst in range(1, ranks))])
 
 
-def reduce(ranks: int) -> Schedule:
+def reduce(ranks: int) -> CollectiveSchedule:
     """Every rank sends all of it to the root: T = alpha + (n-1) S/B."""
-    return schedule("reduce", ranks, 1, [(Send(src, 0, 0, True) for src in range(1, ranks))])
+    return schedule("reduce", ranks, 1, [(ChunkSend(src, 0, 0, True) for src in range(1, ranks))])
 
 
-def all_to_all(ranks: int) -> Schedule:
+def all_to_all(ranks: int) -> CollectiveSchedule:
     """Pairwise exchange: in round t rank i sends to i + t: T = (n-1) (alpha + S/(n B))."""
     return schedule("all_to_all", ranks, ranks, _exchange(ranks))
 
 
-def point_to_point(ranks: int = 2) -> Schedule:
+def point_to_point(ranks: int = 2) -> CollectiveSchedule:
     """One message: T = alpha + S/B."""
-    return schedule("point_to_point", ranks, 1, [[Send(0, 1, 0)]])
+    return schedule("point_to_point", ranks, 1, [[ChunkSend(0, 1, 0)]])
 
 
-def _pairs(ranks: int, *, reduce: bool) -> Iterator[Send]:
+def _pairs(ranks: int, *, reduce: bool) -> Iterator[ChunkSend]:
     """One send for each ordered pair: the destination's part, or the source's own."""
     for src in range(ranks):
         for dst in range(ranks):
             if src != dst:
-                yield Send(src, dst, dst if reduce else src, reduce)
+                yield ChunkSend(src, dst, dst if reduce else src, reduce)
 
 
-def _exchange(ranks: int) -> Iterator[Iterator[Send]]:
+def _exchange(ranks: int) -> Iterator[Iterator[ChunkSend]]:
     for t in range(1, ranks):
-        yield (Send(i, (i + t) % ranks, i * ranks + (i + t) % ranks) for i in range(ranks))
+        yield (ChunkSend(i, (i + t) % ranks, i * ranks + (i + t) % ranks) for i in range(ranks))
 
 
 def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:

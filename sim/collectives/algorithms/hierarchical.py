@@ -7,10 +7,10 @@ at once. Rank r is slot r mod g of node r // g; there are N nodes.
 
 from sim.collectives.algorithms import direct, ring
 from sim.collectives.schedule import (
+    ChunkSend,
     ClosedForm,
     CollectiveKind,
-    Schedule,
-    Send,
+    CollectiveSchedule,
     placed,
     schedule,
     together,
@@ -26,7 +26,7 @@ def node_size(ranks: int, largest: int = 8) -> int:
     return max(size for size in range(1, min(ranks, largest) + 1) if ranks % size == 0)
 
 
-def all_reduce(ranks: int, per_node: int = 0) -> Schedule:
+def all_reduce(ranks: int, per_node: int = 0) -> CollectiveSchedule:
     """Reduce-scatter in the nodes, all-reduce between them, all-gather in the nodes.
 
     T = 2(g-1 + N-1) alpha + 2(n-1)/n S/B; a member sends 2(N-1)/N S/g of it to other nodes.
@@ -43,7 +43,7 @@ def all_reduce(ranks: int, per_node: int = 0) -> Schedule:
     return schedule("all_reduce", ranks, ranks, rounds)
 
 
-def all_gather(ranks: int, per_node: int = 0) -> Schedule:
+def all_gather(ranks: int, per_node: int = 0) -> CollectiveSchedule:
     """Each slot gathers from the same slot of the other nodes; then the slots of a node share.
 
     T = (g-1 + N-1) alpha + (n-1)/n S/B.
@@ -51,16 +51,16 @@ def all_gather(ranks: int, per_node: int = 0) -> Schedule:
     return schedule("all_gather", ranks, ranks, _gathering(ranks, per_node))
 
 
-def reduce_scatter(ranks: int, per_node: int = 0) -> Schedule:
+def reduce_scatter(ranks: int, per_node: int = 0) -> CollectiveSchedule:
     """The all-gather backwards, summed on the way: the same time."""
     backwards = (
-        [Send(send.dst, send.src, send.chunk, True) for send in round_]
+        [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_gathering(ranks, per_node))
     )
     return schedule("reduce_scatter", ranks, ranks, backwards)
 
 
-def _gathering(ranks: int, per_node: int) -> list[list[Send]]:
+def _gathering(ranks: int, per_node: int) -> list[list[ChunkSend]]:
     g, nodes = _levels(ranks, per_node)
     columns = [range(j, ranks, g) for j in range(g)]
     return [
@@ -74,7 +74,7 @@ def _gathering(ranks: int, per_node: int) -> list[list[Send]]:
     ]
 
 
-def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
+def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSchedule:
     """A chain through the nodes' first members, then a chain in each node.
 
     T = (N-2+k) (alpha + S/(k B)) + (g-2+k) (alpha + S/(k B)) for k pieces.
@@ -83,16 +83,16 @@ def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
     return schedule("broadcast", ranks, pieces, rounds)
 
 
-def reduce(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
+def reduce(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSchedule:
     """The broadcast backwards, summed on the way: the same time."""
     backwards = (
-        [Send(send.dst, send.src, send.chunk, True) for send in round_]
+        [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_spreading(ranks, per_node, pieces))
     )
     return schedule("reduce", ranks, pieces, backwards)
 
 
-def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[Send]]:
+def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[ChunkSend]]:
     g, nodes = _levels(ranks, per_node)
     each = [[piece] for piece in range(pieces)]
     across = placed(ring.broadcast(nodes, pieces), range(0, ranks, g), each) if nodes > 1 else []
@@ -104,7 +104,7 @@ def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[Send]]:
     return [*across, *together(inside)]
 
 
-def all_to_all(ranks: int, per_node: int = 0) -> Schedule:
+def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
     """Within a node each slot collects what goes to that slot of any node; then nodes exchange.
 
     T = (g-1 + N-1) alpha + ((g-1)/g + (N-1)/N) S/B.

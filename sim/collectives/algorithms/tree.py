@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
-from sim.collectives.schedule import ClosedForm, CollectiveKind, Schedule, Send, schedule
+from sim.collectives.schedule import (
+    ChunkSend,
+    ClosedForm,
+    CollectiveKind,
+    CollectiveSchedule,
+    schedule,
+)
 
 Parents = tuple[int, ...]
 
@@ -94,7 +100,7 @@ def height(ranks: int) -> int:
     return max(ranks - 1, 0).bit_length()
 
 
-def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> Schedule:
+def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSchedule:
     """Sums go up both trees and results down, k pieces of each half following each other.
 
     A rank k levels above the bottom passes a piece on k rounds after the leaves; the root's
@@ -106,26 +112,26 @@ def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> Schedule:
     return schedule("all_reduce", ranks, 2 * pieces, rounds)
 
 
-def broadcast(ranks: int, pieces: int = 4) -> Schedule:
+def broadcast(ranks: int, pieces: int = 4) -> CollectiveSchedule:
     """Rank 0 feeds the roots of two trees over the others: T = (k + h) alpha + (1 + fill) S/B."""
     rounds = _both(rooted(ranks), pieces, lambda tree, half: _down(tree, half, pieces))
     return schedule("broadcast", ranks, 2 * pieces, rounds)
 
 
-def reduce(ranks: int, pieces: int = 4) -> Schedule:
+def reduce(ranks: int, pieces: int = 4) -> CollectiveSchedule:
     """The broadcast backwards, summed on the way: the same time."""
     rounds = _both(rooted(ranks), pieces, lambda tree, half: _up(tree, half, pieces))
     return schedule("reduce", ranks, 2 * pieces, rounds)
 
 
-RoundSend = tuple[int, Send]
+RoundSend = tuple[int, ChunkSend]
 
 
 def _both(
     trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[RoundSend]]
-) -> list[list[Send]]:
+) -> list[list[ChunkSend]]:
     """The rounds of both trees, from (round, send); half 1 has the chunks from `pieces` on."""
-    rounds: dict[int, list[Send]] = {}
+    rounds: dict[int, list[ChunkSend]] = {}
     for half, tree in enumerate(trees):
         for when, send in sends(tree, half * pieces):
             rounds.setdefault(when, []).append(send)
@@ -136,7 +142,7 @@ def _down(tree: Parents, first: int, pieces: int, start: int = 0) -> Iterator[Ro
     for rank, depth in enumerate(depths(tree)):
         if depth:
             for piece in range(pieces):
-                yield start + depth - 1 + piece, Send(tree[rank], rank, first + piece)
+                yield start + depth - 1 + piece, ChunkSend(tree[rank], rank, first + piece)
 
 
 def _up(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
@@ -144,7 +150,7 @@ def _up(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
     for rank, depth in enumerate(depths(tree)):
         if depth:
             for piece in range(pieces):
-                yield lowest - depth + piece, Send(rank, tree[rank], first + piece, True)
+                yield lowest - depth + piece, ChunkSend(rank, tree[rank], first + piece, True)
 
 
 def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from sim.collectives.algorithms import direct, ring
 from sim.collectives.group import GroupShape, LevelLoads
 from sim.collectives.interconnect import CallCost, Interconnect
-from sim.collectives.schedule import CollectiveKind, Schedule, Send, kind_named, schedule
+from sim.collectives.schedule import (
+    ChunkSend,
+    CollectiveKind,
+    CollectiveSchedule,
+    kind_named,
+    schedule,
+)
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 
 
@@ -180,23 +186,22 @@ def _children(rank: int, ranks: int) -> Iterator[int]:
         bit <<= 1
 
 
-def broadcast(ranks: int) -> Schedule:
+def broadcast(ranks: int) -> CollectiveSchedule:
     """A binomial tree (broadcast.cc): T = (bytes in turn) S/B; round t is depth t.
 
-    >>> broadcast(4).rounds
-    ((Send(src=0, dst=1, chunk=0, reduce=False), Send(src=0, dst=2, chunk=0, reduce=False)), \
-(Send(src=1, dst=3, chunk=0, reduce=False),))
+    >>> [[(send.src, send.dst) for send in round_] for round_ in broadcast(4).rounds]
+    [[(0, 1), (0, 2)], [(1, 3)]]
     """
-    rounds: list[list[Send]] = []
+    rounds: list[list[ChunkSend]] = []
     level = [0]
     while level:
-        sends = [Send(rank, child, 0) for rank in level for child in _children(rank, ranks)]
+        sends = [ChunkSend(rank, child, 0) for rank in level for child in _children(rank, ranks)]
         rounds.append(sends)
         level = [send.dst for send in sends]
     return schedule("broadcast", ranks, 1, rounds)
 
 
-def all_reduce(ranks: int, pieces: int = 2) -> Schedule:
+def all_reduce(ranks: int, pieces: int = 2) -> CollectiveSchedule:
     """A ring towards rank - 1, its chunks in `pieces` segments (allreduce.cc).
 
     T = 2 message + 2(n-1)/n S/B while a segment takes longer than a message's fixed cost.
@@ -211,11 +216,11 @@ def all_reduce(ranks: int, pieces: int = 2) -> Schedule:
     return schedule("all_reduce", ranks, ranks * pieces, rounds)
 
 
-def _around(ranks: int, pieces: int, *, first: int, reduce: bool) -> Iterator[list[Send]]:
+def _around(ranks: int, pieces: int, *, first: int, reduce: bool) -> Iterator[list[ChunkSend]]:
     """In round i rank r passes segment (r + first) pieces + i on to rank r - 1."""
     count = ranks * pieces
     for i in range((ranks - 1) * pieces):
         yield [
-            Send(rank, (rank - 1) % ranks, ((rank + first) * pieces + i) % count, reduce)
+            ChunkSend(rank, (rank - 1) % ranks, ((rank + first) * pieces + i) % count, reduce)
             for rank in range(ranks)
         ]

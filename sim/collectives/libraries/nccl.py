@@ -37,7 +37,7 @@ LOCAL = NetworkConstants(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class NcclCall:
     """One call with all that its cost depends on; the network of a group in one node is `LOCAL`."""
 
     kind: CollectiveKind
@@ -121,7 +121,7 @@ class Nccl:
         network = LOCAL
         if shape.nodes > 1:
             network = _named(self.constants.network, interconnect.network, "network")
-        call = Call(
+        call = NcclCall(
             kind=kind_named(kind, "nccl backend"),
             size=size,
             shape=shape,
@@ -140,7 +140,7 @@ class Nccl:
             yield _nvls(call)
 
 
-def _ring(call: Call, protocol: NcclProtocol) -> CallCost:
+def _ring(call: NcclCall, protocol: NcclProtocol) -> CallCost:
     loads = ring.loads(call.kind, call.shape)
     latency = call.latency(ring.steps(call.kind, call.shape), protocol, call.network.overhead)
     if protocol == "simple":
@@ -151,7 +151,7 @@ def _ring(call: Call, protocol: NcclProtocol) -> CallCost:
     return call.cost("ring", protocol, loads, call.node.ring * call.cabled, latency)
 
 
-def _tree(call: Call, protocol: NcclProtocol) -> CallCost:
+def _tree(call: NcclCall, protocol: NcclProtocol) -> CallCost:
     steps = tree.steps(call.kind, call.shape)
     latency = call.latency(steps, protocol)
     if protocol == "simple":
@@ -161,7 +161,7 @@ def _tree(call: Call, protocol: NcclProtocol) -> CallCost:
     return call.cost("tree", protocol, loads, call.node.tree * call.cabled, latency)
 
 
-def _nvls(call: Call) -> CallCost:
+def _nvls(call: NcclCall) -> CallCost:
     steps = nvls.steps(call.kind, call.shape)
     latency = call.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
     latency += steps.intra * call.node.nvls_hop + call.node.nvls_fill.seconds(call.size)
@@ -172,7 +172,7 @@ def _nvls(call: Call) -> CallCost:
     return call.cost("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
 
 
-def _peer(call: Call) -> CallCost:
+def _peer(call: NcclCall) -> CallCost:
     """Grouped sends and receives, including all-to-all, go straight to their peers."""
     latency = call.latency(direct.steps(call.kind, call.shape), "simple")
     loads = direct.loads(call.kind, call.shape)

@@ -15,7 +15,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster import inventory
 from sim.hardware.cluster.link import FORMS, Link, Route, link_name, links_named
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
 from sim.hardware.cluster.route import route
@@ -120,17 +120,17 @@ class Topology(Placement):
                 return node.cable_bandwidth(self.slot_of(a), self.slot_of(b), slots)
             case _, NodeFabric() as node:
                 return node.port_bandwidth(slots, min(self.gpus, slots))
-            case _, Network() as network:
+            case _, ClusterNetwork() as network:
                 return network.bandwidth_of(link)
 
     def latency(self, link: Link) -> float:
         """Seconds that a link adds to a message; along a route they add up to the whole way."""
         part = self._part(link)
-        if isinstance(part, Network):
+        if isinstance(part, ClusterNetwork):
             return part.latency_of(link)
         return part.latency if link[0] == "nvlink" else part.latency / 2  # a port is half of it
 
-    def _part(self, link: Link) -> NodeFabric | Network:
+    def _part(self, link: Link) -> NodeFabric | ClusterNetwork:
         """What a link belongs to."""
         part = self.node if link[0] in ("port-up", "port-down", "nvlink") else self.network
         if part is None:

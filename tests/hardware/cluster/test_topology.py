@@ -13,9 +13,9 @@ from sim.config.errors import InputError
 from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.fabrics.ring import NvLinkRing
 from sim.hardware.cluster.link import Link, link_name
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.networks.full_mesh import FullMesh
-from sim.hardware.cluster.networks.graph import Graph
+from sim.hardware.cluster.networks.graph import CableGraph
 from sim.hardware.cluster.networks.ring import Ring
 from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.topology import Topology, load
@@ -101,7 +101,7 @@ def grand_teton() -> Topology:
     return load("h100-grand-teton-roce")
 
 
-def single(network: Network, gpus: int) -> Topology:
+def single(network: ClusterNetwork, gpus: int) -> Topology:
     """Nodes of one device each."""
     a100 = load("dgx-a100-hdr").device
     return Topology(name="test", device=a100, gpus=gpus, gpus_per_node=1, network=network)
@@ -512,14 +512,14 @@ class TestBadFiles:
             load("dgx-a100")
 
     def test_an_unreachable_device_is_named(self) -> None:
-        network = cabled(Graph, size=5, cables=((0, 1), (1, 2), (3, 4)))
+        network = cabled(CableGraph, size=5, cables=((0, 1), (1, 2), (3, 4)))
         with pytest.raises(ValueError, match=r"no path .* to node 3 \(gpu 3\); add a cable to it"):
             single(network, gpus=5)
 
 
 class TestGraphs:
     def test_the_way_on_a_graph_is_shortest_and_the_same_both_ways(self) -> None:
-        square = cabled(Graph, size=4, cables=((0, 1), (1, 3), (0, 2), (2, 3)))
+        square = cabled(CableGraph, size=4, cables=((0, 1), (1, 3), (0, 2), (2, 3)))
         cluster = single(square, gpus=4)
         assert cluster.route(0, 3) == (("edge", 0, 1), ("edge", 1, 3))
         assert cluster.route(3, 0) == (("edge", 3, 1), ("edge", 1, 0))
