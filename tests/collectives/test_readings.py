@@ -151,7 +151,8 @@ def test_trees_are_balanced_and_their_inner_ranks_differ(ranks: int) -> None:
     first, second = tree.parents(ranks)
     assert max(tree.depths(first)) == max(tree.depths(second)) == tree.height(ranks)
     inner = [
-        {parent for rank, parent in enumerate(one) if parent != rank} for one in (first, second)
+        {parent for rank, parent in enumerate(parents) if parent != rank}
+        for parents in (first, second)
     ]
     # Only the first root may be inner in both, where the ranks are odd in number.
     assert inner[0] & inner[1] <= ({0} if ranks % 2 else set())
@@ -160,8 +161,8 @@ def test_trees_are_balanced_and_their_inner_ranks_differ(ranks: int) -> None:
 @given(ranks=st.integers(4, 300))
 def test_busiest_rank_of_the_double_tree_moves_the_data_twice(ranks: int) -> None:
     out = [0.0] * ranks
-    for one in tree.parents(ranks):
-        for rank, parent in enumerate(one):
+    for parents in tree.parents(ranks):
+        for rank, parent in enumerate(parents):
             if rank != parent:
                 out[rank] += 0.5
                 out[parent] += 0.5

@@ -76,17 +76,17 @@ def answer(*arguments: str) -> dict[str, Any]:
 
 
 def test_it_runs_a_packaged_scenario() -> None:
-    mine = answer("run", "gpt2-one-gpu", "--set", "topology.device=mine")
+    new = answer("run", "gpt2-one-gpu", "--set", "topology.device=mine")
     a100 = answer("run", "gpt2-one-gpu")
-    assert mine["step_time"] < 0.8 * a100["step_time"]
+    assert new["step_time"] < 0.8 * a100["step_time"]
     slower = ("--set", "topology.device=mine", "--set", "device.peak.bf16=80 TFLOP/s")
-    assert answer("run", "gpt2-one-gpu", *slower)["step_time"] > mine["step_time"]
+    assert answer("run", "gpt2-one-gpu", *slower)["step_time"] > new["step_time"]
 
 
 def test_its_memory_is_what_a_job_must_fit_into() -> None:
-    mine = ("run", "llama3-8b-long-context", "--set", "topology.device=mine")
-    assert answer(*mine)["fits"]
-    assert not answer(*mine, "--set", "device.memory=20 GiB")["fits"]
+    run = ("run", "llama3-8b-long-context", "--set", "topology.device=mine")
+    assert answer(*run)["fits"]
+    assert not answer(*run, "--set", "device.memory=20 GiB")["fits"]
 
 
 def test_it_is_listed_shown_and_drawn_in_a_topology(folder: Path) -> None:

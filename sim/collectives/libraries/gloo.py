@@ -124,7 +124,7 @@ def _at_least(
 
 
 def segments(size: float, ranks: int, largest: float) -> int:
-    """Segments to a chunk: at least two, none above `largest` bytes.
+    """Segments per chunk: at least two, of at most `largest` bytes.
 
     >>> segments(16 * 2**20, 4, 2**20), segments(2**20, 4, 2**20)
     (4, 2)

@@ -78,7 +78,7 @@ class ClusterNetwork:
         return False
 
     def link_names(self, nodes: int) -> Iterator[str]:
-        """What the links are called, for somebody who wrote a wrong name."""
+        """Examples of the links' names, for an error about a wrong one."""
         yield from ()
 
     def bandwidth_of(self, link: Link) -> float:

@@ -80,6 +80,6 @@ class Placement:
 
     @property
     def hierarchical(self) -> bool:
-        """True where all links are ports, NICs and pod uplinks, so that none is enumerated."""
+        """True where all links are ports, NICs and pod uplinks, which need not be enumerated."""
         ports = self.node is None or self.node.ports
         return ports and not (self.network is not None and self.network.cabled)

@@ -113,8 +113,8 @@ def test_without_nvls_the_switch_adds_nothing() -> None:
 def test_one_gpu_a_node_has_no_use_for_the_switch() -> None:
     shape = GroupShape(ranks=16, nodes=16)
     assert all(
-        "nvls" not in one.algorithm
-        for one in NCCL.candidates("all_reduce", 1e9, shape, H100)  # type: ignore[attr-defined]
+        "nvls" not in candidate.algorithm
+        for candidate in NCCL.candidates("all_reduce", 1e9, shape, H100)  # type: ignore[attr-defined]
     )
 
 
@@ -172,7 +172,7 @@ def test_faster_links_are_never_slower(
 def test_the_choice_is_the_quickest_candidate(shape: GroupShape, size: float) -> None:
     assert isinstance(NCCL, Nccl)
     candidates = NCCL.candidates("all_reduce", size, shape, H100)
-    quickest = min(H100.duration(one, shape) for one in candidates)
+    quickest = min(H100.duration(candidate, shape) for candidate in candidates)
     assert time("all_reduce", size, shape, H100) == quickest
 
 

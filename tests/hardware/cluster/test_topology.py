@@ -43,7 +43,7 @@ PUBLISHED = {
 }
 
 
-def ends(cluster: Topology, link: Link) -> tuple[set[object], set[object]]:
+def end_points(cluster: Topology, link: Link) -> tuple[set[object], set[object]]:
     """What a link starts from and what it leads to, as sets of places that mean the same."""
     match link:
         case ("port-up", gpu):
@@ -158,7 +158,7 @@ class TestRoutes:
         cluster, source, target = drawn
         here: set[object] = {("gpu", source)}
         for link in cluster.route(source, target):
-            start, end = ends(cluster, link)
+            start, end = end_points(cluster, link)
             assert start & here, (link, here)
             here = end
         assert ("gpu", target) in here
@@ -173,7 +173,10 @@ class TestRoutes:
 
         def kinds(route: tuple[Link, ...], back: bool) -> Counter[str]:
             names = (link[0].partition("-") for link in route)
-            return Counter(kind + (turned.get(way, "") if back else way) for kind, _, way in names)
+            return Counter(
+                kind + (turned.get(direction, "") if back else direction)
+                for kind, _, direction in names
+            )
 
         there, back = cluster.route(source, target), cluster.route(target, source)
         assert kinds(there, back=False) == kinds(back, back=True)
@@ -311,8 +314,8 @@ class TestSizes:
         assert (cluster.nodes, cluster.gpus, cluster.gpus_per_node) == (1, 3, 8)
         assert cluster.bandwidth(("port-up", 2)) == 300e9
         assert sorted(cluster.links) == sorted(
-            [(way, gpu) for gpu in range(3) for way in ("port-up", "port-down")]
-            + [(way, 0, j) for j in range(8) for way in ("nic-up", "nic-down")]
+            [(link, gpu) for gpu in range(3) for link in ("port-up", "port-down")]
+            + [(link, 0, nic) for nic in range(8) for link in ("nic-up", "nic-down")]
         )
 
     def test_nodes_must_be_full(self) -> None:

@@ -118,8 +118,8 @@ def test_a_kind_of_its_own_is_known_by_the_last_words_of_its_name(folder: Path) 
 def test_a_profile_refines_the_rates_of_its_device(folder: Path) -> None:
     changed = topologies.load("dgx-a100-hdr", {"device.profile": "mine"}).device
     assert changed.gemm.prologue == 7e-6
-    mine = {"device.profile": "mine", "device.gemm.prologue": "9 us"}
-    assert topologies.load("dgx-a100-hdr", mine).device.gemm.prologue == 9e-6
+    overridden = {"device.profile": "mine", "device.gemm.prologue": "9 us"}
+    assert topologies.load("dgx-a100-hdr", overridden).device.gemm.prologue == 9e-6
 
 
 def test_kept_out_kernels_are_not_used() -> None:
