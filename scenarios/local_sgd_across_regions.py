@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import sim
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.simulate_sharing import simulate_sharing
 
 LINKS = ("100 Mb/s", "1 Gb/s", "10 Gb/s")
@@ -52,7 +52,7 @@ def draw(lines: dict[str, list[float]], path: Path) -> None:
     axes.set(xlabel="local steps H", ylabel="time that computes (%)", ylim=(0, 100))
     axes.spines[["right", "top"]].set_visible(False)
     axes.legend(frameon=False, title="link of a region")
-    with whole(path) as part:
+    with atomic_write(path) as part:
         fig.savefig(part, dpi=120)
 
 

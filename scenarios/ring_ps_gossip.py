@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from sim.comparison.sharing import compare
-from sim.config.files import whole
+from sim.config.files import atomic_write
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     )
     print(comparison)
     print(f"first at the loss: {comparison.fastest}")
-    with whole(asked.picture) as part:
+    with atomic_write(asked.picture) as part:
         comparison.figure().savefig(part, dpi=120)
     print(f"wrote {asked.picture}")
 

@@ -12,7 +12,7 @@ from sim.cli.files import output, wrote
 from sim.config.errors import InputError
 
 if TYPE_CHECKING:
-    from sim.hardware.readings import Reading
+    from sim.formats.operation_times import OperationTime
 
 SMALLEST = 8  # bytes; what every suite begins with
 
@@ -76,7 +76,7 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
     if topology is not None:
         fabric_of(topology)
 
-    readings: list[Reading] = []
+    readings: list[OperationTime] = []
     try:
         for reading in chain.from_iterable(map(imported.read, files)):
             readings.append(reading)  # noqa: PERF402 - what came before an error is kept
@@ -93,7 +93,7 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
 
 
 def _fitted(
-    readings: "list[Reading]", files: tuple[Path, ...], out: Path, topology: str | None
+    readings: "list[OperationTime]", files: tuple[Path, ...], out: Path, topology: str | None
 ) -> None:
     """Write the profile of NCCL on the cluster that others measured."""
     from sim.calibration.fitting import fabric as fabrics
@@ -147,7 +147,7 @@ def collectives(
 
 
 def _show(
-    readings: "list[Reading]",
+    readings: "list[OperationTime]",
     backend: Literal["gloo", "nccl"],
     ranks: int,
     out: Path,
@@ -158,7 +158,7 @@ def _show(
     from sim.calibration.fitting import imported
     from sim.calibration.timing import ranks as processes
     from sim.calibration.timing.provenance import provenance
-    from sim.hardware.readings import merged
+    from sim.formats.operation_times import merged
 
     if out.suffix != ".toml":
         return click.echo(imported.table(merged(readings), most=len(readings)))
@@ -190,8 +190,8 @@ def _bytes(text: str | None) -> float:
     return size
 
 
-def _keep(readings: "list[Reading]", out: Path | None) -> None:
-    from sim.hardware.readings import write
+def _keep(readings: "list[OperationTime]", out: Path | None) -> None:
+    from sim.formats.operation_times import write
 
     if out is not None and readings:
         write(readings, out)

@@ -1,4 +1,4 @@
-"""Output files that are either whole or not there, and whether a file has changed."""
+"""Output files are written completely or not at all; input files are told apart by version."""
 
 import os
 import tempfile
@@ -10,13 +10,13 @@ from sim.config.errors import InputError
 
 
 @contextmanager
-def whole(path: Path | str) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well.
+def atomic_write(path: Path | str) -> Iterator[Path]:
+    """A temporary file beside `path` that replaces it when the block succeeds.
 
-    Raises `InputError` where the file cannot be written; an older one is then left as it was.
+    Raises `InputError` where the file cannot be written; an older one is then left unchanged.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole(f"{folder}/answer.txt") as part:
+    ...     with atomic_write(f"{folder}/answer.txt") as part:
     ...         _ = part.write_text("42")
     ...     os.listdir(folder)
     ['answer.txt']
@@ -39,7 +39,7 @@ def whole(path: Path | str) -> Iterator[Path]:
 
 
 def stamp(path: Path) -> tuple[int, ...]:
-    """What differs when a file is another, or was written again; () where there is none.
+    """Differs between files, and when a file was written again; () for a missing file.
 
     A cache of what was read from a file is keyed by it, not by the file's name.
     """

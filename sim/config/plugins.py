@@ -1,7 +1,7 @@
-"""What a folder offers: its modules, found without being registered anywhere.
+"""Plugins: the modules of a package are found without being registered anywhere.
 
-A new collective, schedule or kind of layer is a new file in the folder of its kind, and nothing
-else. A folder of one's own joins in by being appended to the package's `__path__`.
+A new collective, network shape, schedule or kind of layer is one new file in the folder of its
+kind. A folder outside of the package takes part when it is appended to the package's `__path__`.
 """
 
 from functools import cache

@@ -124,13 +124,14 @@ def _prepared_table(table: dict[str, Any], shape: Any, where: str) -> dict[str, 
         return {key: _prepared(value, known[key], where, key) for key, value in table.items()}
     name, tagged = inline
     choice = tagged.chosen(table, where)
-    del known[name]
+    known = {key: kind for key, kind in known.items() if key != name}
     _refuse_unknown(table, known | _keys(choice), where, tagged)
     own = {key: _prepared(table[key], known[key], where, key) for key in table if key in known}
     gathered = {key: value for key, value in table.items() if key not in known}
     return own | {name: validate(gathered, choice, where)}
 
 
+@cache
 def _inline_field(shape: Any) -> tuple[str, Tagged] | None:
     marked = ((name, _tagged_in(kind)) for name, kind in _keys(shape).items())
     return next(((name, tagged) for name, tagged in marked if tagged and tagged.inline), None)
@@ -145,15 +146,11 @@ def _refuse_unknown(
             raise InputError(where, what, nearest(key, [*known]))
 
 
+@cache
 def _keys(shape: Any) -> dict[str, Any]:
     """The fields of a dataclass that can be given, with their annotations."""
-    hints = _hints(shape)
+    hints = get_type_hints(shape, include_extras=True)
     return {field.name: hints[field.name] for field in fields(shape) if field.init}
-
-
-@cache
-def _hints(shape: Any) -> dict[str, Any]:
-    return get_type_hints(shape, include_extras=True)
 
 
 def _within(where: str, key: str) -> str:
@@ -218,6 +215,7 @@ def _remedy(fault: Any, key: str) -> str:
     return f"mend {key}"
 
 
+@cache
 def _dataclass_in(kind: Any) -> Any:
     """The dataclass that an annotation such as `tuple[Straggler, ...]` or `Plan | None` holds."""
     if is_dataclass(kind):
@@ -225,6 +223,7 @@ def _dataclass_in(kind: Any) -> Any:
     return next((shape for part in get_args(kind) if (shape := _dataclass_in(part))), None)
 
 
+@cache
 def _tagged_in(kind: Any) -> Tagged | None:
     """The mark that an annotation such as `tuple[Annotated[Law, Tagged(...)], ...]` holds."""
     if isinstance(kind, Tagged):

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from sim.collectives.shape import Shape
+from sim.collectives.group import GroupShape
 from sim.engine.replicas import AXIS, Place
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program import Call, Collective, Communicate, Compute, Operation, Program, Send
@@ -77,13 +77,13 @@ class Communicator:
     """Members by index into the places, each with its position; `count` copies exist.
 
     `loads` say per link how many bytes it carries: (a, b) stands for
-    a x (bytes through a member's port) + b x (bytes that leave a node), see `Wire`.
+    a x (bytes through a member's port) + b x (bytes that leave a node), see `CallCost`.
     """
 
     scope: Scope
     members: list[tuple[int, str]]
     count: int
-    shape: Shape
+    shape: GroupShape
     loads: dict[Link, tuple[float, float]]
 
 
@@ -113,13 +113,13 @@ def _build(
 
 def _shape(
     members: list[tuple[int, str]], places: Sequence[Place], topology: Topology, inside: bool
-) -> Shape:
+) -> GroupShape:
     copies = {
         topology.node_of(places[i].rank): places[i].count if inside else 1 for i, _ in members
     }
     per_node = Counter(topology.node_of(places[i].rank) for i, _ in members)
     ranks = sum(places[i].count if inside else 1 for i, _ in members)
-    return Shape(ranks=ranks, nodes=sum(copies.values()), per_node=max(per_node.values()))
+    return GroupShape(ranks=ranks, nodes=sum(copies.values()), per_node=max(per_node.values()))
 
 
 def _loads(
@@ -127,7 +127,7 @@ def _loads(
     members: list[tuple[int, str]],
     places: Sequence[Place],
     topology: Topology,
-    shape: Shape,
+    shape: GroupShape,
 ) -> dict[Link, tuple[float, float]]:
     mine = [places[index] for index, _ in members]
     gpus = [place.rank for place in mine]
@@ -139,7 +139,7 @@ def _loads(
 
 
 def group_loads(
-    gpus: list[int], topology: Topology, shape: Shape, copies: Mapping[int, int] | None = None
+    gpus: list[int], topology: Topology, shape: GroupShape, copies: Mapping[int, int] | None = None
 ) -> dict[Link, tuple[float, float]]:
     """Per link of a group, bytes per byte of its wire's `port` and of its `nic`.
 
@@ -164,7 +164,7 @@ def _route_loads(
 
 
 def _level_loads(
-    gpus: list[int], topology: Topology, shape: Shape
+    gpus: list[int], topology: Topology, shape: GroupShape
 ) -> dict[Link, tuple[float, float]]:
     """Ports carry the intra-node bytes; a node's members share what leaves it over their NICs."""
     loads: dict[Link, tuple[float, float]] = {}

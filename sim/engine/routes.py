@@ -11,7 +11,7 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from sim.collectives.shape import Shape
+from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds
 from sim.engine.communicators import group_loads
@@ -78,15 +78,15 @@ class Routes:
         """
         gpus = [gpu for endpoint in endpoints for gpu in endpoint.gpus]
         shape = _shape(gpus, self.topology)
-        wire = self.machine.wire(kind, size, shape)
+        cost = self.machine.call_cost(kind, size, shape)
         loads: dict[Link, float] = {}
         for link, (port, nic) in group_loads(gpus, self.topology, shape).items():
-            if load := port * wire.port + nic * wire.nic:
+            if load := port * cost.port + nic * cost.nic:
                 loads[link] = load
-        latency = wire.latency
+        latency = cost.latency
         crossed = sorted({self._region(endpoint) for endpoint in endpoints}) if self.regions else []
         if self.regions and len(crossed) > 1:
-            loads |= {(link, r): wire.nic for r in crossed for link in ("region-up", "region-down")}
+            loads |= {(link, r): cost.nic for r in crossed for link in ("region-up", "region-down")}
             hops = 2 * (len(crossed) - 1) if kind == "all_reduce" else ceil(log2(len(crossed)))
             latency += hops * self.regions.latency
         return tuple(loads.items()), latency
@@ -163,9 +163,9 @@ def _spread(loads: dict[Link, float], kind: str, endpoint: Endpoint, topology: T
         loads[kind, node, nic] = loads.get((kind, node, nic), 0.0) + 1.0 / len(endpoint.gpus)
 
 
-def _shape(gpus: Sequence[int], topology: Topology) -> Shape:
+def _shape(gpus: Sequence[int], topology: Topology) -> GroupShape:
     per_node: dict[int, int] = {}
     for gpu in gpus:
         node = topology.node_of(gpu)
         per_node[node] = per_node.get(node, 0) + 1
-    return Shape(ranks=len(gpus), nodes=len(per_node), per_node=max(per_node.values()))
+    return GroupShape(ranks=len(gpus), nodes=len(per_node), per_node=max(per_node.values()))

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sim.collectives.shape import Wire
+from sim.collectives.interconnect import CallCost
 from sim.engine.communicators import Communicator, Scope, scope_of
 from sim.engine.folded import LinkClass, Transfer
 from sim.engine.machine import Machine
@@ -123,34 +123,34 @@ class TransferDesk:
             cause=call.cause,
             kind=kind,
             arity=self._arity(g),
-            latency=traffic.wire.latency,
+            latency=traffic.cost.latency,
             size=traffic.size,
             loads=traffic.loads,
             bytes=call.bytes,
             ranks=group.shape.ranks,
-            algorithm=traffic.wire.algorithm,
-            protocol=traffic.wire.protocol,
+            algorithm=traffic.cost.algorithm,
+            protocol=traffic.cost.protocol,
         )
 
     def traffic(self, g: int, kind: str, bytes: float) -> "Traffic":
         """What a call of communicator g puts on the links."""
         key = (g, kind, bytes)
         if key not in self._traffic:
-            wire = self.machine.wire(kind, bytes, self.groups[g].shape)
-            self._traffic[key] = Traffic(wire, *self._loads(g, wire))
+            cost = self.machine.call_cost(kind, bytes, self.groups[g].shape)
+            self._traffic[key] = Traffic(cost, *self._loads(g, cost))
         return self._traffic[key]
 
-    def _loads(self, g: int, wire: Wire) -> tuple[float, tuple[tuple[int, float], ...]]:
+    def _loads(self, g: int, cost: CallCost) -> tuple[float, tuple[tuple[int, float], ...]]:
         """Bytes on this communicator's busiest link, and per link class the load per such byte."""
         group, number = self.groups[g], self.classes.groups[g]
-        size = max((a * wire.port + b * wire.nic for a, b in group.loads.values()), default=0.0)
+        size = max((a * cost.port + b * cost.nic for a, b in group.loads.values()), default=0.0)
         if size <= 0.0:
             return 0.0, ()
         loads = {}
         for link in group.loads:
             index = self.index_of[self.classes.links[link]]
             port, nic = self.on_link[index][number]
-            loads[index] = (port * wire.port + nic * wire.nic) / size
+            loads[index] = (port * cost.port + nic * cost.nic) / size
         return size, tuple(sorted((i, load) for i, load in loads.items() if load > 0.0))
 
 
@@ -158,7 +158,7 @@ class TransferDesk:
 class Traffic:
     """A call as the network sees it: its wire, and size and loads as a `Transfer` has them."""
 
-    wire: Wire
+    cost: CallCost
     size: float
     loads: tuple[tuple[int, float], ...]
 
@@ -189,7 +189,7 @@ class Desk:
         equals = desk._arity(g) == 1
         traffic = desk.traffic(g, call.kind, call.bytes)
         rates = [desk.links[link].capacity / load for link, load in traffic.loads]
-        return equals, traffic.wire.latency + (traffic.size / min(rates) if rates else 0.0)
+        return equals, traffic.cost.latency + (traffic.size / min(rates) if rates else 0.0)
 
     def rivals(self, scope: Scope) -> tuple[set[Scope], bool]:
         """Scopes whose traffic shares a link with this one's, and whether strangers cause it."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.hardware.readings import Reading, of_samples
+from sim.formats.operation_times import OperationTime, of_samples
 
 Event = Mapping[str, Any]
 Key = tuple[tuple[str, Any], ...]
@@ -58,7 +58,7 @@ _DTYPES = {
 }
 
 
-def read(path: Path) -> list[Reading]:
+def read(path: Path) -> list[OperationTime]:
     """One reading for each kernel by name, and for each collective, size and group.
 
     Raises `InputError` where the file is not a whole trace, naming the line where it ends.
@@ -68,7 +68,7 @@ def read(path: Path) -> list[Reading]:
     for key, seconds in _timed(trace):
         times[key].append(seconds)
     return [
-        Reading(**dict(key), **of_samples(samples), source=path.name)
+        OperationTime(**dict(key), **of_samples(samples), source=path.name)
         for key, samples in times.items()
     ]
 

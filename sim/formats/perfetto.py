@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.engine.timeline import Role, Span, Timeline
 
 Event = dict[str, Any]
@@ -83,7 +83,7 @@ def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> Non
     lines = ",\n".join(map(json.dumps, events(timeline, roles)))
     text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
     data = text.encode()
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(gzip.compress(data, mtime=0) if part.suffix == ".gz" else data)
 
 

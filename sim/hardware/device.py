@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
 from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.attention import AttentionRates
 from sim.hardware.kernels.gemm import GemmRates
+from sim.hardware.kernels.memory_bound import INTEGER_LANES, MemoryBoundRates
 from sim.hardware.kernels.profile import Profile
-from sim.hardware.kernels.stream import INTEGER_LANES, StreamRates
 
 Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu", "tpu"]
 
@@ -41,13 +41,13 @@ class Peaks:
 class Device:
     """One accelerator, as its data sheet and its driver describe it.
 
-    `memory` is what a process sees (torch's `total_memory`), `reserve` what is taken of it before
-    the first tensor and outside torch's allocator: CUDA context and NCCL's buffers. `clock` is the
-    boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by generation of the
-    fused kernel) hold what kernels achieve of these figures, `lanes` the integer lanes of an SM;
-    `interference` is the share of their pace that they lose while a tensor-parallel collective runs
-    beside them, whose CTAs hold SMs and memory bandwidth; `profile` names measured times in
-    `topologies/profiles`, which are preferred.
+    `memory` is what a process can use (torch's `total_memory`), `reserve` the part of it that is
+    taken before the first tensor, outside torch's allocator: CUDA context and NCCL's buffers.
+    `clock` is the boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by
+    generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
+    lanes of an SM. `interference` is the share of their speed that kernels lose while a
+    tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth.
+    `profile` names measured times in `topologies/profiles`, which are preferred.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Device:
     clock: Hertz
     power: Watts
     gemm: GemmRates
-    stream: StreamRates
+    stream: MemoryBoundRates
     attention: Mapping[str, AttentionRates]
     lanes: int = INTEGER_LANES
     interference: float = 0.0
@@ -106,16 +106,15 @@ class Device:
         >>> load("a100-80gb-sxm").peak_rate("bf16")
         312000000000000.0
         """
-        known = self.peak.known
-        if precision not in known:
-            has = ", ".join(known)
-            raise InputError("precision", f"{self.name} has no {precision}", f"it has {has}")
+        if precision not in self.peak.known:
+            remedy = f"it has {', '.join(self.peak.known)}"
+            raise InputError("precision", f"{self.name} has no {precision}", remedy)
         return float(getattr(self.peak, precision))
 
 
 def load(name: str, *, where: str = "command line") -> Device:
     """The device that a name in `topologies/devices` (or a path) stands for."""
-    return interned(library.load("topologies/devices", name, Device, where=where))
+    return interned(catalog.load("topologies/devices", name, Device, where=where))
 
 
 def interned(device: Device) -> Device:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sim.model.execution import Execution, Sharding
-from sim.model.kernels import Fusion, Item, LayerWork, Precision, Stream
+from sim.model.kernels import Fusion, Item, LayerWork, MemoryBound, Precision
 from sim.model.linear import Linear, accumulate, beside
 from sim.model.operators import MASK, Operator, backward, forward, normalise, tensor_collective
 from sim.model.transformer import Transformer
@@ -50,14 +50,14 @@ def _look_up(run: Execution) -> Operator:
     hidden, width = run.model.hidden, run.width
     size, weights = run.rows * hidden, run.vocab * hidden
     sharded = run.tp > 1
-    look_up = Stream(
+    look_up = MemoryBound(
         name="embedding",
         bytes=float((3 if sharded else 2) * size * width),
         launches=1 + _MASKING_LAUNCHES * sharded,
     )
     kind: Kind = "reduce_scatter" if run.sharding.sequence_parallel else "all_reduce"
     total = tensor_collective(run, kind, "embedding sum", size)
-    dense = Stream(
+    dense = MemoryBound(
         name="embedding grad",
         bytes=float((weights + 3 * size) * width),
         launches=_SORT_LAUNCHES,
@@ -81,7 +81,7 @@ def _always_accumulate(run: Execution, name: str, weights: int) -> tuple[Item, .
     A tied one is the sum of the output layer's and its own in every micro-step.
     """
     if run.fusion.gradients == "fused":
-        return (Stream(name=f"{name} accumulate", bytes=float(weights * (run.width + 8))),)
+        return (MemoryBound(name=f"{name} accumulate", bytes=float(weights * (run.width + 8))),)
     joined = 1.0 if _joins_gradients(run) else 0.0
     return accumulate(replace(run, later=run.later + joined), name, weights)
 
@@ -99,10 +99,12 @@ def _positions(run: Execution) -> Operator:
     kinds = 1 + (model.token_types > 0)
     return Operator(
         forward=(
-            Stream(name="positions", bytes=float(3 * kinds * size * width), launches=2 * kinds),
+            MemoryBound(
+                name="positions", bytes=float(3 * kinds * size * width), launches=2 * kinds
+            ),
         ),
         backward=(
-            Stream(
+            MemoryBound(
                 name="positions grad", bytes=float(2 * kinds * size * width), launches=4 * kinds
             ),
         ),
@@ -116,8 +118,8 @@ def _embedding_dropout(run: Execution) -> Operator:
     size = run.local * run.model.hidden
     moved = float(size * (2 * run.width + MASK))
     return Operator(
-        forward=(Stream(name="embedding dropout", bytes=moved, randoms=float(size)),),
-        backward=(Stream(name="embedding dropout grad", bytes=moved),),
+        forward=(MemoryBound(name="embedding dropout", bytes=moved, randoms=float(size)),),
+        backward=(MemoryBound(name="embedding dropout grad", bytes=moved),),
         saved=float(size * MASK),
     )
 
@@ -174,9 +176,11 @@ def _gather_masked(run: Execution, rows: int) -> Operator:
     """Pick the masked tokens; backward scatters their gradients into zeros."""
     size = run.model.hidden * run.width
     return Operator(
-        forward=(Stream(name="gather masked", bytes=2.0 * rows * size),),
+        forward=(MemoryBound(name="gather masked", bytes=2.0 * rows * size),),
         backward=(
-            Stream(name="scatter masked", bytes=float((run.rows + 2 * rows) * size), launches=2),
+            MemoryBound(
+                name="scatter masked", bytes=float((run.rows + 2 * rows) * size), launches=2
+            ),
         ),
     )
 
@@ -196,8 +200,8 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
             parameters=float(linear.weights + hidden),
         ),
         Operator(
-            forward=(Stream(name="transform gelu", bytes=2 * size),),
-            backward=(Stream(name="transform gelu grad", bytes=3 * size),),
+            forward=(MemoryBound(name="transform gelu", bytes=2 * size),),
+            backward=(MemoryBound(name="transform gelu grad", bytes=3 * size),),
             saved=size,
         ),
         normalise(run, "transform norm", rows, residual=False),
@@ -210,7 +214,7 @@ def _pooler(run: Execution) -> Operator:
     linear = Linear(
         run=run, name="pooler", rows=run.microbatch, inputs=hidden, outputs=(hidden,), bias=True
     )
-    small = Stream(
+    small = MemoryBound(
         name="next sentence", bytes=8.0 * run.microbatch * hidden * run.width, launches=8
     )
     return Operator(
@@ -274,10 +278,10 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
         kept = logits * 4
     return Operator(
         forward=(
-            Stream(name="cross-entropy", bytes=float(ahead), launches=launches[0]),
+            MemoryBound(name="cross-entropy", bytes=float(ahead), launches=launches[0]),
             *_row_sums(run, rows),
         ),
-        backward=(Stream(name="cross-entropy grad", bytes=float(back), launches=launches[1]),),
+        backward=(MemoryBound(name="cross-entropy grad", bytes=float(back), launches=launches[1]),),
         saved=float(kept),
         # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
         transient=float(logits * (run.width + (4 if copy else 0))),

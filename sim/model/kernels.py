@@ -87,7 +87,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class MemoryBound:
     """A memory-bound kernel (normalisation, activation, dropout, softmax, optimizer ...).
 
     `bytes` is what it reads plus what it writes; `launches` how many kernels do it when the
@@ -101,7 +101,7 @@ class Stream:
     randoms: float = 0.0
 
 
-Kernel = Gemm | Attention | Stream
+Kernel = Gemm | Attention | MemoryBound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

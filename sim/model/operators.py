@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sim.model.execution import Execution
-from sim.model.kernels import Item, Stream
+from sim.model.kernels import Item, MemoryBound
 from sim.program import Collective, Kind
 
 MASK = 1  # bytes of a dropout mask's element, a torch.bool
@@ -58,16 +58,18 @@ def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) ->
     parameters = run.model.norm_parameters
     hooks = parameters // run.model.hidden
     kernels = [
-        Stream(
+        MemoryBound(
             name=f"{name} grad", bytes=float(back[0] * elements * width), launches=back[1] + hooks
         )
     ]
     if residual and not run.fusion.compiled:
-        kernels.append(Stream(name=f"{name} residual grad", bytes=float(3 * elements * width)))
+        kernels.append(MemoryBound(name=f"{name} residual grad", bytes=float(3 * elements * width)))
     # Unfused, torch also keeps the fp32 copy and the normalised values for the gain's gradient.
     extra = 0 if fused else elements * (4 + width)
     return Operator(
-        forward=(Stream(name=name, bytes=float(ahead[0] * elements * width), launches=ahead[1]),),
+        forward=(
+            MemoryBound(name=name, bytes=float(ahead[0] * elements * width), launches=ahead[1]),
+        ),
         backward=tuple(kernels),
         saved=float(elements * width + extra),
         transient=float(2 * elements * width),
@@ -85,10 +87,10 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
     bias = model.bias and not run.fusion.bias_in_gemm
     passes = 3 + (0 if run.fused("bias_dropout_add") else 2 * (bias + model.dropout))
     launches = 1 if run.fused("bias_dropout_add") else 1 + bias + model.dropout
-    back = Stream(name=f"{name} grad", bytes=float(2 * elements * width + mask))
+    back = MemoryBound(name=f"{name} grad", bytes=float(2 * elements * width + mask))
     return Operator(
         forward=(
-            Stream(
+            MemoryBound(
                 name=name,
                 bytes=float(passes * elements * width + mask),
                 launches=launches,

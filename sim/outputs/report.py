@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 
 if TYPE_CHECKING:
     from sim.results.outcome import Outcome
@@ -17,7 +17,7 @@ SUFFIXES = (".html", ".txt", ".md")
 def write(result: "Result | Outcome", path: Path) -> None:
     """HTML where the file ends in .html, else what `sim run` prints."""
     page = _page(result) if path.suffix == ".html" else f"{result}\n"
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text(page, encoding="utf-8")
 
 

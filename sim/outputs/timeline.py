@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 
 if TYPE_CHECKING:
     from sim.results.outcome import Outcome
@@ -16,5 +16,5 @@ SUFFIXES = (".csv",)
 def write(result: "Result | Outcome", path: Path) -> None:
     """The result's data frame."""
     frame = result.to_frame()
-    with whole(path) as part:
+    with atomic_write(path) as part:
         frame.to_csv(part, index=False)

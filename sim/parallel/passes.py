@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from sim.model.kernels import Stream
+from sim.model.kernels import MemoryBound
 from sim.parallel import gradients
 from sim.parallel.balance import Chunk
 from sim.parallel.exchange import name_of
@@ -131,7 +131,7 @@ def _coding(job: Job, way: Literal["encode", "decode"]) -> Items:
         return ()
     elements = boundary_bytes(job) / job.stack.weight_bytes(job.plan.precision)
     moved = activations.encode_bytes if way == "encode" else activations.decode_bytes
-    kernel = Stream(name="compression", bytes=moved(elements))
+    kernel = MemoryBound(name="compression", bytes=moved(elements))
     launch, device = job.stack.launch_forward, job.time(kernel)
     return (
         Segment(

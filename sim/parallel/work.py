@@ -10,7 +10,7 @@ from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
 from sim.model.ends import embedding_work, head_work
 from sim.model.execution import Sharding
-from sim.model.kernels import Item, Kernel, LayerWork, Stream
+from sim.model.kernels import Item, Kernel, LayerWork, MemoryBound
 from sim.model.layers import layer_work
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
@@ -162,7 +162,7 @@ def optimizer(job: Job, parameters: float, layers: int) -> Items:
     return segments(kernels, name="optimizer", cause="optimizer", time=job.time, launch=launch)
 
 
-def optimizer_kernels(job: Job, parameters: float, layers: int) -> tuple[Stream, ...]:
+def optimizer_kernels(job: Job, parameters: float, layers: int) -> tuple[MemoryBound, ...]:
     """What the optimizer's step executes there."""
     plan, stack = job.plan, job.stack
     return optimizer_work(

@@ -5,10 +5,10 @@ from typing import Any
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from sim.collectives.schedule import Round, Schedule
+from sim.collectives.schedule import CollectiveSchedule, Round
 
 
-def figure(schedule: Schedule, *, title: str = "") -> Figure:
+def figure(schedule: CollectiveSchedule, *, title: str = "") -> Figure:
     """Ranks from top to bottom, rounds from left to right.
 
     An arrow runs from sender to receiver through its round, in the colour of the (first) chunk
@@ -26,7 +26,7 @@ def figure(schedule: Schedule, *, title: str = "") -> Figure:
     return fig
 
 
-def _colours(schedule: Schedule) -> Any:
+def _colours(schedule: CollectiveSchedule) -> Any:
     """The colour of each chunk; a chunk of an all-to-all has that of its source."""
     shades = colormaps["turbo"]
     parts = schedule.ranks if schedule.kind == "all_to_all" else schedule.chunks
@@ -57,7 +57,7 @@ def _draw_round(axes: Any, number: int, round_: Round, colour: Any) -> None:
             )
 
 
-def _label(axes: Any, schedule: Schedule, title: str) -> None:
+def _label(axes: Any, schedule: CollectiveSchedule, title: str) -> None:
     n, rounds = schedule.ranks, len(schedule.rounds)
     axes.set_yticks(range(n), [f"rank {rank}" for rank in range(n)])
     axes.set_xticks([r + 0.5 for r in range(rounds)], [str(r + 1) for r in range(rounds)])

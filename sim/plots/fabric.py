@@ -43,8 +43,8 @@ def _series(
 
 
 def _seconds(fitted: backend.Backend, run: Run) -> float:
-    wire = fitted.wire(run.kind, run.size, run.shape, run.fabric)
-    return run.fabric.duration(wire, run.shape)
+    cost = fitted.call_cost(run.kind, run.size, run.shape, run.interconnect)
+    return run.interconnect.duration(cost, run.shape)
 
 
 def _label(panels: Any, title: str) -> None:

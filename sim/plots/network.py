@@ -10,7 +10,7 @@ from matplotlib.patches import Circle
 from sim.config.units import human_seconds
 from sim.hardware.cluster import grid as grids
 from sim.hardware.cluster.cabled import CabledNetwork
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.networks.dragonfly import Dragonfly
 from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.pods import PodNetwork
@@ -63,12 +63,12 @@ def _dots(axes: Axes, place: XY) -> None:
     axes.text(*place, "...", ha="center", va="center", fontsize=16)
 
 
-def _nics_note(network: Network) -> str:
+def _nics_note(network: ClusterNetwork) -> str:
     rates = f"{network.nics} x {rate(network.bandwidth)} each way per node"
     return f"{rates}, {human_seconds(network.latency)} from node to node"
 
 
-def _tree(axes: Axes, topology: Topology, network: Network) -> list[str]:
+def _tree(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
     nodes = _few(topology.nodes, 6)
     for node, x in zip(nodes, _spread(len(nodes)), strict=True):
         if node is None:
@@ -90,7 +90,7 @@ def _tree(axes: Axes, topology: Topology, network: Network) -> list[str]:
     return [_nics_note(network)]
 
 
-def _rails(axes: Axes, topology: Topology, network: Network) -> list[str]:
+def _rails(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
     nodes = _few(topology.nodes)
     tops = _spread(network.nics)
     for node, x in zip(nodes, _spread(len(nodes)), strict=True):

@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.plots import SUFFIXES
 
 # Okabe and Ito 2008: told apart by colour-blind readers too.
@@ -25,7 +25,7 @@ def save(figure: Figure, path: Path | str) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise InputError(str(path), "is neither .png nor .svg", "end the name in .png or .svg")
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(rendered(figure, suffix.removeprefix(".")))
 
 

@@ -9,9 +9,15 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.hardware.kernels.profile import Profile, class_of
-from sim.hardware.kernels.residuals import Judged, Line, judge, lines
-from sim.model.kernels import Stream
+from sim.hardware.kernels.measurements import class_of
+from sim.hardware.kernels.profile import Profile
+from sim.hardware.kernels.residuals import (
+    ClassErrors,
+    KernelPrediction,
+    errors_by_class,
+    predictions,
+)
+from sim.model.kernels import MemoryBound
 from sim.plots.picture import PALETTE
 from sim.results.profile import heading
 
@@ -22,8 +28,8 @@ _CURVES = 7  # kinds of memory-bound kernels that are drawn, each in its colour
 
 def figure(profile: Profile, name: str) -> Figure:
     """Rates and bandwidths above, predictions and their errors below."""
-    rows = judge(profile)
-    classes = lines(profile, rows)
+    rows = predictions(profile)
+    classes = errors_by_class(profile, rows)
     colours = {line.group: PALETTE[n % len(PALETTE)] for n, line in enumerate(classes)}
     fig = Figure(figsize=(13.0, 9.5), layout="constrained")
     fig.suptitle(heading(profile, name), fontsize=13)
@@ -35,7 +41,9 @@ def figure(profile: Profile, name: str) -> Figure:
     return fig
 
 
-def _rates(axes: Axes, rows: Sequence[Judged], classes: Sequence[Line], colours: Any) -> None:
+def _rates(
+    axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors], colours: Any
+) -> None:
     """Achieved FLOP/s against FLOPs, with the peak of each precision."""
     for line in classes:
         shown = [row for row in _of(rows, line.group) if not _memory_bound(row)]
@@ -54,9 +62,9 @@ def _rates(axes: Axes, rows: Sequence[Judged], classes: Sequence[Line], colours:
     axes.margins(y=0.12)
 
 
-def _curves(axes: Axes, rows: Sequence[Judged], classes: Sequence[Line]) -> None:
+def _curves(axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors]) -> None:
     """Bandwidth of memory-bound kernels against bytes; the kinds with the longest times."""
-    kinds: dict[str, list[Judged]] = {}
+    kinds: dict[str, list[KernelPrediction]] = {}
     for row in filter(_memory_bound, rows):
         kinds.setdefault(row.measured.kernel.name, []).append(row)
     slowest = sorted(kinds, key=lambda kind: min(row.rate for row in kinds[kind][-2:]))
@@ -73,7 +81,7 @@ def _curves(axes: Axes, rows: Sequence[Judged], classes: Sequence[Line]) -> None
         axes.legend(fontsize=8)
 
 
-def _against(axes: Axes, rows: Sequence[Judged], colours: Any) -> None:
+def _against(axes: Axes, rows: Sequence[KernelPrediction], colours: Any) -> None:
     """Measured against predicted; exact ones lie on the line."""
     for group, colour in colours.items():
         shown = _of(rows, group)
@@ -86,7 +94,9 @@ def _against(axes: Axes, rows: Sequence[Judged], colours: Any) -> None:
     axes.legend(fontsize=8)
 
 
-def _errors(axes: Axes, rows: Sequence[Judged], classes: Sequence[Line], colours: Any) -> None:
+def _errors(
+    axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors], colours: Any
+) -> None:
     """predicted / measured - 1 of what was kept out, against its time; beyond a factor of two at
     the edge."""
     for line in classes:
@@ -104,8 +114,8 @@ def _errors(axes: Axes, rows: Sequence[Judged], classes: Sequence[Line], colours
 
 
 def _scatter(
-    axes: Axes, xs: Sequence[float], ys: Sequence[float], rows: Sequence[Judged], colour: str,
-    label: str | None = None,
+    axes: Axes, xs: Sequence[float], ys: Sequence[float], rows: Sequence[KernelPrediction],
+    colour: str, label: str | None = None,
 ) -> None:  # fmt: skip
     marker = _MARKERS[class_of(rows[0].measured.kernel)]
     for kept_out, face in ((False, "none"), (True, colour)):
@@ -140,9 +150,9 @@ def _logarithmic(axes: Axes, title: str, across: str, up: str, scale: str = "log
     axes.grid(alpha=0.25)
 
 
-def _of(rows: Sequence[Judged], group: str) -> list[Judged]:
+def _of(rows: Sequence[KernelPrediction], group: str) -> list[KernelPrediction]:
     return [row for row in rows if row.group == group]
 
 
-def _memory_bound(row: Judged) -> bool:
-    return isinstance(row.measured.kernel, Stream)
+def _memory_bound(row: KernelPrediction) -> bool:
+    return isinstance(row.measured.kernel, MemoryBound)

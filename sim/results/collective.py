@@ -1,7 +1,7 @@
 """A collective algorithm as text: what it offers, in how many rounds and with how many bytes."""
 
 from sim.collectives.fluid import condense
-from sim.collectives.schedule import Schedule, algorithms, offered
+from sim.collectives.schedule import CollectiveSchedule, algorithms, offered
 from sim.results.tables import aligned
 
 
@@ -10,7 +10,7 @@ def is_algorithm(name: str) -> bool:
     return name in algorithms()
 
 
-def schedules(name: str, ranks: int) -> list[Schedule]:
+def schedules(name: str, ranks: int) -> list[CollectiveSchedule]:
     """The collectives that an algorithm offers, among so many ranks."""
     module = algorithms()[name]
     return [getattr(module, kind)(ranks) for kind in offered(module)]

@@ -5,10 +5,15 @@ from collections.abc import Iterator, Sequence
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_rate, human_seconds
-from sim.hardware.kernels.environment import Copy, Surroundings
+from sim.hardware.kernels.environment import CopyTime, Environment
 from sim.hardware.kernels.profile import FOLDER, Profile
-from sim.hardware.kernels.residuals import Judged, Line, judge, lines
-from sim.model.kernels import Stream
+from sim.hardware.kernels.residuals import (
+    ClassErrors,
+    KernelPrediction,
+    errors_by_class,
+    predictions,
+)
+from sim.model.kernels import MemoryBound
 from sim.results.tables import Cells
 
 _COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "covered", "best", "of peak")
@@ -16,12 +21,17 @@ _COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "covered", "best"
 
 def describe(profile: Profile, name: str) -> str:
     """Provenance, errors by class of kernels, the rate of each kind of memory-bound kernel."""
-    rows = judge(profile)
-    parts = [heading(profile, name), *_provenance(profile), "", *_errors(lines(profile, rows))]
+    rows = predictions(profile)
+    parts = [
+        heading(profile, name),
+        *_provenance(profile),
+        "",
+        *_errors(errors_by_class(profile, rows)),
+    ]
     kinds = list(_kinds(rows))
     if kinds:
         parts += ["", "Memory-bound kernels, at their largest", *kinds]
-    around = list(_environment(profile.surroundings))
+    around = list(_environment(profile.environment))
     if around:
         parts += ["", "Around them", *around]
     return "\n".join(parts)
@@ -53,7 +63,7 @@ def _provenance(profile: Profile) -> Iterator[str]:
         yield f"  {key:{width}}  {value}"
 
 
-def _errors(classes: Sequence[Line]) -> Iterator[str]:
+def _errors(classes: Sequence[ClassErrors]) -> Iterator[str]:
     table = [_COLUMNS, *map(_cells, classes)]
     widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS))]
     for row in table:
@@ -64,21 +74,21 @@ def _errors(classes: Sequence[Line]) -> Iterator[str]:
         yield "  ".join(["", first, *rest]).rstrip()
 
 
-def _cells(line: Line) -> Cells:
+def _cells(line: ClassErrors) -> Cells:
     rate = human_rate(line.best, "B/s" if line.group == "stream" else "FLOP/s")
     errors = (f"{line.median:.1%}", f"{line.p95:.1%}", f"{line.bias:+.1%}")
     if not line.kept_out:
         errors = ("", "", "")
-    covered = "" if line.covered is None else f"{line.covered:.0%}"
+    covered = "" if line.coverage is None else f"{line.coverage:.0%}"
     share = f"{line.best / line.peak:.0%}"
     return (line.group, str(line.shapes), str(line.kept_out), *errors, covered, rate, share)
 
 
-def _kinds(rows: Sequence[Judged]) -> Iterator[str]:
-    largest: dict[str, Judged] = {}
+def _kinds(rows: Sequence[KernelPrediction]) -> Iterator[str]:
+    largest: dict[str, KernelPrediction] = {}
     for row in rows:
         kernel = row.measured.kernel
-        if isinstance(kernel, Stream):
+        if isinstance(kernel, MemoryBound):
             so_far = largest.get(kernel.name)
             if so_far is None or kernel.bytes > so_far.measured.kernel.bytes:
                 largest[kernel.name] = row
@@ -88,7 +98,7 @@ def _kinds(rows: Sequence[Judged]) -> Iterator[str]:
         yield f"  {name:{width}}  {human_rate(row.rate, 'B/s'):>10} at {size}"
 
 
-def _environment(environment: Surroundings) -> Iterator[str]:
+def _environment(environment: Environment) -> Iterator[str]:
     """Launches, the largest copy of each kind, and slowdowns."""
     if environment.host is not None:
         host = environment.host
@@ -107,8 +117,8 @@ def _environment(environment: Surroundings) -> Iterator[str]:
         yield f"  {beside:12}  {overlap.kernel} {overlap.slowdown:.2f} times as long"
 
 
-def _largest(copies: Sequence[Copy]) -> list[Copy]:
-    largest: dict[tuple[str, bool], Copy] = {}
+def _largest(copies: Sequence[CopyTime]) -> list[CopyTime]:
+    largest: dict[tuple[str, bool], CopyTime] = {}
     for copy in sorted(copies, key=lambda copy: copy.bytes):
         largest[copy.kind, copy.pinned] = copy
     return list(largest.values())

@@ -1,7 +1,7 @@
 """A topology in a few lines of text."""
 
 from sim.config.units import human_bytes, human_seconds
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
 
@@ -64,7 +64,7 @@ def node_text(node: NodeFabric) -> str:
     return f"{name}, {rate(node.bandwidth)} per device each way, {human_seconds(node.latency)}"
 
 
-def network_text(network: Network) -> str:
+def network_text(network: ClusterNetwork) -> str:
     """Shape, kind and line rates; what is special about the shape."""
     words = [network.title, KINDS[network.kind]]
     if network.nics:

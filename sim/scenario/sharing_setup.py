@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from sim.collectives.shape import Shape
+from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import device as devices
@@ -101,10 +101,10 @@ def _collective_time(plan: Sharing, machine: Machine) -> Callable[[Collective], 
     topology = machine.topology
     if not plan.in_step or topology.gpus == 1:
         return free
-    shape = Shape.of(topology.gpus, topology.gpus_per_node)
+    shape = GroupShape.of(topology.gpus, topology.gpus_per_node)
 
     def seconds(call: Collective) -> float:
-        wire = machine.backend.wire(call.kind, call.bytes, shape, machine.fabric)
-        return machine.fabric.duration(wire, shape)
+        cost = machine.backend.call_cost(call.kind, call.bytes, shape, machine.interconnect)
+        return machine.interconnect.duration(cost, shape)
 
     return seconds

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.config.units import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write(frame: "pd.DataFrame", path: Path) -> None:
     writer = _WRITERS.get(path.suffix)
     if writer is None:
         raise InputError(f"--out {path}", "has an unknown ending", "end it in .csv or .parquet")
-    with whole(path) as part:
+    with atomic_write(path) as part:
         writer(frame, part)
 
 

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from sim.config import catalog as library
+from sim.config import catalog
 
 LEVEL = 0.9
 FOLDER = "topologies/validated"
@@ -276,5 +276,5 @@ class _File:
 @cache
 def evidence() -> Evidence:
     """All validated runs that the library knows: the packaged ones and the user's own."""
-    files = [library.load(FOLDER, name, _File) for name in library.names(FOLDER)]
+    files = [catalog.load(FOLDER, name, _File) for name in catalog.names(FOLDER)]
     return Evidence(spreads=tuple(one for file in files for one in file.spread))

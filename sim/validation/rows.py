@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.validation.validate import ValidatedTable
 
 _COLUMNS = (
@@ -26,5 +26,5 @@ def write(tables: Sequence[ValidatedTable], path: Path) -> None:
         for table in tables
         for run in table.rows
     ]
-    with whole(path) as part:
+    with atomic_write(path) as part:
         pd.DataFrame(lines).to_csv(part, index=False)

@@ -11,7 +11,7 @@ from textwrap import fill
 
 import numpy as np
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.uncertainty.intervals import Spread
 from sim.validation.validate import ValidatedRun, ValidatedTable
 
@@ -56,7 +56,7 @@ def write(tables: Sequence[ValidatedTable], path: Path) -> None:
     counts = ", ".join(f"{table.name} {len(table.rows)}" for table in tables)
     names = fill(counts, 100, subsequent_indent="# ", initial_indent=" " * 22).lstrip()
     blocks = [_HEAD.format(tables=names), *map(_block, spreads(tables))]
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text("\n".join(blocks), encoding="utf-8")
 
 

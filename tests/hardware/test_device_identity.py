@@ -13,7 +13,7 @@ import pytest
 import sim
 from sim.hardware import device as devices
 from sim.hardware.device import Device
-from sim.hardware.kernels.profile import COLUMNS
+from sim.hardware.kernels.measurements import COLUMNS
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Gemm
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology, load
 from sim.plots.picture import rendered, save
 from sim.plots.topology import figure
 from sim.results.topology import describe
 
-NAMES = library.names("topologies")
+NAMES = catalog.names("topologies")
 
 
 def texts(topology: Topology) -> list[str]:

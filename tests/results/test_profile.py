@@ -8,10 +8,11 @@ from click.testing import CliRunner
 
 from sim.cli.main import main
 from sim.config.errors import InputError
-from sim.hardware.kernels.environment import Copy, Host, Slowdown
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
-from sim.hardware.kernels.residuals import device_of, judge, lines
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.hardware.kernels.environment import CopyTime, LaunchTimes, Slowdown
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
+from sim.hardware.kernels.residuals import device_of, errors_by_class, predictions
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 from sim.results.profile import describe, is_profile
 
 PEAK = 160e9  # FLOP/s of topologies/devices/cpu.toml
@@ -37,19 +38,19 @@ PROFILE = Profile(
         *(measured(gemm(size), gemm(size).flops / (PEAK / 2)) for size in (256, 512, 1024)),
         measured(gemm(300), gemm(300).flops / PEAK, kept_out=True),
         measured(attention(128), 1e-3),
-        *(measured(Stream(name="gelu", bytes=size), size / 1e10) for size in (1e5, 1e7)),
-        measured(Stream(name="gelu", bytes=1e6), 1e6 / 2e10, kept_out=True),
+        *(measured(MemoryBound(name="gelu", bytes=size), size / 1e10) for size in (1e5, 1e7)),
+        measured(MemoryBound(name="gelu", bytes=1e6), 1e6 / 2e10, kept_out=True),
     ),
 )
 
 
 def test_what_was_measured_is_predicted_as_measured() -> None:
-    fitted = [row for row in judge(PROFILE) if not row.measured.kept_out]
+    fitted = [row for row in predictions(PROFILE) if not row.measured.kept_out]
     assert [row.error for row in fitted] == pytest.approx([0.0] * len(fitted))
 
 
 def test_errors_are_those_of_what_was_kept_out() -> None:
-    groups = {line.group: line for line in lines(PROFILE, judge(PROFILE))}
+    groups = {line.group: line for line in errors_by_class(PROFILE, predictions(PROFILE))}
     assert list(groups) == ["gemm fp32", "attention fp32", "stream"]
     assert [line.kept_out for line in groups.values()] == [1, 0, 1]
     # Predicted from the curve, 1e10 B/s, and measured at twice that.
@@ -72,9 +73,9 @@ def test_a_line_says_where_each_class_stands() -> None:
 def test_what_surrounds_kernels_is_said_too() -> None:
     around = replace(
         PROFILE.origin,
-        host=Host(issue=4e-6, latency=8e-6, node=1.5e-6),
+        host=LaunchTimes(issue=4e-6, latency=8e-6, node=1.5e-6),
         copies=tuple(
-            Copy(kind="host to device", pinned=pinned, bytes=2.0**28, time=seconds)
+            CopyTime(kind="host to device", pinned=pinned, bytes=2.0**28, time=seconds)
             for pinned, seconds in ((True, 5e-3), (False, 20e-3))
         ),
         overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.07),),

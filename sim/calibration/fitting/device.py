@@ -9,28 +9,20 @@ from typing import Any
 import numpy as np
 
 from sim.calibration.fitting.gemm import Shape, fitted
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.units import quantity_text
 from sim.hardware.device import Device
 from sim.hardware.kernels.attention import AttentionRates
 from sim.hardware.kernels.calibrated import Calibrated, features, ratios
-from sim.hardware.kernels.environment import Surroundings
+from sim.hardware.kernels.environment import Environment
 from sim.hardware.kernels.gaussian import likeliest
-from sim.hardware.kernels.profile import (
-    ANY,
-    Class,
-    Measurement,
-    Origin,
-    Profile,
-    Residual,
-    class_of,
-    rated,
-)
+from sim.hardware.kernels.measurements import ANY, KernelClass, Measurement, class_of
+from sim.hardware.kernels.profile import KernelResidual, Origin, Profile, rated
 from sim.hardware.kernels.smoothness import Smoothness
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Attention, Gemm, Kernel
 
-CLASSES: tuple[Class, ...] = ("gemm", "attention", "stream")
+CLASSES: tuple[KernelClass, ...] = ("gemm", "attention", "stream")
 
 
 def profiled(
@@ -39,15 +31,15 @@ def profiled(
     *,
     table: str,
     provenance: dict[str, Any],
-    surroundings: Surroundings | None = None,
+    surroundings: Environment | None = None,
 ) -> Profile:
     """The profile of a device's measurements.
 
     Rates and smoothness see what was not kept out; `residuals` judges the rest. `device` names
     the file whose rates are refined, `table` the CSV of the measurements.
     """
-    document = library.read(library.find("topologies/devices", device))
-    beside = surroundings or Surroundings()
+    document = catalog.read(catalog.find("topologies/devices", device))
+    beside = surroundings or Environment()
     origin = Origin(
         device=device, measurements=table, provenance=provenance,
         host=beside.host, copies=beside.copies, overlaps=beside.overlaps,
@@ -71,7 +63,7 @@ def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], f
 
 def _device(document: dict[str, Any]) -> Device:
     # Devices are cached by name: this one is no other's.
-    plain = library.validate({**document, "profile": ""}, Device, document["name"])
+    plain = catalog.validate({**document, "profile": ""}, Device, document["name"])
     return replace(plain, name=f"{plain.name} {hash(repr(plain))}")
 
 
@@ -173,7 +165,7 @@ def _device_with(device: Device, generation: str, rates: AttentionRates) -> Devi
 
 
 def _smoothness(
-    profile: Profile, kind: Class, modelled: Callable[[Kernel], float]
+    profile: Profile, kind: KernelClass, modelled: Callable[[Kernel], float]
 ) -> Smoothness | None:
     group = profile.fitted(kind)
     if not group:
@@ -182,7 +174,7 @@ def _smoothness(
     return likeliest(points, ratios(group, modelled))
 
 
-def residuals(profile: Profile, modelled: Callable[[Kernel], float]) -> list[Residual]:
+def residuals(profile: Profile, modelled: Callable[[Kernel], float]) -> list[KernelResidual]:
     """How far the profile is from the kernels that were kept out of it, by class."""
     predict = Calibrated(profile, modelled)
     found = []
@@ -197,7 +189,7 @@ def residuals(profile: Profile, modelled: Callable[[Kernel], float]) -> list[Res
     return found
 
 
-def residual(kind: str, judged: Sequence[tuple[float, float]]) -> Residual:
+def residual(kind: str, judged: Sequence[tuple[float, float]]) -> KernelResidual:
     """The errors of (predicted, measured) times.
 
     >>> one = residual("gemm", [(1.1, 1.0), (0.9, 1.0), (1.0, 1.0)])
@@ -207,7 +199,7 @@ def residual(kind: str, judged: Sequence[tuple[float, float]]) -> Residual:
     errors = [predicted / measured - 1.0 for predicted, measured in judged]
     sizes = sorted(map(abs, errors))
     logs = [log(measured / predicted) for predicted, measured in judged]
-    return Residual(
+    return KernelResidual(
         kind=kind,
         shapes=len(judged),
         median=round(median(sizes), 4),

@@ -9,15 +9,15 @@ from sim.calibration.fitting.constants import get
 from sim.calibration.fitting.fit_fabric import Fit, fitted
 from sim.calibration.fitting.profile_file import toml
 from sim.calibration.timing.provenance import Provenance
+from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries import backend
-from sim.collectives.libraries.profile import FabricProfile, Residual
-from sim.collectives.shape import Fabric
-from sim.config.files import whole
+from sim.collectives.libraries.profile import CollectiveResidual, FabricProfile
+from sim.config.files import atomic_write
 from sim.config.units import quantity_text
 from sim.engine.machine import Machine
-from sim.hardware import readings as reading
+from sim.formats import operation_times
+from sim.formats.operation_times import OperationTime
 from sim.hardware.cluster import topology as topologies
-from sim.hardware.readings import Reading
 
 HEAD = (
     "# Measured by `sim calibrate collectives`, fitted to every other size; readings in the CSV.\n"
@@ -30,7 +30,11 @@ _TIMES = ("launch", "time", "message", "overhead", "nvls_hop", "ll", "ll128", "s
 
 
 def profiled(
-    library: str, readings: Sequence[Reading], out: Path, topology: str | None, origin: Provenance
+    library: str,
+    readings: Sequence[OperationTime],
+    out: Path,
+    topology: str | None,
+    origin: Provenance,
 ) -> FabricProfile:
     """Fit the readings and write the profile to `out`, its readings beside it.
 
@@ -55,8 +59,8 @@ def profiled(
         constants=constants,
         residuals=fit.residuals if fit else (),
     )
-    reading.write(readings, table)
-    with whole(out) as part:
+    operation_times.write(readings, table)
+    with atomic_write(out) as part:
         part.write_text(HEAD + toml(document(found)), encoding="utf-8")
     return found
 
@@ -75,10 +79,10 @@ def crowded(library: str, ranks: int, devices: int) -> Provenance:
     return {_SHARED: f"{how}; collectives between GPUs were not measured"}
 
 
-def fabric_of(topology: str) -> Fabric:
+def fabric_of(topology: str) -> Interconnect:
     """The hardware of a cluster, as a collective library finds it. Raises `InputError`."""
     cluster = topologies.load(topology, where="--topology")
-    return Machine(cluster, backend.load("nccl")).fabric
+    return Machine(cluster, backend.load("nccl")).interconnect
 
 
 def written(path: str, value: float) -> str | float:
@@ -114,7 +118,7 @@ def document(profile: FabricProfile) -> dict[str, Any]:
     return found
 
 
-def _residual(one: Residual) -> dict[str, Any]:
+def _residual(one: CollectiveResidual) -> dict[str, Any]:
     shares = {key: round(getattr(one, key), 4) for key in _SHARES}
     return {**asdict(one), "least": f"{one.least:.0f} B", "most": f"{one.most:.0f} B", **shares}
 
@@ -122,7 +126,7 @@ def _residual(one: Residual) -> dict[str, Any]:
 _SHARES = ("median", "p95", "worst", "bias", "sigma")
 
 
-def text(residuals: Sequence[Residual]) -> str:
+def text(residuals: Sequence[CollectiveResidual]) -> str:
     """Errors on the sizes kept out of the fit, a line for each kind of call and group."""
     lines = [f"{'kept out of the fit':36}{'n':>4}{'median':>8}{'p95':>8}{'worst':>8}{'bias':>8}"]
     lines += [

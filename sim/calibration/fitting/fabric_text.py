@@ -10,7 +10,7 @@ from sim.calibration.fitting.nccl_tables import Run
 from sim.collectives.libraries.profile import FOLDER, FabricProfile, find
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.hardware import readings
+from sim.formats import operation_times
 
 
 def is_fabric(name: str) -> bool:
@@ -53,4 +53,4 @@ def measured(name: str) -> list[Run]:
     profile = _profile(name)
     path = catalog.find(FOLDER, name).parent / profile.measurements
     topology = profile.provenance.get("topology")
-    return runs(readings.read(path), fabric_of(str(topology)) if topology else WIRELESS)
+    return runs(operation_times.read(path), fabric_of(str(topology)) if topology else WIRELESS)

@@ -14,17 +14,18 @@ from typing import TypeVar
 from sim.calibration.fitting import nccl as fit_nccl
 from sim.calibration.fitting.constants import Predict, Tree, alternate, best
 from sim.calibration.fitting.nccl_tables import Run
-from sim.collectives.libraries.gloo import Gloo, Pace
-from sim.collectives.libraries.nccl_constants import Constants
-from sim.collectives.libraries.profile import Residual
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import Interconnect
+from sim.collectives.libraries.gloo import Gloo, HostRates
+from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.libraries.profile import CollectiveResidual
 from sim.collectives.schedule import KINDS
-from sim.collectives.shape import Fabric, Shape
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
-from sim.hardware.readings import Reading
+from sim.formats.operation_times import OperationTime
 
 # A machine whose ranks no wire holds up: what gloo's calls over loopback take is their own pace.
-WIRELESS = Fabric(generation="cpu", gpus_per_node=1 << 20, port_bandwidth=1e18)
+WIRELESS = Interconnect(generation="cpu", gpus_per_node=1 << 20, port_bandwidth=1e18)
 _LEAST = 4  # sizes that a kind of call needs to be fitted
 _REACHES = tuple(2.0**k for k in range(17, 26, 2))  # first guesses of a cache, bytes
 
@@ -35,10 +36,10 @@ class Fit:
 
     constants: Tree
     paths: tuple[str, ...]
-    residuals: tuple[Residual, ...]
+    residuals: tuple[CollectiveResidual, ...]
 
 
-def runs(readings: Iterable[Reading], fabric: Fabric) -> list[Run]:
+def runs(readings: Iterable[OperationTime], interconnect: Interconnect) -> list[Run]:
     """Collectives among several ranks, one group at a time.
 
     Of several passes over the same the quickest counts, as with kernels: what else the machine has
@@ -54,8 +55,8 @@ def runs(readings: Iterable[Reading], fabric: Fabric) -> list[Run]:
             table=_table(kind, ranks, nodes),
             kind=kind,
             size=size,
-            shape=Shape(ranks=ranks, nodes=nodes),
-            fabric=fabric,
+            shape=GroupShape(ranks=ranks, nodes=nodes),
+            interconnect=interconnect,
             time=min(times),
         )
         for (kind, ranks, nodes, size), times in sorted(seen.items())
@@ -70,22 +71,24 @@ def _table(kind: str, ranks: int, nodes: int) -> str:
     return f"{kind} among {ranks}" + (f" on {nodes} nodes" if nodes > 1 else "")
 
 
-def fitted(backend: str, readings: Sequence[Reading], fabric: Fabric | None) -> Fit:
+def fitted(
+    backend: str, readings: Sequence[OperationTime], interconnect: Interconnect | None
+) -> Fit:
     """The constants of "gloo" or "nccl". Raises `InputError` where there is nothing to fit."""
-    found = runs(readings, fabric or WIRELESS)
+    found = runs(readings, interconnect or WIRELESS)
     if max((sum(run.table == one.table for run in found) for one in found), default=0) < _LEAST:
         what = f"no collective of at least {_LEAST} sizes among several ranks"
         raise InputError("readings", what, "measure more")
     if backend == "gloo":
         return _gloo(found)
-    if fabric is None:
+    if interconnect is None:
         what = "NCCL's constants belong to a kind of GPU and of network"
         raise InputError("fitting", what, "name the cluster that was measured: --topology NAME")
-    return _nccl(found, fabric)
+    return _nccl(found, interconnect)
 
 
 def _gloo(found: Sequence[Run]) -> Fit:
-    """A `Pace` for each kind that was measured at enough sizes."""
+    """A `HostRates` for each kind that was measured at enough sizes."""
     constants = asdict(_library(Gloo, "gloo"))
     paths: list[str] = []
     for kind in sorted({run.kind for run in found}):
@@ -122,42 +125,44 @@ def _misfit(predict: Predict, shown: Sequence[Run]) -> float:
 
 
 def _of_gloo(constants: Tree) -> Predict:
-    pace = {kind: Pace(**table) for kind, table in constants["pace"].items()}
+    pace = {kind: HostRates(**table) for kind, table in constants["pace"].items()}
     backend = Gloo(**{**constants, "pace": pace})
-    return lambda run: run.fabric.duration(
-        backend.wire(run.kind, run.size, run.shape, run.fabric), run.shape
+    return lambda run: run.interconnect.duration(
+        backend.call_cost(run.kind, run.size, run.shape, run.interconnect), run.shape
     )
 
 
-def _nccl(found: Sequence[Run], fabric: Fabric) -> Fit:
+def _nccl(found: Sequence[Run], interconnect: Interconnect) -> Fit:
     """Within nodes the GPUs' constants, then across nodes the network's."""
-    constants = asdict(_library(Constants, "nccl"))
+    constants = asdict(_library(NcclConstants, "nccl"))
     inside = [run for run in found if run.shape.nodes == 1]
     across = [run for run in found if run.shape.nodes > 1]
-    stages = [stage for stage in (_within(inside, fabric), _between(across, fabric)) if stage]
+    stages = [
+        stage for stage in (_within(inside, interconnect), _between(across, interconnect)) if stage
+    ]
     paths = [path for stage in stages for path in stage.paths]
     return _fit(fit_nccl.fitted(constants, found, stages), paths, found, fit_nccl.predictor)
 
 
-def _within(found: Sequence[Run], fabric: Fabric) -> fit_nccl.Stage | None:
+def _within(found: Sequence[Run], interconnect: Interconnect) -> fit_nccl.Stage | None:
     if not found:
         return None
     direct = any(run.kind in ("all_to_all", "point_to_point") for run in found)
     keys = (*fit_nccl.RING, "hop.ll", "keeps.ll", *(("peer",) if direct else ()))
-    if fabric.nvls:
+    if interconnect.nvls:
         keys += ("nvls", "nvls_hop", "nvls_fill.time", "nvls_fill.half")
-    return fit_nccl.Stage(tables=_tables(found), node=fabric.generation, of_node=keys)
+    return fit_nccl.Stage(tables=_tables(found), node=interconnect.generation, of_node=keys)
 
 
-def _between(found: Sequence[Run], fabric: Fabric) -> fit_nccl.Stage | None:
+def _between(found: Sequence[Run], interconnect: Interconnect) -> fit_nccl.Stage | None:
     if not found:
         return None
-    tree = ("tree_keeps.ll", "tree_keeps.ll128", *(("nvls_tree",) if fabric.nvls else ()))
+    tree = ("tree_keeps.ll", "tree_keeps.ll128", *(("nvls_tree",) if interconnect.nvls else ()))
     return fit_nccl.Stage(
         tables=_tables(found),
-        node=fabric.generation,
+        node=interconnect.generation,
         of_node=tree,
-        networks=(fabric.network,),
+        networks=(interconnect.network,),
         of_network=(*fit_nccl.HOPS, "fraction", "fill.time", "fill.half"),
     )
 
@@ -181,10 +186,12 @@ def _fit(
     return Fit(constants=constants, paths=tuple(paths), residuals=tuple(residuals))
 
 
-def _residual(table: str, predict: Predict, own: list[Run], kept_out: Sequence[Run]) -> Residual:
+def _residual(
+    table: str, predict: Predict, own: list[Run], kept_out: Sequence[Run]
+) -> CollectiveResidual:
     ratios = [predict(run) / run.time for run in kept_out if run.table == table]
     errors = sorted(abs(ratio - 1.0) for ratio in ratios)
-    return Residual(
+    return CollectiveResidual(
         name=table,
         readings=len(ratios),
         least=min(run.size for run in own),
@@ -202,6 +209,6 @@ K = TypeVar("K")
 
 def _library(kind: type[K], name: str) -> K:
     """The constants that a library has without a profile."""
-    data = library.read(library.find("topologies/backends", name))
+    data = catalog.read(catalog.find("topologies/backends", name))
     data.pop("library", None)
-    return library.validate(data, kind, name)
+    return catalog.validate(data, kind, name)

@@ -5,10 +5,10 @@ from math import isnan, sqrt
 from pathlib import Path
 
 from sim.collectives.schedule import KINDS
-from sim.hardware.readings import Reading
+from sim.formats.operation_times import OperationTime
 
 
-def read(path: Path) -> Iterator[Reading]:
+def read(path: Path) -> Iterator[OperationTime]:
     """The readings of one file, whatever of the known formats it is.
 
     Raises `InputError` naming the line at which it is cut short.
@@ -31,13 +31,13 @@ def _is_trace(path: Path) -> bool:
     return named and head.lstrip()[:1] == b"{"
 
 
-def jitter(readings: Iterable[Reading]) -> str:
+def jitter(readings: Iterable[OperationTime]) -> str:
     """The `[jitter]` table of a scenario that iterations timed one by one stand for, or nothing.
 
     The sigma of a lognormal distribution, from the variances of all readings, each with its
     samples less one.
 
-    >>> one = Reading(operation="broadcast", seconds=1e-5, ranks=2, samples=5, sigma=0.02)
+    >>> one = OperationTime(operation="broadcast", seconds=1e-5, ranks=2, samples=5, sigma=0.02)
     >>> print(jitter([one, one]))
     [[jitter.cause]]
     name = "collectives"
@@ -55,7 +55,7 @@ def jitter(readings: Iterable[Reading]) -> str:
     return "\n".join([*lines, f"sigma = {sigma:.3g}"])
 
 
-def table(readings: Iterable[Reading], most: int = 40) -> str:
+def table(readings: Iterable[OperationTime], most: int = 40) -> str:
     """Readings for people: time, and bandwidth where bytes are known."""
     shown = list(readings)
     lines = [f"{'operation':46}{'ranks':>6}{'nodes':>6}{'bytes':>14}{'us':>12}{'sigma':>7}{'n':>6}"]

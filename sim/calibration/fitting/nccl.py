@@ -16,8 +16,15 @@ from typing import TypeVar
 from sim.calibration.fitting.constants import Predict, Tree, alternate, best, get, table_errors
 from sim.calibration.fitting.nccl_tables import Run, read
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.libraries.nccl_constants import Constants, Fill, Hop, Network, Node, Per
-from sim.config import catalog as library
+from sim.collectives.libraries.nccl_constants import (
+    Fill,
+    NcclConstants,
+    NetworkConstants,
+    NodeConstants,
+    PerProtocol,
+    StepTime,
+)
+from sim.config import catalog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,24 +92,34 @@ STAGES = (
 
 def predicted(backend: Nccl, run: Run) -> float:
     """Seconds that the backend says the run takes, idle."""
-    wires = backend.candidates(run.kind, run.size, run.shape, run.fabric)
+    costs = backend.candidates(run.kind, run.size, run.shape, run.interconnect)
     return min(
-        run.fabric.duration(wire, run.shape) for wire in wires if run.forced in ("", wire.algorithm)
+        run.interconnect.duration(cost, run.shape)
+        for cost in costs
+        if run.forced in ("", cost.algorithm)
     )
 
 
 def backend_of(constants: Tree) -> Nccl:
     """A backend with these constants, in SI units."""
     return Nccl(
-        Constants(
-            node={name: _made(Node, table) for name, table in constants["node"].items()},
-            network={name: _made(Network, table) for name, table in constants["network"].items()},
+        NcclConstants(
+            node={name: _made(NodeConstants, table) for name, table in constants["node"].items()},
+            network={
+                name: _made(NetworkConstants, table) for name, table in constants["network"].items()
+            },
         )
     )
 
 
 C = TypeVar("C")
-_INNER = {"hop": Hop, "keeps": Per, "tree_keeps": Per, "fill": Fill, "nvls_fill": Fill}
+_INNER = {
+    "hop": StepTime,
+    "keeps": PerProtocol,
+    "tree_keeps": PerProtocol,
+    "fill": Fill,
+    "nvls_fill": Fill,
+}
 
 
 def _made(kind: Callable[..., C], table: Tree) -> C:
@@ -132,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fit", action="store_true", help="fit before the errors are printed")
     options = parser.parse_args(arguments)
     runs, skipped = read(options.nccl_tests, options.node_all_reduce)
-    constants = asdict(library.load("topologies/backends", "nccl", Constants))
+    constants = asdict(catalog.load("topologies/backends", "nccl", NcclConstants))
     if options.fit:
         constants = fitted(constants, runs)
         for path in (path for stage in STAGES for path in stage.paths):

@@ -5,8 +5,9 @@ from csv import DictReader
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sim.collectives.algorithms.mesh import DGX1
-from sim.collectives.shape import Fabric, Shape
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import Interconnect
+from sim.collectives.libraries.nvlink_rings import DGX1
 
 GB = 1e9
 
@@ -21,16 +22,16 @@ class Run:
     table: str
     kind: str
     size: float
-    shape: Shape
-    fabric: Fabric
+    shape: GroupShape
+    interconnect: Interconnect
     time: float
     forced: str = ""
 
 
 # NVIDIA data sheets: NVLink each way of V100, A100 and H100; NVLink SHARP since the H100's switch.
-V100 = Fabric(generation="volta", gpus_per_node=8, port_bandwidth=150 * GB)
-A100 = Fabric(generation="ampere", gpus_per_node=8, port_bandwidth=300 * GB)
-H100 = Fabric(generation="hopper", gpus_per_node=8, port_bandwidth=450 * GB, nvls=True)
+V100 = Interconnect(generation="volta", gpus_per_node=8, port_bandwidth=150 * GB)
+A100 = Interconnect(generation="ampere", gpus_per_node=8, port_bandwidth=300 * GB)
+H100 = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450 * GB, nvls=True)
 GPUS = {"V100": V100, "A100": A100, "H100": H100}
 CUBE_MESH = replace(V100, mesh=DGX1, cable_bandwidth=25 * GB)
 
@@ -63,18 +64,18 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[Run]:
     for row in rows:
-        fabric = _fabric(row)
+        interconnect = _fabric(row)
         if not row["size_bytes"].isdigit():
             skipped[row["table_id"]] = "size not stated"
-        elif fabric is None:
+        elif interconnect is None:
             skipped[row["table_id"]] = f"network not stated: {row['inter']}"
         else:
             yield Run(
                 table=row["table_id"],
                 kind=row["collective"],
                 size=float(row["size_bytes"]),
-                shape=Shape(ranks=int(row["gpus"]), nodes=int(row["nodes"])),
-                fabric=fabric,
+                shape=GroupShape(ranks=int(row["gpus"]), nodes=int(row["nodes"])),
+                interconnect=interconnect,
                 time=_time(row),
                 forced="ring" if "(ring)" in row["nccl"] else "",
             )
@@ -85,7 +86,7 @@ def _time(row: Mapping[str, str]) -> float:
     return min(float(row[c]) for c in ("oop_time_us", "ip_time_us") if row[c]) * 1e-6
 
 
-def _fabric(row: Mapping[str, str]) -> Fabric | None:
+def _fabric(row: Mapping[str, str]) -> Interconnect | None:
     gpu = GPUS[row["gpu"].split()[0]]
     if row["nodes"] == "1":
         return gpu
@@ -102,7 +103,7 @@ def _within_a_node(rows: list[dict[str, str]]) -> Iterator[Run]:
             table=f"{row['gpu']}_node_vtrain",
             kind="all_reduce",
             size=float(row["size_bytes"]),
-            shape=Shape(ranks=int(row["gpus"])),
-            fabric=CUBE_MESH if row["gpu"] == "v100" else A100,
+            shape=GroupShape(ranks=int(row["gpus"])),
+            interconnect=CUBE_MESH if row["gpu"] == "v100" else A100,
             time=float(row["time_us"]) * 1e-6,
         )

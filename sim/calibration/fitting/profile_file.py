@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.config.files import whole
-from sim.hardware.kernels.profile import COLUMNS, Measurement, Origin, Profile, row
+from sim.config.files import atomic_write
+from sim.hardware.kernels.measurements import COLUMNS, Measurement, row
+from sim.hardware.kernels.profile import Origin, Profile
 
 HEAD = (
     "# Measured and fitted by `sim calibrate kernels`; `sim show` draws it. Times are in the CSV.\n"
@@ -17,12 +18,12 @@ HEAD = (
 def write(profile: Profile, path: Path) -> None:
     """Both files, each whole or not at all. Raises `InputError` where they cannot be written."""
     write_table(profile.measurements, path.parent / profile.origin.measurements)
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text(profile), encoding="utf-8")
 
 
 def write_table(measurements: tuple[Measurement, ...], path: Path) -> None:
-    with whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(row(one) for one in measurements)
@@ -30,7 +31,7 @@ def write_table(measurements: tuple[Measurement, ...], path: Path) -> None:
 
 def text(profile: Profile) -> str:
     """The TOML of a profile, as `sim.hardware.kernels.profile` reads it."""
-    tables = [HEAD, toml(document(profile.origin)), profile.surroundings.toml()]
+    tables = [HEAD, toml(document(profile.origin)), profile.environment.toml()]
     return "\n".join(one for one in tables if one).rstrip() + "\n"
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from sim.calibration.timing import composed
 from sim.config.errors import InputError
-from sim.hardware.kernels.profile import variant
-from sim.model.kernels import BYTES, Attention, Gemm, Kernel, Stream
+from sim.hardware.kernels.measurements import variant
+from sim.model.kernels import BYTES, Attention, Gemm, Kernel, MemoryBound
 
 Call = Callable[[], Any]
 Make = Callable[[Callable[..., Any]], Call]
@@ -112,7 +112,7 @@ def _backend(generation: str) -> Callable[[], Any]:
     return nullcontext if name is None else lambda: sdpa_kernel(getattr(SDPBackend, name))
 
 
-def _stream(kernel: Stream, device: str) -> Call:
+def _stream(kernel: MemoryBound, device: str) -> Call:
     if kernel.name not in STREAMS:
         raise InputError("calibration", f"no torch call for {kernel.name!r}", "leave it out")
     kind = STREAMS[kernel.name]
@@ -120,10 +120,10 @@ def _stream(kernel: Stream, device: str) -> Call:
     return kind.make(rows, _random(device, kind.precision(device)))
 
 
-def stream(name: str, size: float, device: str) -> Stream:
+def stream(name: str, size: float, device: str) -> MemoryBound:
     """The memory-bound kernel of a kind that moves about so many bytes."""
     row = STREAMS[name].row(device)
-    return Stream(name=name, bytes=max(1, round(size / row)) * row)
+    return MemoryBound(name=name, bytes=max(1, round(size / row)) * row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from sim.calibration.timing import exchanges as suites
 from sim.calibration.timing import ranks as processes
 from sim.calibration.timing.exchanges import WIDTH, Exchange, Suite
 from sim.config.errors import InputError
-from sim.hardware import readings as reading
-from sim.hardware.readings import Reading
+from sim.formats import operation_times
+from sim.formats.operation_times import OperationTime
 
 Backend = Literal["gloo", "nccl"]
 Call = Callable[[], Any]
@@ -34,7 +34,7 @@ _SHARE = 0.25  # of the memory that is free
 
 def calibrate(
     backend: Backend, ranks: int, suite: Suite, table: Path, largest: float = inf
-) -> list[Reading]:
+) -> list[OperationTime]:
     """Time what `table` does not hold yet, append each reading to it, and give them all.
 
     Sizes end where two buffers fill a quarter of the memory, or at `largest` bytes.
@@ -52,7 +52,7 @@ def calibrate(
     if todo or started:  # every rank of torchrun learns from rank 0 what is left
         device = "cuda" if backend == "nccl" else "cpu"
         _run(ranks, device, todo, per_node, device, table, started is None)
-    return reading.read(table) if processes.own_rank() == 0 else []
+    return operation_times.read(table) if processes.own_rank() == 0 else []
 
 
 def _run(ranks: int, device: str, *arguments: Any) -> None:
@@ -105,17 +105,17 @@ def _memory(backend: Backend) -> float:
     return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
-def _resumed(table: Path) -> list[Reading]:
+def _resumed(table: Path) -> list[OperationTime]:
     """What an earlier call has measured, without a last line that it did not finish."""
     if not table.exists():
         if processes.own_rank() == 0:
-            reading.write([], table)
+            operation_times.write([], table)
         return []
     text = table.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]
     if whole != text and processes.own_rank() == 0:
         table.write_text(whole, encoding="utf-8")
-    return reading.read(table)
+    return operation_times.read(table)
 
 
 def _rank(
@@ -140,9 +140,9 @@ def _rank(
     for one in tqdm(todo, unit="case", disable=None if rank == 0 else True, leave=False):
         times = _times(one, groups, rank, per_node, device)
         if rank == 0:
-            found = Reading(
+            found = OperationTime(
                 operation=one.kind,
-                **reading.of_samples(times),
+                **operation_times.of_samples(times),
                 ranks=one.ranks,
                 nodes=one.nodes(per_node),
                 groups=len(one.groups),
@@ -151,7 +151,7 @@ def _rank(
                 source=dist.get_backend(),
             )
             with table.open("a", encoding="utf-8") as file:
-                file.write(reading.line(found))
+                file.write(operation_times.line(found))
 
 
 def _agreed(todo: Sequence[Exchange]) -> Sequence[Exchange]:

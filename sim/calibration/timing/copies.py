@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sim.calibration.timing.clock import Clock
-from sim.hardware.kernels.environment import Copy, CopyKind
+from sim.hardware.kernels.environment import CopyKind, CopyTime
 
 MIB = 2**20
 SIZES = (64 * 2**10, MIB, 16 * MIB, 256 * MIB)
@@ -13,7 +13,7 @@ Note = Callable[[str], None]
 
 def copies(
     clock: Clock, sizes: Sequence[int] = SIZES, note: Note = lambda _: None
-) -> Iterator[Copy]:
+) -> Iterator[CopyTime]:
     """Each way that the device has; what does not fit into memory is left out, and noted."""
     for kind, pinned in ways(clock.device):
         for size in sizes:
@@ -23,7 +23,7 @@ def copies(
             except (RuntimeError, MemoryError) as error:
                 note(f"left out a copy {kind} of {size:,} B: {str(error).partition(chr(10))[0]}")
                 break
-            yield Copy(kind=kind, pinned=pinned, bytes=float(size), time=seconds)
+            yield CopyTime(kind=kind, pinned=pinned, bytes=float(size), time=seconds)
 
 
 def ways(device: str) -> tuple[tuple[CopyKind, bool], ...]:

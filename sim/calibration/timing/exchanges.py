@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from sim.collectives.schedule import KINDS, Kind
-from sim.hardware.readings import Reading
+from sim.collectives.schedule import KINDS, CollectiveKind
+from sim.formats.operation_times import OperationTime
 
 Suite = Literal["quick", "full"]
 WIDTH = 4  # bytes of an element, fp32
@@ -19,7 +19,7 @@ _LARGEST = {"quick": 16 * 2**20, "full": 2**30}
 class Exchange:
     """A collective of `size` bytes, as nccl-tests counts them, in each of `groups` at once."""
 
-    kind: Kind
+    kind: CollectiveKind
     size: int
     groups: tuple[tuple[int, ...], ...]
 
@@ -37,7 +37,7 @@ class Exchange:
         return (self.kind, self.ranks, nodes, len(self.groups), size)
 
 
-def key_of(reading: Reading) -> tuple[object, ...]:
+def key_of(reading: OperationTime) -> tuple[object, ...]:
     """Which exchange a reading is of."""
     one = reading
     return (one.operation, one.ranks, one.nodes, one.groups, one.bytes)
@@ -103,7 +103,9 @@ def shuffled(wanted: Sequence[Exchange], passes: int) -> list[Exchange]:
     return [one for order in orders for one in order]
 
 
-def left(wanted: Sequence[Exchange], done: Sequence[Reading], per_node: int) -> list[Exchange]:
+def left(
+    wanted: Sequence[Exchange], done: Sequence[OperationTime], per_node: int
+) -> list[Exchange]:
     """Those of which there is no reading yet; one that is wanted twice takes two."""
     known, missing = Counter(map(key_of, done)), []
     for one in wanted:

@@ -17,10 +17,11 @@ from sim.calibration.timing.provenance import provenance
 from sim.calibration.timing.session import calibrate, quickest, require
 from sim.calibration.timing.suite import Case, Extent, suite
 from sim.calibration.training import allocation
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
-from sim.hardware.kernels.environment import Surroundings
-from sim.hardware.kernels.profile import Profile, read
+from sim.hardware.kernels.environment import Environment
+from sim.hardware.kernels.measurements import read
+from sim.hardware.kernels.profile import Profile
 from sim.model.kernels import Kernel
 
 Note = Callable[[str], None]
@@ -40,7 +41,7 @@ def calibrated(
     """
     require(device)
     name = name or file_of(device)
-    library.find("topologies/devices", name, where="--as")
+    catalog.find("topologies/devices", name, where="--as")
     out = out.with_suffix(".toml")
     store = part_of(out)
     cases = suite(device, extent)
@@ -107,10 +108,10 @@ def _together(kernel: Kernel, device: str) -> Call:
     return call(kernel, device)
 
 
-def _surroundings(device: str, note: Note) -> Surroundings:
+def _surroundings(device: str, note: Note) -> Environment:
     """What surrounds kernels, as far as the device has it."""
     clock = clock_of(device)
-    return Surroundings(
+    return Environment(
         host=launches(device),
         copies=tuple(copies(clock, note=note)),
         overlaps=tuple(overlaps(device)),
@@ -147,4 +148,4 @@ def nearest_file(called: str, memory: float, files: Iterable[tuple[str, float]])
 def _files() -> list[tuple[str, float]]:
     from sim.hardware import device
 
-    return [(name, device.load(name).memory) for name in library.names("topologies/devices")]
+    return [(name, device.load(name).memory) for name in catalog.names("topologies/devices")]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from sim.hardware.kernels.environment import Host
+from sim.hardware.kernels.environment import LaunchTimes
 
 Call = Callable[[], Any]
 
@@ -14,7 +14,7 @@ LAUNCHES = 500
 ROUNDS = 9
 
 
-def launches(device: str) -> Host:
+def launches(device: str) -> LaunchTimes:
     """Measured with the smallest kernel there is: adding one to one number."""
     import torch
 
@@ -22,13 +22,13 @@ def launches(device: str) -> Host:
     return measured(lambda: one.add_(1), _wait(device), _graph(one) if device == "cuda" else None)
 
 
-def measured(kernel: Call, wait: Call, replay: Call | None) -> Host:
+def measured(kernel: Call, wait: Call, replay: Call | None) -> LaunchTimes:
     """The costs of launching `kernel`; `wait` returns when the device has done all, `replay` runs
     a graph of `LAUNCHES` such kernels."""
     for _ in range(LAUNCHES):
         kernel()
     wait()
-    return Host(
+    return LaunchTimes(
         issue=median(_issued(kernel, wait) for _ in range(ROUNDS)),
         latency=median(_awaited(kernel, wait) for _ in range(LAUNCHES)),
         node=_replayed(replay, wait) if replay else 0.0,

@@ -9,7 +9,7 @@ from sim.calibration.timing.calls import call
 from sim.calibration.timing.clock import Call, Clock
 from sim.calibration.timing.suite import Case
 from sim.config.errors import InputError
-from sim.hardware.kernels.profile import COLUMNS, Measurement, read, row
+from sim.hardware.kernels.measurements import COLUMNS, Measurement, read, row
 from sim.model.kernels import Attention, Gemm, Kernel
 
 Make = Callable[[Kernel, str], Call]

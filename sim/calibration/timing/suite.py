@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from sim.calibration.timing.calls import STREAMS, stream
-from sim.hardware.kernels.profile import class_of
+from sim.hardware.kernels.measurements import class_of
 from sim.model.kernels import Attention, Gemm, Kernel, Precision
 
 Extent = Literal["quick", "full"]

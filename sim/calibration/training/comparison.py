@@ -139,7 +139,7 @@ def _shown(value: float, unit: str) -> str:
 
 def write_rows(found: Comparison, path: Path) -> None:
     """Every step as a row of CSV: round, the round's reference (s), seconds by phase."""
-    with files.whole(path) as part, part.open("w", encoding="utf-8", newline="") as out:
+    with files.atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as out:
         lines = csv.writer(out)
         lines.writerow(["round", "reference", *PHASES, "step"])
         for number, one in enumerate(found.observation.rounds, start=1):

@@ -11,7 +11,7 @@ from sim.calibration.training import buildable, turns
 from sim.calibration.training.comparison import Comparison, compare
 from sim.calibration.training.observation import Observation
 from sim.calibration.training.rounds import Course, observe
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.parallel.footprint import footprint
 from sim.results.result import Result
@@ -121,9 +121,9 @@ def _predicted(scenario: Scenario, setup: Setup, seen: Observation, path: Path) 
 
 def _device_file(scenario: Scenario) -> str:
     """The name of the device's file, as the scenario's topology gives it."""
-    path = library.find("topologies", scenario.topology, where=f"{scenario.name}, topology")
-    named = scenario.changes("topology").get("device", library.read(path).get("device"))
+    path = catalog.find("topologies", scenario.topology, where=f"{scenario.name}, topology")
+    named = scenario.changes("topology").get("device", catalog.read(path).get("device"))
     if not isinstance(named, str):
         what = "describes its device itself, so that no profile can refine it"
-        raise InputError(library.place(path), what, 'name one: device = "cpu"')
+        raise InputError(catalog.place(path), what, 'name one: device = "cpu"')
     return named

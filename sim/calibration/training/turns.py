@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from sim.calibration.training.observation import Observation
-from sim.hardware.kernels.profile import Measurement
+from sim.hardware.kernels.measurements import Measurement
 from sim.model.kernels import Precision
 
 

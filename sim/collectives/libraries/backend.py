@@ -1,10 +1,9 @@
 """A backend: the library that turns a call into bytes on wires, such as NCCL.
 
->>> from sim.collectives.shape import Fabric, Shape
->>> dgx = Fabric(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
-...              nic_bandwidth=50e9, network="infiniband", nvls=True)
->>> wire = load("nccl").wire("all_reduce", 64e6, Shape.of(32, 8), dgx)
->>> wire.algorithm, wire.protocol
+>>> dgx = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
+...                    nic_bandwidth=50e9, network="infiniband", nvls=True)
+>>> cost = load("nccl").call_cost("all_reduce", 64e6, GroupShape.of(32, 8), dgx)
+>>> cost.algorithm, cost.protocol
 ('nvls_tree', 'simple')
 """
 
@@ -12,20 +11,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries import profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.libraries.nccl_constants import Constants
-from sim.collectives.shape import Fabric, Shape, Wire
-from sim.config import catalog as library
+from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.config import catalog
 from sim.config.files import stamp
 
 
 class Backend(Protocol):
     """What the engine asks of a collective library."""
 
-    def wire(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
-        """The fluid reading of one call of `size` bytes (as nccl-tests counts them)."""
+    def call_cost(
+        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+    ) -> CallCost:
+        """The cost of one call of `size` bytes (as nccl-tests counts them)."""
 
 
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:
@@ -38,7 +40,7 @@ def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     path = profile.located(name, where=where)
     measured = profile.read(path, stamp(path)) if path else None
     own = measured.backend if measured else name
-    constants = library.find("topologies/backends", own, where=where)
+    constants = catalog.find("topologies/backends", own, where=where)
     return _load(constants, stamp(constants), path if measured else None, stamp(path or constants))
 
 
@@ -46,10 +48,10 @@ def load(name: str = "nccl", *, where: str = "command line") -> Backend:
 def _load(
     path: Path, version: tuple[int, ...], changes: Path | None, changes_version: tuple[int, ...]
 ) -> Backend:
-    data, place = library.read(path), library.place(path)
+    data, place = catalog.read(path), catalog.place(path)
     if changes and (measured := profile.read(changes, changes_version)):
-        data = profile.over(data, measured.constants)
-        place = f"{library.place(changes)}, constants"
+        data = catalog.overlaid(data, measured.constants)
+        place = f"{catalog.place(changes)}, constants"
     if data.pop("library", "nccl") == "gloo":
-        return library.validate(data, Gloo, place)
-    return Nccl(library.validate(data, Constants, place))
+        return catalog.validate(data, Gloo, place)
+    return Nccl(catalog.validate(data, NcclConstants, place))

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from sim.hardware.cluster.link import Link, Route, path_links
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 
 
-class CabledNetwork(Network, ABC):
+class CabledNetwork(ClusterNetwork, ABC):
     """Vertices (nodes, or routers that nodes hang on) joined by cables that are told apart.
 
     Routes are deterministic and minimal, and answered by arithmetic on the vertices' numbers.

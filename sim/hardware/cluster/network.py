@@ -13,7 +13,7 @@ NetworkKind = Literal["infiniband", "roce", "efa", "ethernet", "ici"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class ClusterNetwork:
     """The network between nodes: the keys of every shape, and what each shape answers.
 
     `bandwidth` is that of one NIC (of one cable where nodes are cabled to each other) in each
@@ -78,7 +78,7 @@ class Network:
         return False
 
     def link_names(self, nodes: int) -> Iterator[str]:
-        """What the links are called, for somebody who wrote a wrong name."""
+        """Examples of the links' names, for an error about a wrong one."""
         yield from ()
 
     def bandwidth_of(self, link: Link) -> float:
@@ -94,4 +94,4 @@ def _shapes() -> tuple[type, ...]:
     return dataclasses("sim.hardware.cluster.networks", "shape")
 
 
-AnyNetwork = Annotated[Network, Tagged("shape", _shapes)]
+AnyNetwork = Annotated[ClusterNetwork, Tagged("shape", _shapes)]

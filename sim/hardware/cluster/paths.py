@@ -28,9 +28,9 @@ def _back(vertex: int, came_from: dict[int, int]) -> Iterator[int]:
 
 def reachable(source: int, neighbours: Neighbours) -> set[int]:
     """All vertices that a path from `source` leads to, itself included."""
-    seen, frontier = {source}, [source]
+    reached, frontier = {source}, [source]
     while frontier:
-        new = set(neighbours(frontier.pop())) - seen
-        seen |= new
+        new = set(neighbours(frontier.pop())) - reached
+        reached |= new
         frontier.extend(new)
-    return seen
+    return reached

@@ -79,11 +79,7 @@ class Placement:
         return 0 if self.network is None else self.network.pod_of(node)
 
     @property
-    def switched_node(self) -> bool:
-        """True where only ports limit the traffic inside a node."""
-        return self.node is None or self.node.ports
-
-    @property
     def hierarchical(self) -> bool:
-        """True where all links are ports, NICs and pod uplinks, so that none is enumerated."""
-        return self.switched_node and not (self.network is not None and self.network.cabled)
+        """True where all links are ports, NICs and pod uplinks, which need not be enumerated."""
+        ports = self.node is None or self.node.ports
+        return ports and not (self.network is not None and self.network.cabled)

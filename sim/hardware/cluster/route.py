@@ -1,7 +1,7 @@
 """The links that a message passes from one device to another."""
 
 from sim.hardware.cluster.link import Route, path_links
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.placement import Placement
 
 
@@ -34,7 +34,7 @@ def inside(cluster: Placement, source: int, target: int) -> Route:
     return path_links("nvlink", [first + slot for slot in path])
 
 
-def _relay(cluster: Placement, network: Network, source: int, target: int) -> int:
+def _relay(cluster: Placement, network: ClusterNetwork, source: int, target: int) -> int:
     """The GPU of the source's node that hands the message to the network (NCCL 2.12's PXN)."""
     if not network.rails or cluster.node is None or not cluster.node.relays:
         return source
@@ -46,7 +46,7 @@ def _relay(cluster: Placement, network: Network, source: int, target: int) -> in
     return next(gpu for gpu in peers if cluster.nic_of(gpu)[1] == rail)
 
 
-def _between(cluster: Placement, network: Network, source: int, target: int) -> Route:
+def _between(cluster: Placement, network: ClusterNetwork, source: int, target: int) -> Route:
     above = network.route(cluster.node_of(source), cluster.node_of(target))
     if not network.nics:
         return above

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sim.hardware.cluster.link import Link
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwitchedNetwork(Network):
+class SwitchedNetwork(ClusterNetwork):
     """Nodes that reach switches through `nics` NICs each, shared evenly by their slots unless
     `nic_of_slot` says otherwise."""
 

@@ -8,12 +8,12 @@ from sim.config.errors import InputError
 from sim.hardware.device import Device
 from sim.hardware.kernels.attention import AttentionRates, attention_time
 from sim.hardware.kernels.gemm import gemm_time
+from sim.hardware.kernels.memory_bound import memory_bound_time, random_rate
 from sim.hardware.kernels.profile import Profile
-from sim.hardware.kernels.stream import random_rate, stream_time
 from sim.model.kernels import Attention, Gemm, Kernel
 
 if TYPE_CHECKING:
-    from sim.hardware.kernels.calibrated import Calibrated, Known
+    from sim.hardware.kernels.calibrated import Calibrated, ProfiledTime
 
 
 def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> float:
@@ -32,16 +32,18 @@ def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("f
     return kernel_times(device)(kernel, attention).seconds
 
 
-class Timed(NamedTuple):
-    """A kernel's seconds, what they come from, and what of it a profile did not cover."""
+class KernelTime(NamedTuple):
+    """A kernel's seconds, their source, and the size that leaves a profile's measured range."""
 
     seconds: float
     source: Literal["profile", "model"]
     outside: str = ""
 
 
-def timed(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> Timed:
-    """The same with where it comes from."""
+def sourced_time(
+    kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)
+) -> KernelTime:
+    """The same with its source."""
     return kernel_times(device)(kernel, attention)
 
 
@@ -56,30 +58,30 @@ def _kernel_times(device: Device, profile: Profile | None) -> "KernelTimes":
 
 
 class KernelTimes:
-    """One device's kernels, each timed once."""
+    """The times of one device's kernels, each computed once."""
 
     def __init__(self, device: Device, profile: Profile | None) -> None:
         self.device, self.profile = device, profile
         self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
         self.randoms = random_rate(device.sms, device.clock, device.lanes)
         self._calibrated: dict[tuple[str, ...], Calibrated] = {}
-        self._times: dict[tuple[Kernel, tuple[str, ...]], Timed] = {}
+        self._times: dict[tuple[Kernel, tuple[str, ...]], KernelTime] = {}
 
-    def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
+    def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> "KernelTime":
         key = (kernel, attention)
         if key not in self._times:
             self._times[key] = self._timed(kernel, attention)
         return self._times[key]
 
-    def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
+    def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "KernelTime":
         measured = self._measured(self.profile, kernel, attention) if self.profile else None
         if measured is None:
-            return Timed(self._modelled(kernel, attention), "model")
-        return Timed(measured.seconds, "profile", measured.outside)
+            return KernelTime(self._modelled(kernel, attention), "model")
+        return KernelTime(measured.seconds, "profile", measured.outside)
 
     def _measured(
         self, profile: Profile, kernel: Kernel, attention: tuple[str, ...]
-    ) -> "Known | None":
+    ) -> "ProfiledTime | None":
         if attention not in self._calibrated:
             from sim.hardware.kernels.calibrated import Calibrated  # numpy
 
@@ -100,7 +102,7 @@ class KernelTimes:
             return floor + attention_time(
                 kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
             )
-        return stream_time(kernel, device.stream, bandwidth=bandwidth, randoms=self.randoms)
+        return memory_bound_time(kernel, device.stream, bandwidth=bandwidth, randoms=self.randoms)
 
 
 def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
@@ -109,6 +111,5 @@ def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
         if generation in device.attention:
             return device.attention[generation]
     known = ", ".join(device.attention) or "none"
-    raise InputError(
-        "stack, attention", f"{device.name} runs none of {', '.join(offered)}", f"it knows {known}"
-    )
+    what = f"{device.name} runs none of {', '.join(offered)}"
+    raise InputError("stack, attention", what, f"it knows {known}")

@@ -12,10 +12,11 @@ from sim.calibration.timing.suite import suite
 from sim.hardware import device as devices
 from sim.hardware.cluster.topology import load
 from sim.hardware.kernels import profile as profiles
-from sim.hardware.kernels.environment import Host, Surroundings
-from sim.hardware.kernels.profile import Measurement, Profile
+from sim.hardware.kernels.environment import Environment, LaunchTimes
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Profile
 from sim.hardware.kernels.time import kernel_time
-from sim.model.kernels import Kernel, Stream
+from sim.model.kernels import Kernel, MemoryBound
 
 pytest.importorskip("scipy")
 pytest.importorskip("tomli_w")
@@ -34,9 +35,9 @@ def found() -> Profile:
     measured = [
         Measurement(kernel=case.kernel, seconds=seconds(case.kernel), kept_out=case.kept_out)
         for case in suite("cpu", "quick")
-        if not isinstance(case.kernel, Stream) or case.kernel.name in ("stream", "gelu")
+        if not isinstance(case.kernel, MemoryBound) or case.kernel.name in ("stream", "gelu")
     ]
-    around = Surroundings(host=Host(issue=1e-6, latency=2e-6))
+    around = Environment(host=LaunchTimes(issue=1e-6, latency=2e-6))
     return profiled(
         "cpu", measured, table="mine.csv", provenance={"torch": "2.9"}, surroundings=around
     )
@@ -59,7 +60,7 @@ def test_what_is_written_is_read_again_and_predicts_the_same(
     again = profiles.load(str(path))
     assert again.origin.rates == found.origin.rates
     assert again.origin.residuals == found.origin.residuals
-    assert again.surroundings.host == found.surroundings.host
+    assert again.environment.host == found.environment.host
     assert len(again.measurements) == len(found.measurements)
     assert tomllib.loads(path.read_text())["format"] == 1
 
@@ -73,7 +74,7 @@ def test_a_cluster_takes_the_rates_of_its_profile(found: Profile, tmp_path: Path
         max(
             one.kernel.flops / one.seconds
             for one in found.fitted("gemm")
-            if not isinstance(one.kernel, Stream)
+            if not isinstance(one.kernel, MemoryBound)
         ),
         rel=1e-3,
     )

@@ -9,18 +9,19 @@ from click.testing import CliRunner
 from sim.calibration.fitting.fabric import crowded, profiled, text
 from sim.calibration.fitting.fabric_text import measured
 from sim.cli.main import main
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries import backend, profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.shape import Fabric, Shape
 from sim.config.errors import InputError
-from sim.hardware.readings import Reading, read
+from sim.formats.operation_times import OperationTime, read
 
 pytest.importorskip("scipy")
 pytest.importorskip("tomli_w")
 
 READINGS = [
-    Reading(operation="reduce", seconds=1e-4 + 2.0**k / 1e9, ranks=2, bytes=2.0**k, sigma=nan)
+    OperationTime(operation="reduce", seconds=1e-4 + 2.0**k / 1e9, ranks=2, bytes=2.0**k, sigma=nan)
     for k in range(3, 24)
 ]
 
@@ -35,9 +36,9 @@ def test_a_profile_that_was_written_is_read_as_it_was_fitted(tmp_path: Path) -> 
     assert found.residuals[0].most == 2.0**23
     assert len(read(tmp_path / found.measurements)) == 21
     assert isinstance(library, Gloo)
-    shape = Shape(ranks=2)
-    host = Fabric(generation="cpu", gpus_per_node=2, port_bandwidth=1e12)
-    seconds = host.duration(library.wire("reduce", 2.0**22, shape, host), shape)
+    shape = GroupShape(ranks=2)
+    host = Interconnect(generation="cpu", gpus_per_node=2, port_bandwidth=1e12)
+    seconds = host.duration(library.call_cost("reduce", 2.0**22, shape, host), shape)
     assert seconds == pytest.approx(READINGS[19].seconds, rel=0.05)
     assert "reduce among 2" in text(made.residuals)
 
@@ -59,13 +60,13 @@ def test_a_profile_is_shown_with_its_errors_and_a_picture(tmp_path: Path) -> Non
 def test_nccls_profile_remembers_the_cluster_that_it_was_measured_on(tmp_path: Path) -> None:
     out = tmp_path / "dgx.toml"
     readings = [
-        Reading(operation="all_reduce", seconds=2e-5 + 2.0**k / 1e11, ranks=8, bytes=2.0**k)
+        OperationTime(operation="all_reduce", seconds=2e-5 + 2.0**k / 1e11, ranks=8, bytes=2.0**k)
         for k in range(3, 24)
     ]
     made = profiled("nccl", readings, out, "dgx-a100-hdr", {})
     assert made.provenance["topology"] == "dgx-a100-hdr"
     assert set(made.constants) == {"node"}
-    assert measured(str(out))[0].fabric.generation == "ampere"
+    assert measured(str(out))[0].interconnect.generation == "ampere"
     assert isinstance(backend.load(str(out)), Nccl)
 
 

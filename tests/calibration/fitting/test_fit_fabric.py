@@ -7,34 +7,35 @@ from math import nan
 import pytest
 
 from sim.calibration.fitting.fit_fabric import WIRELESS, fitted, runs
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries import backend
-from sim.collectives.libraries.gloo import Gloo, Pace
+from sim.collectives.libraries.gloo import Gloo, HostRates
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.shape import Fabric, Shape
 from sim.config.errors import InputError
-from sim.hardware.readings import Reading
+from sim.formats.operation_times import OperationTime
 
 pytest.importorskip("scipy")
 
-PACE = Pace(message=9e-5, near=3e9, far=1e9, cache=2.0**20)
+PACE = HostRates(message=9e-5, near=3e9, far=1e9, cache=2.0**20)
 KINDS = ("all_reduce", "all_gather", "broadcast", "all_to_all", "point_to_point")
-H100 = Fabric(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nvls=True)
+H100 = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nvls=True)
 
 
-def of_gloo(kind: str, ranks: int = 2) -> Iterator[Reading]:
+def of_gloo(kind: str, ranks: int = 2) -> Iterator[OperationTime]:
     library = Gloo(message=1.0, segment=2**20, acknowledgements=0.5, pace={kind: PACE})
-    shape = Shape(ranks=ranks)
+    shape = GroupShape(ranks=ranks)
     for power in range(3, 26):
         size = 2.0**power
-        wire = library.wire(kind, size, shape, WIRELESS)
-        seconds = WIRELESS.duration(wire, shape)
-        yield Reading(operation=kind, seconds=seconds, ranks=ranks, bytes=size, sigma=nan)
+        cost = library.call_cost(kind, size, shape, WIRELESS)
+        seconds = WIRELESS.duration(cost, shape)
+        yield OperationTime(operation=kind, seconds=seconds, ranks=ranks, bytes=size, sigma=nan)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gloos_pace_is_found_again(kind: str) -> None:
     fit = fitted("gloo", list(of_gloo(kind)), None)
-    found = Pace(**fit.constants["pace"][kind])
+    found = HostRates(**fit.constants["pace"][kind])
     assert found.message == pytest.approx(PACE.message, rel=0.03)
     assert found.far == pytest.approx(PACE.far, rel=0.05)
     (residual,) = fit.residuals
@@ -50,18 +51,18 @@ def test_one_pace_serves_groups_of_all_sizes() -> None:
 
 
 def test_the_quickest_pass_counts_and_groups_at_once_do_not() -> None:
-    one = Reading(operation="reduce", seconds=2.0, ranks=2, bytes=8.0)
+    one = OperationTime(operation="reduce", seconds=2.0, ranks=2, bytes=8.0)
     passes = [replace(one, seconds=seconds) for seconds in (2.0, 9.0, 1.0)]
     (run,) = runs([*passes, replace(one, groups=2, seconds=7.0)], WIRELESS)
     assert (run.time, run.table) == (1.0, "reduce among 2")
 
 
-def of_nccl(library: Nccl) -> Iterator[Reading]:
-    shape = Shape(ranks=8)
+def of_nccl(library: Nccl) -> Iterator[OperationTime]:
+    shape = GroupShape(ranks=8)
     for power in range(3, 34):
-        wire = library.wire("all_reduce", 2.0**power, shape, H100)
-        seconds = H100.duration(wire, shape)
-        yield Reading(operation="all_reduce", seconds=seconds, ranks=8, bytes=2.0**power)
+        cost = library.call_cost("all_reduce", 2.0**power, shape, H100)
+        seconds = H100.duration(cost, shape)
+        yield OperationTime(operation="all_reduce", seconds=seconds, ranks=8, bytes=2.0**power)
 
 
 def test_nccls_constants_move_to_what_was_measured() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from sim.cli.main import main
 from sim.collectives.libraries import profile
 from sim.config.catalog import validate
-from sim.hardware import readings as reading
+from sim.formats import operation_times
 from sim.variability.jitter import Jitter
 from tests.formats.test_nccl_tests import HEAD, ROWS
 
@@ -31,7 +31,7 @@ def test_files_of_both_kinds_become_one_table(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "all_reduce" in result.stdout
     assert "kernel gemm" in result.stdout
-    found = reading.read(tmp_path / "o.csv")
+    found = operation_times.read(tmp_path / "o.csv")
     assert [one.source for one in found] == [*4 * ["run.txt"], "t.json.gz", "t.json"]
 
 
@@ -83,7 +83,7 @@ def test_what_stands_before_a_cut_is_kept(tmp_path: Path) -> None:
     assert result.stdout == ""
     assert "run.txt, line 9: has 7 of 13 columns" in result.stderr
     assert "the 2 readings before it are kept" in result.stderr
-    assert len(reading.read(tmp_path / "o.csv")) == 2
+    assert len(operation_times.read(tmp_path / "o.csv")) == 2
 
 
 def test_a_file_that_is_not_there_is_one_line() -> None:

@@ -17,11 +17,11 @@ from sim.calibration.fitting.nccl import (
     predictor,
 )
 from sim.calibration.fitting.nccl_tables import H100, Run, read
-from sim.collectives.libraries.nccl_constants import Constants
-from sim.collectives.shape import Shape
-from sim.config import catalog as library
+from sim.collectives.group import GroupShape
+from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.config import catalog
 
-CONSTANTS = asdict(library.load("topologies/backends", "nccl", Constants))
+CONSTANTS = asdict(catalog.load("topologies/backends", "nccl", NcclConstants))
 
 TESTS = """\
 table_id,collective,gpu,nodes,gpus,inter,nccl,size_bytes,oop_time_us,ip_time_us
@@ -44,9 +44,9 @@ def tables(tmp_path: Path) -> tuple[Path, Path]:
 
 def made(table: str = "t", sizes: int = 12) -> list[Run]:
     """Runs that the present constants predict exactly."""
-    shape = Shape.of(8, 8)
+    shape = GroupShape.of(8, 8)
     runs = [
-        Run(table=table, kind="all_reduce", size=4.0**k, shape=shape, fabric=H100, time=1.0)
+        Run(table=table, kind="all_reduce", size=4.0**k, shape=shape, interconnect=H100, time=1.0)
         for k in range(3, 3 + sizes)
     ]
     backend = backend_of(CONSTANTS)
@@ -56,10 +56,10 @@ def made(table: str = "t", sizes: int = 12) -> list[Run]:
 def test_rows_become_runs_on_their_fabrics(tables: tuple[Path, Path]) -> None:
     runs, skipped = read(*tables)
     node, pair, ring, cube = runs
-    assert (node.time, node.shape.nodes, node.fabric.nvls) == (4016.40e-6, 1, True)
-    assert (pair.fabric.network, pair.fabric.nic_share(8)) == ("efa", 400e9)
-    assert (ring.forced, ring.fabric.network) == ("ring", "efa-host")
-    assert (cube.table, cube.fabric.cable_bandwidth) == ("v100_node_vtrain", 25e9)
+    assert (node.time, node.shape.nodes, node.interconnect.nvls) == (4016.40e-6, 1, True)
+    assert (pair.interconnect.network, pair.interconnect.nic_share(8)) == ("efa", 400e9)
+    assert (ring.forced, ring.interconnect.network) == ("ring", "efa-host")
+    assert (cube.table, cube.interconnect.cable_bandwidth) == ("v100_node_vtrain", 25e9)
     assert set(skipped) == {"odd", "mean"}
 
 
@@ -69,7 +69,7 @@ def test_a_table_whose_log_shows_fewer_nics_has_those(tmp_path: Path) -> None:
     published.write_text("\n".join([heading, *map(line.format, ("a100_aws_p4d_issue527", "b"))]))
     node.write_text(NODE)
     three, four, _ = read(published, node)[0]
-    assert (three.fabric.nic_share(8), four.fabric.nic_share(8)) == (37.5e9, 50e9)
+    assert (three.interconnect.nic_share(8), four.interconnect.nic_share(8)) == (37.5e9, 50e9)
 
 
 def test_fit_recovers_a_constant_that_was_spoiled() -> None:

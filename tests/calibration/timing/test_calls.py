@@ -5,8 +5,9 @@ import pytest
 from sim.calibration.timing.calls import STREAMS, WIDTH, call, stream
 from sim.config.errors import InputError
 from sim.hardware.kernels.calibrated import Calibrated
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 from sim.uncertainty.kernel_sources import _kernels
@@ -44,7 +45,7 @@ def test_attention_runs_with_fewer_keys_than_queries(backward: bool) -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(InputError, match="no torch call for 'warp'"):
-        call(Stream(name="warp", bytes=8.0), "cpu")
+        call(MemoryBound(name="warp", bytes=8.0), "cpu")
 
 
 @pytest.mark.parametrize("model", ["gpt2-124m", "bert-large", "llama3.2-1b"])
@@ -73,7 +74,7 @@ def _by_kind(model: str) -> dict[str, str]:
     profile = Profile(
         origin=Origin(device="cpu", measurements=""),
         measurements=tuple(
-            Measurement(kernel=Stream(name=name, bytes=size), seconds=size * (1 + number))
+            Measurement(kernel=MemoryBound(name=name, bytes=size), seconds=size * (1 + number))
             for number, name in enumerate(names)
             for size in (1.0, 1e15)
         ),
@@ -85,7 +86,7 @@ def _by_kind(model: str) -> dict[str, str]:
     kernels: list[Kernel] = list(_kernels(job))
     found = {}
     for kernel in kernels:
-        if isinstance(kernel, Stream) and (known := times(kernel)):
+        if isinstance(kernel, MemoryBound) and (known := times(kernel)):
             found[kernel.name] = names[round(known.seconds / kernel.bytes) - 1]
     return found
 

@@ -14,7 +14,7 @@ from sim.calibration.timing import exchanges
 from sim.calibration.timing.collectives import PASSES
 from sim.cli.main import main
 from sim.collectives.libraries import profile
-from sim.hardware import readings as reading
+from sim.formats import operation_times
 
 pytest.importorskip("torch")
 
@@ -27,13 +27,13 @@ def calibrated(table: Path, *arguments: str) -> Result:
 def test_a_table_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     table = tmp_path / "gloo.csv"
     assert calibrated(table, "--largest", "8 B").exit_code == 0
-    first = reading.read(table)
+    first = operation_times.read(table)
     assert len({(one.operation, one.bytes) for one in first}) == len(first) / PASSES["quick"] == 7
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(lines[:-3]) + lines[-3][:9])
     result = calibrated(table, "--largest", "8 B")
     assert result.exit_code == 0, result.output
-    second = reading.read(table)
+    second = operation_times.read(table)
     assert second[:-3] == first[:-3]
     assert [one.operation for one in second] == [one.operation for one in first]
     assert all(one.ranks == 2 and one.sigma > 0 for one in second)
@@ -43,19 +43,19 @@ def test_a_complete_table_becomes_a_profile_without_being_timed_again(tmp_path: 
     pytest.importorskip("scipy")
     pytest.importorskip("tomli_w")
     complete = [
-        reading.Reading(
+        operation_times.OperationTime(
             operation=one.kind, seconds=1e-4 + one.size / 1e9, ranks=2, bytes=float(one.size)
         )
         for one in PASSES["quick"] * list(exchanges.exchanges(2, 2, "quick", 2.0 * 2**20))
     ]
-    reading.write(complete, tmp_path / "gloo.csv")
+    operation_times.write(complete, tmp_path / "gloo.csv")
     result = calibrated(tmp_path / "gloo.toml", "--largest", "1 MiB")
     assert result.exit_code == 0, result.output
     assert "all_reduce among 2" in result.stdout
     found = profile.find(str(tmp_path / "gloo.toml"))
     assert found is not None
     assert (found.backend, found.provenance["processes"], len(found.residuals)) == ("gloo", 2, 7)
-    assert len(reading.read(tmp_path / "gloo.csv")) == len(complete)
+    assert len(operation_times.read(tmp_path / "gloo.csv")) == len(complete)
 
 
 def test_a_rank_that_dies_ends_the_others_and_the_table_stays(tmp_path: Path) -> None:
@@ -74,13 +74,13 @@ def test_a_rank_that_dies_ends_the_others_and_the_table_stays(tmp_path: Path) ->
     assert "died by signal 9; the other ranks were ended" in result.stderr
     assert result.stderr.count("error:") == 1
     assert multiprocessing.active_children() == []
-    assert len(reading.read(table)) >= 2
+    assert len(operation_times.read(table)) >= 2
 
 
 def test_one_rank_is_timed_by_itself(tmp_path: Path) -> None:
     result = calibrated(tmp_path / "one.csv", "--ranks", "1", "--largest", "8 B")
     assert result.exit_code == 0, result.output
-    assert {one.ranks for one in reading.read(tmp_path / "one.csv")} == {1}
+    assert {one.ranks for one in operation_times.read(tmp_path / "one.csv")} == {1}
 
 
 @pytest.mark.parametrize(

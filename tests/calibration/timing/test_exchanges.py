@@ -2,7 +2,7 @@
 
 from sim.calibration.timing.exchanges import exchanges, layouts, left, shuffled, sizes
 from sim.collectives.schedule import KINDS
-from sim.hardware.readings import Reading
+from sim.formats.operation_times import OperationTime
 
 
 def test_every_world_size_that_divides_is_timed_alone_and_at_once() -> None:
@@ -47,7 +47,7 @@ def test_passes_have_all_of_them_in_orders_of_their_own() -> None:
 def test_what_was_read_is_not_timed_again() -> None:
     wanted = list(exchanges(2, 2, "quick", 1e3))
     done = [
-        Reading(operation=one.kind, seconds=1.0, ranks=2, bytes=float(one.size))
+        OperationTime(operation=one.kind, seconds=1.0, ranks=2, bytes=float(one.size))
         for one in wanted[3:]
     ]
     assert left(wanted, done, 2) == wanted[:3]

@@ -75,7 +75,7 @@ def test_a_store_that_was_cut_short_is_one_line(tmp_path: Path) -> None:
     store = tmp_path / "part.csv"
     calibrate(CASES, Clock(1e-3, 2e-3, 3e-3), store=store, make=made)
     store.write_text(store.read_text()[:-25])
-    with pytest.raises(InputError, match=r"part.csv, line 4: is no measured kernel"):
+    with pytest.raises(InputError, match=r"part.csv, line 4: is not a measured kernel"):
         calibrate(CASES, Clock(1e-3), store=store, make=made)
 
 
@@ -97,7 +97,7 @@ def test_without_a_gpu_a_line_says_so(tmp_path: Path) -> None:
     [
         ('format = 2\ndevice = "cpu"\nmeasurements = "p.csv"\n', "newer than this program reads"),
         ('device = "cpu"\nmeasurements = "nowhere.csv"\n', "nowhere.csv cannot be read"),
-        ('device = "cpu"\nmeasurements = "p.csv"\n', "line 2: is no measured kernel"),
+        ('device = "cpu"\nmeasurements = "p.csv"\n', "line 2: is not a measured kernel"),
     ],
 )
 def test_a_profile_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, said: str) -> None:

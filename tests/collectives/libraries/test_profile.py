@@ -60,9 +60,9 @@ def test_nccl_is_measured_constant_by_constant(tmp_path: Path) -> None:
 
 
 def test_a_profile_says_how_far_it_is_from_what_was_kept_out(here: Path) -> None:
-    found = profile.find(str(here))
-    assert found is not None
-    (residual,) = found.residuals
+    measured = profile.find(str(here))
+    assert measured is not None
+    (residual,) = measured.residuals
     assert (residual.kind, residual.sigma, residual.most) == ("collective", 0.05, 64 * 2**20)
     assert profile.find("nccl") is None
 

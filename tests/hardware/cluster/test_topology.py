@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.fabrics.ring import NvLinkRing
 from sim.hardware.cluster.link import Link, link_name
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.networks.full_mesh import FullMesh
-from sim.hardware.cluster.networks.graph import Graph
+from sim.hardware.cluster.networks.graph import CableGraph
 from sim.hardware.cluster.networks.ring import Ring
 from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.topology import Topology, load
 
-NAMES = library.names("topologies")
+NAMES = catalog.names("topologies")
 
 # The table "Cluster presets" that comes with the measurements: GPUs of a node, then GB/s per GPU
 # and direction within a node and between nodes.
@@ -43,7 +43,7 @@ PUBLISHED = {
 }
 
 
-def ends(cluster: Topology, link: Link) -> tuple[set[object], set[object]]:
+def end_points(cluster: Topology, link: Link) -> tuple[set[object], set[object]]:
     """What a link starts from and what it leads to, as sets of places that mean the same."""
     match link:
         case ("port-up", gpu):
@@ -101,7 +101,7 @@ def grand_teton() -> Topology:
     return load("h100-grand-teton-roce")
 
 
-def single(network: Network, gpus: int) -> Topology:
+def single(network: ClusterNetwork, gpus: int) -> Topology:
     """Nodes of one device each."""
     a100 = load("dgx-a100-hdr").device
     return Topology(name="test", device=a100, gpus=gpus, gpus_per_node=1, network=network)
@@ -126,7 +126,7 @@ class TestPresets:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_every_number_of_a_preset_has_a_comment(self, name: str) -> None:
-        lines = library.find("topologies", name).read_text(encoding="utf-8").splitlines()
+        lines = catalog.find("topologies", name).read_text(encoding="utf-8").splitlines()
         for above, line in zip(["", *lines], lines, strict=False):
             if any(f"{key} = " in line for key in ("bandwidth", "latency", "efficiency")):
                 assert "#" in line or above.startswith("#"), line
@@ -158,7 +158,7 @@ class TestRoutes:
         cluster, source, target = drawn
         here: set[object] = {("gpu", source)}
         for link in cluster.route(source, target):
-            start, end = ends(cluster, link)
+            start, end = end_points(cluster, link)
             assert start & here, (link, here)
             here = end
         assert ("gpu", target) in here
@@ -173,7 +173,10 @@ class TestRoutes:
 
         def kinds(route: tuple[Link, ...], back: bool) -> Counter[str]:
             names = (link[0].partition("-") for link in route)
-            return Counter(kind + (turned.get(way, "") if back else way) for kind, _, way in names)
+            return Counter(
+                kind + (turned.get(direction, "") if back else direction)
+                for kind, _, direction in names
+            )
 
         there, back = cluster.route(source, target), cluster.route(target, source)
         assert kinds(there, back=False) == kinds(back, back=True)
@@ -311,8 +314,8 @@ class TestSizes:
         assert (cluster.nodes, cluster.gpus, cluster.gpus_per_node) == (1, 3, 8)
         assert cluster.bandwidth(("port-up", 2)) == 300e9
         assert sorted(cluster.links) == sorted(
-            [(way, gpu) for gpu in range(3) for way in ("port-up", "port-down")]
-            + [(way, 0, j) for j in range(8) for way in ("nic-up", "nic-down")]
+            [(link, gpu) for gpu in range(3) for link in ("port-up", "port-down")]
+            + [(link, 0, nic) for nic in range(8) for link in ("nic-up", "nic-down")]
         )
 
     def test_nodes_must_be_full(self) -> None:
@@ -512,14 +515,14 @@ class TestBadFiles:
             load("dgx-a100")
 
     def test_an_unreachable_device_is_named(self) -> None:
-        network = cabled(Graph, size=5, cables=((0, 1), (1, 2), (3, 4)))
+        network = cabled(CableGraph, size=5, cables=((0, 1), (1, 2), (3, 4)))
         with pytest.raises(ValueError, match=r"no path .* to node 3 \(gpu 3\); add a cable to it"):
             single(network, gpus=5)
 
 
 class TestGraphs:
     def test_the_way_on_a_graph_is_shortest_and_the_same_both_ways(self) -> None:
-        square = cabled(Graph, size=4, cables=((0, 1), (1, 3), (0, 2), (2, 3)))
+        square = cabled(CableGraph, size=4, cables=((0, 1), (1, 3), (0, 2), (2, 3)))
         cluster = single(square, gpus=4)
         assert cluster.route(0, 3) == (("edge", 0, 1), ("edge", 1, 3))
         assert cluster.route(3, 0) == (("edge", 3, 1), ("edge", 1, 0))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
@@ -37,10 +38,8 @@ def test_all_reduce_gives_the_weights_of_large_batch_sgd_bit_for_bit(overlap):
 def test_a_step_is_compute_and_what_the_library_says_of_the_all_reduce():
     machine = hosts()
     grown = replace(machine, topology=machine.topology.with_gpus(4))
-    from sim.collectives.shape import Shape
-
-    wire = grown.wire("all_reduce", work().bytes, Shape.of(4, 1))
-    network = wire.latency + wire.nic / grown.topology.capacity(("nic-up", 0, 0))
+    cost = grown.call_cost("all_reduce", work().bytes, GroupShape.of(4, 1))
+    network = cost.latency + cost.nic / grown.topology.capacity(("nic-up", 0, 0))
     assert outcome("all_reduce").time == pytest.approx(20 * (STEP + network), rel=1e-9)
 
 

@@ -9,7 +9,7 @@ from sim.hardware.cluster.cabled import CabledNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graph(CabledNetwork):
+class CableGraph(CabledNetwork):
     """`size` nodes and `cables` between two each; a message takes a shortest path."""
 
     shape: Literal["graph"] = "graph"

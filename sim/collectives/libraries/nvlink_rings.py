@@ -1,8 +1,8 @@
 """Rings through a node whose GPUs are joined by cables instead of a switch.
 
-NCCL searches a node's graph for as many rings as the cables carry and splits the data among
-them; so a group of two GPUs joined by one cable has one cable's bandwidth, all eight GPUs of a
-DGX-1 (hybrid cube mesh, six cables each) have six.
+NCCL searches a node's graph for as many rings as the cables carry and splits the data among them.
+So two GPUs joined by one cable have one cable's bandwidth, all eight GPUs of a DGX-1 (hybrid cube
+mesh, six cables each) that of six.
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ DGX1: Cables = (  # NVIDIA DGX-1 with Tesla V100 white paper (2017), figure 4
 
 @cache
 def rings(cables: Cables, members: int) -> int:
-    """How many rings over the first `members` GPUs fit on the cables at once.
+    """How many rings through the first `members` GPUs fit on the cables at once.
 
-    A cable carries one ring each way, so a cycle is worth two. Where the members' own cables
-    close no cycle, NCCL relays through other GPUs and one cycle is taken to fit.
+    A cable carries one ring each way, so a cycle counts twice. Where the members' own cables form
+    no cycle, NCCL relays through other GPUs and one cycle is assumed to fit.
 
     >>> [rings(DGX1, members) for members in (2, 3, 4, 6, 7, 8)]
     [1, 2, 4, 2, 4, 6]

@@ -1,15 +1,15 @@
-"""How long memory-bound kernels take: bytes over achievable bandwidth, and a floor each."""
+"""How long memory-bound kernels take: a floor each, and bytes over the achievable bandwidth."""
 
 from dataclasses import dataclass
 
 from sim.config.units import Seconds
-from sim.model.kernels import Stream
+from sim.model.kernels import MemoryBound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRates:
+class MemoryBoundRates:
     """What memory-bound kernels achieve: a share of the data sheet's bandwidth, and the time of a
-    kernel that moves next to nothing (start, ramp and drain)."""
+    kernel that moves almost nothing (start, ramp and drain)."""
 
     bandwidth: float
     floor: Seconds
@@ -24,7 +24,7 @@ class StreamRates:
 # four numbers; conversion, comparison and scaling take about half as much again.
 OPERATIONS_PER_RANDOM = 40
 
-# Of one SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
+# Per SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
 INTEGER_LANES = 64
 
 
@@ -37,16 +37,16 @@ def random_rate(sms: int, clock: float, lanes: int = INTEGER_LANES) -> float:
     return sms * lanes * clock / OPERATIONS_PER_RANDOM
 
 
-def stream_time(
-    kernel: Stream, rates: StreamRates, *, bandwidth: float, randoms: float = float("inf")
+def memory_bound_time(
+    kernel: MemoryBound, rates: MemoryBoundRates, *, bandwidth: float, randoms: float = float("inf")
 ) -> float:
     """Seconds of `kernel.launches` kernels that move `kernel.bytes` in all.
 
     launches x floor + max(bytes / bandwidth, random numbers / their rate): small kernels are all
     floor, and the achieved bandwidth rises with size to `bandwidth` (B/s).
 
-    >>> rates = StreamRates(bandwidth=0.9, floor=2e-6)
-    >>> stream_time(Stream(name="add", bytes=1.8e9), rates, bandwidth=1.8e12)
+    >>> rates = MemoryBoundRates(bandwidth=0.9, floor=2e-6)
+    >>> memory_bound_time(MemoryBound(name="add", bytes=1.8e9), rates, bandwidth=1.8e12)
     0.001002
     """
     moved = max(kernel.bytes / bandwidth, kernel.randoms / randoms)
