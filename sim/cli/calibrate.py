@@ -40,16 +40,16 @@ def kernels(
 
     Ctrl-C keeps what was measured; the same command goes on from there.
     """
-    from sim.calibration.timing import kernels as timed
+    from sim.calibration import kernel_profile
 
     _check_ending(out, ".toml")
     try:
-        found = timed.calibrated(
+        found = kernel_profile.calibrate(
             device, suite, out, processes=processes, name=name,
             note=lambda said: click.echo(said, err=True),
         )  # fmt: skip
     except KeyboardInterrupt:
-        part = timed.part_of(out.with_suffix(".toml"))
+        part = kernel_profile.part_of(out.with_suffix(".toml"))
         click.echo(f"stopped; {part} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
     if found is not None:
@@ -68,8 +68,10 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
 
     What stands before the line at which a file is cut short is kept.
     """
-    from sim.calibration.fitting import imported
-    from sim.calibration.fitting.fabric import fabric_of
+    from sim.calibration.fitting.fabric_profile import fabric_of
+    from sim.calibration.fitting.jitter import jitter
+    from sim.formats import any_format
+    from sim.results.readings import text
 
     if out is not None:
         _check_ending(out, ".csv", ".toml")
@@ -78,15 +80,15 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
 
     found: list[Reading] = []
     try:
-        for one in (one for file in files for one in imported.read(file)):
+        for one in (one for file in files for one in any_format.read(file)):
             found.append(one)  # noqa: PERF402 - what came before an error is kept
     except InputError as error:
         _keep(found, out and out.with_suffix(".csv"))
         kept = f", the {len(found)} readings before it are kept" if found and out else ""
         raise InputError(error.where, error.what, error.remedy + kept) from None
-    click.echo(imported.table(found))
-    if jitter := imported.jitter(found):
-        click.echo(f"\n{jitter}")
+    click.echo(text(found))
+    if scatter := jitter(found):
+        click.echo(f"\n{scatter}")
     if out is None or out.suffix != ".toml":
         return _keep(found, out)
     _fitted(found, files, out, topology)
@@ -96,12 +98,12 @@ def _fitted(
     found: "list[Reading]", files: tuple[Path, ...], out: Path, topology: str | None
 ) -> None:
     """Write the profile of NCCL on the cluster that others measured."""
-    from sim.calibration.fitting import fabric as fabrics
+    from sim.calibration.fitting import fabric_profile
     from sim.calibration.timing.provenance import command
 
     origin = {**command(), "files": ", ".join(file.name for file in files)}
-    made = fabrics.profiled("nccl", found, out, topology, origin)
-    click.echo(f"\n{fabrics.text(made.residuals)}")
+    profile = fabric_profile.profiled("nccl", found, out, topology, origin)
+    click.echo(f"\n{fabric_profile.text(profile.residuals)}")
     click.echo(f"wrote {out}", err=True)
 
 
@@ -127,7 +129,7 @@ def collectives(
 
     Ctrl-C keeps what was measured; a second call goes on from there.
     """
-    from sim.calibration.timing import collectives as timed
+    from sim.calibration.timing.collectives import time_collectives
     from sim.hardware.cluster import topology as topologies
 
     _check_ending(out, ".csv", ".toml")
@@ -135,7 +137,7 @@ def collectives(
     if topology is not None:
         topologies.load(topology, where="--topology")
     try:
-        found = timed.calibrate(backend, ranks, suite, table, _bytes(largest))
+        found = time_collectives(backend, ranks, suite, table, _bytes(largest))
     except KeyboardInterrupt:
         click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
@@ -155,18 +157,19 @@ def _told(
     topology: str | None,
 ) -> None:
     """Readings as a table, or the errors of the profile that is made of them."""
-    from sim.calibration.fitting import fabric as fabrics
-    from sim.calibration.fitting import imported
-    from sim.calibration.timing import ranks as processes
+    from sim.calibration.fitting import fabric_profile
+    from sim.calibration.timing import process_group
     from sim.calibration.timing.provenance import provenance
     from sim.hardware.readings import merged
+    from sim.results.readings import text
 
     if out.suffix != ".toml":
-        return click.echo(imported.table(merged(found), most=len(found)))
+        return click.echo(text(merged(found), most=len(found)))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
-    if processes.launched() is None:
-        origin |= fabrics.crowded(backend, ranks, _gpus())
-    click.echo(fabrics.text(fabrics.profiled(backend, found, out, topology, origin).residuals))
+    if process_group.launched() is None:
+        origin |= fabric_profile.shared_devices(backend, ranks, _gpus())
+    profile = fabric_profile.profiled(backend, found, out, topology, origin)
+    click.echo(fabric_profile.text(profile.residuals))
     click.echo(f"wrote {out}", err=True)
 
 

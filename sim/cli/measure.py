@@ -42,26 +42,28 @@ def measure(
     accumulation; with plan.dp above 1 as DDP (or FSDP, plan.zero=3) over ranks of its own, or
     under torchrun.
     """
-    from sim.calibration.training import comparison
-    from sim.calibration.training import measure as study
-    from sim.calibration.training.rounds import course
+    from sim.calibration.training import measure as measuring
+    from sim.calibration.training.comparison import write_steps
+    from sim.calibration.training.interleaving import interleaving
     from sim.cli import outputs
 
     if rows is not None:
         outputs.check({"out": rows})
-    here = study.device_here(device)
-    asked = study.asked(scenario, settings, profiles)
-    wanted = here == "cpu" and not profiles if calibrate is None else calibrate
-    found = study.measure(
-        asked, device=here, course=course(steps), calibrate=wanted, report=_report
+    chosen = measuring.available_device(device)
+    comparison = measuring.measure(
+        measuring.scenario_of(scenario, settings, profiles),
+        device=chosen,
+        interleaving=interleaving(steps),
+        calibrate=chosen == "cpu" and not profiles if calibrate is None else calibrate,
+        report=_report,
     )
-    if found is None:
+    if comparison is None:
         return
     if rows is not None:
-        comparison.write_rows(found, rows)
+        write_steps(comparison, rows)
         click.echo(f"wrote {rows}", err=True)
-    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
+    click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))
 
 
-def _report(said: str) -> None:
-    click.echo(said, err=True)
+def _report(message: str) -> None:
+    click.echo(message, err=True)

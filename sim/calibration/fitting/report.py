@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.calibration.fitting.constants import alternate
-from sim.calibration.fitting.fabric import fabric_of, text
-from sim.calibration.fitting.fit_fabric import WIRELESS, runs
-from sim.calibration.fitting.nccl_tables import Run
+from sim.calibration.fitting.fabric_profile import fabric_of, text
+from sim.calibration.fitting.measured_collectives import (
+    NO_WIRES,
+    MeasuredCollective,
+    alternate,
+    from_readings,
+)
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.profile import FOLDER, FabricProfile, find
 from sim.config import catalog as library
@@ -57,12 +60,12 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + key, value
 
 
-def measured(name: str) -> list[Run]:
+def measured(name: str) -> list[MeasuredCollective]:
     """What a profile was fitted to and judged on. Raises `InputError`."""
     found = _found(name)
     path = library.find(FOLDER, name).parent / found.measurements
     topology = found.provenance.get("topology")
-    return runs(reading.read(path), fabric_of(str(topology)) if topology else WIRELESS)
+    return from_readings(reading.read(path), fabric_of(str(topology)) if topology else NO_WIRES)
 
 
 def draw(name: str, out: Path) -> None:
@@ -94,7 +97,11 @@ def figure(name: str) -> "Figure":
 
 
 def _series(
-    axes: Any, own: Sequence[Run], fitted: Sequence[float], colour: str, faces: Sequence[str]
+    axes: Any,
+    own: Sequence[MeasuredCollective],
+    fitted: Sequence[float],
+    colour: str,
+    faces: Sequence[str],
 ) -> None:
     above, below = axes
     sizes = [run.size for run in own]
@@ -104,7 +111,7 @@ def _series(
         part.scatter(sizes, values, facecolors=faces, edgecolors=colour, s=22)
 
 
-def _seconds(fitted: backend.Backend, run: Run) -> float:
+def _seconds(fitted: backend.Backend, run: MeasuredCollective) -> float:
     wire = fitted.wire(run.kind, run.size, run.shape, run.fabric)
     return run.fabric.duration(wire, run.shape)
 

@@ -1,0 +1,82 @@
+"""From measurements to a profile: rates, smoothness, errors on what was kept out; written, read."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sim.calibration.fitting.device_profile import profiled
+from sim.calibration.fitting.profile_file import write
+from sim.calibration.timing.kernel_suite import kernel_cases
+from sim.hardware import device as devices
+from sim.hardware.cluster.topology import load
+from sim.hardware.kernels import profile as profiles
+from sim.hardware.kernels.environment import Host, Surroundings
+from sim.hardware.kernels.profile import Measurement, Profile
+from sim.hardware.kernels.time import kernel_time
+from sim.model.kernels import Kernel, Stream
+
+pytest.importorskip("scipy")
+pytest.importorskip("tomli_w")
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    """Of a CPU that differs from the file: half as fast in products, a third in memory."""
+    plain = devices.load("cpu")
+    peak = replace(plain.peak, fp32=plain.peak_rate("fp32") / 2)
+    real = replace(plain, name="real", peak=peak, memory_bandwidth=plain.memory_bandwidth / 3)
+
+    def seconds(kernel: Kernel) -> float:
+        return kernel_time(kernel, real, tuple(real.attention))
+
+    measured = [
+        Measurement(kernel=case.kernel, seconds=seconds(case.kernel), kept_out=case.kept_out)
+        for case in kernel_cases("cpu", "quick")
+        if not isinstance(case.kernel, Stream) or case.kernel.name in ("stream", "gelu")
+    ]
+    around = Surroundings(host=Host(issue=1e-6, latency=2e-6))
+    return profiled(
+        "cpu", measured, table="mine.csv", provenance={"torch": "2.9"}, surroundings=around
+    )
+
+
+def test_shapes_kept_out_of_the_fit_are_predicted(profile: Profile) -> None:
+    residuals = {residual.kind: residual for residual in profile.origin.residuals}
+    assert set(residuals) == {"gemm", "attention", "stream"}
+    for residual in residuals.values():
+        assert residual.median < 0.05
+        assert residual.sigma < 0.2
+    assert residuals["gemm"].shapes >= 10
+
+
+def test_what_is_written_is_read_again_and_predicts_the_same(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.toml"
+    write(profile, path)
+    again = profiles.load(str(path))
+    assert again.origin.rates == profile.origin.rates
+    assert again.origin.residuals == profile.origin.residuals
+    assert again.surroundings.host == profile.surroundings.host
+    assert len(again.measurements) == len(profile.measurements)
+    assert tomllib.loads(path.read_text())["format"] == 1
+
+
+def test_a_cluster_takes_the_rates_of_its_profile(profile: Profile, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    write(profile, path)
+    (tmp_path / "cluster.toml").write_text('device = "cpu"\ngpus = 1\ngpus_per_node = 1\n')
+    device = load(str(tmp_path / "cluster.toml"), {"device.profile": str(path)}).device
+    assert device.peak_rate("fp32") == pytest.approx(
+        max(
+            product.kernel.flops / product.seconds
+            for product in profile.fitted("gemm")
+            if not isinstance(product.kernel, Stream)
+        ),
+        rel=1e-3,
+    )
+    for product in profile.fitted("gemm")[:5]:
+        # Written to six digits.
+        assert kernel_time(product.kernel, device) == pytest.approx(product.seconds, rel=1e-5)
