@@ -5,7 +5,7 @@ from math import exp
 
 import pytest
 
-from sim.uncertainty.intervals import Evidence
+from sim.uncertainty.evidence import Evidence
 from sim.validation import coverage
 from sim.validation import spread as spreads
 from sim.validation.validate import Row, Table
@@ -68,13 +68,13 @@ def test_a_spread_is_not_widened_by_one_far_outlier():
 
 
 def test_what_is_written_is_what_is_read(tmp_path, monkeypatch):
-    from sim.uncertainty import intervals as certainty
+    from sim.uncertainty import evidence
 
     tables = [table("a", 0.1), table('b "quoted"', 0.2, bias=-0.1)]
-    (tmp_path / certainty.FOLDER).mkdir(parents=True)
-    spreads.write(tables, tmp_path / certainty.FOLDER / "mine.toml")
+    (tmp_path / evidence.FOLDER).mkdir(parents=True)
+    spreads.write(tables, tmp_path / evidence.FOLDER / "mine.toml")
     monkeypatch.chdir(tmp_path)
-    read = Evidence(spreads=certainty.evidence.__wrapped__().spreads)
+    read = Evidence(spreads=evidence.evidence.__wrapped__().spreads)
     ours = [one for one in read.spreads if one.stack in ("a", 'b "quoted"')]
     for one, made in zip(ours, spreads.spreads(tables), strict=True):
         assert (one.stack, one.rows) == (made.stack, made.rows)
