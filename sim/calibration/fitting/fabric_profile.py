@@ -7,16 +7,24 @@ from typing import Any
 
 from sim.calibration.fitting.constants import get, put
 from sim.calibration.fitting.fabric import FabricFit, fitted
+from sim.calibration.fitting.measured_collectives import (
+    NO_WIRES,
+    MeasuredCollective,
+    from_readings,
+)
 from sim.calibration.fitting.profile_file import toml
 from sim.calibration.timing.provenance import Provenance
 from sim.collectives.libraries import backend
-from sim.collectives.libraries.profile import FabricProfile, Residual
+from sim.collectives.libraries.profile import FOLDER, FabricProfile, Residual, find
 from sim.collectives.shape import Fabric
+from sim.config import catalog
+from sim.config.errors import InputError
 from sim.config.files import whole
 from sim.config.units import quantity_text
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.readings import Reading
+from sim.hardware.readings import read as read_readings
 from sim.hardware.readings import write as write_readings
 
 HEAD = (
@@ -59,6 +67,21 @@ def profiled(
     with whole(out) as part:
         part.write_text(HEAD + toml(document(profile)), encoding="utf-8")
     return profile
+
+
+def measured(name: str) -> list[MeasuredCollective]:
+    """The collectives that a profile was fitted to and judged by. Raises `InputError`."""
+    profile, path = find(name), catalog.find(FOLDER, name)
+    assert profile is not None, f"{name} is the profile of a fabric"
+    readings = read_readings(path.parent / profile.measurements)
+    count = sum(reading.samples for reading in readings)
+    samples = profile.provenance.get("samples", count)
+    if samples != count:
+        what = f"samples = {samples}, but the readings in {profile.measurements} have {count}"
+        remedy = "take the CSV that the profile came with, or correct samples"
+        raise InputError(catalog.place(path), what, remedy)
+    topology = profile.provenance.get("topology")
+    return from_readings(readings, fabric_of(str(topology)) if topology else NO_WIRES)
 
 
 def shared_devices(library: str, ranks: int, devices: int) -> Provenance:

@@ -4,19 +4,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.calibration.fitting.fabric_profile import fabric_of, text
+from sim.calibration.fitting.fabric_profile import measured, text
 from sim.calibration.fitting.measured_collectives import (
-    NO_WIRES,
     MeasuredCollective,
     alternate,
-    from_readings,
 )
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.profile import FOLDER, FabricProfile, find
 from sim.config import catalog as library
 from sim.config.errors import InputError
 from sim.config.files import whole
-from sim.hardware import readings as reading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,14 +55,6 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-def measured(name: str) -> list[MeasuredCollective]:
-    """What a profile was fitted to and judged on. Raises `InputError`."""
-    found = _found(name)
-    path = library.find(FOLDER, name).parent / found.measurements
-    topology = found.provenance.get("topology")
-    return from_readings(reading.read(path), fabric_of(str(topology)) if topology else NO_WIRES)
 
 
 def draw(name: str, out: Path) -> None:

@@ -157,7 +157,13 @@ def load(name: str, *, where: str = "command line") -> Profile:
     """The profile of a name in `topologies/profiles`, or of a path. Raises `InputError`."""
     path = located(name, where)
     origin = library.validate(library.read(path), Origin, library.place(path))
-    return Profile(origin=origin, measurements=tuple(read(path.parent / origin.measurements, path)))
+    measurements = tuple(read(path.parent / origin.measurements, path))
+    samples = origin.provenance.get("samples", len(measurements))
+    if samples != len(measurements):
+        what = f"samples = {samples}, but {origin.measurements} has {len(measurements)} kernels"
+        remedy = "take the CSV that the profile came with, or correct samples"
+        raise InputError(library.place(path), what, remedy)
+    return Profile(origin=origin, measurements=measurements)
 
 
 def read(table: Path, owner: Path) -> Iterable[Measurement]:
@@ -173,6 +179,8 @@ def read(table: Path, owner: Path) -> Iterable[Measurement]:
         raise InputError(library.place(table), what, remedy) from None
     for line, row in enumerate(rows, start=2):
         try:
+            if None in row.values():
+                raise ValueError("the line is cut short")
             yield measurement(row)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             what = f"is no measured kernel ({error})"
@@ -189,7 +197,7 @@ def measurement(row: Row) -> Measurement:
     spread = float(row.get("spread") or 0.0)
     if not 0 <= spread < math.inf:
         raise ValueError(f"spread = {spread} must not be negative")
-    kept_out = _true(row.get("kept_out") or "false")
+    kept_out = _true(row.get("kept_out", "false"))
     return Measurement(kernel=kernel, seconds=seconds, spread=spread, kept_out=kept_out)
 
 

@@ -9,6 +9,7 @@ import pytest
 from sim.calibration.fitting.device_profile import profiled
 from sim.calibration.fitting.profile_file import write
 from sim.calibration.timing.kernel_suite import kernel_cases
+from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.cluster.topology import load
 from sim.hardware.kernels import profile as profiles
@@ -62,6 +63,20 @@ def test_what_is_written_is_read_again_and_predicts_the_same(
     assert again.surroundings.host == profile.surroundings.host
     assert len(again.measurements) == len(profile.measurements)
     assert tomllib.loads(path.read_text())["format"] == 1
+
+
+def test_a_table_that_was_cut_is_refused_wherever_the_cut_is(
+    profile: Profile, tmp_path: Path
+) -> None:
+    path, table = tmp_path / "mine.toml", tmp_path / "mine.csv"
+    provenance = {"samples": len(profile.measurements)}
+    write(replace(profile, origin=replace(profile.origin, provenance=provenance)), path)
+    text = table.read_text()
+    assert len(profiles.load(str(path)).measurements) == len(profile.measurements)
+    for cut in range(text[:-1].rindex("\n") + 1, len(text) - 1):
+        table.write_text(text[:cut])
+        with pytest.raises(InputError, match=r"mine\.csv"):
+            profiles.load.__wrapped__(str(path))
 
 
 def test_a_cluster_takes_the_rates_of_its_profile(profile: Profile, tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim.calibration.fitting import report as show_fabric
-from sim.calibration.fitting.fabric_profile import profiled, shared_devices, text
+from sim.calibration.fitting.fabric_profile import measured, profiled, shared_devices, text
 from sim.cli.main import main
 from sim.collectives.libraries import backend, profile
 from sim.collectives.libraries.gloo import Gloo
@@ -51,7 +50,7 @@ def test_a_profile_is_shown_with_its_errors_and_a_picture(tmp_path: Path) -> Non
     assert "pace.reduce.message = " in result.stdout
     assert "reduce among 2" in result.stdout
     assert picture.stat().st_size > 10_000
-    assert [run.time for run in show_fabric.measured(str(out))] == pytest.approx(
+    assert [collective.time for collective in measured(str(out))] == pytest.approx(
         [reading.seconds for reading in READINGS], rel=1e-5
     )
 
@@ -65,7 +64,7 @@ def test_nccls_profile_remembers_the_cluster_that_it_was_measured_on(tmp_path: P
     fitted = profiled("nccl", readings, out, "dgx-a100-hdr", {})
     assert fitted.provenance["topology"] == "dgx-a100-hdr"
     assert set(fitted.constants) == {"node"}
-    assert show_fabric.measured(str(out))[0].fabric.generation == "ampere"
+    assert measured(str(out))[0].fabric.generation == "ampere"
     assert isinstance(backend.load(str(out)), Nccl)
 
 
@@ -85,6 +84,15 @@ def test_a_profile_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["show", str(tmp_path / "here.toml")])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "format = 2 is newer than this program reads (1)" in result.stderr
+
+
+def test_a_table_of_readings_that_was_cut_is_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "here.toml"
+    profiled("gloo", READINGS, out, None, {})
+    lines = (tmp_path / "here.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "here.csv").write_text("".join(lines[:-1]))
+    with pytest.raises(InputError, match=r"samples = 21, but the readings in here.csv have 20"):
+        measured(str(out))
 
 
 def test_nothing_is_written_where_nothing_can_be_fitted(tmp_path: Path) -> None:
