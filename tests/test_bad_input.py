@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sim.cli.main import main
-from sim.uncertainty import intervals as certainty
+from sim.uncertainty import evidence
 
 JOB = """
 model = "gpt2-124m"
@@ -290,7 +290,7 @@ def test_the_topology_itself_is_good(folder: Path) -> None:
     assert invoke("show", "mine.toml").exit_code == 0
 
 
-# Measured runs of one's own that intervals rest on.
+# The user's own measured runs, on which intervals rest.
 
 
 @pytest.mark.parametrize(
@@ -302,11 +302,11 @@ def test_the_topology_itself_is_good(folder: Path) -> None:
         ("stak = 'b'", "unknown key 'stak'; did you mean 'stack'?"),
     ],
 )
-def test_a_wrong_ground_of_intervals_is_told(
+def test_a_wrong_file_of_measured_runs_is_one_line(
     folder: Path, line: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certainty, "evidence", certainty.evidence.__wrapped__)
-    monkeypatch.setattr("sim.results.assemble.evidence", certainty.evidence)
+    monkeypatch.setattr(evidence, "evidence", evidence.evidence.__wrapped__)
+    monkeypatch.setattr("sim.results.assemble.evidence", evidence.evidence)
     spread = {"table": "'t'", "stack": "'s'", "device": "'d'", "rows": 1, "median": 0, "sigma": 0}
     key, _, value = line.partition(" = ")
     lines = [f"{name} = {known}" for name, known in (spread | {key: value}).items()]

@@ -42,15 +42,15 @@ def kernels(
 
     Ctrl-C keeps what was measured; the same command goes on from there.
     """
-    from sim.calibration.timing import kernels as timed
+    from sim.calibration import kernel_profile
 
     try:
-        profile = timed.calibrated(
+        profile = kernel_profile.calibrate(
             device, suite, out, processes=processes, name=name,
             note=lambda message: click.echo(message, err=True),
         )  # fmt: skip
     except KeyboardInterrupt:
-        part = timed.part_of(out)
+        part = kernel_profile.part_of(out)
         click.echo(f"stopped; {part} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
     if profile is not None:
@@ -70,23 +70,25 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
 
     Where a file is cut short, the readings before that line are kept.
     """
-    from sim.calibration.fitting import imported
-    from sim.calibration.fitting.fabric import fabric_of
+    from sim.calibration.fitting.fabric_profile import fabric_of
+    from sim.calibration.fitting.jitter import jitter
+    from sim.formats import any_format
+    from sim.results.readings import text
 
     if topology is not None:
         fabric_of(topology)
 
     readings: list[OperationTime] = []
     try:
-        for reading in chain.from_iterable(map(imported.read, files)):
+        for reading in chain.from_iterable(map(any_format.read, files)):
             readings.append(reading)  # noqa: PERF402 - what came before an error is kept
     except InputError as error:
         _keep(readings, out and out.with_suffix(".csv"))
         kept = f", the {len(readings)} readings before it are kept" if readings and out else ""
         raise InputError(error.where, error.what, error.remedy + kept) from None
-    click.echo(imported.table(readings))
-    if jitter := imported.jitter(readings):
-        click.echo(f"\n{jitter}")
+    click.echo(text(readings))
+    if scatter := jitter(readings):
+        click.echo(f"\n{scatter}")
     if out is None or out.suffix != ".toml":
         return _keep(readings, out)
     _fitted(readings, files, out, topology)
@@ -96,12 +98,12 @@ def _fitted(
     readings: "list[OperationTime]", files: tuple[Path, ...], out: Path, topology: str | None
 ) -> None:
     """Write the profile of NCCL on the cluster that others measured."""
-    from sim.calibration.fitting import fabric as fabrics
+    from sim.calibration.fitting import fabric_profile
     from sim.calibration.timing.provenance import command
 
     origin = {**command(), "files": ", ".join(file.name for file in files)}
-    profile = fabrics.profiled("nccl", readings, out, topology, origin)
-    click.echo(f"\n{fabrics.text(profile.residuals)}")
+    profile = fabric_profile.profiled("nccl", readings, out, topology, origin)
+    click.echo(f"\n{fabric_profile.text(profile.residuals)}")
     wrote(out)
 
 
@@ -127,14 +129,14 @@ def collectives(
 
     Ctrl-C keeps what was measured; a second call goes on from there.
     """
-    from sim.calibration.timing import collectives as timed
+    from sim.calibration.timing.collectives import time_collectives
     from sim.hardware.cluster import topology as topologies
 
     table = out.with_suffix(".csv")
     if topology is not None:
         topologies.load(topology, where="--topology")
     try:
-        readings = timed.calibrate(backend, ranks, suite, table, _bytes(largest))
+        readings = time_collectives(backend, ranks, suite, table, _bytes(largest))
     except KeyboardInterrupt:
         click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
@@ -154,19 +156,19 @@ def _show(
     topology: str | None,
 ) -> None:
     """Readings as a table, or the errors of the profile that is made of them."""
-    from sim.calibration.fitting import fabric as fabrics
-    from sim.calibration.fitting import imported
-    from sim.calibration.timing import ranks as processes
+    from sim.calibration.fitting import fabric_profile
+    from sim.calibration.timing import process_group
     from sim.calibration.timing.provenance import provenance
     from sim.formats.operation_times import merged
+    from sim.results.readings import text
 
     if out.suffix != ".toml":
-        return click.echo(imported.table(merged(readings), most=len(readings)))
+        return click.echo(text(merged(readings), most=len(readings)))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
-    if processes.launched() is None:
-        origin |= fabrics.crowded(backend, ranks, _gpus())
-    profile = fabrics.profiled(backend, readings, out, topology, origin)
-    click.echo(fabrics.text(profile.residuals))
+    if process_group.launched() is None:
+        origin |= fabric_profile.shared_devices(backend, ranks, _gpus())
+    profile = fabric_profile.profiled(backend, readings, out, topology, origin)
+    click.echo(fabric_profile.text(profile.residuals))
     wrote(out)
 
 

@@ -40,20 +40,20 @@ def measure(
     under torchrun.
     """
     from sim.calibration.training import measure as training
-    from sim.calibration.training.comparison import write_rows
-    from sim.calibration.training.rounds import course
+    from sim.calibration.training.comparison import write_steps
+    from sim.calibration.training.interleaving import interleaving
 
-    here = training.device_here(device)
+    here = training.available_device(device)
     job = options.scenario_of(scenario, settings, profiles)
     if calibrate is None:
         calibrate = here == "cpu" and not profiles
     comparison = training.measure(
-        job, device=here, course=course(steps), calibrate=calibrate, report=_report
+        job, device=here, interleaving=interleaving(steps), calibrate=calibrate, report=_report
     )
     if comparison is None:  # a rank that does not report
         return
     if rows is not None:
-        write_rows(comparison, rows)
+        write_steps(comparison, rows)
         wrote(rows)
     click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sim.calibration.fitting.constants import alternate
-from sim.calibration.fitting.fabric_text import measured
-from sim.calibration.fitting.nccl_tables import Run
+from sim.calibration.fitting.fabric_profile import measured
+from sim.calibration.fitting.measured_collectives import MeasuredCollective, alternate
 from sim.collectives.libraries import backend
 from sim.plots.picture import PALETTE
 
@@ -32,7 +31,11 @@ def figure(name: str) -> Figure:
 
 
 def _series(
-    panels: Any, runs: Sequence[Run], fitted: Sequence[float], colour: str, faces: Sequence[str]
+    panels: Any,
+    runs: Sequence[MeasuredCollective],
+    fitted: Sequence[float],
+    colour: str,
+    faces: Sequence[str],
 ) -> None:
     above, below = panels
     sizes = [run.size for run in runs]
@@ -42,7 +45,7 @@ def _series(
         axes.scatter(sizes, values, facecolors=faces, edgecolors=colour, s=22)
 
 
-def _seconds(fitted: backend.Backend, run: Run) -> float:
+def _seconds(fitted: backend.Backend, run: MeasuredCollective) -> float:
     cost = fitted.call_cost(run.kind, run.size, run.shape, run.interconnect)
     return run.interconnect.duration(cost, run.shape)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
-from sim.uncertainty.intervals import LEVEL, Evidence
+from sim.uncertainty.evidence import Evidence
+from sim.uncertainty.intervals import LEVEL
 from sim.validation.spread import spreads
 from sim.validation.validate import ValidatedRun, ValidatedTable
 

@@ -1,6 +1,6 @@
 """How far measured step times are from predicted ones, by stack and device: the basis of intervals.
 
-`sim validate TABLES --spread FILE` writes it; `sim.uncertainty.intervals` reads every file of
+`sim validate TABLES --spread FILE` writes it; `sim.uncertainty.evidence` reads every file of
 `topologies/validated`, so a file of your own runs there narrows your own intervals.
 """
 
@@ -12,13 +12,13 @@ from textwrap import fill
 import numpy as np
 
 from sim.config.files import atomic_write
-from sim.uncertainty.intervals import Spread
+from sim.uncertainty.evidence import Spread
 from sim.validation.validate import ValidatedRun, ValidatedTable
 
 _FIVE_TO_95 = 2.0 * 1.6449  # standard deviations between them, of a normal law
 _HEAD = """\
 # How far measured step times are from predicted ones, by stack and device: written by
-# `sim validate TABLES --spread FILE`, read by sim.uncertainty.intervals. median: of log(measured /
+# `sim validate TABLES --spread FILE`, read by sim.uncertainty.evidence. median: of log(measured /
 # predicted); sigma: half its span from the 5th to the 95th percentile over 1.645.
 # Rows of each table: {tables}.
 """

@@ -5,7 +5,7 @@ from math import exp
 
 import pytest
 
-from sim.uncertainty.intervals import Evidence
+from sim.uncertainty.evidence import Evidence
 from sim.validation import coverage, spread
 from sim.validation.validate import ValidatedRun, ValidatedTable
 
@@ -77,13 +77,13 @@ def test_a_spread_is_not_widened_by_one_far_outlier():
 
 
 def test_what_is_written_is_what_is_read(tmp_path, monkeypatch):
-    from sim.uncertainty import intervals
+    from sim.uncertainty import evidence
 
     tables = [table("a", 0.1), table('b "quoted"', 0.2, bias=-0.1)]
-    (tmp_path / intervals.FOLDER).mkdir(parents=True)
-    spread.write(tables, tmp_path / intervals.FOLDER / "mine.toml")
+    (tmp_path / evidence.FOLDER).mkdir(parents=True)
+    spread.write(tables, tmp_path / evidence.FOLDER / "mine.toml")
     monkeypatch.chdir(tmp_path)
-    read = Evidence(spreads=intervals.evidence.__wrapped__().spreads)
+    read = Evidence(spreads=evidence.evidence.__wrapped__().spreads)
     ours = [group for group in read.spreads if group.stack in ("a", 'b "quoted"')]
     for group, made in zip(ours, spread.spreads(tables), strict=True):
         assert (group.stack, group.rows) == (made.stack, made.rows)

@@ -4,13 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sim.calibration.fitting.fabric import fabric_of, text
-from sim.calibration.fitting.fit_fabric import WIRELESS, runs
-from sim.calibration.fitting.nccl_tables import Run
+from sim.calibration.fitting.fabric_profile import text
 from sim.collectives.libraries.profile import FOLDER, FabricProfile, find
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.formats import operation_times
 
 
 def is_fabric(name: str) -> bool:
@@ -46,11 +43,3 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-def measured(name: str) -> list[Run]:
-    """The measurements to which a profile was fitted and held. Raises `InputError`."""
-    profile = _profile(name)
-    path = catalog.find(FOLDER, name).parent / profile.measurements
-    topology = profile.provenance.get("topology")
-    return runs(operation_times.read(path), fabric_of(str(topology)) if topology else WIRELESS)

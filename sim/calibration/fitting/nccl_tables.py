@@ -1,32 +1,16 @@
-"""Published nccl-tests runs as calls on fabrics: what was measured, and on what."""
+"""Published nccl-tests runs as measured collectives: what was measured, and on which fabric."""
 
 from collections.abc import Iterator, Mapping
 from csv import DictReader
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from sim.calibration.fitting.measured_collectives import MeasuredCollective
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries.nvlink_rings import DGX1
 
 GB = 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One row: a collective of `size` bytes took `time` seconds; `table` is where it stands.
-
-    `forced` names the algorithm where the run's environment left NCCL no choice.
-    """
-
-    table: str
-    kind: str
-    size: float
-    shape: GroupShape
-    interconnect: Interconnect
-    time: float
-    forced: str = ""
-
 
 # NVIDIA data sheets: NVLink each way of V100, A100 and H100; NVLink SHARP since the H100's switch.
 V100 = Interconnect(generation="volta", gpus_per_node=8, port_bandwidth=150 * GB)
@@ -44,17 +28,19 @@ NETWORKS = {
     "16x100 Gb/s RoCE": ("roce", 16, 12.5 * GB),
 }
 
-# Where a table's source shows fewer NICs at work than its nodes have. NVIDIA's answer to the log in
-# NVIDIA/nccl issue 527: 6 channels on 4 nodes, "suggesting that only 3 NICs were available"
+# For tables whose source shows fewer NICs at work than the nodes have. NVIDIA's answer to the log
+# in NVIDIA/nccl issue 527: 6 channels on 4 nodes, "suggesting that only 3 NICs were available"
 # (AddyLaddy, 2022-07-25). Nothing is fitted to that table.
 NICS_IN_USE = {"a100_aws_p4d_issue527": 3}
 
 
-def read(nccl_tests: Path, node_all_reduce: Path) -> tuple[list[Run], dict[str, str]]:
-    """All runs, and by table why the others cannot be used."""
+def read(
+    nccl_tests: Path, node_all_reduce: Path
+) -> tuple[list[MeasuredCollective], dict[str, str]]:
+    """All that can be used, and by table why the others cannot."""
     skipped: dict[str, str] = {}
-    runs = [*_published(_rows(nccl_tests), skipped), *_within_a_node(_rows(node_all_reduce))]
-    return runs, skipped
+    published = list(_published(_rows(nccl_tests), skipped))
+    return [*published, *_within_a_node(_rows(node_all_reduce))], skipped
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -62,7 +48,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(DictReader(file))
 
 
-def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[Run]:
+def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[MeasuredCollective]:
     for row in rows:
         interconnect = _fabric(row)
         if not row["size_bytes"].isdigit():
@@ -70,7 +56,7 @@ def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[
         elif interconnect is None:
             skipped[row["table_id"]] = f"network not stated: {row['inter']}"
         else:
-            yield Run(
+            yield MeasuredCollective(
                 table=row["table_id"],
                 kind=row["collective"],
                 size=float(row["size_bytes"]),
@@ -97,9 +83,9 @@ def _fabric(row: Mapping[str, str]) -> Interconnect | None:
     return None
 
 
-def _within_a_node(rows: list[dict[str, str]]) -> Iterator[Run]:
+def _within_a_node(rows: list[dict[str, str]]) -> Iterator[MeasuredCollective]:
     for row in rows:
-        yield Run(
+        yield MeasuredCollective(
             table=f"{row['gpu']}_node_vtrain",
             kind="all_reduce",
             size=float(row["size_bytes"]),

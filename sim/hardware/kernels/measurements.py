@@ -67,6 +67,8 @@ def read(table: Path, owner: Path) -> Iterable[Measurement]:
         raise InputError(catalog.place(table), what, remedy) from None
     for line, row in enumerate(rows, start=2):
         try:
+            if None in row.values():
+                raise ValueError("the line is cut short")
             yield measurement(row)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             what = f"is not a measured kernel ({error})"
@@ -83,7 +85,7 @@ def measurement(row: CsvRow) -> Measurement:
     spread = float(row.get("spread") or 0.0)
     if not 0 <= spread < math.inf:
         raise ValueError(f"spread = {spread} must not be negative")
-    kept_out = _true(row.get("kept_out") or "false")
+    kept_out = _true(row.get("kept_out", "false"))
     return Measurement(kernel=kernel, seconds=seconds, spread=spread, kept_out=kept_out)
 
 

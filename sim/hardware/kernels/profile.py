@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import catalog
+from sim.config.errors import InputError
 from sim.config.files import stamp
 from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
@@ -121,4 +122,10 @@ def _origin(path: Path, version: tuple[int, ...]) -> Origin:
 def _profile(
     path: Path, version: tuple[int, ...], table: Path, table_version: tuple[int, ...]
 ) -> Profile:
-    return Profile(origin=_origin(path, version), measurements=tuple(read(table, path)))
+    origin, measurements = _origin(path, version), tuple(read(table, path))
+    samples = origin.provenance.get("samples", len(measurements))
+    if samples != len(measurements):
+        what = f"samples = {samples}, but {table.name} has {len(measurements)} kernels"
+        remedy = "take the CSV that the profile came with, or correct samples"
+        raise InputError(catalog.place(path), what, remedy)
+    return Profile(origin=origin, measurements=measurements)

@@ -24,7 +24,7 @@ measurements = "mine.csv"
 
 [provenance]
 date = "2025-01-31"
-samples = 5
+samples = 6
 
 [rates.gemm]
 prologue = "7 us"
