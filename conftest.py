@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-_TORCH = ["modules/*", "trainer.py", "update.py"]
+_TORCH = ["modules/*", "trainer.py", "optimizer.py"]
 collect_ignore_glob = (
     [] if find_spec("torch") else [f"sim/calibration/training/{name}" for name in _TORCH]
 )

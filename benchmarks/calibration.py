@@ -1,27 +1,28 @@
-"""One command for a GPU at hand: calibrate it, measure real training steps, write the table.
+"""Calibrate the GPU at hand, measure training steps on it, write table and picture.
 
 `python -m benchmarks.calibration --device cuda --out topologies/profiles/NAME.toml` times the full
-kernel suite (once), then training steps of models that the suite knows nothing of, each beside its
-prediction from that profile. It stops starting work after `--minutes`; the same command goes on
-where it stopped, until the table (NAME-steps.csv) and its picture (NAME-steps.png) are whole. With
-`--device cpu` the same happens with small models.
+kernel suite (once), then training steps of models that are not part of the suite, and compares
+each with its prediction from that profile. No work is started after `--minutes`; the same command
+resumes until the table (NAME-steps.csv) and its picture (NAME-steps.png) are complete. With
+`--device cpu` it uses small models.
 """
 
 import csv
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from sim.calibration.timing import kernels
+from sim.calibration import kernel_profile
+from sim.calibration.timing import torch_device
 from sim.calibration.timing.provenance import provenance
-from sim.calibration.training import measure
-from sim.calibration.training.comparison import Comparison
-from sim.calibration.training.rounds import Course
-from sim.config import catalog as library
+from sim.calibration.training.comparison import JobComparison
+from sim.calibration.training.interleaving import Interleaving
+from sim.calibration.training.measure import measure
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import Scenario
@@ -34,7 +35,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TrainingJob:
     """A training job on one device."""
 
     model: str
@@ -63,16 +64,18 @@ class Run:
         )
 
 
-def runs(device: str) -> Iterator[Run]:
+def training_jobs(device: str) -> Iterator[TrainingJob]:
     """GPT-2 of four sizes and Llama of two: batch sizes, lengths, recomputation, graphs."""
     if device == "cpu":
-        for name, seq, size in (
+        for model, seq, size in (
             ("gpt-small", 256, 4),
             ("gpt-small", 128, 8),
             ("bert-small", 128, 8),
         ):
-            yield Run(model=name, seq=seq, microbatch=size, stack="pytorch-cpu", precision="fp32")
-        yield Run(
+            yield TrainingJob(
+                model=model, seq=seq, microbatch=size, stack="pytorch-cpu", precision="fp32"
+            )
+        yield TrainingJob(
             model="gpt-small", seq=256, microbatch=4, recompute="full", stack="pytorch-cpu",
             precision="fp32",
         )  # fmt: skip
@@ -85,12 +88,12 @@ def runs(device: str) -> Iterator[Run]:
     ]  # fmt: skip
     for model, seq, sizes in shapes:
         for size in sizes:
-            eager = Run(model=model, seq=seq, microbatch=size)
+            eager = TrainingJob(model=model, seq=seq, microbatch=size)
             yield eager
         yield replace(eager, recompute="full")
         yield replace(eager, stack="pytorch-graph")
-    yield Run(model="gpt2-124m", seq=1024, microbatch=8, micro_steps=4)
-    yield Run(model="llama3.2-1b", seq=2048, microbatch=2, micro_steps=4)
+    yield TrainingJob(model="gpt2-124m", seq=1024, microbatch=8, micro_steps=4)
+    yield TrainingJob(model="llama3.2-1b", seq=2048, microbatch=2, micro_steps=4)
 
 
 @click.command()
@@ -103,35 +106,36 @@ def main(device: Literal["cuda", "cpu"], topology: str | None, out: Path, minute
     began = time.monotonic()
     topology = topology or ("h200-node" if device == "cuda" else "cpu-2")
     try:
-        measure.check_device(device)
+        torch_device.require(device)
         if not out.exists():
             suite: Literal["full", "quick"] = "full" if device == "cuda" else "quick"
-            kernels.calibrated(device, suite, out, note=click.echo)
+            kernel_profile.calibrate(device, suite, out, note=click.echo)
         table = out.with_name(f"{out.stem}-steps.csv")
-        left = [run for run in runs(device) if _key(asdict(run)) not in _done(table)]
-        while left and time.monotonic() - began < 60 * minutes:
-            _append(table, _row(left.pop(0), device, topology, out))
+        done = {_key(row) for row in _rows(table)}
+        missing = [job for job in training_jobs(device) if _key(asdict(job)) not in done]
+        while missing and time.monotonic() - began < 60 * minutes:
+            _append(table, _row(missing.pop(0), device, topology, out))
     except InputError as error:
         raise click.ClickException(str(error)) from None
-    if left:
-        click.echo(f"{len(left)} runs left; the same command goes on")
+    if missing:
+        click.echo(f"{len(missing)} runs left; the same command resumes")
         return
     click.echo(_summary(_rows(table)))
     _draw(_rows(table), table.with_suffix(".png"))
 
 
-def _row(run: Run, device: str, topology: str, profile: Path) -> dict[str, Any]:
-    """A run's row; one that does not fit or cannot run says so and has no times."""
-    where = provenance(device)
-    row: dict[str, Any] = {**asdict(run), **where, "driver": where.get("driver version", "")}
+def _row(job: TrainingJob, device: str, topology: str, profile: Path) -> dict[str, Any]:
+    """A job's row; if it does not fit or cannot run, the row has the reason instead of times."""
+    origin = provenance(device)
+    row: dict[str, Any] = {**asdict(job), **origin, "driver": origin.get("driver version", "")}
     try:
-        found = measure.measure(
-            run.scenario(topology, profile), device=device, course=Course(rounds=2, steps=5),
-            calibrate=False,
+        comparison = measure(
+            job.scenario(topology, profile), device=device,
+            interleaving=Interleaving(rounds=2, steps=5), calibrate=False,
         )  # fmt: skip
-        assert found is not None
-        return row | _measured(found) | {"outcome": "measured"}
-    except RuntimeError as error:  # torch's out of memory is one
+        assert comparison is not None
+        return row | _measured(comparison) | {"outcome": "measured"}
+    except RuntimeError as error:  # torch raises one where memory runs out
         return row | {"outcome": str(error).splitlines()[0][:100]}
     finally:
         _free(device)
@@ -147,19 +151,20 @@ def _free(device: str) -> None:
         torch.cuda.empty_cache()
 
 
-def _measured(found: Comparison) -> dict[str, Any]:
-    step = found.row("step time")
-    seen = {"measured_s": step.measured, "predicted_s": step.predicted, "error": step.error}
-    seen["spread"] = found.observation.spread
-    for row in found.rows:
-        if row.name == "peak memory":
-            seen |= {"measured_bytes": row.measured, "predicted_bytes": row.predicted}
-            seen["memory_error"] = row.error
-    return seen
+def _measured(comparison: JobComparison) -> dict[str, Any]:
+    step = comparison.quantity("step time")
+    cells = {"measured_s": step.measured, "predicted_s": step.predicted, "error": step.error}
+    cells["spread"] = comparison.measurement.spread
+    for quantity in comparison.quantities:
+        if quantity.name == "peak memory":
+            cells["measured_bytes"] = quantity.measured
+            cells["predicted_bytes"] = quantity.predicted
+            cells["memory_error"] = quantity.error
+    return cells
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in Run.__dataclass_fields__)
+    return tuple(str(row[field.name]) for field in fields(TrainingJob))
 
 
 def _rows(table: Path) -> list[dict[str, str]]:
@@ -167,10 +172,6 @@ def _rows(table: Path) -> list[dict[str, str]]:
         return []
     with table.open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
-
-
-def _done(table: Path) -> set[tuple[str, ...]]:
-    return {_key(row) for row in _rows(table)}
 
 
 def _append(table: Path, row: dict[str, Any]) -> None:
@@ -189,8 +190,8 @@ def _summary(rows: Sequence[dict[str, str]]) -> str:
     memory = [abs(float(row["memory_error"])) for row in rows if row["memory_error"]]
     if not errors:
         return "no run could be measured"
-    said = f"{len(errors)} runs: MAPE {sum(errors) / len(errors):.1%}, worst {max(errors):.1%}"
-    return said + (f"; peak memory worst {max(memory):.1%}" if memory else "")
+    line = f"{len(errors)} runs: MAPE {sum(errors) / len(errors):.1%}, worst {max(errors):.1%}"
+    return line + (f"; peak memory worst {max(memory):.1%}" if memory else "")
 
 
 def _draw(rows: Sequence[dict[str, str]], picture: Path) -> None:
@@ -200,23 +201,25 @@ def _draw(rows: Sequence[dict[str, str]], picture: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    seen = [row for row in rows if row["error"]]
-    if not seen:
+    measured = [row for row in rows if row["error"]]
+    if not measured:
         return
     figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
-    for model in dict.fromkeys(row["model"] for row in seen):
-        own = [row for row in seen if row["model"] == model]
-        points = [(float(row["measured_s"]), float(row["predicted_s"])) for row in own]
+    for model in dict.fromkeys(row["model"] for row in measured):
+        of_model = [row for row in measured if row["model"] == model]
+        points = [(float(row["measured_s"]), float(row["predicted_s"])) for row in of_model]
         axes.scatter(*zip(*points, strict=True), label=model, s=24)
-    ends = [float(row["measured_s"]) for row in seen]
-    line = (min(ends) * 0.8, max(ends) * 1.25)
+    times = [float(row["measured_s"]) for row in measured]
+    line = (min(times) * 0.8, max(times) * 1.25)
     axes.plot(line, line, color="grey", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="measured step (s)", ylabel="predicted step (s)")
-    axes.set_title(f"{seen[0]['device']}, torch {seen[0]['torch']}, {seen[0]['date'][:10]}")
+    axes.set_title(
+        f"{measured[0]['device']}, torch {measured[0]['torch']}, {measured[0]['date'][:10]}"
+    )
     axes.legend(fontsize="small")
     figure.savefig(picture, dpi=150)
     plt.close(figure)
-    click.echo(f"wrote {library.place(picture)}")
+    click.echo(f"wrote {catalog.place(picture)}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 
 import simpy
 
-from benchmarks.figures import Row, best
+from benchmarks.figures import Figure, best
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
@@ -26,7 +26,7 @@ def python(*words: str) -> Callable[[], object]:
 
 def sim(*words: str) -> Callable[[], object]:
     """The command in a fresh interpreter."""
-    return python("-m", "sim.cli.main", *words)
+    return python("-m", "sim", *words)
 
 
 def bare_simpy(events: int = 300_000) -> float:
@@ -69,25 +69,25 @@ def measure() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rows(found: dict[str, Any]) -> list[Row]:
+def rows(measured: dict[str, Any]) -> list[Figure]:
     """The figures of `measure` for the table."""
-    bare = f"{found['bare_simpy_timeouts_per_second']:,.0f}"
+    bare = f"{measured['bare_simpy_timeouts_per_second']:,.0f}"
     return [
-        Row(what="Llama 3 405B, 16,384 GPUs, one step, in process",
-            value=f"{found['llama3_405b_16384_gpus_in_process']:.2f} s", bar="< 1 s"),
-        Row(what="the same, whole command",
-            value=f"{found['llama3_405b_16384_gpus_command']:.2f} s", bar="< 2.5 s"),
-        Row(what="GPT-3 175B, 64 GPUs, in process",
-            value=f"{found['gpt3_175b_64_gpus_in_process']:.2f} s", bar="< 0.5 s",
+        Figure(what="Llama 3 405B, 16,384 GPUs, one step, in process",
+            value=f"{measured['llama3_405b_16384_gpus_in_process']:.2f} s", bar="< 1 s"),
+        Figure(what="the same, whole command",
+            value=f"{measured['llama3_405b_16384_gpus_command']:.2f} s", bar="< 2.5 s"),
+        Figure(what="GPT-3 175B, 64 GPUs, in process",
+            value=f"{measured['gpt3_175b_64_gpus_in_process']:.2f} s", bar="< 0.5 s",
             plain="every rank by itself (--unfold)",
-            beside=f"{found['gpt3_175b_64_gpus_unfolded']:.1f} s"),
-        Row(what="sim --help", value=f"{found['sim_help']:.2f} s", bar="< 0.4 s",
-            plain="python -c pass", beside=f"{found['bare_python']:.2f} s"),
-        Row(what="operations a second on the clock, 175B",
-            value=f"{found['operations_per_second']:,.0f}", bar="> 80,000",
+            beside=f"{measured['gpt3_175b_64_gpus_unfolded']:.1f} s"),
+        Figure(what="sim --help", value=f"{measured['sim_help']:.2f} s", bar="< 0.4 s",
+            plain="python -c pass", beside=f"{measured['bare_python']:.2f} s"),
+        Figure(what="operations a second on the clock, 175B",
+            value=f"{measured['operations_per_second']:,.0f}", bar="> 80,000",
             plain="bare SimPy, timeouts a second", beside=bare),
-        Row(what="the same where activations and gradients share NICs, 405B",
-            value=f"{found['contended_operations_per_second']:,.0f}", bar="> 80,000",
+        Figure(what="the same where activations and gradients share NICs, 405B",
+            value=f"{measured['contended_operations_per_second']:,.0f}", bar="> 80,000",
             plain="bare SimPy, timeouts a second", beside=bare),
     ]  # fmt: skip
 
@@ -125,11 +125,11 @@ def scaling() -> list[dict[str, float]]:
     ]
 
 
-def scaling_rows(found: list[dict[str, float]]) -> list[Row]:
+def scaling_rows(sizes: list[dict[str, float]]) -> list[Figure]:
     """The figures of `scaling` for the table."""
     return [
-        Row(what=f"175B job, replicas multiplied to {row['gpus']:,} GPUs, one step",
+        Figure(what=f"175B job, replicas multiplied to {row['gpus']:,} GPUs, one step",
             value=f"{row['seconds']:.2f} s", plain=f"{row['roles']} roles, peak memory",
             beside=f"{row['peak_mib']:.0f} MiB")
-        for row in found
+        for row in sizes
     ]  # fmt: skip

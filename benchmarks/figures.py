@@ -1,4 +1,4 @@
-"""What all benchmarks share: how time is taken, and how a figure stands in the table."""
+"""What all benchmarks share: how time is taken, and how figures are printed."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Figure:
     """A figure, the bar that it is held to, and a plain way to the same beside it."""
 
     what: str
@@ -29,8 +29,8 @@ def best(act: Callable[[], object], repeat: int) -> float:
 def timed(act: Callable[[], Any]) -> tuple[Any, float]:
     """What a call returns, and its seconds."""
     began = time.perf_counter()
-    found = act()
-    return found, time.perf_counter() - began
+    returned = act()
+    return returned, time.perf_counter() - began
 
 
 def machine() -> dict[str, Any]:
@@ -59,10 +59,10 @@ def peak_mib() -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024.0
 
 
-def aligned(rows: Sequence[Row]) -> list[str]:
-    """Rows as text, under a head."""
+def aligned(figures: Sequence[Figure]) -> list[str]:
+    """Figures as rows of text, under a head."""
     head = ("figure", "measured", "bar", "beside it, a plain way", "measured")
-    cells = [head, *((one.what, one.value, one.bar, one.plain, one.beside) for one in rows)]
+    cells = [head, *((f.what, f.value, f.bar, f.plain, f.beside) for f in figures)]
     wide = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [
         f"{a:<{wide[0]}}  {b:>{wide[1]}}  {c:<{wide[2]}}  {d:<{wide[3]}}  {e:>{wide[4]}}".rstrip()

@@ -1,24 +1,25 @@
-"""How the ways to share updates stand to published comparisons, and which rows cannot be simulated.
+"""Methods of sharing updates beside published comparisons, and the rows that are not simulated.
 
     python -m benchmarks.published
 
-Nothing is fitted to these rows. Where ours differ, a second column asks what one plain reason would
-explain.
+Nothing is fitted to these rows. Where ours differ, a second column shows what a single plain reason
+would explain.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sim.scenario.scenario import load
-from sim.sharing.run import Stage, play
-from sim.simulate_sharing import set_up
+from sim.scenario.scenario import SharingScenario, load
+from sim.scenario.sharing_setup import from_scenario
+from sim.sharing.setup import SharingSetup
+from sim.simulate_sharing import played
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class PublishedFigure:
     """A published figure, ours, and ours with what would explain the rest."""
 
     case: str
@@ -48,13 +49,10 @@ NOT_SIMULATED = {
     "FSDP, section 5.4 (3)": "bounds and drops, partly without a batch; no updates are shared",
     "ZeRO, abstract (1)": "petaflop/s without the model's shape; no updates are shared",
 }
-_RING: Settings = {
-    "sharing.method": "all_reduce",
-    "sharing.servers": "dedicated",
-    "sharing.shards": 1,
-}
-_OVERLAPPED = _RING | {"sharing.bucket": "64 MiB"}  # Horovod's fusion buffer, 64 MiB by default
-_EXPOSED = _RING | {"sharing.overlap": False, "sharing.bucket": "25 MiB"}
+_RING: Settings = {"method": "all_reduce", "worker": "node"}
+# Beside byteps-vgg16: Horovod, with a fusion buffer of 64 MiB by default.
+_HOROVOD = _RING | {"overlap": True, "bucket": "64 MiB", "workers": 4, "batch": 64, "steps": 10}
+_EXPOSED: Settings = {"overlap": False, "bucket": "25 MiB"}
 _BERT: Settings = {
     "model": "bert-large",
     "model.seq": 128,  # assumed: phase 1, all that 64 sequences leave room for
@@ -63,59 +61,61 @@ _BERT: Settings = {
     "stack": "bert-pytorch",
     "network.nics": 1,
     "network.bandwidth": "100 Gb/s",
-    "sharing.precision": "fp16",
-    "sharing.optimizer": "lamb",
-    "sharing.workers": 32,
-    "sharing.shards": 32,
 }
+_BERT_STEP: Settings = {"precision": "fp16", "optimizer": "lamb", "workers": 32}
 
 
-def slowmo() -> Iterator[Line]:
+def slowmo() -> Iterator[PublishedFigure]:
     """Ms an iteration; explained: steps as long as theirs, and twice the network."""
-    ways: dict[str, tuple[str, Settings]] = {
-        "all-reduce": ("local-sgd", {"sharing.method": "all_reduce", "sharing.period": 1}),
+    ring = _RING | {"workers": 32, "batch": 32, "steps": 48}
+    methods: dict[str, tuple[str, Settings]] = {
+        "all-reduce": ("local-sgd", {"sharing": ring}),
         "SGP": ("gossip-sgp", {}),
         "local SGD, 12 steps": ("local-sgd", {}),
         "overlapped SGP": ("gossip-sgp", {"sharing.overlap": True}),
     }
-    shortest = _setup(*ways["overlapped SGP"])
+    shortest = _setup(*methods["overlapped SGP"])
     missing = SLOWMO["overlapped SGP"] / 1e3 - _step(shortest)
-    slowdown = 1.0 + missing / shortest.works[0].seconds
+    slowdown = 1.0 + missing / shortest.workloads[0].seconds
     slower: Settings = {"sharing.group": [{"ranks": list(range(32)), "slowdown": slowdown}]}
     slower["network.bandwidth"] = "20 Gb/s"
-    for way, (name, settings) in ways.items():
+    for method, (name, settings) in methods.items():
         ours, theirs = (_step(_setup(name, settings | more)) for more in ({}, slower))
-        yield Line(way, SLOWMO[way], 1e3 * ours, 1e3 * theirs)
+        yield PublishedFigure(method, SLOWMO[method], 1e3 * ours, 1e3 * theirs)
 
 
-def byteps() -> Iterator[Line]:
+def byteps() -> Iterator[PublishedFigure]:
     """Gain over an all-reduce, 4 nodes of 8 V100s; explained: a ring that hides behind nothing."""
     for model, gain in BYTEPS.items():
-        rings = ({"model": model} | ring for ring in (_OVERLAPPED, _EXPOSED))
-        hidden, exposed = (_step(_setup("byteps-vgg16", ring)) for ring in rings)
         spare = _step(_setup("byteps-vgg16", {"model": model}))
-        yield Line(model, gain, hidden / spare - 1.0, exposed / spare - 1.0)
+        hidden, exposed = (
+            _step(_setup("byteps-vgg16", {"model": model, "sharing": _HOROVOD | keys}))
+            for keys in ({}, _EXPOSED)
+        )
+        yield PublishedFigure(model, gain, hidden / spare - 1.0, exposed / spare - 1.0)
 
 
-def bert() -> Iterator[Line]:
+def bert() -> Iterator[PublishedFigure]:
     """Scaling efficiency of 32 nodes; explained: a ring that hides behind nothing."""
-    one = _step(_setup("byteps-vgg16", _BERT | _OVERLAPPED | {"sharing.workers": 1}))
-    spare = one / _step(_setup("byteps-vgg16", _BERT))
-    hidden, exposed = (
-        one / _step(_setup("byteps-vgg16", _BERT | ring)) for ring in (_OVERLAPPED, _EXPOSED)
+    byteps = {f"sharing.{key}": value for key, value in _BERT_STEP.items()} | {"sharing.shards": 32}
+    alone, hidden, exposed = (
+        _step(_setup("byteps-vgg16", _BERT | {"sharing": _HOROVOD | _BERT_STEP | keys}))
+        for keys in ({"workers": 1}, {}, _EXPOSED)
     )
-    yield Line("BytePS", BERT["BytePS"], spare, spare)
-    yield Line("Horovod", BERT["Horovod"], hidden, exposed)
+    spare = alone / _step(_setup("byteps-vgg16", _BERT | byteps))
+    hidden, exposed = alone / hidden, alone / exposed
+    yield PublishedFigure("BytePS", BERT["BytePS"], spare, spare)
+    yield PublishedFigure("Horovod", BERT["Horovod"], hidden, exposed)
 
 
-def _setup(name: str, settings: Settings) -> Stage:
+def _setup(name: str, settings: Settings) -> SharingSetup:
     scenario = load(name, settings)
-    assert hasattr(scenario, "sharing"), name
-    return set_up(scenario)
+    assert isinstance(scenario, SharingScenario), name
+    return from_scenario(scenario)
 
 
-def _step(stage: Stage) -> float:
-    return play(stage).time / stage.plan.steps
+def _step(setup: SharingSetup) -> float:
+    return played(setup).time / setup.plan.steps
 
 
 def text() -> str:
@@ -143,7 +143,7 @@ def text() -> str:
     return "\n".join([*lines, *(f"  {rows}: {why}" for rows, why in NOT_SIMULATED.items())])
 
 
-def _row(line: Line, form: str) -> str:
+def _row(line: PublishedFigure, form: str) -> str:
     cells = (line.measured, line.simulated, line.explained)
     return f"  {line.case:<20} " + "   ".join(format(cell, form) for cell in cells)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import Row, best
+from benchmarks.figures import Figure, best
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_factors, contended
 from sim.parallel.step import training_step
-from sim.samples.replicas import PROCESSES
+from sim.samples.replica_columns import PROCESSES
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 
@@ -60,17 +60,17 @@ def agreement(wanted: int = 500) -> dict[str, float]:
     """The worst difference from the clock over random plans in which no transfers contend."""
     from tests.engine.programs import machine, training
 
-    rng, worst, found, tried = Random(0), 0.0, 0, 0
-    while found < wanted:
+    rng, worst, compared, tried = Random(0), 0.0, 0, 0
+    while compared < wanted:
         plan = random_plan(rng)
         gpus = plan["tp"] * plan["dp"] * plan["pp"]  # type: ignore[operator]
         score = fold(training(**plan), machine("dgx-a100-hdr", gpus))  # type: ignore[arg-type]
         replay, tried = Replay(score), tried + 1
         if contended(replay):
             continue
-        found += 1
+        compared += 1
         worst = max(worst, abs(replay.time() / play(score).end - 1.0))
-    return {"plans": found, "tried": tried, "worst": worst}
+    return {"plans": compared, "tried": tried, "worst": worst}
 
 
 def measure() -> dict[str, Any]:
@@ -78,19 +78,20 @@ def measure() -> dict[str, Any]:
     return {"speed": speed(), "agreement": agreement()}
 
 
-def rows(found: dict[str, Any]) -> list[Row]:
+def rows(measured: dict[str, Any]) -> list[Figure]:
     """The figures of `measure` for the table."""
-    fast, same = found["speed"], found["agreement"]
+    fast, same = measured["speed"], measured["agreement"]
     clock = fast["clock_seconds"]
     return [
-        Row(what="replay of GPT-3 175B, 64 GPUs: one evaluation, compiled",
+        Figure(what="replay of GPT-3 175B, 64 GPUs: one evaluation, compiled",
             value=f"{1e3 * fast['one_seconds']:.2f} ms", bar="<= 2 ms",
             plain="the clock, folded already", beside=f"{1e3 * clock:.0f} ms"),
-        Row(what="  compiling it, once a shape", value=f"{1e3 * fast['compile_seconds']:.0f} ms"),
-        Row(what="  evaluations a second over columns, one core",
+        Figure(what="  compiling it, once a shape",
+            value=f"{1e3 * fast['compile_seconds']:.0f} ms"),
+        Figure(what="  evaluations a second over columns, one core",
             value=f"{fast['columns_per_second']:,.0f}", bar=">= 4,000",
             plain="clock runs a second", beside=f"{1.0 / clock:.1f}"),
-        Row(what=f"  worst difference from the clock, {same['plans']} random plans, uncontended",
+        Figure(what=f"  worst difference from the clock, {same['plans']} random plans, uncontended",
             value=f"{same['worst']:.1e}", bar="<= 1e-9"),
     ]  # fmt: skip
 
@@ -105,9 +106,9 @@ def sampling(count: int = 1000) -> dict[str, float]:
     code = (
         "import json, resource; from benchmarks.figures import peak_mib;"
         "from sim.samples.samples import samples;"
-        f"found = samples({JOB!r}, {count});"
+        f"drawn = samples({JOB!r}, {count});"
         "worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024;"
-        "numbers = found.wall_seconds, found.worst_error, found.loss / found.healthy;"
+        "numbers = drawn.wall_seconds, drawn.worst_error, drawn.loss / drawn.healthy;"
         f"print(json.dumps([*numbers, peak_mib() + {PROCESSES} * worker]))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -119,15 +120,15 @@ def sampling(count: int = 1000) -> dict[str, float]:
             "clock_seconds": best(lambda: play(score), repeat=3)}  # fmt: skip
 
 
-def sampling_rows(found: dict[str, float]) -> list[Row]:
+def sampling_rows(sampled: dict[str, float]) -> list[Figure]:
     """The figures of `sampling` for the table."""
-    hours = found["samples"] * found["replicas"] * found["clock_seconds"] / 3600.0
+    hours = sampled["samples"] * sampled["replicas"] * sampled["clock_seconds"] / 3600.0
     return [
-        Row(what="straggler samples: Llama 3 405B, 16,384 GPUs, 1,000 steps",
-            value=f"{found['seconds']:.1f} s", bar="< 10 s",
+        Figure(what="straggler samples: Llama 3 405B, 16,384 GPUs, 1,000 steps",
+            value=f"{sampled['seconds']:.1f} s", bar="< 10 s",
             plain="a loop over steps and replicas on the clock", beside=f"{hours:.1f} h"),
-        Row(what="  peak memory, its workers included", value=f"{found['peak_mib']:,.0f} MiB",
+        Figure(what="  peak memory, its workers included", value=f"{sampled['peak_mib']:,.0f} MiB",
             bar="< 4,096 MiB"),
-        Row(what="  worst difference from the clock, 20 samples",
-            value=f"{found['worst_error']:.2%}", bar="< 1 %"),
+        Figure(what="  worst difference from the clock, 20 samples",
+            value=f"{sampled['worst_error']:.2%}", bar="< 1 %"),
     ]  # fmt: skip

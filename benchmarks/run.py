@@ -20,7 +20,7 @@ from benchmarks import clock, figures, replay, study
 HERE = Path(__file__).parent
 Measure = Callable[[], Any]
 
-PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Row]]]] = {
+PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
     "clock": (clock.measure, clock.rows),
     "scaling": (clock.scaling, clock.scaling_rows),
     "replay": (replay.measure, replay.rows),
@@ -29,16 +29,16 @@ PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Row]]]] = {
 }
 
 
-def measured(measure: Measure) -> dict[str, Any]:
+def dated(measure: Measure) -> dict[str, Any]:
     """A part's figures, with when and where they were measured."""
-    found = measure()
+    measured = measure()
     date = datetime.now(UTC).isoformat(timespec="minutes")
-    return {"date": date, "machine": figures.machine(), "figures": found}
+    return {"date": date, "machine": figures.machine(), "figures": measured}
 
 
 def table(parts: dict[str, dict[str, Any]]) -> str:
     """All parts as a person reads them."""
-    readers = {name: rows for name, (_, rows) in PARTS.items()} | {"regret": study.choosing_rows}
+    readers = {name: rows for name, (_, rows) in PARTS.items()} | {"regret": study.regret_rows}
     lines = []
     for name, read in readers.items():
         if name in parts:
@@ -47,28 +47,28 @@ def table(parts: dict[str, dict[str, Any]]) -> str:
 
 
 def _title(name: str, part: dict[str, Any]) -> str:
-    at = part["machine"]
-    versions = ", ".join(f"{what} {version}" for what, version in at["versions"].items())
-    return f"{name}: {part['date']}, {at['processor']}, {at['cores']} cores, {versions}"
+    machine = part["machine"]
+    versions = ", ".join(f"{what} {version}" for what, version in machine["versions"].items())
+    return f"{name}: {part['date']}, {machine['processor']}, {machine['cores']} cores, {versions}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, regret")
     parser.add_argument("--table", type=Path, help="measured runs, for the regret of choices")
-    asked = parser.parse_args()
-    known = {name: measure for name, (measure, _) in PARTS.items()}
-    if asked.table:
-        known["regret"] = lambda: study.choosing(asked.table)
-    if unknown := [name for name in asked.parts if name not in known]:
-        parser.error(f"no part {unknown[0]!r} here; there are {', '.join(known)}")
+    arguments = parser.parse_args()
+    measures = {name: measure for name, (measure, _) in PARTS.items()}
+    if arguments.table:
+        measures["regret"] = lambda: study.regrets(arguments.table)
+    if unknown := [name for name in arguments.parts if name not in measures]:
+        parser.error(f"no part {unknown[0]!r} here; there are {', '.join(measures)}")
     latest = HERE / "latest.json"
-    found = json.loads(latest.read_text()) if latest.exists() else {}
-    for name in asked.parts or known:
-        found[name] = measured(known[name])
-        latest.write_text(json.dumps(found, indent=2) + "\n")
-    (HERE / "latest.txt").write_text(table(found))
-    print(table(found))
+    parts = json.loads(latest.read_text()) if latest.exists() else {}
+    for name in arguments.parts or measures:
+        parts[name] = dated(measures[name])
+        latest.write_text(json.dumps(parts, indent=2) + "\n")
+    (HERE / "latest.txt").write_text(table(parts))
+    print(table(parts))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,15 @@ from benchmarks import published
 from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
-from sim.sharing.plan import Sharing, Slow
-from sim.sharing.run import METHODS, build, stage
+from sim.hardware.cluster.networks.switch import Switch
+from sim.sharing.methods.gossip import Gossip
+from sim.sharing.methods.parameter_server import ParameterServer
+from sim.sharing.plan import Sharing
+from sim.sharing.run import build
+from sim.sharing.setup import assemble
+from sim.sharing.tables import StragglerCause
 from sim.sharing.workload import Workload
+from sim.variability.laws import Lognormal
 
 HERE = Path(__file__).parent
 WORKERS = (10, 100, 1_000, 3_000, 10_000)
@@ -28,42 +34,39 @@ WORKERS = (10, 100, 1_000, 3_000, 10_000)
 def hosts() -> Machine:
     """Single-GPU hosts on one switch."""
     dgx = topology.load("dgx-1-v100")
-    assert dgx.network is not None
-    network = replace(dgx.network, shape="switch", nics=1)
+    network = Switch(kind="infiniband", nics=1, bandwidth=12.5e9, latency=1e-6, efficiency=0.98)
     alone = replace(dgx, gpus=1, gpus_per_node=1, node=None, network=network)
     return Machine(alone, backend.load("nccl"))
 
 
 def timed(plan: Sharing) -> tuple[float, int]:
     """CPU seconds of a run without arithmetic and pictures, and its updates."""
-    team = build(stage(plan, hosts(), Workload.plain(0.1, 25.6e6), keep=0))
+    pool = build(assemble(plan, hosts(), Workload.plain(0.1, 25.6e6), keep_spans=0))
     began = time.process_time()
     gc.disable()
-    METHODS[plan.method](team)
-    team.world.run()
+    plan.start(pool)
+    pool.run()
     gc.enable()
-    return time.process_time() - began, team.record.updates
+    return time.process_time() - began, pool.record.updates
 
 
 def asynchronous(workers: int, steps: int) -> tuple[float, int]:
     """Workers with stragglers against 8 shards: no two events at one instant."""
     return timed(
-        Sharing(
-            method="parameter_server",
+        ParameterServer(
             mode="async",
             workers=workers,
             shards=8,
             steps=steps,
-            straggler=(Slow(kind="lognormal", sigma=0.3),),
+            straggler=(StragglerCause(law=Lognormal(sigma=0.3)),),
         )
     )
 
 
 def gossip(workers: int, rounds: int, algorithm: str) -> tuple[float, int]:
-    slow = (Slow(kind="lognormal", sigma=0.3),)
-    return timed(
-        Sharing(method="gossip", algorithm=algorithm, workers=workers, steps=rounds, straggler=slow)
-    )
+    slow = (StragglerCause(law=Lognormal(sigma=0.3)),)
+    plan = Gossip(algorithm=algorithm, workers=workers, steps=rounds, straggler=slow)
+    return timed(plan)
 
 
 def measure(quick: bool) -> dict[str, object]:
@@ -76,21 +79,21 @@ def measure(quick: bool) -> dict[str, object]:
     return {
         "async_1000_workers_8_shards_100_updates": asynchronous(1_000, steps)[0],
         "gossip_256_workers_1000_rounds": {
-            one: gossip(256, 10 * steps, one)[0]
-            for one in ("d_psgd", "sgp", "ad_psgd", "random_pairs")
+            algorithm: gossip(256, 10 * steps, algorithm)[0]
+            for algorithm in ("d_psgd", "sgp", "ad_psgd", "random_pairs")
         },
         "cost_per_update": curve,
     }
 
 
-def table(found: dict) -> str:
+def table(figures: dict) -> str:
     """The figures as a person reads them."""
-    seconds = found["async_1000_workers_8_shards_100_updates"]
+    seconds = figures["async_1000_workers_8_shards_100_updates"]
     lines = [f"1,000 asynchronous workers, 8 shards, 100 updates each: {seconds:.1f} s  (< 60 s)"]
-    for algorithm, spent in found["gossip_256_workers_1000_rounds"].items():
+    for algorithm, spent in figures["gossip_256_workers_1000_rounds"].items():
         lines.append(f"256 gossip workers, 1,000 rounds, {algorithm}: {spent:.1f} s  (< 60 s)")
     lines += ["", "Cost of an update against workers (asynchronous, 8 shards)"]
-    for row in found["cost_per_update"]:
+    for row in figures["cost_per_update"]:
         lines.append(f"  {row['workers']:>7,}  {row['microseconds_per_update']:7.0f} us")
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@
 Blocks of the README in order: `toml` and `csv` blocks are files (their first line, or the word
 behind `csv`, is the name), `console` blocks are commands behind `$`, `python` blocks are code. All
 happen in one empty folder. With measurement tables, the validation table is filled in as well, and
-what it shows of the errors becomes the packaged ground of all intervals.
+the errors that it shows become the packaged spreads on which all intervals rest.
 """
 
 import json
@@ -67,8 +67,8 @@ def walk(text: str, folder: Path) -> Iterator[Shown]:
 
 
 def _commands(body: str, folder: Path) -> Iterator[Shown]:
-    found = list(COMMAND.finditer(body))
-    for command, follower in zip(found, [*found[1:], None], strict=True):
+    commands = list(COMMAND.finditer(body))
+    for command, follower in zip(commands, [*commands[1:], None], strict=True):
         stands = body[command.end() : follower.start() if follower else len(body)]
         printed = _run(["bash", "-c", command["line"]], folder)
         yield Shown(command=command[0], stands=stands, prints=printed)
@@ -80,7 +80,7 @@ def _write(path: Path, body: str) -> None:
 
 
 def _run(command: list[str], folder: Path) -> str:
-    """Standard output and error as they come; raises where it fails with more than a mistake."""
+    """Standard output and error in their order; raises where it fails with more than a mistake."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         command,
@@ -107,20 +107,19 @@ def refreshed(text: str) -> str:
 def validation(tables: list[str]) -> str:
     """The errors of measurement tables, as a table of the README; spreads go to their file."""
     options = ["--json", "--coverage", "--spread", str(SPREAD)]
-    printed = _run(
-        [sys.executable, "-m", "sim.cli.main", "validate", *tables, *options], Path.cwd()
-    )
-    found = json.loads(printed.splitlines()[-1])
-    held = found["coverage"]
-    covered = {one["table"]: one for one in held["tables"]}
-    shown = [
-        {**one, **covered.get(one["table"], {}), "rows": one["rows"]} for one in found["tables"]
+    printed = _run([sys.executable, "-m", "sim", "validate", *tables, *options], Path.cwd())
+    answer = json.loads(printed.splitlines()[-1])
+    coverage = answer["coverage"]
+    covered = {table["table"]: table for table in coverage["tables"]}
+    merged = [
+        {**table, **covered.get(table["table"], {}), "rows": table["rows"]}
+        for table in answer["tables"]
     ]
-    rows = [[_cell(one.get(key), form) for key, form in COLUMNS.items()] for one in shown]
-    ways = [held["table_kept_out"], held["rows_kept_out"]]
+    rows = [[_cell(table.get(key), form) for key, form in COLUMNS.items()] for table in merged]
+    shares = [coverage["table_kept_out"], coverage["rows_kept_out"]]
     for key, name in (("rows", "all rows"), ("tables", "mean of tables")):
         blank = [""] * (len(HEADS) - 3)
-        rows.append([name, *blank, *(_cell(way[key], ".1%") for way in ways)])
+        rows.append([name, *blank, *(_cell(share[key], ".1%") for share in shares)])
     lines = [[*HEADS], ["---", *["---:"] * (len(HEADS) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

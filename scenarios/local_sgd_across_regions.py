@@ -11,8 +11,8 @@ import argparse
 from pathlib import Path
 
 import sim
-from sim.config.files import whole
-from sim.simulate_sharing import share
+from sim.config.files import atomic_write
+from sim.simulate_sharing import simulate_sharing
 
 LINKS = ("100 Mb/s", "1 Gb/s", "10 Gb/s")
 PERIODS = (1, 10, 50, 100, 500)
@@ -38,7 +38,7 @@ def computing(asked: argparse.Namespace, link: str, period: int) -> float:
         "sharing.regions": {"nodes": 1, "bandwidth": link, "latency": asked.latency},
         "sharing.learning": {"task": "none"},
     }
-    shares = share(sim.load("diloco", settings), keep=0).shares
+    shares = simulate_sharing(sim.load("diloco", settings), keep_spans=0).shares
     return shares["compute"] + shares["optimizer"]
 
 
@@ -52,7 +52,7 @@ def draw(lines: dict[str, list[float]], path: Path) -> None:
     axes.set(xlabel="local steps H", ylabel="time that computes (%)", ylim=(0, 100))
     axes.spines[["right", "top"]].set_visible(False)
     axes.legend(frameon=False, title="link of a region")
-    with whole(path) as part:
+    with atomic_write(path) as part:
         fig.savefig(part, dpi=120)
 
 

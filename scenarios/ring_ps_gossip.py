@@ -12,18 +12,18 @@ import argparse
 from pathlib import Path
 
 from sim.comparison.sharing import compare
-from sim.config.files import whole
+from sim.config.files import atomic_write
 
 
 def main() -> None:
     asked = arguments()
-    found = compare(
+    comparison = compare(
         asked.workers, asked.gigabits, asked.sigma, model=asked.model, seconds=asked.seconds
     )
-    print(found)
-    print(f"first at the loss: {found.fastest}")
-    with whole(asked.picture) as part:
-        found.figure().savefig(part, dpi=120)
+    print(comparison)
+    print(f"first at the loss: {comparison.fastest}")
+    with atomic_write(asked.picture) as part:
+        comparison.figure().savefig(part, dpi=120)
     print(f"wrote {asked.picture}")
 
 

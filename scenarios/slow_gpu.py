@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import sim
-from sim.plots import pipeline as gantt
+from sim.plots import picture, pipeline
 
 
 def main() -> None:
@@ -23,7 +23,8 @@ def main() -> None:
         slowed = with_slow_gpu(asked.scenario, rank, asked.factor)
         lost = slowed.step_time / healthy.step_time - 1.0
         print(f"  stage {stage:2}: {slowed.step_time:6.2f} s  {lost:+6.1%}  {slowed.roles} roles")
-    gantt.draw(slowed.timeline, asked.picture, title=f"a slow GPU in stage {stage}")
+    title = f"a slow GPU in stage {stage}"
+    picture.save(pipeline.figure(slowed.timeline, title=title), asked.picture)
     print(f"wrote {asked.picture}")
 
 

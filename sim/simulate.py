@@ -22,6 +22,7 @@ from sim.results.assemble import report
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario, SharingScenario, load
 from sim.scenario.setup import Setup, from_scenario
+from sim.simulate_sharing import simulate_sharing
 
 
 def simulate(
@@ -41,9 +42,7 @@ def simulate(
     """
     scenario = _scenario(scenario)
     if isinstance(scenario, SharingScenario):
-        from sim.simulate_sharing import share
-
-        outcome: Any = share(scenario)
+        outcome: Any = simulate_sharing(scenario)
         return cast(Result, outcome)
     return run(from_scenario(scenario), unfold=unfold, engine=engine)
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sim.cli.main import main
-from sim.uncertainty import intervals as certainty
+from sim.uncertainty import evidence
 
 JOB = """
 model = "gpt2-124m"
@@ -189,7 +189,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("plan=4", "plan"),
         ("model.hiden=4", "unknown key 'hiden'; did you mean 'hidden'?"),
         ("model.layers.x=4", "layers"),
-        ("network.bandwith=4", "unknown key 'bandwith'; did you mean 'bandwidth'?"),
+        ("network.bandwith=4", "unknown key 'bandwith' for shape = \"fat-tree\"; did you mean 'b"),
         ("device.memmory=80 GiB", "unknown key 'memmory'; did you mean 'memory'?"),
         ("stack.fusion.normm=true", "unknown key 'normm'; did you mean 'norm'?"),
         ("model=", "no model named ''"),
@@ -271,7 +271,7 @@ cables = [[0, 1], [1, 2], [2, 3]]
         ("[2, 3]]", "[2, 7]]", "below size = 4"),
         ("[2, 3, 1]", "[2, 3, 0]", "[slot, slot, number]"),
         ("gpus = 16", "gpus = 64", "use at most 16 GPUs"),
-        ("size = 4\n", "", "needs size"),
+        ("size = 4\n", "", "mine.toml, network: size is missing; add size = ..."),
         ('shape = "graph"', 'shape = "grph"', "did you mean 'graph'?"),
         ('"100 Gb/s"', '"100 Gb"', "write it like '400 Gb/s'"),
         ('"a100-80gb-sxm"', '"a100-80gb"', "no device named 'a100-80gb'; did you mean"),
@@ -290,7 +290,7 @@ def test_the_topology_itself_is_good(folder: Path) -> None:
     assert invoke("show", "mine.toml").exit_code == 0
 
 
-# Measured runs of one's own that intervals rest on.
+# The user's own measured runs, on which intervals rest.
 
 
 @pytest.mark.parametrize(
@@ -302,11 +302,11 @@ def test_the_topology_itself_is_good(folder: Path) -> None:
         ("stak = 'b'", "unknown key 'stak'; did you mean 'stack'?"),
     ],
 )
-def test_a_wrong_ground_of_intervals_is_told(
+def test_a_wrong_file_of_measured_runs_is_one_line(
     folder: Path, line: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certainty, "evidence", certainty.evidence.__wrapped__)
-    monkeypatch.setattr("sim.results.assemble.evidence", certainty.evidence)
+    monkeypatch.setattr(evidence, "evidence", evidence.evidence.__wrapped__)
+    monkeypatch.setattr("sim.results.assemble.evidence", evidence.evidence)
     spread = {"table": "'t'", "stack": "'s'", "device": "'d'", "rows": 1, "median": 0, "sigma": 0}
     key, _, value = line.partition(" = ")
     lines = [f"{name} = {known}" for name, known in (spread | {key: value}).items()]

@@ -1,9 +1,11 @@
-"""Imports run one way, and importing costs little."""
+"""Imports run one way and in no circle, and importing costs little."""
 
 import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -23,54 +25,89 @@ LAYERS = [
     ["sharing"],
     ["scenario"],
     ["uncertainty"],
+    ["formats"],
     ["results"],
-    ["simulate", "simulate_sharing"],
+    ["simulate_sharing"],
+    ["simulate"],
     ["samples", "reliability", "calibration"],
     ["sweep"],
     ["search"],
-    ["validation", "comparison"],
-    ["formats", "plots"],
+    ["validation"],
+    ["plots"],
+    ["comparison", "outputs"],
     ["cli"],
+    ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 DESCRIPTIONS = ("sim.model.kernels", "sim.program")
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+def name_of(path: Path) -> str:
+    """The dotted name of a module's file."""
+    return ".".join(("sim", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+PARTS = {name: path for name, path in MODULES.items() if name != "sim"}
+each_module = pytest.mark.parametrize("module", PARTS)
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """What a module imports anywhere: within functions too, but not for the type checker alone."""
+    return frozenset(_imported(ast.parse(MODULES[module].read_text()).body))
+
+
+def _imported(statements: list[ast.stmt]) -> Iterator[str]:
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            names = (f"{statement.module}.{alias.name}" for alias in statement.names)
+            yield from (name if name in MODULES else str(statement.module) for name in names)
+        elif not (isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test)):
+            for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+                yield from _imported(getattr(statement, field, []))
 
 
 def layer(module: str) -> str:
-    found = module.split(".")[1]
-    assert found in LEVEL, f"say in LAYERS where sim.{found} stands"
-    return found
+    name = module.split(".")[1]
+    assert name in LEVEL, f"say in LAYERS where sim.{name} stands"
+    return name
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The modules of `sim` that a file imports at its top; inside functions it may look up."""
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names if name.name.startswith("sim."))
-        if isinstance(node, ast.ImportFrom) and node.module == "sim":
-            yield from (f"sim.{name.name}" for name in node.names)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sim."):
-            yield from ((f"{node.module}.{name.name}") for name in node.names)
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_one_way(path: Path) -> None:
-    own = layer(".".join(("sim", *path.relative_to(ROOT).with_suffix("").parts)))
-    for found in imports(path):
-        other = layer(found)
+@each_module
+def test_imports_run_one_way(module: str) -> None:
+    own = layer(module)
+    for imported in imports(module):
+        if not imported.startswith("sim."):
+            continue
+        other = layer(imported)
         beside = LEVEL[other] == LEVEL[own] and other != own
-        assert LEVEL[other] <= LEVEL[own], f"{own} imports {found}, which stands above it"
-        assert not beside or found.startswith(DESCRIPTIONS), f"{own} imports {found} beside it"
+        assert LEVEL[other] <= LEVEL[own], f"{own} imports {imported}, which stands above it"
+        assert not beside or imported.startswith(DESCRIPTIONS), f"{own} imports {imported} beside"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_simpy_is_imported_in_the_engine_only(path: Path) -> None:
-    text = path.read_text()
-    assert "engine" in path.parts or "import simpy" not in text
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    graph = {module: imports(module) & MODULES.keys() for module in MODULES}
+    TopologicalSorter(graph).prepare()  # CycleError names the circle
+
+
+@each_module
+def test_simpy_is_imported_in_the_engine_only(module: str) -> None:
+    assert layer(module) == "engine" or packages(module).isdisjoint({"simpy"})
+
+
+@each_module
+def test_matplotlib_is_imported_in_plots_only(module: str) -> None:
+    assert layer(module) == "plots" or packages(module).isdisjoint({"matplotlib"})
+
+
+def packages(module: str) -> set[str]:
+    """The top-level packages that a module imports."""
+    return {name.partition(".")[0] for name in imports(module)}
 
 
 def test_importing_the_package_and_its_command_loads_nothing_heavy() -> None:

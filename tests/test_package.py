@@ -22,8 +22,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (found,) = folder.glob("clustersim-*.whl")
-    return found
+    (built,) = folder.glob("clustersim-*.whl")
+    return built
 
 
 @pytest.mark.parametrize("folder", ["models", "topologies", "scenarios"])
@@ -48,15 +48,15 @@ def test_a_wheel_runs_a_scenario_from_any_folder(wheel: Path, tmp_path: Path) ->
     assert shown == f"{tmp_path / 'site' / 'sim' / '__init__.py'} 1\n"
 
 
-def needed(name: str, found: set[str]) -> set[str]:
+def needed(name: str, distributions: set[str]) -> set[str]:
     """A distribution and all that it needs without any extra."""
-    if name not in found:
-        found.add(name)
+    if name not in distributions:
+        distributions.add(name)
         for line in requires(name) or []:
-            one = Requirement(line)
-            if one.marker is None or one.marker.evaluate({"extra": ""}):
-                needed(canonicalize_name(one.name), found)
-    return found
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                needed(canonicalize_name(requirement.name), distributions)
+    return distributions
 
 
 def test_the_base_install_pulls_in_no_torch() -> None:
@@ -72,7 +72,7 @@ def test_torch_is_an_extra_and_pinned_for_the_tests_only() -> None:
 
 
 def test_the_names_are_the_promised_ones() -> None:
-    found = metadata("clustersim")
-    assert (found["Name"], found["License-Expression"]) == ("clustersim", "Apache-2.0")
+    described = metadata("clustersim")
+    assert (described["Name"], described["License-Expression"]) == ("clustersim", "Apache-2.0")
     assert PROJECT["scripts"] == {"sim": "sim.cli.main:main"}
     assert set(PROJECT["optional-dependencies"]) >= {"torch", "notebook", "dev"}

@@ -10,8 +10,18 @@ import pytest
 from docs.refresh import BLOCK, README, ROOT, walk
 from sim.collectives.compression import Compression
 from sim.collectives.execute import execute
-from sim.sharing.plan import Change, Fault, Group, Learning, Sharing, Slow, Times, Wide
+from sim.engine.routes import Regions
+from sim.sharing.plan import methods
+from sim.sharing.tables import (
+    Learning,
+    LinkChange,
+    MeasuredStep,
+    StragglerCause,
+    WorkerFault,
+    WorkerGroup,
+)
 from sim.validation.table import REQUIRED
+from sim.variability.laws import LAWS
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]{2,}")
 
@@ -24,8 +34,8 @@ def words(text: str) -> set[str]:
 def test_every_command_of_the_readme_prints_what_stands_there(tmp_path: Path) -> None:
     shown = list(walk(README.read_text(), tmp_path))
     assert len(shown) > 5
-    for one in shown:
-        assert words(one.stands) == words(one.prints), one.command
+    for command in shown:
+        assert words(command.stands) == words(command.prints), command.command
 
 
 def test_the_readme_names_every_column_that_a_table_needs() -> None:
@@ -35,8 +45,19 @@ def test_the_readme_names_every_column_that_a_table_needs() -> None:
 
 def test_the_page_on_sharing_names_every_key() -> None:
     text = (ROOT / "docs" / "sharing.md").read_text()
-    tables = (Sharing, Times, Group, Fault, Wide, Slow, Change, Learning, Compression)
-    keys = {one.name for table in tables for one in fields(table)}
+    tables = (
+        *methods(),
+        MeasuredStep,
+        WorkerGroup,
+        WorkerFault,
+        Regions,
+        StragglerCause,
+        *LAWS,
+        LinkChange,
+        Learning,
+        Compression,
+    )
+    keys = {field.name for table in tables for field in fields(table) if field.init} - {"law"}
     assert [key for key in sorted(keys) if f"`{key}`" not in text and f".{key}]" not in text] == []
 
 
@@ -50,7 +71,7 @@ def test_the_readmes_table_of_ways_names_scenarios_that_are_there() -> None:
 def test_the_page_on_sharing_trains_a_torch_module(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     text = (ROOT / "docs" / "sharing.md").read_text()
-    (block,) = [found["body"] for found in BLOCK.finditer(text) if found["kind"] == "python"]
+    (block,) = [block["body"] for block in BLOCK.finditer(text) if block["kind"] == "python"]
     exec(block, {})
     assert capsys.readouterr().out.count("(") == 1
 
@@ -77,7 +98,7 @@ NEW_FILES = {"sim/collectives/algorithms/bruck.py"}  # the worked example of CON
 
 def test_the_collective_of_the_guide_gathers_what_it_should() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    (block,) = [found["body"] for found in BLOCK.finditer(text) if found["kind"] == "python"]
+    (block,) = [block["body"] for block in BLOCK.finditer(text) if block["kind"] == "python"]
     example: dict = {}  # type: ignore[type-arg]
     exec(block, example)
     for ranks in range(2, 18):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.scenario.scenario import Scenario, Straggler, load
 from sim.simulate import simulate
@@ -133,7 +133,7 @@ def test_what_is_no_scenario_is_refused():
 
 def test_a_path_is_as_good_as_a_name(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(library.find("scenarios", "gpt2-one-gpu").read_text())
+    path.write_text(catalog.find("scenarios", "gpt2-one-gpu").read_text())
     assert simulate(path).step_time == simulate("gpt2-one-gpu").step_time
 
 

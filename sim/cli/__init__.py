@@ -1,1 +1,1 @@
-"""The command sim, one file a group of commands."""
+"""The command `sim`: a file for each of its commands, or for a family of them."""

@@ -1,17 +1,19 @@
 """The commands that turn a machine into a profile: `sim calibrate ...`."""
 
 import math
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from sim.cli import options
+from sim.cli.files import output, wrote
 from sim.config.errors import InputError
 
 if TYPE_CHECKING:
-    from sim.hardware.readings import Reading
+    from sim.formats.operation_times import OperationTime
 
-FILE = click.Path(path_type=Path)
 SMALLEST = 8  # bytes; what every suite begins with
 
 
@@ -28,7 +30,7 @@ def calibrate() -> None:
     help="Time in so many processes at once, each with its share of the cores (CPUs).",
 )  # fmt: skip
 @click.option("--as", "name", default="", metavar="NAME", help="The device's file, if not guessed.")
-@click.option("--out", type=FILE, required=True, help="The profile: .toml, its table beside it.")
+@output("--out", (".toml",), "The profile, its table beside it", required=True)
 def kernels(
     device: Literal["cuda", "cpu"],
     suite: Literal["quick", "full"],
@@ -40,69 +42,69 @@ def kernels(
 
     Ctrl-C keeps what was measured; the same command goes on from there.
     """
-    from sim.calibration.timing import kernels as timed
+    from sim.calibration import kernel_profile
 
-    _check_ending(out, ".toml")
     try:
-        found = timed.calibrated(
+        profile = kernel_profile.calibrate(
             device, suite, out, processes=processes, name=name,
-            note=lambda said: click.echo(said, err=True),
+            note=lambda message: click.echo(message, err=True),
         )  # fmt: skip
     except KeyboardInterrupt:
-        part = timed.part_of(out.with_suffix(".toml"))
+        part = kernel_profile.part_of(out)
         click.echo(f"stopped; {part} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
-    if found is not None:
-        click.echo(f"wrote {out.with_suffix('.toml')}", err=True)
-        for one in found.origin.residuals:
-            errors = f"median {one.median:.1%}, 95th percentile {one.p95:.1%}, bias {one.bias:+.1%}"
-            click.echo(f"{one.kind:10} {one.shapes:4} kept out of the fit: {errors}")
+    if profile is not None:
+        wrote(out)
+        for kind in profile.origin.residuals:
+            errors = f"median {kind.median:.1%}, 95th percentile {kind.p95:.1%}"
+            errors += f", bias {kind.bias:+.1%}"
+            click.echo(f"{kind.kind:10} {kind.shapes:4} kept out of the fit: {errors}")
 
 
 @calibrate.command("import")
-@click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option("--out", type=FILE, help="Write the readings (.csv), or NCCL's profile (.toml).")
+@click.argument("files", nargs=-1, required=True, type=options.INPUT_FILE)
+@output("--out", (".csv", ".toml"), "Write the readings, or NCCL's profile")
 @click.option("--topology", metavar="NAME", help="What was measured; a profile needs it.")
 def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> None:
     """Read nccl-tests output (text, JSON) and PyTorch profiler traces (.json, .json.gz).
 
-    What stands before the line at which a file is cut short is kept.
+    Where a file is cut short, the readings before that line are kept.
     """
-    from sim.calibration.fitting import imported
-    from sim.calibration.fitting.fabric import fabric_of
+    from sim.calibration.fitting.fabric_profile import fabric_of
+    from sim.calibration.fitting.jitter import jitter
+    from sim.formats import any_format
+    from sim.results.readings import text
 
-    if out is not None:
-        _check_ending(out, ".csv", ".toml")
     if topology is not None:
         fabric_of(topology)
 
-    found: list[Reading] = []
+    readings: list[OperationTime] = []
     try:
-        for one in (one for file in files for one in imported.read(file)):
-            found.append(one)  # noqa: PERF402 - what came before an error is kept
+        for reading in chain.from_iterable(map(any_format.read, files)):
+            readings.append(reading)  # noqa: PERF402 - what came before an error is kept
     except InputError as error:
-        _keep(found, out and out.with_suffix(".csv"))
-        kept = f", the {len(found)} readings before it are kept" if found and out else ""
+        _keep(readings, out and out.with_suffix(".csv"))
+        kept = f", the {len(readings)} readings before it are kept" if readings and out else ""
         raise InputError(error.where, error.what, error.remedy + kept) from None
-    click.echo(imported.table(found))
-    if jitter := imported.jitter(found):
-        click.echo(f"\n{jitter}")
+    click.echo(text(readings))
+    if scatter := jitter(readings):
+        click.echo(f"\n{scatter}")
     if out is None or out.suffix != ".toml":
-        return _keep(found, out)
-    _fitted(found, files, out, topology)
+        return _keep(readings, out)
+    _fitted(readings, files, out, topology)
 
 
 def _fitted(
-    found: "list[Reading]", files: tuple[Path, ...], out: Path, topology: str | None
+    readings: "list[OperationTime]", files: tuple[Path, ...], out: Path, topology: str | None
 ) -> None:
     """Write the profile of NCCL on the cluster that others measured."""
-    from sim.calibration.fitting import fabric as fabrics
+    from sim.calibration.fitting import fabric_profile
     from sim.calibration.timing.provenance import command
 
     origin = {**command(), "files": ", ".join(file.name for file in files)}
-    made = fabrics.profiled("nccl", found, out, topology, origin)
-    click.echo(f"\n{fabrics.text(made.residuals)}")
-    click.echo(f"wrote {out}", err=True)
+    profile = fabric_profile.profiled("nccl", readings, out, topology, origin)
+    click.echo(f"\n{fabric_profile.text(profile.residuals)}")
+    wrote(out)
 
 
 @calibrate.command()
@@ -111,9 +113,9 @@ def _fitted(
 @click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 @click.option("--largest", metavar="SIZE", help="End the sizes here: 64 MiB.")
 @click.option("--topology", metavar="NAME", help="What was measured; NCCL's fit needs it.")
-@click.option(
-    "--out", type=FILE, required=True,
-    help="Readings (.csv), or a profile (.toml) with readings beside it; continued if it exists.",
+@output(
+    "--out", (".csv", ".toml"), required=True,
+    help="Readings, or a profile with readings beside it; continued if it exists",
 )  # fmt: skip
 def collectives(
     backend: Literal["gloo", "nccl"],
@@ -127,47 +129,47 @@ def collectives(
 
     Ctrl-C keeps what was measured; a second call goes on from there.
     """
-    from sim.calibration.timing import collectives as timed
+    from sim.calibration.timing.collectives import time_collectives
     from sim.hardware.cluster import topology as topologies
 
-    _check_ending(out, ".csv", ".toml")
     table = out.with_suffix(".csv")
     if topology is not None:
         topologies.load(topology, where="--topology")
     try:
-        found = timed.calibrate(backend, ranks, suite, table, _bytes(largest))
+        readings = time_collectives(backend, ranks, suite, table, _bytes(largest))
     except KeyboardInterrupt:
         click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(130) from None
     except InputError as error:
         kept = f"{table} keeps what was measured" if error.where.startswith("rank ") else ""
-        remedy = ", ".join(one for one in (error.remedy, kept) if one)
+        remedy = ", ".join(filter(None, (error.remedy, kept)))
         raise InputError(error.where, error.what, remedy) from None
-    if found:
-        _told(found, backend, ranks, out, topology)
+    if readings:
+        _show(readings, backend, ranks, out, topology)
 
 
-def _told(
-    found: "list[Reading]",
+def _show(
+    readings: "list[OperationTime]",
     backend: Literal["gloo", "nccl"],
     ranks: int,
     out: Path,
     topology: str | None,
 ) -> None:
     """Readings as a table, or the errors of the profile that is made of them."""
-    from sim.calibration.fitting import fabric as fabrics
-    from sim.calibration.fitting import imported
-    from sim.calibration.timing import ranks as processes
+    from sim.calibration.fitting import fabric_profile
+    from sim.calibration.timing import process_group
     from sim.calibration.timing.provenance import provenance
-    from sim.hardware.readings import merged
+    from sim.formats.operation_times import merged
+    from sim.results.readings import text
 
     if out.suffix != ".toml":
-        return click.echo(imported.table(merged(found), most=len(found)))
+        return click.echo(text(merged(readings), most=len(readings)))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
-    if processes.launched() is None:
-        origin |= fabrics.crowded(backend, ranks, _gpus())
-    click.echo(fabrics.text(fabrics.profiled(backend, found, out, topology, origin).residuals))
-    click.echo(f"wrote {out}", err=True)
+    if process_group.launched() is None:
+        origin |= fabric_profile.shared_devices(backend, ranks, _gpus())
+    profile = fabric_profile.profiled(backend, readings, out, topology, origin)
+    click.echo(fabric_profile.text(profile.residuals))
+    wrote(out)
 
 
 def _gpus() -> int:
@@ -190,18 +192,9 @@ def _bytes(text: str | None) -> float:
     return size
 
 
-def _check_ending(out: Path, *known: str) -> None:
-    """Raise `InputError` for a file of another kind than the command writes, or a folder."""
-    if out.suffix not in known:
-        remedy = f"end it in {' or '.join(known)}"
-        raise InputError(f"--out {out}", "has an unknown ending", remedy)
-    if out.is_dir():
-        raise InputError(f"--out {out}", "is a folder", "name a file in it")
+def _keep(readings: "list[OperationTime]", out: Path | None) -> None:
+    from sim.formats.operation_times import write
 
-
-def _keep(found: "list[Reading]", out: Path | None) -> None:
-    from sim.hardware import readings as reading
-
-    if out is not None and found:
-        reading.write(found, out)
-        click.echo(f"wrote {out}", err=True)
+    if out is not None and readings:
+        write(readings, out)
+        wrote(out)

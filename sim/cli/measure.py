@@ -6,26 +6,23 @@ from typing import Literal
 
 import click
 
-FILE = click.Path(path_type=Path)
+from sim.cli import options
+from sim.cli.files import output, wrote
 
 
 @click.command()
 @click.argument("scenario")
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value: plan.dp=2."
-)
+@options.SETTINGS
+@options.PROFILES
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="A GPU if there is one.")
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option(
-    "--profile", "profiles", multiple=True, metavar="NAME", help="Predict from it; may be repeated."
-)
 @click.option(
     "--calibrate/--no-calibrate",
     default=None,
     help="Time kernels between the steps and predict from them; on CPUs unless --profile.",
 )
-@click.option("--rows", type=FILE, help="Write every step's phases: .csv.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output("--rows", (".csv",), "Write every step's phases")
+@options.JSON
 def measure(
     scenario: str,
     settings: tuple[str, ...],
@@ -42,26 +39,24 @@ def measure(
     accumulation; with plan.dp above 1 as DDP (or FSDP, plan.zero=3) over ranks of its own, or
     under torchrun.
     """
-    from sim.calibration.training import comparison
-    from sim.calibration.training import measure as study
-    from sim.calibration.training.rounds import course
-    from sim.cli import outputs
+    from sim.calibration.training import measure as training
+    from sim.calibration.training.comparison import write_steps
+    from sim.calibration.training.interleaving import interleaving
 
-    if rows is not None:
-        outputs.check({"out": rows})
-    here = study.device_here(device)
-    asked = study.asked(scenario, settings, profiles)
-    wanted = here == "cpu" and not profiles if calibrate is None else calibrate
-    found = study.measure(
-        asked, device=here, course=course(steps), calibrate=wanted, report=_report
+    here = training.available_device(device)
+    job = options.scenario_of(scenario, settings, profiles)
+    if calibrate is None:
+        calibrate = here == "cpu" and not profiles
+    comparison = training.measure(
+        job, device=here, interleaving=interleaving(steps), calibrate=calibrate, report=_report
     )
-    if found is None:
+    if comparison is None:  # a rank that does not report
         return
     if rows is not None:
-        comparison.write_rows(found, rows)
-        click.echo(f"wrote {rows}", err=True)
-    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
+        write_steps(comparison, rows)
+        wrote(rows)
+    click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))
 
 
-def _report(said: str) -> None:
-    click.echo(said, err=True)
+def _report(message: str) -> None:
+    click.echo(message, err=True)

@@ -1,6 +1,6 @@
-"""Compression of what is sent: bytes on the wire, time to encode, and what is lost.
+"""Compression of what is sent: bytes on the wire, time to encode, and the error.
 
-With error feedback a worker adds to each gradient what compression has left out of those before
+With error feedback a worker adds to each gradient what compression has left out of earlier ones
 (Seide et al. 2014; Karimireddy et al. 2019), so that nothing is lost for good.
 """
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from sim.config.errors import InputError
 
 Vector = NDArray[np.float64]
-Kind = Literal["none", "fp16", "int8", "topk", "randomk", "powersgd", "onebit"]
+CompressionKind = Literal["none", "fp16", "int8", "topk", "randomk", "powersgd", "onebit"]
 
-# Passes over the gradient (reads and writes of fp32 elements) that encoding takes on the device.
+# Passes over the gradient (reads and writes of fp32 elements) that encoding takes.
 _PASSES: dict[str, float] = {
     "none": 0.0,
     "fp16": 1.5,  # read 4, write 2 bytes
@@ -26,7 +26,7 @@ _PASSES: dict[str, float] = {
     "powersgd": 4.0,  # two products with the matrix, orthogonalisation, the error
     "onebit": 3.0,  # means of both signs, then signs and the error
 }
-# Sums of what these send are again of their form, so a ring can reduce them on the way.
+# Sums of what these send have the same form, so that a ring can reduce them on the way.
 REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
 
 
@@ -34,16 +34,16 @@ REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
 class Compression:
     """How what is sent is compressed: `[sharing.compression]`, or `[plan.activations]`.
 
-    - `fp16`, `int8` (one scale a message; Dettmers 2015 style), `onebit` (a sign each and the
-      mean of either sign; Seide et al. 2014).
-    - `topk`: the share `ratio` of largest elements with their indices of 4 bytes (Aji and Heafield
-      2017). `randomk`: as many at places that all workers draw from one seed, so without indices.
+    - `fp16`, `int8` (one scale per message; Dettmers 2015), `onebit` (a sign for each element and
+      the means of both signs; Seide et al. 2014).
+    - `topk`: the share `ratio` of the largest elements with indices of 4 bytes (Aji and Heafield
+      2017). `randomk`: as many, at indices that all workers draw from one seed and need not send.
     - `powersgd`: two factors of rank `rank` of the gradient as a matrix (Vogels et al. 2019).
 
-    `feedback` keeps the error for the next message.
+    `feedback` adds the error to the next message.
     """
 
-    kind: Kind = "none"
+    kind: CompressionKind = "none"
     ratio: float = 0.01
     rank: int = 4
     feedback: bool = True
@@ -56,11 +56,11 @@ class Compression:
 
     @property
     def reducible(self) -> bool:
-        """Whether an all-reduce can add up what is sent; otherwise everybody gathers all of it."""
+        """Whether an all-reduce can add up what is sent; otherwise all of it is gathered."""
         return self.kind in REDUCIBLE
 
     def check(self, elements: float, where: str) -> None:
-        """Raise `InputError` where the rank exceeds what the gradient as a matrix can have."""
+        """Raise `InputError` where the rank exceeds that of the gradient as a matrix."""
         rows, _ = matrix_shape(int(elements))
         if self.kind == "powersgd" and self.rank > rows:
             what = f"rank = {self.rank} is larger than the matrix: the gradient is {rows} wide"
@@ -90,7 +90,7 @@ class Compression:
         return _PASSES[self.kind] * 4.0 * elements
 
     def decode_bytes(self, elements: float, messages: int = 1) -> float:
-        """Bytes that decoding so many messages moves: each is read and added to fp32 elements.
+        """Bytes that decoding moves: each message is read and added to fp32 elements.
 
         >>> [Compression(kind=k).decode_bytes(1e6, 2) for k in ("none", "fp16", "topk")]
         [0.0, 20000000.0, 320000.0]
@@ -101,7 +101,7 @@ class Compression:
         return messages * (self.bytes(elements) + 8.0 * touched * elements)
 
     def encode(self, vector: Vector, error: Vector, seed: tuple[int, ...]) -> tuple[Vector, Vector]:
-        """What the receiver reads of a vector, and the error that stays behind."""
+        """What the receiver decodes from a vector, and the error that remains."""
         if self.kind == "none":
             return vector, error
         wanted = vector + error if self.feedback else vector
@@ -109,7 +109,7 @@ class Compression:
         return sent, (wanted - sent if self.feedback else error)
 
     def lossy(self, vector: Vector, seed: tuple[int, ...] = (0,)) -> Vector:
-        """A vector as the receiver reads it.
+        """A vector as the receiver decodes it.
 
         >>> Compression(kind="topk", ratio=0.5).lossy(np.array([3.0, -1.0, 0.5, -4.0]))
         array([ 3.,  0.,  0., -4.])
@@ -127,16 +127,16 @@ class Compression:
             return _low_rank(vector, self.rank, seed)
         count = ceil(self.ratio * vector.size)
         if self.kind == "topk":
-            places = np.argpartition(np.abs(vector), -count)[-count:]
+            indices = np.argpartition(np.abs(vector), -count)[-count:]
         else:
-            places = np.random.default_rng(seed).choice(vector.size, count, replace=False)
+            indices = np.random.default_rng(seed).choice(vector.size, count, replace=False)
         sent = np.zeros_like(vector)
-        sent[places] = vector[places]
+        sent[indices] = vector[indices]
         return sent
 
 
 def matrix_shape(elements: int) -> tuple[int, int]:
-    """A gradient of so many elements as the squarest matrix that holds it.
+    """Rows and columns of the squarest matrix that holds so many elements.
 
     >>> matrix_shape(12), matrix_shape(10)
     ((3, 4), (3, 4))
@@ -152,7 +152,7 @@ def _onebit(vector: Vector) -> Vector:
 
 
 def _low_rank(vector: Vector, rank: int, seed: tuple[int, ...]) -> Vector:
-    """One step of subspace iteration: P = M Q, orthogonalised, Q = M' P, and P Q' is read."""
+    """One step of subspace iteration: P = M Q, orthogonalised, Q = M' P; decoded as P Q'."""
     rows, columns = matrix_shape(vector.size)
     padded = np.zeros(rows * columns)
     padded[: vector.size] = vector

@@ -1,4 +1,4 @@
-"""The first reading: run the rounds on arrays, and see that every rank ends with what it should.
+"""The first reading: run the rounds on arrays; every rank must end with the right data.
 
 >>> from sim.collectives.algorithms import ring
 >>> execute(ring.all_reduce(3), np.eye(3))
@@ -10,22 +10,22 @@ array([[1., 1., 1.],
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.schedule import Round, Schedule
+from sim.collectives.schedule import CollectiveSchedule, Round
 
 Array = NDArray[np.float64]
 Store = dict[int, Array]  # the chunks that one rank holds
 
 
-def execute(schedule: Schedule, inputs: Array) -> Array:
+def execute(schedule: CollectiveSchedule, inputs: Array) -> Array:
     """What the ranks hold afterwards.
 
     - all_reduce: (n, S) -> (n, S); reduce_scatter: (n, S) -> (n, S/n)
     - all_gather: (n, S/n) -> (n, S)
     - broadcast: (S,) -> (n, S); reduce: (n, S) -> (S,)
-    - all_to_all: inputs[s, d] is what s has for d -> outputs[d, s]
+    - all_to_all: inputs[s, d], what s has for d -> outputs[d, s]
     - point_to_point: (S,) -> (S,)
 
-    S must be a multiple of the chunks. Raises `ValueError` where a rank sends what it has not.
+    S must be a multiple of the chunks. Raises `ValueError` where a rank sends data that it lacks.
     """
     stores = _given(schedule, np.asarray(inputs, dtype=np.float64))
     for number, round_ in enumerate(schedule.rounds):
@@ -44,7 +44,7 @@ def _play(round_: Round, stores: list[Store], number: int) -> None:
         store[send.chunk] = store[send.chunk] + data if send.reduce else data
 
 
-def _given(schedule: Schedule, inputs: Array) -> list[Store]:
+def _given(schedule: CollectiveSchedule, inputs: Array) -> list[Store]:
     n, chunks = schedule.ranks, schedule.chunks
     match schedule.kind:
         case "all_reduce" | "reduce_scatter" | "reduce":
@@ -60,7 +60,7 @@ def _given(schedule: Schedule, inputs: Array) -> list[Store]:
     return [dict(enumerate(np.split(inputs, chunks))), *({} for _ in range(1, n))]
 
 
-def _result(schedule: Schedule, stores: list[Store]) -> Array:
+def _result(schedule: CollectiveSchedule, stores: list[Store]) -> Array:
     n, chunks = schedule.ranks, schedule.chunks
     match schedule.kind:
         case "reduce_scatter":

@@ -1,52 +1,40 @@
 """The second reading: bytes on every edge, and a number of dependent rounds.
 
-What the engine uses at scale: a collective is one transfer that loads all of its links at once,
-after a delay of `rounds` latencies.
+The engine plays a collective as one transfer that loads all of its links at once, after a delay of
+`rounds` latencies.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TypeVar
 
-from sim.collectives.schedule import Kind, Schedule
-from sim.collectives.shape import Loads
+from sim.collectives.schedule import ClosedForm, CollectiveSchedule
 
 Edge = tuple[int, int, float]  # source, destination, bytes for each byte of the collective
-Link = TypeVar("Link", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fluid:
-    """Rounds, edges, and on a uniform network the busiest port's bytes and the pipeline's fill."""
+class Fluid(ClosedForm):
+    """The closed form as counted from the rounds, and the bytes on every edge."""
 
-    rounds: int
     edges: tuple[Edge, ...]
-    bytes: float
-    fill: float
-
-    def time(self, size: float, *, alpha: float, bandwidth: float) -> float:
-        """Seconds on an idle uniform network: rounds alpha + (bytes + fill) S/B."""
-        return self.rounds * alpha + (self.bytes + self.fill) * size / bandwidth
 
 
-def condense(schedule: Schedule) -> Fluid:
+def condense(schedule: CollectiveSchedule) -> Fluid:
     """Add up what the rounds send.
 
     >>> from sim.collectives.algorithms import ring
     >>> condense(ring.all_gather(3)).edges
     ((0, 1, 0.6666666666666666), (1, 2, 0.6666666666666666), (2, 0, 0.6666666666666666))
     """
-    part = 1.0 / schedule.chunks
+    chunk = 1.0 / schedule.chunks
+    rounds = [Counter((send.src, send.dst) for send in round_) for round_ in schedule.rounds]
     pairs = Counter((send.src, send.dst) for round_ in schedule.rounds for send in round_)
-    in_turn = sum(_busiest(Counter((s.src, s.dst) for s in round_)) for round_ in schedule.rounds)
     busiest = _busiest(pairs)
     return Fluid(
-        rounds=len(schedule.rounds),
-        edges=tuple((src, dst, count * part) for (src, dst), count in sorted(pairs.items())),
-        bytes=busiest * part,
-        fill=(in_turn - busiest) * part,
+        rounds=len(rounds),
+        edges=tuple((src, dst, count * chunk) for (src, dst), count in sorted(pairs.items())),
+        bytes=busiest * chunk,
+        fill=(sum(map(_busiest, rounds)) - busiest) * chunk,
     )
 
 
@@ -58,37 +46,3 @@ def _busiest(pairs: Counter[tuple[int, int]]) -> int:
         out[src] += count
         into[dst] += count
     return max([*out.values(), *into.values()], default=0)
-
-
-def edges(algorithm: ModuleType, kind: Kind, ranks: int) -> list[Edge]:
-    """Bytes on each edge: as the algorithm states them, else counted in its rounds."""
-    if hasattr(algorithm, "edges"):
-        return list(algorithm.edges(kind, ranks))
-    return list(condense(getattr(algorithm, kind)(ranks)).edges)
-
-
-def on_links(
-    loads: Iterable[Edge],
-    members: Sequence[int],
-    route: Callable[[int, int], Iterable[Link]],
-) -> dict[Link, float]:
-    """Bytes on each link of a topology, when rank i sits at members[i]."""
-    found: dict[Link, float] = {}
-    for src, dst, load in loads:
-        for link in route(members[src], members[dst]):
-            found[link] = found.get(link, 0.0) + load
-    return found
-
-
-def levels(loads: Iterable[Edge], per_node: int) -> Loads:
-    """Bytes at the busiest port and node, when rank r sits in node r // per_node."""
-    ports: dict[tuple[str, int], float] = defaultdict(float)
-    nics: dict[tuple[str, int], float] = defaultdict(float)
-    for src, dst, load in loads:
-        inside = src // per_node == dst // per_node
-        for way, rank in (("out", src), ("in", dst)):
-            if inside:
-                ports[way, rank] += load
-            else:
-                nics[way, rank // per_node] += load
-    return Loads(port=max(ports.values(), default=0.0), nic=max(nics.values(), default=0.0))

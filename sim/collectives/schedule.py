@@ -1,9 +1,9 @@
 """The one way to write a collective: rounds of sends.
 
-A module of this folder offers an algorithm by offering functions named like the collectives
-(`all_reduce`, `all_gather`, ...), each from a number of ranks to a `Schedule`. Everything else
-reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
-rounds, `messages` makes a graph for the clock, `draw` a picture.
+A module of `sim.collectives.algorithms` offers an algorithm as functions named like the collectives
+(`all_reduce`, `all_gather`, ...), each from a number of ranks to a `CollectiveSchedule`. Everything
+else reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
+rounds, `messages` makes a graph for the clock, `sim.plots.collective` a picture.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,10 @@ from itertools import zip_longest
 from types import ModuleType
 from typing import Literal, get_args
 
+from sim.config.errors import InputError
 from sim.config.plugins import modules
 
-Kind = Literal[
+CollectiveKind = Literal[
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -23,12 +24,12 @@ Kind = Literal[
     "all_to_all",
     "point_to_point",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Chunk `chunk` goes from `src` to `dst`, which adds it to its own or keeps it instead."""
+class ChunkSend:
+    """Chunk `chunk` goes from `src` to `dst`, which adds it to its own or replaces its own."""
 
     src: int
     dst: int
@@ -36,32 +37,32 @@ class Send:
     reduce: bool = False
 
 
-Round = tuple[Send, ...]
+Round = tuple[ChunkSend, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """A collective among ranks 0..ranks-1: the sends of one round read what the last one left.
+class CollectiveSchedule:
+    """A collective among ranks 0..ranks-1: the sends of a round read what the round before left.
 
-    The buffer of S bytes is cut into `chunks` equal ones; a send moves S / chunks bytes. What the
-    S bytes are: the buffer that every rank reduces; the whole that is gathered (scattered), of
-    which rank r owns the r-th of `ranks` equal parts; the root's buffer, the root being rank 0;
-    for all_to_all one rank's buffer, where chunk (s * ranks + d) goes from s to d; for
-    point_to_point what rank 0 sends to rank 1.
+    The buffer of S bytes is cut into `chunks` equal ones; a send moves S / chunks bytes. The S
+    bytes are: the buffer that every rank reduces; all that is gathered (scattered), of which rank r
+    owns the r-th of `ranks` equal parts; the buffer of the root, which is rank 0; for all_to_all
+    one rank's buffer, where chunk (s * ranks + d) goes from s to d; for point_to_point what rank 0
+    sends to rank 1.
     """
 
-    kind: Kind
+    kind: CollectiveKind
     ranks: int
     chunks: int
     rounds: tuple[Round, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """The closed form: T = rounds * alpha + (bytes + fill) * S / bandwidth on a uniform network.
+class ClosedForm:
+    """T = rounds * alpha + (bytes + fill) * S / bandwidth, on an idle uniform network.
 
     `bytes` is what the busiest port sends (or receives) for each byte of S, `fill` what the
-    pipeline adds while it fills and drains: sum over rounds of the busiest port in that round,
+    pipeline adds while it fills and drains: the busiest port of each round, summed over the rounds,
     less `bytes`.
     """
 
@@ -70,34 +71,45 @@ class Cost:
     fill: float = 0.0
 
     def time(self, size: float, *, alpha: float, bandwidth: float) -> float:
-        """Seconds for `size` bytes; `alpha` seconds a round, `bandwidth` B/s each way."""
+        """Seconds for `size` bytes; `alpha` seconds per round, `bandwidth` B/s each way."""
         return self.rounds * alpha + (self.bytes + self.fill) * size / bandwidth
 
 
-def schedule(kind: Kind, ranks: int, chunks: int, rounds: Iterable[Iterable[Send]]) -> Schedule:
+def schedule(
+    kind: CollectiveKind, ranks: int, chunks: int, rounds: Iterable[Iterable[ChunkSend]]
+) -> CollectiveSchedule:
     """Collect the rounds of a generator, leaving out the empty ones."""
     kept = tuple(filter(None, (tuple(round_) for round_ in rounds)))
-    return Schedule(kind=kind, ranks=ranks, chunks=chunks, rounds=kept)
+    return CollectiveSchedule(kind=kind, ranks=ranks, chunks=chunks, rounds=kept)
 
 
 def algorithms() -> dict[str, ModuleType]:
     """Every module of `sim.collectives.algorithms` that offers collectives, by name."""
-    found = modules("sim.collectives.algorithms")
-    return {name: module for name, module in found.items() if hasattr(module, "cost")}
+    folder = modules("sim.collectives.algorithms")
+    return {name: module for name, module in folder.items() if hasattr(module, "cost")}
 
 
-def offered(algorithm: ModuleType) -> list[Kind]:
+def offered(algorithm: ModuleType) -> list[CollectiveKind]:
     """The collectives that an algorithm offers."""
     return [kind for kind in KINDS if hasattr(algorithm, kind)]
 
 
+def kind_named(name: str, where: str) -> CollectiveKind:
+    """The collective of a name; "send" is a message to one peer. Raises `InputError`."""
+    name = "point_to_point" if name == "send" else name
+    for kind in KINDS:
+        if kind == name:
+            return kind
+    raise InputError(where, f"no collective named {name!r}", f"known: {', '.join(KINDS)}")
+
+
 def placed(
-    part: Schedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
-) -> list[list[Send]]:
+    part: CollectiveSchedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
+) -> list[list[ChunkSend]]:
     """The rounds of `part` inside a larger one: rank i is members[i], chunk c all of chunks[c]."""
     return [
         [
-            Send(members[send.src], members[send.dst], chunk, send.reduce)
+            ChunkSend(members[send.src], members[send.dst], chunk, send.reduce)
             for send in round_
             for chunk in chunks[send.chunk]
         ]
@@ -105,7 +117,7 @@ def placed(
     ]
 
 
-def together(parts: Iterable[Sequence[Sequence[Send]]]) -> list[list[Send]]:
+def together(parts: Iterable[Sequence[Sequence[ChunkSend]]]) -> list[list[ChunkSend]]:
     """Rounds of groups that run side by side."""
     return [
         [send for round_ in rounds for send in round_]

@@ -1,17 +1,19 @@
-"""The same job shared in several ways, side by side: what `notebooks/which_sharing.ipynb` shows."""
+"""Methods of sharing updates side by side on the same job (`notebooks/which_sharing.ipynb`)."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from sim.config.units import human_seconds
-from sim.results.sharing import Row, aligned, html_table, image, loss_figure, png
+from sim.plots import loss, picture
+from sim.results.outcome import Outcome
+from sim.results.outcome_text import aligned, html_table
+from sim.results.tables import Cells, html_image
 from sim.scenario.scenario import SharingScenario, load
-from sim.sharing.outcome import Outcome
-from sim.simulate_sharing import share
+from sim.simulate_sharing import simulate_sharing
 
 _SERVER: dict[str, Any] = {"method": "parameter_server", "shards": 2}
 
-WAYS: dict[str, dict[str, Any]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "ring all-reduce": {"method": "all_reduce"},
     "ring, overlapped": {"method": "all_reduce", "overlap": True},
     "server, synchronous": {**_SERVER, "mode": "bsp"},
@@ -23,48 +25,48 @@ WAYS: dict[str, dict[str, Any]] = {
     "local SGD, 10 steps": {"method": "local_sgd", "period": 10},
 }
 
-# A gradient moves the weights as far in every way: where n of them are averaged the rate is n
-# times as high (Goyal et al. 2017, section 2.1).
+# A gradient moves the weights equally far with every method: where n of them are averaged, the rate
+# is n times as high (Goyal et al. 2017, section 2.1).
 _RATE = 0.01
 _TARGET = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Outcomes by the name of their way, of equal simulated time."""
+class SharingComparison:
+    """Outcomes by the name of their method, of equal simulated time."""
 
     title: str
     outcomes: dict[str, Outcome]
 
     @property
-    def rows(self) -> list[Row]:
-        """One row a way: rate, waiting, staleness, time to a loss."""
-        head = ("way", "samples/s", "waiting", "staleness", f"loss {_TARGET} after")
-        return [head, *(_row(way, outcome) for way, outcome in self.outcomes.items())]
+    def rows(self) -> list[Cells]:
+        """One row a method: rate, waiting, staleness, time to a loss."""
+        head = ("method", "samples/s", "waiting", "staleness", f"loss {_TARGET} after")
+        return [head, *(_row(method, outcome) for method, outcome in self.outcomes.items())]
 
     @property
     def fastest(self) -> str:
-        """The way that reached the loss first, or came closest to it."""
+        """The method that reached the loss first, or came closest to it."""
 
-        def key(way: str) -> tuple[float, float]:
-            outcome = self.outcomes[way]
+        def key(method: str) -> tuple[float, float]:
+            outcome = self.outcomes[method]
             return outcome.time_to(_TARGET) or float("inf"), outcome.loss or 0.0
 
         return min(self.outcomes, key=key)
 
     def figure(self) -> Any:
-        """Loss against time and against samples, a line a way."""
-        return loss_figure(self.outcomes.values(), names=list(self.outcomes), title=self.title)
+        """Loss against time and against samples, a line a method."""
+        return loss.figure(self.outcomes.values(), names=list(self.outcomes), title=self.title)
 
     def __str__(self) -> str:
         return f"{self.title}\n{aligned(self.rows)}"
 
     def png(self) -> bytes:
         """The figure as a picture."""
-        return png(self.figure())
+        return picture.rendered(self.figure(), dpi=60)
 
     def _repr_html_(self) -> str:
-        return f"<b>{self.title}</b>{html_table(self.rows)}{image(self.png())}"
+        return f"<b>{self.title}</b>{html_table(self.rows)}{html_image(self.png())}"
 
 
 def compare(
@@ -74,18 +76,18 @@ def compare(
     *,
     model: str = "resnet50",
     seconds: float = 10.0,
-) -> Comparison:
-    """All ways on `workers` nodes of 8 V100s with links of so many Gbit/s.
+) -> SharingComparison:
+    """All methods on `workers` nodes of 8 V100s with links of so many Gbit/s.
 
-    Stragglers are lognormal with `sigma`; each way runs for `seconds` of simulated time.
+    Stragglers are lognormal with `sigma`; each method runs for `seconds` of simulated time.
 
-    >>> found = compare(workers=4, seconds=2.0)
-    >>> len(found.outcomes), all(one.updates > 0 for one in found.outcomes.values())
+    >>> outcomes = compare(workers=4, seconds=2.0).outcomes
+    >>> len(outcomes), all(outcome.updates > 0 for outcome in outcomes.values())
     (9, True)
     """
     title = f"{model} on {workers} nodes, {gigabits:g} Gb/s, stragglers {sigma:g}"
     outcomes = {}
-    for way, sharing in WAYS.items():
+    for method, sharing in METHODS.items():
         alone = sharing.get("mode") in ("async", "ssp")
         rate = _RATE * (1 if alone else workers)
         common = {
@@ -104,15 +106,15 @@ def compare(
             },
         )
         assert isinstance(scenario, SharingScenario)
-        outcomes[way] = share(scenario, keep=0)
-    return Comparison(title=title, outcomes=outcomes)
+        outcomes[method] = simulate_sharing(scenario, keep_spans=0)
+    return SharingComparison(title=title, outcomes=outcomes)
 
 
-def _row(way: str, outcome: Outcome) -> Row:
+def _row(method: str, outcome: Outcome) -> Cells:
     idle = outcome.shares["waiting"] + outcome.shares["idle"]
     reached = outcome.time_to(_TARGET)
     return (
-        way,
+        method,
         f"{outcome.samples_per_second:,.0f}",
         f"{idle:.1%}",
         f"{outcome.staleness['mean']:.1f}",

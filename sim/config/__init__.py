@@ -1,1 +1,1 @@
-"""The ground floor: units, errors, and files that become frozen dataclasses."""
+"""Units, errors, and files that become frozen dataclasses."""

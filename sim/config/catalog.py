@@ -1,13 +1,13 @@
-"""The library: named TOML files of models, topologies, stacks and scenarios.
+"""The catalog: named TOML files of models, topologies, stacks and scenarios.
 
-A name is looked for in the user's own folder first, then among the packaged files, so
-``sim run gpt3-175b-megatron`` works anywhere and a file of the user's wins.
+A name is looked up in the user's own folder first, then among the packaged files, so that
+``sim run gpt3-175b-megatron`` works anywhere and the user's own file wins.
 """
 
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,18 @@ from typing import Any, TypeVar
 from sim.config.errors import InputError
 from sim.config.schema import validate
 
-__all__ = ["find", "load", "names", "packaged_root", "place", "read", "roots", "validate"]
+__all__ = [
+    "find",
+    "has",
+    "load",
+    "names",
+    "overlaid",
+    "packaged_root",
+    "place",
+    "read",
+    "roots",
+    "validate",
+]
 
 T = TypeVar("T")
 
@@ -32,19 +43,24 @@ _KINDS = {
 @cache
 def packaged_root() -> Path:
     """The folder that holds `models/`, `topologies/` and `scenarios/` of this installation."""
-    here = Path(__file__).resolve().parents[1]
-    inside = here / "data"
-    return inside if inside.is_dir() else here.parent
+    package = Path(__file__).resolve().parents[1]
+    data = package / "data"
+    return data if data.is_dir() else package.parent
 
 
 def roots() -> list[Path]:
-    """Where files are looked for, first wins."""
+    """Where files are looked up, the first one wins."""
     return [Path(), packaged_root()]
 
 
 def names(folder: str) -> list[str]:
     """All names that `find` knows in a folder, sorted."""
     return sorted({path.stem for root in roots() for path in (root / folder).glob("*.toml")})
+
+
+def has(folder: str, name: str) -> bool:
+    """Whether `find` knows a name (or a path)."""
+    return any(map(os.path.isfile, _candidates(folder, name)))
 
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
@@ -76,7 +92,7 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
 
 
 def place(path: Path, *, changed: bool = False) -> str:
-    """How an error names a file: a packaged one within its package, `changed` ones as such.
+    """How an error names a file: packaged files relative to the package, `changed` ones as such.
 
     >>> place(packaged_root() / "models" / "gpt3-175b.toml", changed=True)
     'models/gpt3-175b.toml (changed)'
@@ -99,6 +115,21 @@ def read(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = f"is not valid TOML: {error}"
         raise InputError(place(path), reason, "correct that line") from None
+
+
+def overlaid(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with some of its values changed, those of inner tables one by one.
+
+    >>> overlaid({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
+    {'a': 1, 'b': {'c': 4, 'd': 3}}
+    """
+    result = dict(table)
+    for key, value in changes.items():
+        inner = result.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = overlaid(inner, value)
+        result[key] = value
+    return result
 
 
 def load(folder: str, name: str, kind: type[T], *, where: str = "command line") -> T:

@@ -1,8 +1,8 @@
-"""The one error that is the user's to mend: where it is, what is wrong, what to do."""
+"""The error for mistakes of the user: where it is, what is wrong, what to do."""
 
 
 class InputError(ValueError):
-    """A mistake in something the user wrote.
+    """A mistake in what the user wrote.
 
     The command prints it as one line and exits with code 2.
 

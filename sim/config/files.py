@@ -1,4 +1,4 @@
-"""Output files that are either whole or not there."""
+"""Output files are written completely or not at all; input files are told apart by version."""
 
 import os
 import tempfile
@@ -10,13 +10,13 @@ from sim.config.errors import InputError
 
 
 @contextmanager
-def whole(path: Path | str) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well.
+def atomic_write(path: Path | str) -> Iterator[Path]:
+    """A temporary file beside `path` that replaces it when the block succeeds.
 
-    Raises `InputError` where the file cannot be written; an older one is then left as it was.
+    Raises `InputError` where the file cannot be written; an older one is then left unchanged.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with whole(f"{folder}/answer.txt") as part:
+    ...     with atomic_write(f"{folder}/answer.txt") as part:
     ...         _ = part.write_text("42")
     ...     os.listdir(folder)
     ['answer.txt']
@@ -36,6 +36,18 @@ def whole(path: Path | str) -> Iterator[Path]:
     except OSError as error:
         remedy = "name a file in a folder that exists and can be written to"
         raise InputError(str(path), f"cannot be written ({error.strerror})", remedy) from None
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """Differs between files, and when a file was written again; () for a missing file.
+
+    A cache of what was read from a file is keyed by it, not by the file's name.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _umask() -> int:

@@ -1,7 +1,7 @@
-"""What a folder offers: its modules, found without being registered anywhere.
+"""Plugins: the modules of a package are found without being registered anywhere.
 
-A new collective, schedule or kind of layer is a new file in the folder of its kind, and nothing
-else. A folder of one's own joins in by being appended to the package's `__path__`.
+A new collective, network shape, schedule or kind of layer is one new file in the folder of its
+kind. A folder outside of the package takes part when it is appended to the package's `__path__`.
 """
 
 import sys
@@ -50,3 +50,23 @@ def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args
         return remembering
 
     return decorate
+
+
+def dataclasses(package: str, tag: str) -> tuple[type, ...]:
+    """The dataclasses of a package's modules that have a `tag` of their own, such as a shape.
+
+    >>> [kind.__name__ for kind in dataclasses("sim.hardware.cluster.fabrics", "fabric")]
+    ['NvLinkMesh', 'NvSwitch', 'Pcie', 'NvLinkRing']
+    """
+    return _dataclasses(tuple(modules(package).values()), tag)
+
+
+@cache
+def _dataclasses(folder: tuple[ModuleType, ...], tag: str) -> tuple[type, ...]:
+    return tuple(
+        member
+        for module in folder
+        for member in vars(module).values()
+        if isinstance(member, type) and member.__module__ == module.__name__
+        if tag in member.__annotations__
+    )

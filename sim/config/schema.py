@@ -1,13 +1,14 @@
-"""The door: plain data from a file becomes a frozen dataclass, or one precise error.
+"""Validation: plain data from a file becomes a frozen dataclass, or one precise error.
 
-pydantic validates; this file adds what it lets pass in plain dataclasses, and words its findings.
+pydantic validates. This file adds what it lets pass in plain dataclasses and tables whose dataclass
+depends on one of their keys (`Tagged`), and it words the errors.
 """
 
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from math import isfinite
 from types import UnionType
@@ -21,6 +22,51 @@ T = TypeVar("T")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
+class Tagged:
+    """Marks a field whose dataclass depends on one key of its table, as on method = "gossip".
+
+    `classes` gives the dataclasses to choose from: the one whose field `tag` has the key's value as
+    its default. A table without the key is a `default` one. The keys of an `inline` dataclass stand
+    in the table around it: [[sharing.straggler]] holds its own keys and those of its law.
+    """
+
+    def __init__(
+        self,
+        tag: str,
+        classes: Callable[[], Iterable[Any]],
+        *,
+        inline: bool = False,
+        default: str = "",
+    ) -> None:
+        self.tag, self.classes, self.inline, self.default = tag, classes, inline, default
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The dataclasses by the value that chooses them."""
+        return {kind.__dataclass_fields__[self.tag].default: kind for kind in self.classes()}
+
+    def chosen(self, table: Mapping[str, Any], where: str) -> Any:
+        """The dataclass of a table. Raises `InputError` where the key chooses none."""
+        value, choices = table.get(self.tag, self.default), self.choices
+        if isinstance(value, str) and value in choices:
+            return choices[value]
+        if not value:
+            raise InputError(where, f"{self.tag} is missing", f"known: {', '.join(choices)}")
+        shown = json.dumps(value, default=str)
+        raise InputError(where, f"{self.tag} = {shown} is unknown", nearest(str(value), [*choices]))
+
+    def foreign(self, key: str, table: Mapping[str, Any]) -> str:
+        """What to say of a key that the dataclass of a table does not have."""
+        owners = [name for name, kind in self.choices.items() if key in _keys(kind)]
+        other = f" (it belongs to {' and '.join(owners)})" if owners else ""
+        return f'unknown key {key!r} for {self.tag} = "{table.get(self.tag, self.default)}"{other}'
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(source)  # made before pydantic sees it
+
+
 def validate(data: Any, kind: type[T], where: str) -> T:
     """Turn plain data into the frozen dataclass `kind`; the only place where pydantic is used.
 
@@ -30,9 +76,8 @@ def validate(data: Any, kind: type[T], where: str) -> T:
     from pydantic import ValidationError
 
     shape: Any = kind
-    _refuse(data, shape, where)
     try:
-        checked: T = _adapter(shape).validate_python(data)
+        checked: T = _adapter(shape).validate_python(_prepared(data, shape, where))
     except ValidationError as error:
         raise _first_fault(error, where) from None
     return checked
@@ -45,24 +90,67 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _refuse(data: Any, kind: Any, where: str, key: str = "") -> None:
-    """What pydantic lets pass in plain dataclasses: unknown keys, and values it would convert."""
-    shape = _dataclass_in(kind)
+def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
+    """The data with tagged tables turned into their dataclasses.
+
+    Refuses what pydantic lets pass in plain dataclasses: unknown keys, and values that it would
+    convert.
+    """
+    shape, tagged, inside = _dataclass_in(kind), _tagged_in(kind), _within(where, key)
     if isinstance(data, list):
-        for item in data:
-            _refuse(item, kind, where, key)
-    elif isinstance(data, dict) and get_origin(kind) in (dict, Mapping):
-        for inner, value in data.items():
-            _refuse(value, get_args(kind)[1], _within(where, key), inner)
-    elif isinstance(data, dict) and shape is not None:
-        known = get_type_hints(shape, include_extras=True)
-        place = _within(where, key)
-        for inner, value in data.items():
-            if inner not in known:
-                raise InputError(place, f"unknown key {inner!r}", nearest(inner, list(known)))
-            _refuse(value, known[inner], place, inner)
-    elif shape is None or not is_dataclass(data):
+        return [_prepared(item, kind, where, key) for item in data]
+    if isinstance(data, dict) and get_origin(kind) in (dict, Mapping):
+        values = get_args(kind)[1]
+        return {name: _prepared(value, values, inside, name) for name, value in data.items()}
+    if isinstance(data, dict) and tagged is not None:
+        shape = tagged.chosen(data, inside)
+        _refuse_unknown(data, _keys(shape), inside, tagged)
+        return validate(data, shape, inside)
+    if tagged is not None and data is not None and not is_dataclass(data):
+        what = f"{key} = {json.dumps(data, default=str)} is not a table"
+        raise InputError(where, what, f"write {tagged.tag} = ... in it")
+    if isinstance(data, dict) and shape is not None:
+        return _prepared_table(data, shape, inside)
+    if shape is None or not is_dataclass(data):
         _refuse_conversion(data, kind, where, key)
+    return data
+
+
+def _prepared_table(table: dict[str, Any], shape: Any, where: str) -> dict[str, Any]:
+    """The values of a table, those of an inline dataclass gathered into it."""
+    known, inline = _keys(shape), _inline_field(shape)
+    if inline is None:
+        _refuse_unknown(table, known, where)
+        return {key: _prepared(value, known[key], where, key) for key, value in table.items()}
+    name, tagged = inline
+    choice = tagged.chosen(table, where)
+    known = {key: kind for key, kind in known.items() if key != name}
+    _refuse_unknown(table, known | _keys(choice), where, tagged)
+    own = {key: _prepared(table[key], known[key], where, key) for key in table if key in known}
+    gathered = {key: value for key, value in table.items() if key not in known}
+    return own | {name: validate(gathered, choice, where)}
+
+
+@cache
+def _inline_field(shape: Any) -> tuple[str, Tagged] | None:
+    marked = ((name, _tagged_in(kind)) for name, kind in _keys(shape).items())
+    return next(((name, tagged) for name, tagged in marked if tagged and tagged.inline), None)
+
+
+def _refuse_unknown(
+    table: Mapping[str, Any], known: Mapping[str, Any], where: str, tagged: Tagged | None = None
+) -> None:
+    for key in table:
+        if key not in known:
+            what = tagged.foreign(key, table) if tagged else f"unknown key {key!r}"
+            raise InputError(where, what, nearest(key, [*known]))
+
+
+@cache
+def _keys(shape: Any) -> dict[str, Any]:
+    """The fields of a dataclass that can be given, with their annotations."""
+    hints = get_type_hints(shape, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(shape) if field.init}
 
 
 def _within(where: str, key: str) -> str:
@@ -75,7 +163,7 @@ def _refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
         raise InputError(where, f"{key} = {value} is not a finite number", "write a finite one")
     if not wanted or type(value) in wanted:
         return
-    words = " or ".join(_WORDS[one] for one in _WORDS if one in wanted)
+    words = " or ".join(word for plain, word in _WORDS.items() if plain in wanted)
     shown = json.dumps(value, default=str)
     raise InputError(where, f"{key} = {shown} is not {words}", f"write {key} = {_sample(wanted)}")
 
@@ -96,8 +184,8 @@ def _plain_types(kind: Any) -> set[type]:
 
 
 def _sample(wanted: set[type]) -> str:
-    for one, sample in ((int, "4"), (float, "0.5"), (bool, "true")):
-        if one in wanted:
+    for plain, sample in ((int, "4"), (float, "0.5"), (bool, "true")):
+        if plain in wanted:
             return sample
     return '"..."'
 
@@ -127,11 +215,20 @@ def _remedy(fault: Any, key: str) -> str:
     return f"mend {key}"
 
 
+@cache
 def _dataclass_in(kind: Any) -> Any:
     """The dataclass that an annotation such as `tuple[Straggler, ...]` or `Plan | None` holds."""
     if is_dataclass(kind):
         return kind
-    return next((found for part in get_args(kind) if (found := _dataclass_in(part))), None)
+    return next((shape for part in get_args(kind) if (shape := _dataclass_in(part))), None)
+
+
+@cache
+def _tagged_in(kind: Any) -> Tagged | None:
+    """The mark that an annotation such as `tuple[Annotated[Law, Tagged(...)], ...]` holds."""
+    if isinstance(kind, Tagged):
+        return kind
+    return next((tagged for part in get_args(kind) if (tagged := _tagged_in(part))), None)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Units at the edges, SI floats inside.
 
-Files say ``bandwidth = "400 Gb/s"``; everything past the door is a plain float in bytes,
-seconds, FLOP/s, watts. A dataclass field of type `Bytes` or `BytesPerSecond` reads such a text
+Files state ``bandwidth = "400 Gb/s"``; once validated, every quantity is a plain float in bytes,
+seconds, FLOP/s or watts. A dataclass field of type `Bytes` or `BytesPerSecond` reads such a text
 when pydantic validates it, and refuses a number without its unit.
 """
 
@@ -38,7 +38,7 @@ _EXAMPLE = {
 def quantity(text: str, unit: str) -> float:
     """Read a number with its unit; return it in SI.
 
-    Raises `ValueError` where the text is no number or its unit measures something else.
+    Raises `ValueError` where the text is not a number or its unit measures something else.
 
     >>> quantity("400 Gb/s", "B/s")
     50000000000.0
@@ -86,7 +86,7 @@ class Unit:
         self.symbol, self.positive = symbol, positive
 
     def read(self, value: Any) -> float:
-        """The SI value of a text; a bare number has lost its unit and is a `ValueError`."""
+        """The SI value of a text. Raises `ValueError`, also for a number without a unit."""
         example = _EXAMPLE[self.symbol]
         if not isinstance(value, str):
             raise ValueError(f"{value!r} has no unit; write it like {example!r}")
@@ -137,7 +137,7 @@ def human_bytes(count: float) -> str:
 
 
 def quantity_text(value: float, unit: str) -> str:
-    """A number with its unit as files have it: four digits that count, no exponent.
+    """A number with its unit as files have it: four significant digits, no exponent.
 
     >>> quantity_text(1460.4, "us"), quantity_text(12345678.0, "GFLOP/s"), quantity_text(3.21, "us")
     ('1460 us', '12350000 GFLOP/s', '3.21 us')

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.shape import Shape
+from sim.collectives.group import GroupShape
 from sim.engine.replicas import Representatives
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import Call, Collective, Send
@@ -64,7 +64,7 @@ def scopes_of(program: Program) -> list[Scope]:
 
 class Loads(NamedTuple):
     """Which group loads which link, and how much: `port` x (bytes through a member's port) + `nic`
-    x (bytes that leave a node), see `sim.collectives.shape.Wire`. Arrays of one length."""
+    x (bytes that leave a node), see `sim.collectives.interconnect.CallCost`. Arrays of one length."""
 
     group: Indices
     link: Indices
@@ -84,7 +84,7 @@ class Communicators:
     scopes: Sequence[Scope]
     group: Indices
     scope: Indices
-    shape: Sequence[Shape]
+    shape: Sequence[GroupShape]
     copies: Indices
     links: Sequence[Link]
     loads: Loads
@@ -119,7 +119,7 @@ class _Builder:
         self.scopes: list[Scope] = []
         self.groups: list[Indices] = []
         self.scope: list[int] = []
-        self.shapes: list[Shape] = []
+        self.shapes: list[GroupShape] = []
         self.copies: list[int] = []
         self.loads: list[Loads] = []
 
@@ -224,8 +224,8 @@ class _Builder:
 
 
 @cache
-def _shape(ranks: int, nodes: int, per_node: int) -> Shape:
-    return Shape(ranks=ranks, nodes=nodes, per_node=per_node)
+def _shape(ranks: int, nodes: int, per_node: int) -> GroupShape:
+    return GroupShape(ranks=ranks, nodes=nodes, per_node=per_node)
 
 
 _KINDS = ("port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down")
@@ -342,7 +342,7 @@ def _summed(parts: Sequence[Loads]) -> Loads:
 
 
 def group_loads(
-    gpus: Sequence[int], topology: Topology, shape: Shape
+    gpus: Sequence[int], topology: Topology, shape: GroupShape
 ) -> dict[Link, tuple[float, float]]:
     """Per link of one group, bytes per byte of its wire's `port` and of its `nic`."""
     links, members = _Links(topology), np.array(gpus, dtype=np.int64)

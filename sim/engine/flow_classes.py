@@ -1,13 +1,13 @@
-"""Fair shares among crowds: the rates of `sim.engine.network` when thousands of flows are alike.
+"""Fair shares by class of flows: the rates of `sim.engine.network` when thousands are alike.
 
 A thousand workers that push to the same servers are a thousand flows, but only two things about
-each matter to the others: how it loads the links that it shares, and how fast its own links let
-it be. Flows equal in both are one class and have one rate for as long as they stay equal, so a
+each matter to the others: how it loads the links that it shares, and the rate that its own links
+allow. Flows equal in both are one class and have one rate for as long as they stay equal, so a
 class keeps one clock of bytes (virtual time, as in Demers, Keshav and Shenker 1989): a flow that
-joins at V with S bytes leaves at V + S, whatever the rate does between. An event then costs the
-number of classes that it touches, not the number of flows.
+joins at V with S bytes leaves at V + S, however the rate changes in between. An event then costs
+the number of classes that it touches, not the number of flows.
 
-`tests/engine/test_crowd.py` holds it to `Network`, the reference, to 1e-9.
+`tests/engine/test_flow_classes.py` holds it to `Network`, the reference, to 1e-9.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,20 +26,28 @@ _EPSILON = 1e-12
 Key = tuple[Loads, float]
 
 
-class _Flow:
-    """Bytes on their way; `finish` is the reading of its class's clock at its end."""
+class _ClassedFlow:
+    """Bytes on their way; `finish` is the reading of its class's clock when the last arrives."""
 
-    __slots__ = ("alone", "arrived", "finish", "kind", "loads", "remaining", "serial", "value")
+    __slots__ = (
+        "arrived",
+        "finish",
+        "flow_class",
+        "loads",
+        "remaining",
+        "serial",
+        "value",
+    )
 
     def __init__(
         self, arrived: Arrived, value: Any, size: float, loads: Loads, serial: int
     ) -> None:
         self.arrived, self.value, self.loads, self.serial = arrived, value, loads, serial
         self.remaining, self.finish = size, 0.0
-        self.kind: _Kind | None = None
+        self.flow_class: _FlowClass | None = None
 
 
-class _Kind:
+class _FlowClass:
     """Flows that load shared links alike and that their own links limit alike to `limit` B/s."""
 
     __slots__ = ("alarm", "clock", "key", "limit", "loads", "members", "order", "rate", "since")
@@ -48,28 +56,28 @@ class _Kind:
         self.key, self.order, self.since = key, order, now
         self.loads, self.limit = key
         self.clock, self.rate, self.alarm = 0.0, 0.0, 0
-        self.members: list[tuple[float, int, _Flow]] = []
+        self.members: list[tuple[float, int, _ClassedFlow]] = []
 
 
-class Crowd:
+class FlowClassNetwork:
     """Links with a capacity in B/s each, and the flows that are on them now."""
 
     def __init__(self, env: simpy.Environment, capacities: Sequence[float] = ()) -> None:
         self.env = env
         self.capacities = list(capacities)
         self.carried = [0.0] * len(self.capacities)
-        self._on_link: list[dict[int, _Flow]] = [{} for _ in self.capacities]
-        self._kinds: dict[Key, _Kind] = {}
-        self._sizes: dict[_Kind, int] = {}
-        self._of_link: list[dict[_Kind, float]] = [{} for _ in self.capacities]
-        self._moved: dict[int, _Flow] = {}
-        self._touched: dict[_Kind, None] = {}
+        self._on_link: list[dict[int, _ClassedFlow]] = [{} for _ in self.capacities]
+        self._classes: dict[Key, _FlowClass] = {}
+        self._sizes: dict[_FlowClass, int] = {}
+        self._classes_on: list[dict[_FlowClass, float]] = [{} for _ in self.capacities]
+        self._moved: dict[int, _ClassedFlow] = {}
+        self._touched: dict[_FlowClass, None] = {}
         self._settling = False
         self._serials, self._orders = count(1), count()
 
     def start(self, size: float, loads: Loads, arrived: Arrived, value: Any = None) -> None:
         """Put `size` bytes on the links of `loads` now and call `arrived(value)` at the end."""
-        flow = _Flow(arrived, value, size, loads, next(self._serials))
+        flow = _ClassedFlow(arrived, value, size, loads, next(self._serials))
         for link, load in loads:
             self.carried[link] += load * size
             on_link = self._on_link[link]
@@ -83,19 +91,19 @@ class Crowd:
         self.capacities[link] = capacity
         for flow in self._on_link[link].values():
             self._move(flow)
-            if flow.kind is not None:
-                self._touched[flow.kind] = None
+            if flow.flow_class is not None:
+                self._touched[flow.flow_class] = None
 
     def add_link(self, capacity: float) -> int:
         """One more link; returns its number."""
         self.capacities.append(capacity)
         self.carried.append(0.0)
         self._on_link.append({})
-        self._of_link.append({})
+        self._classes_on.append({})
         return len(self.capacities) - 1
 
-    def _move(self, flow: _Flow) -> None:
-        """The flow's links are shared otherwise from now on: look at its class again."""
+    def _move(self, flow: _ClassedFlow) -> None:
+        """The flow's links are shared differently from now on, so its class may be another."""
         self._moved[flow.serial] = flow
         self._settle_later()
 
@@ -113,23 +121,23 @@ class Crowd:
         for flow in moved.values():
             self._classify(flow)
         touched, self._touched = self._touched, {}
-        for kind in [kind for kind in touched if not self._sizes[kind]]:
-            self._close(kind, touched)
+        for flow_class in [flow_class for flow_class in touched if not self._sizes[flow_class]]:
+            self._close(flow_class, touched)
         self._share(touched)
 
-    def _classify(self, flow: _Flow) -> None:
+    def _classify(self, flow: _ClassedFlow) -> None:
         """Put a flow into the class that it belongs to now, if that is another."""
         key = self._key(flow.loads)
-        if flow.kind is not None:
-            if flow.kind.key == key:
+        if flow.flow_class is not None:
+            if flow.flow_class.key == key:
                 return
             self._leave(flow)
-        kind = self._kinds.get(key) or self._open(key)
-        self._advance(kind)
-        flow.kind, flow.finish = kind, kind.clock + flow.remaining
-        heappush(kind.members, (flow.finish, flow.serial, flow))
-        self._sizes[kind] += 1
-        self._touched[kind] = None
+        flow_class = self._classes.get(key) or self._open(key)
+        self._advance(flow_class)
+        flow.flow_class, flow.finish = flow_class, flow_class.clock + flow.remaining
+        heappush(flow_class.members, (flow.finish, flow.serial, flow))
+        self._sizes[flow_class] += 1
+        self._touched[flow_class] = None
 
     def _key(self, loads: Loads) -> Key:
         shared, limit = [], float("inf")
@@ -141,90 +149,94 @@ class Crowd:
                 limit = min(limit, self.capacities[link] / load)
         return tuple(shared), limit
 
-    def _open(self, key: Key) -> _Kind:
-        kind = self._kinds[key] = _Kind(key, next(self._orders), self.env.now)
-        self._sizes[kind] = 0
-        for link, load in kind.loads:
-            self._of_link[link][kind] = load
-        return kind
+    def _open(self, key: Key) -> _FlowClass:
+        flow_class = self._classes[key] = _FlowClass(key, next(self._orders), self.env.now)
+        self._sizes[flow_class] = 0
+        for link, load in flow_class.loads:
+            self._classes_on[link][flow_class] = load
+        return flow_class
 
-    def _close(self, kind: _Kind, touched: dict[_Kind, None]) -> None:
-        """Forget a class without flows; those beside it get what it had."""
-        touched.pop(kind, None)
-        kind.alarm += 1
-        del self._kinds[kind.key], self._sizes[kind]
-        for link, _ in kind.loads:
-            del self._of_link[link][kind]
-        for link, _ in kind.loads:
-            if self._of_link[link]:
-                touched.setdefault(next(iter(self._of_link[link])))
+    def _close(self, flow_class: _FlowClass, touched: dict[_FlowClass, None]) -> None:
+        """Forget a class without flows; the classes on its links get what it had."""
+        touched.pop(flow_class, None)
+        flow_class.alarm += 1
+        del self._classes[flow_class.key], self._sizes[flow_class]
+        for link, _ in flow_class.loads:
+            del self._classes_on[link][flow_class]
+        for link, _ in flow_class.loads:
+            if self._classes_on[link]:
+                touched.setdefault(next(iter(self._classes_on[link])))
 
-    def _leave(self, flow: _Flow) -> None:
-        kind = flow.kind
-        assert kind is not None
-        self._advance(kind)
-        flow.remaining = max(flow.finish - kind.clock, 0.0)
-        flow.kind = None  # its entry in the heap is stale now
-        self._sizes[kind] -= 1
-        self._touched[kind] = None
+    def _leave(self, flow: _ClassedFlow) -> None:
+        flow_class = flow.flow_class
+        assert flow_class is not None
+        self._advance(flow_class)
+        flow.remaining = max(flow.finish - flow_class.clock, 0.0)
+        flow.flow_class = None  # its entry in the heap is stale now
+        self._sizes[flow_class] -= 1
+        self._touched[flow_class] = None
 
-    def _advance(self, kind: _Kind) -> None:
+    def _advance(self, flow_class: _FlowClass) -> None:
         now = self.env.now
-        kind.clock += kind.rate * (now - kind.since)
-        kind.since = now
+        flow_class.clock += flow_class.rate * (now - flow_class.since)
+        flow_class.since = now
 
-    def _share(self, touched: dict[_Kind, None]) -> None:
+    def _share(self, touched: dict[_FlowClass, None]) -> None:
         """New rates for all classes that the touched ones share links with, near and far."""
         part = self._connected(touched)
         rates = _fair(part, self._sizes, self.capacities)
-        for kind in sorted(part, key=lambda kind: kind.order):
-            rate = rates[kind]
-            if kind in touched or abs(rate - kind.rate) > _EPSILON * rate:
-                self._advance(kind)
-                kind.rate = rate
-                self._set_alarm(kind)
+        for flow_class in sorted(part, key=lambda flow_class: flow_class.order):
+            rate = rates[flow_class]
+            if flow_class in touched or abs(rate - flow_class.rate) > _EPSILON * rate:
+                self._advance(flow_class)
+                flow_class.rate = rate
+                self._set_alarm(flow_class)
 
-    def _connected(self, touched: Iterable[_Kind]) -> dict[_Kind, None]:
+    def _connected(self, touched: Iterable[_FlowClass]) -> dict[_FlowClass, None]:
         part = dict.fromkeys(touched)
-        frontier, seen = list(part), set()
+        frontier, visited = list(part), set()
         while frontier:
             for link, _ in frontier.pop().loads:
-                if link not in seen:
-                    seen.add(link)
-                    new = [kind for kind in self._of_link[link] if kind not in part]
+                if link not in visited:
+                    visited.add(link)
+                    new = [
+                        flow_class
+                        for flow_class in self._classes_on[link]
+                        if flow_class not in part
+                    ]
                     part.update(dict.fromkeys(new))
                     frontier += new
         return part
 
-    def _set_alarm(self, kind: _Kind) -> None:
-        kind.alarm += 1
-        members = kind.members
-        while members and not _current(members[0], kind):
+    def _set_alarm(self, flow_class: _FlowClass) -> None:
+        flow_class.alarm += 1
+        members = flow_class.members
+        while members and not _current(members[0], flow_class):
             heappop(members)
         if members:
-            wait = max(members[0][0] - kind.clock, 0.0) / kind.rate
-            then(self.env.timeout(wait, (kind, kind.alarm)), self._arrive)
+            wait = max(members[0][0] - flow_class.clock, 0.0) / flow_class.rate
+            then(self.env.timeout(wait, (flow_class, flow_class.alarm)), self._arrive)
 
     def _arrive(self, wake: Event) -> None:
-        kind, alarm = carried(wake)
-        if alarm != kind.alarm:
+        flow_class, alarm = carried(wake)
+        if alarm != flow_class.alarm:
             return  # the rate has changed since this alarm was set
-        finish, _, _ = kind.members[0]
-        kind.clock, kind.since = finish, self.env.now
+        finish, _, _ = flow_class.members[0]
+        flow_class.clock, flow_class.since = finish, self.env.now
         ended = []
-        while kind.members and kind.members[0][0] <= finish * (1.0 + _EPSILON):
-            entry = heappop(kind.members)
-            if _current(entry, kind):
+        while flow_class.members and flow_class.members[0][0] <= finish * (1.0 + _EPSILON):
+            entry = heappop(flow_class.members)
+            if _current(entry, flow_class):
                 ended.append(entry[2])
         for flow in ended:
-            self._end(flow, kind)
+            self._end(flow, flow_class)
         for flow in ended:
             flow.arrived(flow.value)
 
-    def _end(self, flow: _Flow, kind: _Kind) -> None:
-        flow.kind = None
-        self._sizes[kind] -= 1
-        self._touched[kind] = None
+    def _end(self, flow: _ClassedFlow, flow_class: _FlowClass) -> None:
+        flow.flow_class = None
+        self._sizes[flow_class] -= 1
+        self._touched[flow_class] = None
         self._moved.pop(flow.serial, None)
         for link, _ in flow.loads:
             on_link = self._on_link[link]
@@ -234,20 +246,20 @@ class Crowd:
         self._settle_later()
 
 
-def _current(entry: tuple[float, int, _Flow], kind: _Kind) -> bool:
+def _current(entry: tuple[float, int, _ClassedFlow], flow_class: _FlowClass) -> bool:
     finish, _, flow = entry
-    return flow.kind is kind and flow.finish == finish
+    return flow.flow_class is flow_class and flow.finish == finish
 
 
 def _fair(
-    kinds: Iterable[_Kind], sizes: dict[_Kind, int], capacities: Sequence[float]
-) -> dict[_Kind, float]:
+    classes: Iterable[_FlowClass], sizes: dict[_FlowClass, int], capacities: Sequence[float]
+) -> dict[_FlowClass, float]:
     """Weighted max-min fair rates (B/s) by progressive filling, lowest level first.
 
     A class's own links are one more link that only its members use, each up to `limit`. Levels
     only rise while classes freeze, so a heap of old levels finds the lowest.
     """
-    filling = _Filling(kinds, sizes, capacities)
+    filling = _Filling(classes, sizes, capacities)
     levels = filling.levels()
     while levels:
         level, link, alone = heappop(levels)
@@ -258,8 +270,8 @@ def _fair(
             if now > level * (1.0 + _EPSILON):
                 heappush(levels, (now, link, None))
                 continue
-            for kind in waiting:
-                filling.freeze(kind, level)
+            for flow_class in waiting:
+                filling.freeze(flow_class, level)
     return filling.rates
 
 
@@ -267,39 +279,42 @@ class _Filling:
     """What is left of every link while classes get their rates."""
 
     def __init__(
-        self, kinds: Iterable[_Kind], sizes: dict[_Kind, int], capacities: Sequence[float]
+        self,
+        classes: Iterable[_FlowClass],
+        sizes: dict[_FlowClass, int],
+        capacities: Sequence[float],
     ) -> None:
         self.sizes = sizes
-        self.rates: dict[_Kind, float] = {}
+        self.rates: dict[_FlowClass, float] = {}
         self._left: dict[int, float] = {}
         self._demand: dict[int, float] = {}
-        self._on: dict[int, list[_Kind]] = {}
-        self._limited: list[tuple[float, int, _Kind | None]] = []
-        for kind in kinds:
-            if kind.limit < float("inf"):
-                self._limited.append((kind.limit, -1 - kind.order, kind))
-            for link, load in kind.loads:
+        self._on: dict[int, list[_FlowClass]] = {}
+        self._limited: list[tuple[float, int, _FlowClass | None]] = []
+        for flow_class in classes:
+            if flow_class.limit < float("inf"):
+                self._limited.append((flow_class.limit, -1 - flow_class.order, flow_class))
+            for link, load in flow_class.loads:
                 self._left[link] = capacities[link]
-                self._demand[link] = self._demand.get(link, 0.0) + load * sizes[kind]
-                self._on.setdefault(link, []).append(kind)
+                self._demand[link] = self._demand.get(link, 0.0) + load * sizes[flow_class]
+                self._on.setdefault(link, []).append(flow_class)
 
-    def levels(self) -> list[tuple[float, int, _Kind | None]]:
-        found = [*self._limited, *((self.level(link), link, None) for link in self._left)]
-        heapify(found)
-        return found
+    def levels(self) -> list[tuple[float, int, _FlowClass | None]]:
+        levels = [*self._limited, *((self.level(link), link, None) for link in self._left)]
+        heapify(levels)
+        return levels
 
     def level(self, link: int) -> float:
         """The rate of each byte of progress if the link were the limit of all that wait on it."""
         return self._left[link] / self._demand[link]
 
-    def waiting(self, link: int) -> list[_Kind]:
-        return [kind for kind in self._on[link] if kind not in self.rates]
+    def waiting(self, link: int) -> list[_FlowClass]:
+        return [flow_class for flow_class in self._on[link] if flow_class not in self.rates]
 
-    def freeze(self, kind: _Kind, rate: float) -> None:
-        if kind in self.rates:
+    def freeze(self, flow_class: _FlowClass, rate: float) -> None:
+        if flow_class in self.rates:
             return
-        self.rates[kind] = rate
-        for link, load in kind.loads:
-            taken = load * self.sizes[kind]
+        self.rates[flow_class] = rate
+        for link, load in flow_class.loads:
+            taken = load * self.sizes[flow_class]
             self._left[link] = max(self._left[link] - taken * rate, 0.0)
             self._demand[link] -= taken

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.libraries.gloo import Gloo
-from sim.collectives.shape import Fabric, Shape, Wire
 from sim.hardware.cluster.topology import Topology
 
 
@@ -18,22 +19,22 @@ class Machine:
     backend: Backend
     slowdown: Mapping[int, float] = field(default_factory=dict)
 
-    def wire(self, kind: str, bytes: float, shape: Shape) -> Wire:
+    def call_cost(self, kind: str, bytes: float, shape: GroupShape) -> CallCost:
         """The backend's fluid reading of a call, in bytes as the topology's links count them.
 
         Backends are fitted to line rates, of which a link's own efficiency is a part; it must
         not be taken off twice.
         """
         node, network = self.topology.node, self.topology.network
-        wire = self.backend.wire(kind, bytes, shape, self.fabric)
+        cost = self.backend.call_cost(kind, bytes, shape, self.interconnect)
         return replace(
-            wire,
-            port=wire.port * (node.efficiency if node else 1.0),
-            nic=wire.nic * (network.efficiency if network else 1.0),
+            cost,
+            port=cost.port * (node.efficiency if node else 1.0),
+            nic=cost.nic * (network.efficiency if network else 1.0),
         )
 
     @cached_property
-    def fabric(self) -> Fabric:
+    def interconnect(self) -> Interconnect:
         """The hardware in short, as a collective library finds it."""
         topology = self.topology
         node, network = topology.node, topology.network
@@ -43,7 +44,7 @@ class Machine:
         # Where nodes are cabled to each other, a ring leaves each of them over one cable.
         nics = (network.nics or 1) if network else 0
         spread = node is not None and node.spread
-        return Fabric(
+        return Interconnect(
             generation=topology.device.generation,
             gpus_per_node=slots,
             port_bandwidth=port,

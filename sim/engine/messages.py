@@ -32,12 +32,12 @@ def play_messages(
     >>> round(alone * node.capacity(("port-up", 0)) / 7e9, 3)
     1.0
     """
-    post = _Post(messages, topology, gpus, overhead)
-    post.env.run()
-    return float(post.env.now)
+    player = _MessagePlayer(messages, topology, gpus, overhead)
+    player.env.run()
+    return float(player.env.now)
 
 
-class _Post:
+class _MessagePlayer:
     def __init__(
         self,
         messages: Sequence[Message],

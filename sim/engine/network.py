@@ -6,8 +6,8 @@ Gallager, Data Networks, section 6.5.2): grow all rates together, freeze the flo
 it is full, go on with the rest. A ring all-reduce is one flow, a pipeline send another, so
 contention between them is found, not typed in.
 
-Rates change when a flow starts or ends, and only where that is felt: the flows on its links get
-new rates, and others join in as long as one of them has no full link on which it is among the
+Rates change when a flow starts or ends, and only where that has an effect: the flows on its links
+get new rates, and more join them as long as one has no full link on which it is among the
 fastest. That condition is what makes rates max-min fair, so the answer is the exact one. All
 changes of one instant are settled together, flows in the order in which they started.
 """
@@ -56,7 +56,7 @@ class Network:
         self.capacities = capacities
         self._on_link: list[dict[int, Flow]] = [{} for _ in capacities]
         self._taken = [0.0 for _ in capacities]
-        self._felt: dict[int, Flow] = {}  # flows whose rates are to be found anew
+        self._affected: dict[int, Flow] = {}  # flows whose rates are to be computed anew
         self._settling = False
         self._started = 0
         self._watching: dict[int, list[Event]] = {}
@@ -113,86 +113,86 @@ class Network:
         flow, alarm = carried(wake)
         if alarm != flow.alarm:
             return  # the rate has changed since this alarm was set
-        felt: dict[int, Flow] = {}
+        affected: dict[int, Flow] = {}
         for link, _ in flow.loads:
             on_link = self._on_link[link]
             del on_link[flow.serial]
             if on_link and self._full(link, self._taken[link]):
-                felt.update(on_link)
+                affected.update(on_link)
         self._take(flow, -flow.rate)
         for link, _ in flow.loads:
             if not self._on_link[link]:
                 self._taken[link] = 0.0  # and no rounding is left behind
-        self._felt.pop(flow.serial, None)
-        if felt:
-            self._settle_later(felt)
+        self._affected.pop(flow.serial, None)
+        if affected:
+            self._settle_later(affected)
         flow.arrived(flow.value)
 
-    def _settle_later(self, felt: dict[int, Flow]) -> None:
+    def _settle_later(self, affected: dict[int, Flow]) -> None:
         if not self._settling:
             self._settling = True
             end_of_instant = Event(self.env)
             end_of_instant._ok, end_of_instant._value = True, None
             then(end_of_instant, self._settle)
             self.env.schedule(end_of_instant, priority=_AFTER_ALL_OF_THIS_INSTANT)
-        self._felt.update(felt)
+        self._affected.update(affected)
 
     def _settle(self, _: Event) -> None:
-        felt, self._felt, self._settling = self._felt, {}, False
-        while felt:
-            felt = dict(sorted(felt.items()))
-            left = self._left_by_others(felt)
-            rates = fair_rates(felt, left)
-            others = self._treated_unfairly(felt, rates, left)
-            if not others:
+        affected, self._affected, self._settling = self._affected, {}, False
+        while affected:
+            affected = dict(sorted(affected.items()))
+            left = self._left_by_others(affected)
+            rates = fair_rates(affected, left)
+            more = self._also_affected(affected, rates, left)
+            if not more:
                 break
-            felt.update(others)
-        for serial, flow in felt.items():
+            affected.update(more)
+        for serial, flow in affected.items():
             if abs(rates[serial] - flow.rate) > _EPSILON * rates[serial]:
                 self._set_rate(flow, rates[serial])
 
-    def _left_by_others(self, felt: dict[int, Flow]) -> dict[int, float]:
+    def _left_by_others(self, affected: dict[int, Flow]) -> dict[int, float]:
         """Per link of some flows, the capacity that all other flows leave to them."""
         left: dict[int, float] = {}
-        for flow in felt.values():
+        for flow in affected.values():
             for link, load in flow.loads:
                 if link not in left:
                     left[link] = self.capacities[link] - self._taken[link]
                 left[link] += load * flow.rate
         return {link: max(free, 0.0) for link, free in left.items()}
 
-    def _treated_unfairly(
-        self, felt: dict[int, Flow], rates: dict[int, float], left: dict[int, float]
+    def _also_affected(
+        self, affected: dict[int, Flow], rates: dict[int, float], left: dict[int, float]
     ) -> dict[int, Flow]:
-        """Other flows that new rates concern: on links that were full or have become so, those
-        without a bottleneck, and those beside one of ours that has none."""
+        """Other flows whose rates change too: on links that were full or have become so, those
+        without a bottleneck, and all that share the link with an affected flow without one."""
         after = {link: self.capacities[link] - free for link, free in left.items()}
-        for serial, flow in felt.items():
+        for serial, flow in affected.items():
             for link, load in flow.loads:
                 after[link] += load * rates[serial]
-        others: dict[int, Flow] = {}
+        more: dict[int, Flow] = {}
         for link, taken in after.items():
             if self._full(link, self._taken[link]) or self._full(link, taken):
                 on_link = self._on_link[link]
-                if len(on_link) > sum(serial in felt for serial in on_link):
-                    others.update(self._unfair_on(link, felt, rates, after))
-        return others
+                if len(on_link) > sum(serial in affected for serial in on_link):
+                    more.update(self._affected_on(link, affected, rates, after))
+        return more
 
-    def _unfair_on(
-        self, link: int, felt: dict[int, Flow], rates: dict[int, float], after: dict[int, float]
+    def _affected_on(
+        self, link: int, affected: dict[int, Flow], rates: dict[int, float], after: dict[int, float]
     ) -> dict[int, Flow]:
         on_link = self._on_link[link]
-        beside = {serial: flow for serial, flow in on_link.items() if serial not in felt}
+        beside = {serial: flow for serial, flow in on_link.items() if serial not in affected}
         for serial, flow in on_link.items():
-            if serial in felt and not self._held_back(flow, rates[serial], rates, after):
+            if serial in affected and not self._has_bottleneck(flow, rates[serial], rates, after):
                 return beside
         return {
             serial: flow
             for serial, flow in beside.items()
-            if not self._held_back(flow, flow.rate, rates, after)
+            if not self._has_bottleneck(flow, flow.rate, rates, after)
         }
 
-    def _held_back(
+    def _has_bottleneck(
         self, flow: Flow, rate: float, rates: dict[int, float], after: dict[int, float]
     ) -> bool:
         """Whether a flow has a bottleneck: a full link on which no flow is faster."""

@@ -1,30 +1,34 @@
-"""Ways between places: which links a message, a fan of messages or a collective loads.
+"""Routes between endpoints: which links a message, several at once or a collective load.
 
-Links of the topology, and one more for each region where places are far apart.
+Links of the topology, and one more for each region where endpoints are far apart.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
+from typing import Annotated
 
-from sim.collectives.shape import Shape
+from annotated_types import Ge
+
+from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
+from sim.config.units import BytesPerSecond, Seconds
 from sim.engine.communicators import group_loads
 from sim.engine.machine import Machine
 from sim.hardware.cluster.link import Link, link_name
 from sim.hardware.cluster.topology import Topology
 
-Shares = tuple[tuple[Link, float], ...]
-Way = tuple[Shares, float]
+LinkLoads = tuple[tuple[Link, float], ...]
+Route = tuple[LinkLoads, float]
 """Links with the bytes that each carries for a byte of the message, and the latency (s)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a worker or a server is: GPUs (or slots) of one node, and how many of its NICs it uses.
+class Endpoint:
+    """Where a worker or a server is: GPUs (or slots) of one node.
 
-    A place of several GPUs spreads what it sends over their NICs.
+    Several GPUs spread what they send over their NICs.
     """
 
     gpus: tuple[int, ...]
@@ -36,50 +40,53 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regions:
-    """Places far apart: `nodes` of a topology to a region, each with one link to the others."""
+    """Regions of `nodes` nodes each, every one joined to the others by one link."""
 
-    nodes: int
-    bandwidth: float
-    latency: float
+    nodes: Annotated[int, Ge(1)]
+    bandwidth: BytesPerSecond
+    latency: Seconds
 
 
-class Ways:
-    """All ways of a machine; `overhead` is the software's cost of a message (s)."""
+class Routes:
+    """All routes of a machine; `overhead` is the software's cost of a message (s)."""
 
     def __init__(self, machine: Machine, overhead: float, regions: Regions | None) -> None:
         self.machine, self.overhead, self.regions = machine, overhead, regions
         self.topology = machine.topology
-        self._known: dict[tuple[Place, Place], Way] = {}
+        self._routes: dict[tuple[Endpoint, Endpoint], Route] = {}
 
-    def between(self, source: Place, target: Place) -> Way:
-        """Of a message from one place to another."""
+    def between(self, source: Endpoint, target: Endpoint) -> Route:
+        """Of one message."""
         key = (source, target)
-        if key not in self._known:
-            self._known[key] = self._found(source, target)
-        return self._known[key]
+        if key not in self._routes:
+            self._routes[key] = self._route(source, target)
+        return self._routes[key]
 
-    def fan(self, pairs: Iterable[tuple[Place, Place]], shares: Iterable[float]) -> Way:
+    def together(
+        self, pairs: Iterable[tuple[Endpoint, Endpoint]], shares: Iterable[float]
+    ) -> Route:
         """Of several messages that progress together, each with its share of the bytes."""
-        ways = [self.between(source, target) for source, target in pairs]
-        loads = _summed(zip((way for way, _ in ways), shares, strict=True))
-        return loads, max((far for _, far in ways), default=0.0)
+        routes = [self.between(source, target) for source, target in pairs]
+        loads = _summed(zip((loads for loads, _ in routes), shares, strict=True))
+        return loads, max((latency for _, latency in routes), default=0.0)
 
-    def collective(self, kind: str, size: float, places: Sequence[Place]) -> Way:
-        """Of a collective of all GPUs of some places, in bytes.
+    def collective(self, kind: str, size: float, endpoints: Sequence[Endpoint]) -> Route:
+        """Of a collective of all GPUs of some endpoints, in bytes.
 
         Across regions a ring passes every region's link once each way, and its 2(R-1) dependent
         hops pay their latency.
         """
-        gpus = [gpu for place in places for gpu in place.gpus]
+        gpus = [gpu for endpoint in endpoints for gpu in endpoint.gpus]
         shape = _shape(gpus, self.topology)
-        wire = self.machine.wire(kind, size, shape)
+        cost = self.machine.call_cost(kind, size, shape)
         loads: dict[Link, float] = {}
         for link, (port, nic) in group_loads(gpus, self.topology, shape).items():
-            if load := port * wire.port + nic * wire.nic:
+            if load := port * cost.port + nic * cost.nic:
                 loads[link] = load
-        latency = wire.latency
-        if self.regions and (crossed := sorted({self._region(place) for place in places}))[1:]:
-            loads |= {(way, r): wire.nic for r in crossed for way in ("region-up", "region-down")}
+        latency = cost.latency
+        crossed = sorted({self._region(endpoint) for endpoint in endpoints}) if self.regions else []
+        if self.regions and len(crossed) > 1:
+            loads |= {(link, r): cost.nic for r in crossed for link in ("region-up", "region-down")}
             hops = 2 * (len(crossed) - 1) if kind == "all_reduce" else ceil(log2(len(crossed)))
             latency += hops * self.regions.latency
         return tuple(loads.items()), latency
@@ -96,25 +103,26 @@ class Ways:
 
         Raises `InputError`.
         """
-        found = re.fullmatch(r"region(\d+)(?:\.(up|down))?", text)
-        if not found or self.regions is None:
+        named = re.fullmatch(r"region(\d+)(?:\.(up|down))?", text)
+        if not named or self.regions is None:
             return self.topology.parse_link(text)
-        region, last = int(found[1]), self._region_of(self.topology.gpus - 1)
+        region, last = int(named[1]), self._region_of(self.topology.gpus - 1)
         if region > last:
             raise InputError(f"link {text!r}", "no such region", f"there are regions 0 to {last}")
-        return tuple((f"region-{way}", region) for way in ("up", "down") if found[2] in (None, way))
+        ends = ("up", "down") if named[2] is None else (named[2],)
+        return tuple((f"region-{end}", region) for end in ends)
 
-    def _found(self, source: Place, target: Place) -> Way:
+    def _route(self, source: Endpoint, target: Endpoint) -> Route:
         if source.first == target.first:
             return (), 0.0
         route = self.topology.route(source.first, target.first)
-        far = self.overhead + sum(self.topology.latency(link) for link in route)
+        latency = self.overhead + sum(self.topology.latency(link) for link in route)
         if self.regions and self._region(source) != self._region(target):
-            far += self.regions.latency
-        return self._loads(source, target, route), far
+            latency += self.regions.latency
+        return self._loads(source, target, route), latency
 
-    def _loads(self, source: Place, target: Place, route: Sequence[Link]) -> Shares:
-        """The share of a message's bytes on each link from one place to another."""
+    def _loads(self, source: Endpoint, target: Endpoint, route: Sequence[Link]) -> LinkLoads:
+        """The share of a message's bytes on each link from one endpoint to another."""
         topology, a, b = self.topology, source.first, target.first
         loads: dict[Link, float] = dict.fromkeys(route, 1.0)
         if topology.node_of(a) != topology.node_of(b) and topology.hierarchical:
@@ -125,8 +133,8 @@ class Ways:
             loads |= {("region-up", here): 1.0, ("region-down", there): 1.0}
         return tuple(loads.items())
 
-    def _region(self, place: Place) -> int:
-        return self._region_of(place.first)
+    def _region(self, endpoint: Endpoint) -> int:
+        return self._region_of(endpoint.first)
 
     def _region_of(self, gpu: int) -> int:
         assert self.regions is not None
@@ -135,29 +143,29 @@ class Ways:
 
 def name_of(link: Link) -> str:
     """As people write it."""
-    kind, place = str(link[0]), link[1]
-    return f"region{place}.{kind[7:]}" if kind.startswith("region") else link_name(link)
+    kind, number = str(link[0]), link[1]
+    return f"region{number}.{kind[7:]}" if kind.startswith("region") else link_name(link)
 
 
-def _summed(ways: Iterable[tuple[Shares, float]]) -> Shares:
-    """Loads of several ways as those of one transfer."""
-    loads: dict[Link, float] = {}
-    for way, share in ways:
-        for link, load in way:
-            loads[link] = loads.get(link, 0.0) + load * share
-    return tuple(loads.items())
+def _summed(weighted: Iterable[tuple[LinkLoads, float]]) -> LinkLoads:
+    """Loads of several messages as those of one transfer."""
+    total: dict[Link, float] = {}
+    for loads, share in weighted:
+        for link, load in loads:
+            total[link] = total.get(link, 0.0) + load * share
+    return tuple(total.items())
 
 
-def _spread(loads: dict[Link, float], way: str, place: Place, topology: Topology) -> None:
-    """What leaves (or enters) a node is divided evenly over the NICs of the place's GPUs."""
-    for gpu in place.gpus:
+def _spread(loads: dict[Link, float], kind: str, endpoint: Endpoint, topology: Topology) -> None:
+    """What leaves (or enters) a node is divided evenly over the NICs of the endpoint's GPUs."""
+    for gpu in endpoint.gpus:
         node, nic = topology.nic_of(gpu)
-        loads[way, node, nic] = loads.get((way, node, nic), 0.0) + 1.0 / len(place.gpus)
+        loads[kind, node, nic] = loads.get((kind, node, nic), 0.0) + 1.0 / len(endpoint.gpus)
 
 
-def _shape(gpus: Sequence[int], topology: Topology) -> Shape:
+def _shape(gpus: Sequence[int], topology: Topology) -> GroupShape:
     per_node: dict[int, int] = {}
     for gpu in gpus:
         node = topology.node_of(gpu)
         per_node[node] = per_node.get(node, 0) + 1
-    return Shape(ranks=len(gpus), nodes=len(per_node), per_node=max(per_node.values()))
+    return GroupShape(ranks=len(gpus), nodes=len(per_node), per_node=max(per_node.values()))

@@ -1,9 +1,9 @@
 """A training job over days: it runs, checkpoints, fails, restarts; a SimPy process tells it.
 
-Faults strike components at random (exponential, or Weibull with a shape), are detected, cost the
-work since the last checkpoint and a restart. A broken node is replaced by a spare while there is
-one; without any the job shrinks by the replicas it touches, or waits for a repair. Some nodes do
-not break but turn slow and are found late; all wait for the slowest meanwhile.
+Faults strike components at random (exponential, or Weibull with a shape), are detected, and cost
+the work since the last checkpoint and a restart. A broken node is replaced by a spare while there
+is one; without any the job shrinks by the replicas it touches, or waits for a repair. Some nodes do
+not break but turn slow and are detected late; all wait for the slowest meanwhile.
 """
 
 from collections.abc import Generator, Sequence
@@ -23,9 +23,10 @@ CAUSES = ("productive", "checkpoints", "lost work", "detection", "restart", "wai
 class Fault:
     """One kind of fault: `rate` per second over all `components` of the job together.
 
-    `shape` is Weibull's (1: exponential, no memory; below 1: the young fail more). `breaks` says
-    whether the node is gone until it is repaired. `slows` > 1 makes it no failure but a node that
-    works so many times slower until it is noticed. A `planned` stop is preceded by a checkpoint.
+    `shape` is Weibull's (1: exponential, no memory; below 1: new components fail more often).
+    `breaks` says whether the node is gone until it is repaired. With `slows` > 1 the node does not
+    fail but works so many times slower until it is noticed. A `planned` stop is preceded by a
+    checkpoint.
     """
 
     name: str
@@ -86,12 +87,12 @@ def simulate(
     >>> ledger.seconds["productive"], ledger.seconds["checkpoints"], ledger.checkpoints
     (5500.0, 50.0, 5)
     """
-    job = Job(simpy.Environment(), conduct, rng)
+    run = TrainingRun(simpy.Environment(), conduct, rng)
     for fault in faults:
-        job.env.process(job.strikes(fault))
-    job.env.run(until=seconds)
-    job.close()
-    return job.ledger
+        run.env.process(run.strikes(fault))
+    run.env.run(until=seconds)
+    run.close()
+    return run.ledger
 
 
 def _fault_of(interrupt: simpy.Interrupt) -> Fault:
@@ -100,8 +101,8 @@ def _fault_of(interrupt: simpy.Interrupt) -> Fault:
     return fault
 
 
-class Job:
-    """The job and what befalls it. `unsafe` is the productive time no checkpoint holds yet."""
+class TrainingRun:
+    """A job and its faults. `unsafe` is the productive time that no checkpoint holds yet."""
 
     def __init__(self, env: simpy.Environment, conduct: Conduct, rng: np.random.Generator) -> None:
         self.env, self.conduct, self.rng = env, conduct, rng
@@ -110,9 +111,9 @@ class Job:
         self.slow: list[float] = []
         self.unsafe = 0.0
         self.failures = 0
-        self._doing, self._since = "productive", 0.0
+        self._activity, self._since = "productive", 0.0
         self._repaired = env.event()
-        self.run = env.process(self._train())
+        self._training = env.process(self._train())
 
     # --- The job ---------------------------------------------------------------------------------
 
@@ -191,12 +192,12 @@ class Job:
         done, self._repaired = self._repaired, self.env.event()
         done.succeed()
         if running:
-            self.run.interrupt(REJOIN)
+            self._training.interrupt(REJOIN)
 
-    # --- What befalls it -------------------------------------------------------------------------
+    # --- Its faults ---------------------------------------------------------------------------
 
     def strikes(self, fault: Fault) -> Process:
-        """Strike whenever the next of the components fails; a failed one is as new again."""
+        """Strike whenever the next of the components fails; it is as good as new afterwards."""
         if fault.rate <= 0.0:
             return
         if fault.shape == 1.0:
@@ -216,7 +217,7 @@ class Job:
         if fault.slows > 1.0:
             self.env.process(self._drag(fault))
         else:
-            self.run.interrupt(fault)
+            self._training.interrupt(fault)
 
     def _drag(self, fault: Fault) -> Process:
         """A node drags everyone until someone notices; replacing it costs a restart."""
@@ -225,7 +226,7 @@ class Job:
         yield self.env.timeout(self._exponential(self.conduct.slow_detection))
         self._account()
         self.slow.remove(fault.slows)
-        self.run.interrupt(fault)
+        self._training.interrupt(fault)
 
     def _exponential(self, mean: float) -> float:
         return float(self.rng.exponential(mean)) if 0 < mean < inf else 0.0
@@ -237,24 +238,24 @@ class Job:
         return self.conduct.elastic and self.missing < self.conduct.replicas
 
     @property
-    def pace(self) -> float:
+    def speed(self) -> float:
         """Progress a second of running: less with slow nodes and with replicas given up."""
         slowest = max(self.slow, default=1.0)
         return (1.0 - self.missing / self.conduct.replicas) / slowest
 
-    def _do(self, what: str) -> None:
+    def _do(self, activity: str) -> None:
         self._account()
-        self._doing = what
+        self._activity = activity
 
     def _account(self) -> None:
         spent, self._since = self.env.now - self._since, self.env.now
-        if self._doing == "productive":
-            progress = spent * self.pace
+        if self._activity == "productive":
+            progress = spent * self.speed
             self.ledger.seconds["productive"] += progress
             self.ledger.seconds["slowdown"] += spent - progress
             self.unsafe += progress
         else:
-            self.ledger.seconds[self._doing] += spent
+            self.ledger.seconds[self._activity] += spent
 
     def close(self) -> None:
         """Account for what is under way at the end."""

@@ -128,12 +128,12 @@ class TransferDesk:
         """What a call of communicator g puts on the links."""
         key = (g, kind, bytes)
         if key not in self._traffic:
-            wire = self.machine.wire(kind, bytes, self.groups.shape[g])
-            size, loads = self._loads(g, wire.port, wire.nic)
+            cost = self.machine.call_cost(kind, bytes, self.groups.shape[g])
+            size, loads = self._loads(g, cost.port, cost.nic)
             rates = [self.links[link].capacity / load for link, load in loads]
             seconds = size / min(rates) if rates else 0.0
-            self._traffic[key] = Traffic(wire.latency, size, loads, seconds)
-            self._chosen[key] = wire.algorithm, wire.protocol
+            self._traffic[key] = Traffic(cost.latency, size, loads, seconds)
+            self._chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]
 
     def _loads(self, g: int, port: float, nic: float) -> tuple[float, Loads]:

@@ -4,7 +4,7 @@ A kernel on a GPU is an event of category "kernel"; one of NCCL carries the coll
 elements and its group in `args`. On CPUs an operator is a kernel, and the events named `gloo:...`
 are the collectives; their group is the only one of the trace's `distributedInfo`, and their size
 is recorded with `record_shapes=True`. The time of a collective contains the wait for others, so
-that the least of many is the nearest to its own. Format: Trace Event Format (Google, 2016).
+the least of many is the nearest to its own. Format: Trace Event Format (Google, 2016).
 """
 
 import gzip
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.hardware.readings import Reading, of_samples
+from sim.formats.operation_times import OperationTime, of_samples
 
 Event = Mapping[str, Any]
 Key = tuple[tuple[str, Any], ...]
@@ -58,17 +58,18 @@ _DTYPES = {
 }
 
 
-def read(path: Path) -> list[Reading]:
+def read(path: Path) -> list[OperationTime]:
     """One reading for each kernel by name, and for each collective, size and group.
 
-    Raises `InputError` where the file is no whole trace, naming the line where it ends.
+    Raises `InputError` where the file is not a whole trace, naming the line where it ends.
     """
     trace = _trace(path)
     times: dict[Key, list[float]] = defaultdict(list)
     for key, seconds in _timed(trace):
         times[key].append(seconds)
     return [
-        Reading(**dict(key), **of_samples(found), source=path.name) for key, found in times.items()
+        OperationTime(**dict(key), **of_samples(samples), source=path.name)
+        for key, samples in times.items()
     ]
 
 
@@ -95,7 +96,7 @@ def _text(path: Path) -> str:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """What a gzip file holds, as far as it goes: a part of a trace shows by itself."""
+    """What a gzip file holds, as far as it is whole; parsing tells where a trace is cut short."""
     try:
         return gzip.decompress(data)
     except (EOFError, OSError, zlib.error):
@@ -119,12 +120,12 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
         yield tuple(what.items()), event["dur"] * 1e-6
     ranks = _world(trace)
     for event in events:
-        if event["name"].startswith("gloo:") and (found := _of_gloo(event, ranks)):
-            yield tuple(found.items()), event["dur"] * 1e-6
+        if event["name"].startswith("gloo:") and (collective := _of_gloo(event, ranks)):
+            yield tuple(collective.items()), event["dur"] * 1e-6
 
 
 def _outermost(events: Iterable[Event]) -> Iterator[Event]:
-    """Operators that no other one called."""
+    """Operators that no other operator called."""
     ends: dict[Any, float] = {}
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         thread = (event.get("pid"), event.get("tid"))
@@ -165,16 +166,16 @@ def _nodes(members: str, ranks: int, per_node: int) -> int:
     >>> _nodes("[0, 8]", 2, 8), _nodes("[0, 1, ..., 15]", 16, 8), _nodes("", 4, 0)
     (2, 2, 1)
     """
-    found = [int(number) for number in re.findall(r"\d+", members)]
+    numbers = [int(number) for number in re.findall(r"\d+", members)]
     if not per_node:
         return 1
-    if len(found) == ranks:
-        return len({member // per_node for member in found})
+    if len(numbers) == ranks:
+        return len({member // per_node for member in numbers})
     return -(-ranks // per_node)
 
 
 def _of_gloo(event: Event, ranks: int) -> dict[str, Any] | None:
-    """None for what is no collective, or where the shapes were not recorded."""
+    """None for an event that is not a collective, or whose shapes were not recorded."""
     kind = _KINDS.get(event["name"].removeprefix("gloo:"))
     args = event.get("args") or {}
     if kind is None or not args.get("Input Dims"):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.hardware.readings import Reading, of_samples
+from sim.formats.operation_times import OperationTime, of_samples
 
 _KINDS = {
     "all_reduce": "all_reduce",
@@ -35,7 +35,7 @@ _SCALED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # bus ba
 _DTYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64"}
 
 
-def read(path: Path) -> Iterator[Reading]:
+def read(path: Path) -> Iterator[OperationTime]:
     """The readings of a file in order, out of place and in place alike.
 
     Raises `InputError` naming the line at which it is cut short; the readings before it have been
@@ -58,7 +58,7 @@ def _text(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Header:
-    """What the lines above a table say of it."""
+    """What the lines above a table say about it."""
 
     kind: str = ""
     iterations: int = 1
@@ -66,18 +66,18 @@ class _Header:
     hosts: dict[int, str] = field(default_factory=dict)
 
     def note(self, line: str) -> None:
-        if found := _PROGRAM.search(line):
-            self.kind = _KINDS[found[1]]
-        if found := _ITERATIONS.search(line):
-            self.iterations, self.hosts = int(found[1]), {}
-        if found := _RANK.search(line):
-            self.hosts[int(found[1])] = found[2]
+        if program := _PROGRAM.search(line):
+            self.kind = _KINDS[program[1]]
+        if iterations := _ITERATIONS.search(line):
+            self.iterations, self.hosts = int(iterations[1]), {}
+        if rank := _RANK.search(line):
+            self.hosts[int(rank[1])] = rank[2]
         words = tuple(line.strip("# \n").split())
         if words[:1] == ("size",) and "time" in words:
             self.columns = words
 
 
-def _of_lines(text: str, path: Path) -> Iterator[Reading]:
+def _of_lines(text: str, path: Path) -> Iterator[OperationTime]:
     header, number, results = _Header(kind=_kind_of(path)), 0, 0
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
@@ -94,22 +94,22 @@ def _of_lines(text: str, path: Path) -> Iterator[Reading]:
 
 
 def _kind_of(path: Path) -> str:
-    found = _KIND.search(path.name.lower())
-    return _KINDS[found[1]] if found else ""
+    name = _KIND.search(path.name.lower())
+    return _KINDS[name[1]] if name else ""
 
 
-def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Reading]:
+def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[OperationTime]:
     """Both places of a line of the table."""
     columns = header.columns
     if len(words) < len(columns):
         raise ValueError(f"has {len(words)} of {len(columns)} columns")
     first = columns.index("time")
-    for at in (first, first + (len(columns) - first) // 2):
-        time, algorithm, bus = words[at : at + 3]
+    for column in (first, first + (len(columns) - first) // 2):
+        time, algorithm, bus = words[column : column + 3]
         if time == "N/A" or words[0] == "0":
             continue
         ranks = len(header.hosts) or _ranks(header.kind, float(algorithm), float(bus))
-        yield Reading(
+        yield OperationTime(
             **_group(header.kind, ranks, header.hosts.values()),
             bytes=float(words[0]),
             dtype=_DTYPES.get(words[2], words[2]),
@@ -121,7 +121,7 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Read
 
 def _group(kind: str, ranks: int, hosts: Iterable[str]) -> dict[str, Any]:
     if not kind:
-        raise ValueError("belongs to no known collective: the file and its name tell none")
+        raise ValueError("belongs to no known collective: neither the file nor its name says which")
     if not ranks:
         raise ValueError("belongs to an unknown number of ranks: no `#  Rank` lines above it")
     return {"operation": kind, "ranks": ranks, "nodes": len(set(hosts)) or 1}
@@ -137,14 +137,14 @@ def _ranks(kind: str, algorithm: float, bus: float) -> int:
     return round(1 / (1 - share)) if 0 < share < 0.999 and kind in _SCALED else 0
 
 
-def _of_json(text: str, path: Path) -> Iterator[Reading]:
+def _of_json(text: str, path: Path) -> Iterator[OperationTime]:
     try:
         report = json.loads(text)
     except json.JSONDecodeError as error:
         raise _wrong(path, error.lineno, f"is not JSON ({error.msg})") from None
     kind = _kind_of(path)
-    if found := _PROGRAM.search(" ".join(map(str, report.get("args", ())))):
-        kind = _KINDS[found[1]]
+    if program := _PROGRAM.search(" ".join(map(str, report.get("args", ())))):
+        kind = _KINDS[program[1]]
     hosts = [str(device.get("hostname")) for device in report.get("devices", ())]
     try:
         for result in report["results"]:
@@ -159,7 +159,7 @@ def _of_result(
     hosts: Sequence[str],
     config: Mapping[str, Any],
     source: str,
-) -> Iterator[Reading]:
+) -> Iterator[OperationTime]:
     """Both places of a result; jitter where its iterations were timed one by one."""
     for name in ("out_of_place", "in_place"):
         place = result.get(name)
@@ -168,7 +168,7 @@ def _of_result(
         each = result.get(f"{name}_per_iter", {}).get("times_us", ())
         single = {"seconds": place["time"] * 1e-6, "samples": config.get("iterations", 1)}
         ranks = len(hosts) or _ranks(kind, place["alg_bw"], place["bus_bw"])
-        yield Reading(
+        yield OperationTime(
             **_group(kind, ranks, hosts),
             **(of_samples([time * 1e-6 for time in each]) if each else single),
             bytes=float(result["size"]),

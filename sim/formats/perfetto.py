@@ -17,11 +17,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sim.config.files import whole
+from sim.config.files import atomic_write
 from sim.engine.timeline import Role, Span, Timeline
 
 Event = dict[str, Any]
-Flight = tuple[str, str, float, float]  # cause, kind, begin, end
+InFlight = tuple[str, str, float, float]  # a transfer's cause, kind, begin and end
 
 _STEP, _PASSES = 0, 1
 _FIRST_STREAM = 7  # CUDA's default stream in Kineto's traces
@@ -83,7 +83,7 @@ def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> Non
     lines = ",\n".join(map(json.dumps, events(timeline, roles)))
     text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
     data = text.encode()
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(gzip.compress(data, mtime=0) if part.suffix == ".gz" else data)
 
 
@@ -147,12 +147,13 @@ class _Process:
         }
 
     def _passes(self, spans: list[Span]) -> Iterator[Event]:
-        """One note for each pass, around all its pieces; one for each other thing computed."""
+        """A note for each pass, around all its pieces, and for everything else that is computed."""
         computed = [span for span in spans if "phase" in span.args]
         for name, pieces in groupby(computed, self._pass_name):
-            of_one = list(pieces)
-            args = {key: of_one[0].args.get(key) for key in ("microbatch", "chunk")}
-            yield self._note(_PASSES, name, of_one[0].start, of_one[-1].end, **args)
+            spans_of_pass = list(pieces)
+            first, last = spans_of_pass[0], spans_of_pass[-1]
+            args = {key: first.args.get(key) for key in ("microbatch", "chunk")}
+            yield self._note(_PASSES, name, first.start, last.end, **args)
 
     def _pass_name(self, span: Span) -> str:
         """PyTorch's name of a pass; anything else is called what it is."""
@@ -171,10 +172,10 @@ class _Process:
             yield self._kernel(span.stream, span.name, span.start, span.end, {"cause": span.cause})
 
     def _computed(self, span: Span) -> Iterator[Event]:
-        """The parts of a pass, one after the other; before them what the host lags behind."""
+        """The parts of a pass, one after the other; what the host lags behind comes before them."""
         parts = span.args.get("parts") or ((span.cause, span.duration),)
-        known = ("microbatch", "chunk", "phase")
-        args: dict[str, Any] = {key: span.args[key] for key in known if key in span.args}
+        keys = ("microbatch", "chunk", "phase")
+        args: dict[str, Any] = {key: span.args[key] for key in keys if key in span.args}
         clock = max(span.end - sum(seconds for _, seconds in parts), span.start)
         for cause, seconds in parts:
             start, clock = clock, min(clock + seconds, span.end)
@@ -182,7 +183,7 @@ class _Process:
             yield self._kernel(span.stream, name, start, clock, {"cause": cause, **args})
 
     def _communicated(self, span: Span) -> Iterator[Event]:
-        """What is in flight of a meeting, without the waiting before it."""
+        """The transfers of a span, without the waiting before them."""
         whole_span = ((span.cause, span.args.get("kind", ""), span.start, span.end),)
         for cause, kinds, start, end in _merged(span.args.get("transfers", whole_span)):
             args = {"cause": cause, "operation": span.name} | self._facts(span, kinds)
@@ -233,9 +234,9 @@ def _nccl_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
     return "_".join(["ncclDevKernel", *filter(None, names), *tail])
 
 
-def _merged(flights: Iterable[Flight]) -> Iterator[tuple[str, tuple[str, ...], float, float]]:
+def _merged(transfers: Iterable[InFlight]) -> Iterator[tuple[str, tuple[str, ...], float, float]]:
     """Transfers in flight at once become one slice of their cause, with all their kinds."""
-    order = sorted(flights, key=lambda flight: (flight[0], flight[2]))
+    order = sorted(transfers, key=lambda transfer: (transfer[0], transfer[2]))
     while order:
         cause, _, start, end = order[0]
         together = 0
@@ -244,5 +245,5 @@ def _merged(flights: Iterable[Flight]) -> Iterator[tuple[str, tuple[str, ...], f
                 break
             end = max(end, order[together][3])
             together += 1
-        yield cause, tuple(dict.fromkeys(flight[1] for flight in order[:together])), start, end
+        yield cause, tuple(dict.fromkeys(transfer[1] for transfer in order[:together])), start, end
         order = order[together:]

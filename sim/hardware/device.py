@@ -3,14 +3,17 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from functools import cached_property, lru_cache
+from typing import Any, Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
+from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.attention import AttentionRates
 from sim.hardware.kernels.gemm import GemmRates
-from sim.hardware.kernels.stream import INTEGER_LANES, StreamRates
+from sim.hardware.kernels.memory_bound import INTEGER_LANES, MemoryBoundRates
+from sim.hardware.kernels.profile import Profile
 
 Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu", "tpu"]
 
@@ -34,17 +37,17 @@ class Peaks:
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """One accelerator, as its data sheet and its driver describe it.
 
-    `memory` is what a process sees (torch's `total_memory`), `reserve` what is taken of it before
-    the first tensor and outside torch's allocator: CUDA context and NCCL's buffers. `clock` is the
-    boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by generation of the
-    fused kernel) hold what kernels achieve of these figures, `lanes` the integer lanes of an SM;
-    `interference` is the share of their pace that they lose while a tensor-parallel collective runs
-    beside them, whose CTAs hold SMs and memory bandwidth; `profile` names measured times in
-    `topologies/profiles`, which are preferred.
+    `memory` is what a process can use (torch's `total_memory`), `reserve` the part of it that is
+    taken before the first tensor, outside torch's allocator: CUDA context and NCCL's buffers.
+    `clock` is the boost clock at which `peak` is stated. `gemm`, `stream` and `attention` (by
+    generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
+    lanes of an SM. `interference` is the share of their speed that kernels lose while a
+    tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth.
+    `profile` names measured times in `topologies/profiles`, which are preferred.
     """
 
     name: str
@@ -58,7 +61,7 @@ class Device:
     clock: Hertz
     power: Watts
     gemm: GemmRates
-    stream: StreamRates
+    stream: MemoryBoundRates
     attention: Mapping[str, AttentionRates]
     lanes: int = INTEGER_LANES
     interference: float = 0.0
@@ -72,9 +75,23 @@ class Device:
         if not 0 <= self.interference < 1:
             raise ValueError(f"interference = {self.interference} is outside [0, 1)")
 
+    @cached_property
+    def _hash(self) -> int:
+        rates = {field.name: getattr(self, field.name) for field in fields(self)}
+        return hash(tuple((rates | {"attention": frozenset(self.attention.items())}).values()))
+
     def __hash__(self) -> int:
-        """By name, for caches; equality still compares every rate."""
-        return hash(self.name)
+        """Of every field, computed once: a cache of kernel times asks for it with every kernel."""
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash, which another process computes for itself."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def measured(self) -> Profile | None:
+        """The profile that it names, as its files were when this device was made."""
+        return profiles.load(self.profile, where=self.name) if self.profile else None
 
     @property
     def usable_memory(self) -> float:
@@ -89,13 +106,22 @@ class Device:
         >>> load("a100-80gb-sxm").peak_rate("bf16")
         312000000000000.0
         """
-        known = self.peak.known
-        if precision not in known:
-            has = ", ".join(known)
-            raise InputError("precision", f"{self.name} has no {precision}", f"it has {has}")
+        if precision not in self.peak.known:
+            remedy = f"it has {', '.join(self.peak.known)}"
+            raise InputError("precision", f"{self.name} has no {precision}", remedy)
         return float(getattr(self.peak, precision))
 
 
 def load(name: str, *, where: str = "command line") -> Device:
     """The device that a name in `topologies/devices` (or a path) stands for."""
-    return library.load("topologies/devices", name, Device, where=where)
+    return interned(catalog.load("topologies/devices", name, Device, where=where))
+
+
+def interned(device: Device) -> Device:
+    """The first of all equal devices, so that caches find it by identity."""
+    return _interned(device, device.measured)
+
+
+@lru_cache(maxsize=32)
+def _interned(device: Device, measured: Profile | None) -> Device:
+    return device

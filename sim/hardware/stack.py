@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
 from sim.model.fusion import Fusion
@@ -23,24 +23,25 @@ class Stack:
     launch, and `step_node` more for each node. `graph` says that a step is one CUDA graph, which
     `sim measure` then captures.
 
-    Attention: `attention` names the fused kernels that the stack offers, best first; the first
-    that the device knows runs. A stack that offers none keeps the scores of every model.
+    Attention: `attention` names the fused kernels that the stack offers, best first; the first one
+    that the device has rates for runs. Without any, the scores of every model are stored.
 
-    Pipeline: `pipeline_exchange` is how neighbouring stages talk (`sim.program.program.Exchange`),
-    `exchange_sync` whether the host waits for the end of what blocks (`torch.cuda.synchronize`),
-    `scatter_gather` whether tensor-parallel peers send a share each and gather it behind (Narayanan
-    et al. 2021, section 4.1), `balance` how layers that do not divide are spread over stages.
+    Pipeline: `pipeline_exchange` is how neighbouring stages communicate (`sim.program.exchange`),
+    `exchange_sync` whether the host waits until a blocking exchange has ended
+    (`torch.cuda.synchronize`), `scatter_gather` whether tensor-parallel peers send a share each and
+    the receivers gather it (Narayanan et al. 2021, section 4.1), `balance` how layers that do not
+    divide evenly are spread over stages.
 
-    Data parallelism: `overlap_gradients` whether their reduction runs beside the last backward
-    pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one call
-    afterwards. `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how
+    Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
+    backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one
+    call afterwards. `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how
     ZeRO-1 sums gradients. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the
     next forward pass.
 
     Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation; `clip`
-    whether the gradient norm is taken; `optimizer_launch` the host's seconds per launch there.
-    `master_weights` whether half-precision weights have an fp32 copy. `allocator` says what is
-    allocated beside the tensors that autograd keeps.
+    says whether the gradient norm is clipped; `optimizer_launch` is the host's seconds per launch
+    there; `master_weights` says whether half-precision weights have an fp32 copy. `allocator`
+    describes what is allocated in addition to the tensors that autograd keeps.
     """
 
     name: str
@@ -75,11 +76,6 @@ class Stack:
         """Bytes of a working weight; fp8 recipes keep bf16 weights."""
         return max(2, BYTES[precision])
 
-    def gradient_bytes(self, precision: str) -> int:
-        """Bytes of an accumulated gradient."""
-        fp32 = self.fusion.gradients in ("fused", "fp32-buffer")
-        return 4 if fp32 else self.weight_bytes(precision)
-
     def reduced_bytes(self, precision: str) -> int:
         """Bytes of a gradient as it crosses the network."""
         return 4 if self.fp32_reduction else self.weight_bytes(precision)
@@ -87,4 +83,4 @@ class Stack:
 
 def load(name: str, *, where: str = "command line") -> Stack:
     """The stack that a name in `topologies/stacks` (or a path) stands for."""
-    return library.load("topologies/stacks", name, Stack, where=where)
+    return catalog.load("topologies/stacks", name, Stack, where=where)

@@ -1,7 +1,7 @@
 """Attention on one rank: projections, rotary embedding, and the core softmax(Q K') V."""
 
 from sim.model.execution import Execution
-from sim.model.kernels import Attention, Gemm, Item, Overlap, Stream
+from sim.model.kernels import Attention, Gemm, Item, MemoryBound, Overlap
 from sim.model.linear import column_linear, row_linear
 from sim.model.operators import MASK, Operator
 from sim.program.causes import CONTEXT
@@ -38,7 +38,9 @@ def rotate(run: Execution) -> Operator:
     passes, launches = (2, 2) if run.fused("rotary") else (11, 10)
     if run.fusion.compiled:
         launches = 1
-    kernel = Stream(name="rotary", bytes=float(passes * elements * run.width), launches=launches)
+    kernel = MemoryBound(
+        name="rotary", bytes=float(passes * elements * run.width), launches=launches
+    )
     return Operator(name="rotary", forward=(kernel,), input_gradient=(kernel,))
 
 
@@ -55,8 +57,8 @@ def arrange(run: Execution) -> Operator:
     size = 2.0 * copied * run.width
     return Operator(
         name="arrange heads",
-        forward=(Stream(name="arrange heads", bytes=size, launches=3 + _MASK_LAUNCHES),),
-        input_gradient=(Stream(name="arrange heads grad", bytes=size, launches=3),),
+        forward=(MemoryBound(name="arrange heads", bytes=size, launches=3 + _MASK_LAUNCHES),),
+        input_gradient=(MemoryBound(name="arrange heads grad", bytes=size, launches=3),),
     )
 
 
@@ -86,7 +88,7 @@ def standard_core(run: Execution) -> Operator:
             *_softmax(run, scores),
             *_dropout(run, scores, "attention dropout", drawn=scores),
             _product(run, "attention over values", model.head, run.seq),
-            Stream(name="merge heads", bytes=2.0 * run.rows * run.query_width * width),
+            MemoryBound(name="merge heads", bytes=2.0 * run.rows * run.query_width * width),
         ),
         input_gradient=_standard_backward(run, scores),
         inputs=inputs_saved(run),
@@ -106,7 +108,9 @@ def _product(run: Execution, name: str, n: int, k: int) -> Gemm:
 def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
     """Megatron-LM, megatron/model/fused_softmax.py."""
     passes, launches = _softmax_passes(run, backward=False)
-    return (Stream(name="softmax", bytes=float(passes * scores * run.width), launches=launches),)
+    return (
+        MemoryBound(name="softmax", bytes=float(passes * scores * run.width), launches=launches),
+    )
 
 
 def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
@@ -137,7 +141,7 @@ def _dropout(run: Execution, elements: int, name: str, *, drawn: int = 0) -> tup
     if not run.model.dropout:
         return ()
     moved = float(elements * (2 * run.width + MASK))
-    return (Stream(name=name, bytes=moved, randoms=float(drawn)),)
+    return (MemoryBound(name=name, bytes=moved, randoms=float(drawn)),)
 
 
 def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
@@ -145,11 +149,11 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
     mixed = run.rows * (run.query_width + 2 * run.kv_width)
     passes, launches = _softmax_passes(run, backward=True)
     return (
-        Stream(name="merge heads grad", bytes=2.0 * run.rows * run.query_width * width),
+        MemoryBound(name="merge heads grad", bytes=2.0 * run.rows * run.query_width * width),
         _product(run, "attention over values dgrad", seq, head),
         _product(run, "values grad", head, seq),
         *_dropout(run, scores, "attention dropout grad"),
-        Stream(
+        MemoryBound(
             name="softmax grad",
             bytes=float(passes * scores * width),
             launches=launches,
@@ -157,7 +161,7 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
         _product(run, "queries grad", head, seq),
         _product(run, "keys grad", head, seq),
         # The scale of Q K' on dQ and dK, then one tensor of dQ, dK, dV again.
-        Stream(name="join qkv grad", bytes=float(4 * mixed * width), launches=3),
+        MemoryBound(name="join qkv grad", bytes=float(4 * mixed * width), launches=3),
     )
 
 
@@ -170,7 +174,7 @@ def flash_core(run: Execution) -> Operator:
     """
     statistics = 4.0 * run.rows * run.heads
     mixed = run.rows * (run.query_width + 2 * run.kv_width)
-    join = Stream(name="join qkv grad", bytes=2.0 * mixed * run.width)
+    join = MemoryBound(name="join qkv grad", bytes=2.0 * mixed * run.width)
     return Operator(
         name=CORE,
         forward=_ring(run, "all_gather", _flash(run, backward=False)),

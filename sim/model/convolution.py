@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.config import catalog as library
-from sim.model.kernels import BYTES, Gemm, Item, Precision, Stream
+from sim.config import catalog
+from sim.model.kernels import BYTES, Gemm, Item, MemoryBound, Precision
 from sim.model.operators import Operator
 from sim.program.causes import DATA
 from sim.program.operations import Collective
@@ -119,7 +119,7 @@ class Layer:
 
 def load(name: str, *, where: str = "command line") -> Convolutional:
     """The model that `models/NAME.toml` describes. Raises `InputError`."""
-    return library.load("models", name, Convolutional, where=where)
+    return catalog.load("models", name, Convolutional, where=where)
 
 
 def _resnet(model: Convolutional) -> Iterator[Layer]:
@@ -249,12 +249,14 @@ def _behind(
     if layer.norm:
         passes = 3.0 + (layer.sums if fused else 0.0)
         launches = 1 if fused else 2
-        found.append(Stream(name="batch norm", bytes=share * passes * whole, launches=launches))
+        found.append(
+            MemoryBound(name="batch norm", bytes=share * passes * whole, launches=launches)
+        )
     if layer.sums and not fused:
-        found.append(Stream(name="residual", bytes=share * 3.0 * whole))
+        found.append(MemoryBound(name="residual", bytes=share * 3.0 * whole))
     if (layer.relu or layer.bias) and not (fused and layer.norm):
-        found.append(Stream(name="bias and relu", bytes=share * 2.0 * whole))
+        found.append(MemoryBound(name="bias and relu", bytes=share * 2.0 * whole))
     if layer.pooled:
         less = (layer.pooled / layer.size) ** 2
-        found.append(Stream(name="pooling", bytes=share * (1.0 + less) * whole))
+        found.append(MemoryBound(name="pooling", bytes=share * (1.0 + less) * whole))
     return tuple(found)

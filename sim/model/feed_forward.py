@@ -1,7 +1,7 @@
 """The feed-forward block on one rank: hidden -> ffn, an activation, ffn -> hidden."""
 
 from sim.model.execution import Execution
-from sim.model.kernels import Stream
+from sim.model.kernels import MemoryBound
 from sim.model.linear import column_linear, row_linear
 from sim.model.operators import Operator
 
@@ -34,8 +34,8 @@ def gelu(run: Execution) -> Operator:
     size = float(run.rows * run.ffn * run.width)
     return Operator(
         name="gelu",
-        forward=(Stream(name="gelu", bytes=2 * size),),
-        input_gradient=(Stream(name="gelu grad", bytes=3 * size),),
+        forward=(MemoryBound(name="gelu", bytes=2 * size),),
+        input_gradient=(MemoryBound(name="gelu grad", bytes=3 * size),),
         inputs=size,
         saved=size,
         transient=2 * size,
@@ -51,8 +51,10 @@ def swiglu(run: Execution) -> Operator:
     size = float(run.rows * run.ffn * run.width)
     fused = run.fused("swiglu")
     joined = 4 if run.fusion.packed_projections else 0
-    forward = Stream(name="swiglu", bytes=(3 if fused else 5) * size, launches=1 if fused else 2)
-    backward = Stream(
+    forward = MemoryBound(
+        name="swiglu", bytes=(3 if fused else 5) * size, launches=1 if fused else 2
+    )
+    backward = MemoryBound(
         name="swiglu grad",
         bytes=(5 if fused else 9 + joined) * size,
         launches=1 if fused else 3 + (joined > 0),

@@ -90,7 +90,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class MemoryBound:
     """A memory-bound kernel (normalisation, activation, dropout, softmax, optimizer ...).
 
     `bytes` is what it reads plus what it writes; `launches` how many kernels do it when the
@@ -106,7 +106,7 @@ class Stream:
     randoms: float = 0.0
 
 
-Kernel = Gemm | Attention | Stream
+Kernel = Gemm | Attention | MemoryBound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from sim.model.execution import Execution
-from sim.model.kernels import Gemm, Item, Kernel, Overlap, Stream
+from sim.model.kernels import Gemm, Item, Kernel, MemoryBound, Overlap
 from sim.model.operators import Operator, tensor_collective
 from sim.program.operations import Collective
 
@@ -23,7 +23,7 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
         moved = weights * (run.width + (8 if gradients == "fp32-buffer" else 2 * run.width))
     if gradients == "fused" or moved == 0:
         return ()
-    return (Stream(name=f"{name} accumulate", bytes=float(moved)),)
+    return (MemoryBound(name=f"{name} accumulate", bytes=float(moved)),)
 
 
 def joins_gradients(run: Execution) -> bool:
@@ -57,18 +57,18 @@ def quantise(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
         return ()
     amax, cast = elements * run.width, elements * (run.width + 2)
     launches = 2 if run.fusion.compiled else 3
-    return (Stream(name=f"{name} to fp8", bytes=float(amax + cast), launches=launches),)
+    return (MemoryBound(name=f"{name} to fp8", bytes=float(amax + cast), launches=launches),)
 
 
 def bias_add(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
     if run.fusion.bias_in_gemm or run.fusion.compiled:
         return ()
-    return (Stream(name=f"{name} bias", bytes=float(2 * elements * run.width)),)
+    return (MemoryBound(name=f"{name} bias", bytes=float(2 * elements * run.width)),)
 
 
 def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
     """A sum over the rows, and its accumulation."""
-    return (Stream(name=f"{name} bias grad", bytes=float(elements * run.width), launches=2),)
+    return (MemoryBound(name=f"{name} bias grad", bytes=float(elements * run.width), launches=2),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Linear:
         gemms = [products(run, self.name, self.rows, self.inputs, n)[1] for n in self.outputs]
         casts = quantise(run, f"{self.name} grad", self.rows * sum(self.outputs))
         sums = [
-            Stream(
+            MemoryBound(
                 name=f"{self.name} dgrad sum", bytes=float(3 * self.rows * self.inputs * run.width)
             )
         ] * (len(gemms) - 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sim.model.execution import Execution
 from sim.model.groups import DENSE, ParameterGroup
-from sim.model.kernels import Item, Kernel, Overlap, Stream
+from sim.model.kernels import Item, Kernel, MemoryBound, Overlap
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective, Kind
 
@@ -110,17 +110,19 @@ def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) ->
     parameters = run.model.norm_parameters
     hooks = parameters // run.model.hidden
     kernels = [
-        Stream(
+        MemoryBound(
             name=f"{name} grad", bytes=float(back[0] * elements * width), launches=back[1] + hooks
         )
     ]
     if residual and not run.fusion.compiled:
-        kernels.append(Stream(name=f"{name} residual grad", bytes=float(3 * elements * width)))
+        kernels.append(MemoryBound(name=f"{name} residual grad", bytes=float(3 * elements * width)))
     # Unfused, torch also keeps the fp32 copy and the normalised values for the gain's gradient.
     extra = 0 if fused else elements * (4 + width)
     return Operator(
         name=name,
-        forward=(Stream(name=name, bytes=float(ahead[0] * elements * width), launches=ahead[1]),),
+        forward=(
+            MemoryBound(name=name, bytes=float(ahead[0] * elements * width), launches=ahead[1]),
+        ),
         input_gradient=tuple(kernels),
         inputs=float(elements * width),
         saved=float(elements * width + extra),
@@ -139,11 +141,11 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
     bias = model.bias and not run.fusion.bias_in_gemm
     passes = 3 + (0 if run.fused("bias_dropout_add") else 2 * (bias + model.dropout))
     launches = 1 if run.fused("bias_dropout_add") else 1 + bias + model.dropout
-    back = Stream(name=f"{name} grad", bytes=float(2 * elements * width + mask))
+    back = MemoryBound(name=f"{name} grad", bytes=float(2 * elements * width + mask))
     return Operator(
         name=name,
         forward=(
-            Stream(
+            MemoryBound(
                 name=name,
                 bytes=float(passes * elements * width + mask),
                 launches=launches,

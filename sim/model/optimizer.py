@@ -5,7 +5,7 @@ from math import ceil
 from typing import Literal
 
 from sim.model.fusion import Gradients
-from sim.model.kernels import BYTES, Precision, Stream
+from sim.model.kernels import BYTES, MemoryBound, Precision
 
 OptimizerName = Literal["adam", "lamb", "sgd"]
 
@@ -49,7 +49,7 @@ def optimizer_work(
     fused: bool = True,
     clip: bool = True,
     tensors: int = 1,
-) -> tuple[Stream, ...]:
+) -> tuple[MemoryBound, ...]:
     """The step's kernels, in order, on a rank that holds `parameters` and updates `updated`.
 
     Below fp32 there are fp32 masters: half-precision gradients are cast up first, fp16 is
@@ -74,30 +74,30 @@ def optimizer_work(
     ]
     if mixed:
         copied = share * (4 + weight_width(precision))
-        steps.append(Stream(name="copy to weights", bytes=copied, launches=_launches(share)))
+        steps.append(MemoryBound(name="copy to weights", bytes=copied, launches=_launches(share)))
     if gradients != "fresh":
-        steps.append(Stream(name="zero gradients", bytes=parameters * grad))
+        steps.append(MemoryBound(name="zero gradients", bytes=parameters * grad))
     return tuple(steps)
 
 
-def _unscale(share: float, precision: Precision, grad: int, tensors: int) -> Iterator[Stream]:
+def _unscale(share: float, precision: Precision, grad: int, tensors: int) -> Iterator[MemoryBound]:
     if weight_width(precision) < 4 and grad < 4:
-        yield Stream(name="cast gradients", bytes=share * (grad + 4), launches=tensors)
+        yield MemoryBound(name="cast gradients", bytes=share * (grad + 4), launches=tensors)
     if precision == "fp16":
-        yield Stream(name="unscale gradients", bytes=share * 8, launches=_launches(share))
+        yield MemoryBound(name="unscale gradients", bytes=share * 8, launches=_launches(share))
 
 
-def _clip(share: float) -> tuple[Stream, ...]:
+def _clip(share: float) -> tuple[MemoryBound, ...]:
     return (
-        Stream(name="gradient norm", bytes=share * 4, launches=_launches(share) + 1),
-        Stream(name="clip gradients", bytes=share * 8, launches=_launches(share)),
+        MemoryBound(name="gradient norm", bytes=share * 4, launches=_launches(share) + 1),
+        MemoryBound(name="clip gradients", bytes=share * 8, launches=_launches(share)),
     )
 
 
-def _update(share: float, optimizer: OptimizerName, fused: bool) -> Stream:
+def _update(share: float, optimizer: OptimizerName, fused: bool) -> MemoryBound:
     one, each, kernels = _UPDATE[optimizer]
     launches = _launches(share) * (1 if fused else kernels)
-    return Stream(name=optimizer, bytes=share * (one if fused else each), launches=launches)
+    return MemoryBound(name=optimizer, bytes=share * (one if fused else each), launches=launches)
 
 
 def _launches(elements: float) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
@@ -124,7 +124,7 @@ def _period(pattern: str) -> tuple[str, ...]:
 
 def load(name: str, *, where: str = "command line") -> Transformer:
     """The model that `models/NAME.toml` describes. Raises `InputError`."""
-    return library.load("models", name, Transformer, where=where)
+    return catalog.load("models", name, Transformer, where=where)
 
 
 # What a family's published training code has that the tables do not print as columns.

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from sim.model.kernels import Stream
+from sim.model.kernels import MemoryBound
 from sim.parallel.axis import dividing
 from sim.parallel.job import Job
 from sim.parallel.segments import Items, segments
@@ -61,7 +61,7 @@ def _coding(job: Job, way: Literal["encode", "decode"]) -> Items:
         return ()
     elements = boundary_bytes(job) / job.stack.weight_bytes(job.plan.precision)
     moved = activations.encode_bytes if way == "encode" else activations.decode_bytes
-    kernel = Stream(name="compression", bytes=moved(elements))
+    kernel = MemoryBound(name="compression", bytes=moved(elements))
     return segments(
         [kernel],
         name=f"{way} activations",

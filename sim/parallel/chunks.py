@@ -30,9 +30,7 @@ def _layers(
     model: Transformer, stack: Stack, stages: int, chunks: int, balance: Balance | Split
 ) -> Split:
     head, embedding = _costs_in_layers(model, stack)
-    return split(
-        model.layers, stages, chunks, balance=balance, head=head, embedding=embedding
-    )
+    return split(model.layers, stages, chunks, balance=balance, head=head, embedding=embedding)
 
 
 def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:

@@ -32,7 +32,9 @@ def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
 
 def routine(job: Job, chunk: Chunk, ends: Ends, occasion: Occasion) -> Routine:
     """What an action runs on this occasion; that of equal chunks is one object."""
-    passes = job.known.once(("passes", job.key, chunk, ends), lambda: _ChunkPasses(job, chunk, ends))
+    passes = job.known.once(
+        ("passes", job.key, chunk, ends), lambda: _ChunkPasses(job, chunk, ends)
+    )
     return passes.on(occasion._replace(chunk=0))
 
 

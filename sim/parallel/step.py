@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from sim.model.kernels import Stream
+from sim.model.kernels import MemoryBound
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
 from sim.parallel import data
@@ -141,7 +141,7 @@ def optimizer(job: Job, stage: int) -> Items:
     )
 
 
-def optimizer_kernels(job: Job, stage: int) -> tuple[Stream, ...]:
+def optimizer_kernels(job: Job, stage: int) -> tuple[MemoryBound, ...]:
     """What the optimizer's step executes there, one group of parameters after the other."""
     plan, stack = job.plan, job.stack
     parameters = job.parameters(job.chunks[stage])

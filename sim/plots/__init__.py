@@ -1,1 +1,3 @@
-"""Everything that draws; the only importer of matplotlib."""
+"""Everything that draws, and the only importer of matplotlib."""
+
+SUFFIXES = (".png", ".svg")

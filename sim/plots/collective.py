@@ -1,37 +1,33 @@
-"""The fourth reading: a picture of the rounds, one column each, an arrow for every message."""
+"""A collective as a picture of its rounds: a column a round, an arrow for every message."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sim.collectives.schedule import Round, Schedule
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from sim.collectives.schedule import CollectiveSchedule, Round
 
 
-def draw(schedule: Schedule, *, title: str = "") -> "Figure":
+def figure(schedule: CollectiveSchedule, *, title: str = "") -> Figure:
     """Ranks from top to bottom, rounds from left to right.
 
     An arrow runs from sender to receiver through its round, in the colour of the (first) chunk
     that it carries; it is solid where the receiver adds, dashed where it keeps. The number on an
     arrow is how many chunks it carries, where that is more than one.
     """
-    from matplotlib.figure import Figure
-
     n, rounds = schedule.ranks, schedule.rounds
-    figure = Figure(figsize=(2.0 + 0.9 * len(rounds), 1.4 + 0.45 * n), layout="constrained")
-    axes: Any = figure.add_subplot()
+    fig = Figure(figsize=(2.0 + 0.9 * len(rounds), 1.4 + 0.45 * n), layout="constrained")
+    axes: Any = fig.add_subplot()
     for number, round_ in enumerate(rounds):
         _draw_round(axes, number, round_, _colours(schedule))
     for border in range(len(rounds) + 1):
         axes.plot([border] * n, range(n), "o", color="0.25", markersize=4, zorder=3)
     _label(axes, schedule, title)
-    return figure
+    return fig
 
 
-def _colours(schedule: Schedule) -> Any:
+def _colours(schedule: CollectiveSchedule) -> Any:
     """The colour of each chunk; a chunk of an all-to-all has that of its source."""
-    from matplotlib import colormaps
-
     shades = colormaps["turbo"]
     parts = schedule.ranks if schedule.kind == "all_to_all" else schedule.chunks
 
@@ -54,12 +50,14 @@ def _draw_round(axes: Any, number: int, round_: Round, colour: Any) -> None:
             "", (number + 1, dst), (number, src), arrowprops={**style, "color": shade, "lw": 1.3}
         )
         if len(chunks) > 1:
-            at = (number + 0.2, src + 0.2 * (dst - src))
+            place = (number + 0.2, src + 0.2 * (dst - src))
             box = {"boxstyle": "circle,pad=0.15", "color": "white"}
-            axes.text(*at, len(chunks), color=shade, fontsize=7, ha="center", va="center", bbox=box)
+            axes.text(
+                *place, len(chunks), color=shade, fontsize=7, ha="center", va="center", bbox=box
+            )
 
 
-def _label(axes: Any, schedule: Schedule, title: str) -> None:
+def _label(axes: Any, schedule: CollectiveSchedule, title: str) -> None:
     n, rounds = schedule.ranks, len(schedule.rounds)
     axes.set_yticks(range(n), [f"rank {rank}" for rank in range(n)])
     axes.set_xticks([r + 0.5 for r in range(rounds)], [str(r + 1) for r in range(rounds)])

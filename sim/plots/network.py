@@ -3,39 +3,42 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle
 
 from sim.config.units import human_seconds
-from sim.hardware.cluster import graph
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster import grid as grids
+from sim.hardware.cluster.cabled import CabledNetwork
+from sim.hardware.cluster.network import ClusterNetwork
+from sim.hardware.cluster.networks.dragonfly import Dragonfly
+from sim.hardware.cluster.networks.torus import Torus
+from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
-from sim.plots.node import DEVICE, NIC_LINE, SWITCH, Point, box, circle, line
+from sim.plots.node import DEVICE, NIC_LINE, SWITCH, XY, box, circle, line
 from sim.results.topology import KINDS, rate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _WIDTH = 10.0
 _MOST_ON_CIRCLE, _MOST_GROUPS = 24, 12
 _MOST_IN_DIMENSION = {1: 8, 2: 8, 3: 4}
 _LOCAL, _GLOBAL = "#9e9e9e", "#0072b2"
-_RAILS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7b6fd0")
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7b6fd0")
 
 
-def draw_network(axes: "Axes", topology: Topology) -> None:
+def draw_network(axes: Axes, topology: Topology) -> None:
     """The network on axes of width 10."""
     network = topology.network
     if network is None:
         return
-    if network.shape == "torus":
+    if isinstance(network, Torus):
         notes = _torus(axes, network)
-    elif network.shape == "dragonfly":
+    elif isinstance(network, Dragonfly):
         notes = _dragonfly(axes, network)
-    elif network.cabled:
+    elif isinstance(network, CabledNetwork):
         notes = _circle(axes, network)
-    elif network.has_pods:
+    elif isinstance(network, PodNetwork) and network.has_pods:
         notes = _pods(axes, topology, network)
-    elif network.shape == "rail-optimised":
+    elif network.rails:
         notes = _rails(axes, topology, network)
     else:
         notes = _tree(axes, topology, network)
@@ -56,16 +59,16 @@ def _spread(count: int) -> list[float]:
     return [_WIDTH * (i + 0.5) / count for i in range(count)]
 
 
-def _dots(axes: "Axes", place: Point) -> None:
+def _dots(axes: Axes, place: XY) -> None:
     axes.text(*place, "...", ha="center", va="center", fontsize=16)
 
 
-def _nics_note(network: Network) -> str:
+def _nics_note(network: ClusterNetwork) -> str:
     rates = f"{network.nics} x {rate(network.bandwidth)} each way per node"
     return f"{rates}, {human_seconds(network.latency)} from node to node"
 
 
-def _tree(axes: "Axes", topology: Topology, network: Network) -> list[str]:
+def _tree(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
     nodes = _few(topology.nodes, 6)
     for node, x in zip(nodes, _spread(len(nodes)), strict=True):
         if node is None:
@@ -87,7 +90,7 @@ def _tree(axes: "Axes", topology: Topology, network: Network) -> list[str]:
     return [_nics_note(network)]
 
 
-def _rails(axes: "Axes", topology: Topology, network: Network) -> list[str]:
+def _rails(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
     nodes = _few(topology.nodes)
     tops = _spread(network.nics)
     for node, x in zip(nodes, _spread(len(nodes)), strict=True):
@@ -95,16 +98,16 @@ def _rails(axes: "Axes", topology: Topology, network: Network) -> list[str]:
             _dots(axes, (x, 0.8))
             continue
         for rail, top in enumerate(tops):
-            line(axes, (x, 0.8), (top, 4.6), _RAILS[rail % len(_RAILS)])
+            line(axes, (x, 0.8), (top, 4.6), _COLOURS[rail % len(_COLOURS)])
         box(axes, (x, 0.8), 1.4, 0.8, f"node {node:,}", DEVICE)
     for rail, top in enumerate(tops):
-        line(axes, (top, 4.6), (top, 6.6), _RAILS[rail % len(_RAILS)], 2.0)
+        line(axes, (top, 4.6), (top, 6.6), _COLOURS[rail % len(_COLOURS)], 2.0)
         box(axes, (top, 4.6), 0.9 * _WIDTH / network.nics, 0.7, f"rail {rail}", SWITCH)
     box(axes, (_WIDTH / 2, 6.6), _WIDTH, 0.8, "spine, non-blocking", SWITCH, 11)
     return [_nics_note(network), "NIC j of every node is on rail j"]
 
 
-def _pods(axes: "Axes", topology: Topology, network: Network) -> list[str]:
+def _pods(axes: Axes, topology: Topology, network: PodNetwork) -> list[str]:
     pods = _few(topology.pods, 5)
     room = 0.86 * min(_WIDTH / len(pods), 2.5)
     for pod, x in zip(pods, _spread(len(pods)), strict=True):
@@ -126,21 +129,19 @@ def _pods(axes: "Axes", topology: Topology, network: Network) -> list[str]:
     return [_nics_note(network), inside]
 
 
-def _cable_notes(network: Network, shown: int) -> list[str]:
+def _cable_notes(network: CabledNetwork, shown: int) -> list[str]:
     notes = [f"cables of {rate(network.bandwidth)} each way, {human_seconds(network.latency)}"]
     if shown < network.vertices:
         notes.append(f"{shown} of {network.vertices:,} nodes are drawn")
     return notes
 
 
-def _vertex(axes: "Axes", place: Point, name: str, size: float, colour: str = DEVICE) -> None:
-    from matplotlib.patches import Circle
-
+def _vertex(axes: Axes, place: XY, name: str, size: float, colour: str = DEVICE) -> None:
     axes.add_patch(Circle(place, size, fc=colour, ec="#4d4d4d", zorder=3))
     axes.text(*place, name, ha="center", va="center", fontsize=8 if size > 0.2 else 6, zorder=4)
 
 
-def _circle(axes: "Axes", network: Network) -> list[str]:
+def _circle(axes: Axes, network: CabledNetwork) -> list[str]:
     shown = min(network.vertices, _MOST_ON_CIRCLE)
     places = circle(shown, (_WIDTH / 2, 3.2), 3.3)
     for a in range(shown):
@@ -153,30 +154,30 @@ def _circle(axes: "Axes", network: Network) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
+class _TorusGrid:
     """Places of a grid on the page: across, up, and for a third dimension a little of both."""
 
     dims: tuple[int, ...]
 
     @property
-    def ways(self) -> tuple[Point, ...]:
+    def directions(self) -> tuple[XY, ...]:
         deep = self.dims[2] if len(self.dims) > 2 else 1
         return ((1.0, 0.0), (0.0, 1.0), (0.9 / deep, 0.75 / deep))[: len(self.dims)]
 
-    def offset(self, position: Sequence[float]) -> Point:
-        moves = zip(position, self.ways, strict=True)
-        xs, ys = zip(*((at * x, at * y) for at, (x, y) in moves), strict=True)
+    def offset(self, position: Sequence[float]) -> XY:
+        moves = zip(position, self.directions, strict=True)
+        xs, ys = zip(*((steps * x, steps * y) for steps, (x, y) in moves), strict=True)
         return sum(xs), sum(ys)
 
     @property
-    def span(self) -> Point:
+    def span(self) -> XY:
         return self.offset([size - 1 for size in self.dims])
 
     @property
     def cell(self) -> float:
         return min(8.6 / (self.span[0] + 1), 7.6 / (self.span[1] + 1), 2.2)
 
-    def place(self, position: Sequence[float]) -> Point:
+    def place(self, position: Sequence[float]) -> XY:
         x, y = self.offset(position)
         return (
             _WIDTH / 2 + self.cell * (x - self.span[0] / 2),
@@ -184,36 +185,36 @@ class _Grid:
         )
 
 
-def _torus(axes: "Axes", network: Network) -> list[str]:
+def _torus(axes: Axes, network: Torus) -> list[str]:
     """The corner of a torus; the third dimension goes back and up."""
     drawn = network.dims[:3]
-    grid = _Grid(tuple(min(size, _MOST_IN_DIMENSION[len(drawn)]) for size in drawn))
-    positions = [graph.coordinates(v, grid.dims) for v in range(prod(grid.dims))]
+    grid = _TorusGrid(tuple(min(size, _MOST_IN_DIMENSION[len(drawn)]) for size in drawn))
+    positions = [grids.coordinates(v, grid.dims) for v in range(prod(grid.dims))]
     size = grid.cell * (0.13 if len(drawn) > 2 else 0.2)
     for position in positions:
         for dim in range(len(drawn)):
             _torus_cable(axes, grid, position, dim)
         full = (*position, *([0] * (len(network.dims) - len(drawn))))
-        _vertex(axes, grid.place(position), str(graph.vertex_at(full, network.dims)), size)
+        _vertex(axes, grid.place(position), str(grids.vertex_at(full, network.dims)), size)
     notes = _cable_notes(network, len(positions))
     return [*notes, "dotted ends lead around to the opposite side"]
 
 
-def _torus_cable(axes: "Axes", grid: _Grid, position: tuple[int, ...], dim: int) -> None:
+def _torus_cable(axes: Axes, grid: _TorusGrid, position: tuple[int, ...], dim: int) -> None:
     """The cable upwards in a dimension, and a dotted end where the way around begins."""
 
-    def moved(by: float) -> Point:
+    def moved(by: float) -> XY:
         return grid.place((*position[:dim], position[dim] + by, *position[dim + 1 :]))
 
     last = grid.dims[dim] - 1
     if position[dim] < last:
-        line(axes, moved(0), moved(1), _RAILS[dim])
+        line(axes, moved(0), moved(1), _COLOURS[dim])
     if last > 1 and position[dim] in (0, last):
         out = 0.45 if position[dim] else -0.45
-        line(axes, moved(0), moved(out), _RAILS[dim], style=":")
+        line(axes, moved(0), moved(out), _COLOURS[dim], style=":")
 
 
-def _dragonfly(axes: "Axes", network: Network) -> list[str]:
+def _dragonfly(axes: Axes, network: Dragonfly) -> list[str]:
     groups, routers = min(network.groups, _MOST_GROUPS), network.routers
     centres = circle(groups, (_WIDTH / 2, 3.1), 3.1)
     radius = min(0.8, 2.4 * 3.1 / groups)

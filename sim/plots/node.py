@@ -2,24 +2,23 @@
 
 from collections.abc import Sequence
 from math import cos, pi, sin
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch
 
 from sim.config.units import human_seconds
-from sim.hardware.cluster.fabric import Fabric
+from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
-from sim.results.topology import FABRICS, KINDS, rate
+from sim.results.topology import KINDS, rate
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-Point = tuple[float, float]
+XY = tuple[float, float]
 
 DEVICE, SWITCH, NIC, NVLINK = "#9ecae9", "#d9d9d9", "#a6dba0", "#e69f00"
 EDGE, NIC_LINE, INK = "#4d4d4d", "#1b7837", "#222222"
 _WIDTH = 10.0
 
 
-def draw_node(axes: "Axes", topology: Topology) -> None:
+def draw_node(axes: Axes, topology: Topology) -> None:
     """One node on axes of width 10: devices in a row under their switch, or on a circle."""
     node = topology.node
     if node is None:
@@ -39,7 +38,7 @@ def draw_node(axes: "Axes", topology: Topology) -> None:
     axes.set_ylim(_floor(topology, node), 7.3)
 
 
-def _floor(topology: Topology, node: Fabric) -> float:
+def _floor(topology: Topology, node: NodeFabric) -> float:
     """How far down the picture reaches: less without NICs."""
     if topology.network is not None:
         return -2.2
@@ -47,11 +46,9 @@ def _floor(topology: Topology, node: Fabric) -> float:
 
 
 def box(
-    axes: "Axes", centre: Point, width: float, height: float, text: str, colour: str, size: int = 8
+    axes: Axes, centre: XY, width: float, height: float, text: str, colour: str, size: int = 8
 ) -> None:
     """A labelled rectangle."""
-    from matplotlib.patches import FancyBboxPatch
-
     x, y = centre[0] - width / 2, centre[1] - height / 2
     style = "round,pad=0,rounding_size=0.08"
     patch = FancyBboxPatch((x, y), width, height, boxstyle=style, fc=colour, ec=EDGE, zorder=3)
@@ -59,30 +56,28 @@ def box(
     axes.text(*centre, text, ha="center", va="center", fontsize=size, color=INK, zorder=4)
 
 
-def line(
-    axes: "Axes", a: Point, b: Point, colour: str, width: float = 1.2, style: str = "-"
-) -> None:
+def line(axes: Axes, a: XY, b: XY, colour: str, width: float = 1.2, style: str = "-") -> None:
     """A straight cable, behind the boxes."""
     axes.plot([a[0], b[0]], [a[1], b[1]], color=colour, lw=width, ls=style, zorder=1)
 
 
-def circle(count: int, centre: Point, radius: float) -> list[Point]:
+def circle(count: int, centre: XY, radius: float) -> list[XY]:
     """Points spread over a circle, the first at the top, clockwise."""
     angles = (pi / 2 - 2 * pi * i / count for i in range(count))
     return [(centre[0] + radius * cos(t), centre[1] + radius * sin(t)) for t in angles]
 
 
-def _row(topology: Topology) -> list[Point]:
+def _row(topology: Topology) -> list[XY]:
     slots = topology.gpus_per_node
     return [(_WIDTH * (slot + 0.5) / slots, 3.2) for slot in range(slots)]
 
 
-def _circle(slots: int) -> list[Point]:
+def _circle(slots: int) -> list[XY]:
     return circle(slots, (_WIDTH / 2, 3.6), 2.4)
 
 
-def _switch(axes: "Axes", topology: Topology, node: Fabric, places: Sequence[Point]) -> None:
-    behind = node.fabric == "pcie"
+def _switch(axes: Axes, topology: Topology, node: NodeFabric, places: Sequence[XY]) -> None:
+    behind = node.network_through_ports
     for x, y in places:
         line(axes, (x, y), (x, 6.0), EDGE if behind else NVLINK, 2.0)
     box(axes, (_WIDTH / 2, 6.2), _WIDTH, 0.9, _fabric_name(node), SWITCH, 11)
@@ -90,24 +85,26 @@ def _switch(axes: "Axes", topology: Topology, node: Fabric, places: Sequence[Poi
     axes.text(_WIDTH / 2, 4.6, text, ha="center", fontsize=10, backgroundcolor="white", zorder=2)
 
 
-def _fabric_name(node: Fabric) -> str:
-    return FABRICS[node.fabric] + (" (adds up in the switch: SHARP)" if node.reduces else "")
+def _fabric_name(node: NodeFabric) -> str:
+    return node.title + (" (adds up in the switch: SHARP)" if node.reduces else "")
 
 
-def _nvlinks(axes: "Axes", node: Fabric, places: Sequence[Point]) -> None:
+def _nvlinks(axes: Axes, node: NodeFabric, places: Sequence[XY]) -> None:
     slots = len(places)
     for a, b, count in node.nvlinks(slots):
         line(axes, places[a], places[b], NVLINK, 1.6 * count)
     most = max(count for _, _, count in node.nvlinks(slots))
-    one = node.nvlink_bandwidth(slots)
-    legend = f"cable: {rate(one)} each way, {human_seconds(node.latency)}"
+    each = node.nvlink_bandwidth(slots)
+    legend = f"cable: {rate(each)} each way, {human_seconds(node.latency)}"
     if most > 1:
-        legend = f"thin: 1 NVLink, {rate(one)} each way; thick: {most} NVLinks, {rate(most * one)}"
+        legend = (
+            f"thin: 1 NVLink, {rate(each)} each way; thick: {most} NVLinks, {rate(most * each)}"
+        )
     total = f"{rate(node.bandwidth)} each way per device in all"
     axes.text(_WIDTH / 2, 6.85, f"{legend}\n{total}", ha="center", va="center", fontsize=10)
 
 
-def _nics(axes: "Axes", topology: Topology, places: Sequence[Point]) -> None:
+def _nics(axes: Axes, topology: Topology, places: Sequence[XY]) -> None:
     network, slots = topology.network, topology.gpus_per_node
     if network is None:
         low = 1.8 if topology.node is not None and topology.node.switched else -0.2
@@ -118,15 +115,15 @@ def _nics(axes: "Axes", topology: Topology, places: Sequence[Point]) -> None:
         axes.text(_WIDTH / 2, -0.4, text, ha="center", fontsize=10)
         return
     users = [[s for s in range(slots) if topology.nic_of(s)[1] == j] for j in range(network.nics)]
-    for j, mine in enumerate(users):
+    for j, slots_of_nic in enumerate(users):
         place = (_WIDTH * (j + 0.5) / network.nics, 0.0)
-        if topology.node is not None and topology.node.fabric == "pcie":
+        if topology.node is not None and topology.node.network_through_ports:
             line(axes, place, (place[0], 6.0), NIC_LINE, 1.2, ":")
         elif topology.node is not None and topology.node.switched:
-            for slot in mine:
+            for slot in slots_of_nic:
                 line(axes, places[slot], place, NIC_LINE)
         line(axes, place, (place[0], -1.0), NIC_LINE, 2.0)
-        label = f"NIC {j}" if len(mine) == 1 else f"NIC {j}\n{_names(mine, slots)}"
+        label = f"NIC {j}" if len(slots_of_nic) == 1 else f"NIC {j}\n{_names(slots_of_nic, slots)}"
         box(axes, place, min(0.9 * _WIDTH / network.nics, 1.6), 0.7, label, NIC)
     rates = f"{rate(network.bandwidth)} ({network.bandwidth * 8e-9:g} Gb/s) each way"
     text = f"to the network: {network.nics} x {KINDS[network.kind]}, {rates}"

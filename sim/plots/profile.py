@@ -1,65 +1,57 @@
 """A profile as a picture: what was achieved, how well it is predicted, where it errs.
 
-Colours are Okabe and Ito's, which colour-blind readers can tell apart. Filled marks were kept out
-of the fit, hollow ones it has seen.
+Filled marks were kept out of the fit, hollow marks were fitted.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sim.config.errors import InputError
-from sim.config.files import whole
-from sim.hardware.kernels.profile import Profile, class_of
-from sim.hardware.kernels.residuals import Judged, Line, judge, lines
-from sim.model.kernels import Stream
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sim.hardware.kernels.measurements import class_of
+from sim.hardware.kernels.profile import Profile
+from sim.hardware.kernels.residuals import (
+    ClassErrors,
+    KernelPrediction,
+    errors_by_class,
+    predictions,
+)
+from sim.model.kernels import MemoryBound
+from sim.plots.picture import PALETTE
 from sim.results.profile import heading
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_FORMATS = ("png", "svg")
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = {"gemm": "o", "attention": "^", "stream": "s"}
 _WORST = 100.0  # errors beyond so many per cent are drawn there
-_CURVES = 7  # kinds of memory-bound kernels that are drawn, one a colour
+_CURVES = 7  # kinds of memory-bound kernels that are drawn, each in its colour
 
 
-def draw(profile: Profile, name: str, path: Path | str) -> None:
-    """Draw into a PNG or SVG file, whole or not at all. Raises `InputError`."""
-    kind = Path(path).suffix.removeprefix(".").lower()
-    if kind not in _FORMATS:
-        raise InputError(str(path), "is neither .png nor .svg", "end the name in .png or .svg")
-    with whole(path) as part:
-        figure(profile, name).savefig(part, format=kind, dpi=150)
-
-
-def figure(profile: Profile, name: str) -> "Figure":
-    """The picture as a matplotlib figure, to change or to show in a notebook."""
-    from matplotlib.figure import Figure
-
-    rows = judge(profile)
-    found = lines(profile, rows)
-    colours = {line.group: _COLOURS[n % len(_COLOURS)] for n, line in enumerate(found)}
+def figure(profile: Profile, name: str) -> Figure:
+    """Rates and bandwidths above, predictions and their errors below."""
+    rows = predictions(profile)
+    classes = errors_by_class(profile, rows)
+    colours = {line.group: PALETTE[n % len(PALETTE)] for n, line in enumerate(classes)}
     fig = Figure(figsize=(13.0, 9.5), layout="constrained")
     fig.suptitle(heading(profile, name), fontsize=13)
     (rates, curves), (against, errors) = fig.subplots(2, 2)
-    _rates(rates, rows, found, colours)
-    _curves(curves, rows, found)
+    _rates(rates, rows, classes, colours)
+    _curves(curves, rows, classes)
     _against(against, rows, colours)
-    _errors(errors, rows, found, colours)
+    _errors(errors, rows, classes, colours)
     return fig
 
 
-def _rates(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: Any) -> None:
+def _rates(
+    axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors], colours: Any
+) -> None:
     """Achieved FLOP/s against FLOPs, with the peak of each precision."""
-    for line in found:
+    for line in classes:
         shown = [row for row in _of(rows, line.group) if not _memory_bound(row)]
         if shown:
             work = [row.measured.kernel.flops for row in shown]
             _scatter(axes, work, [row.rate for row in shown], shown, colours[line.group])
     shared: dict[float, list[str]] = {}
-    for line in found:
+    for line in classes:
         if line.group != "stream":
             shared.setdefault(line.peak, []).append(line.group)
     for peak, groups in shared.items():
@@ -70,18 +62,18 @@ def _rates(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: An
     axes.margins(y=0.12)
 
 
-def _curves(axes: Any, rows: Sequence[Judged], found: Sequence[Line]) -> None:
+def _curves(axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors]) -> None:
     """Bandwidth of memory-bound kernels against bytes; the kinds with the longest times."""
-    kinds: dict[str, list[Judged]] = {}
+    kinds: dict[str, list[KernelPrediction]] = {}
     for row in filter(_memory_bound, rows):
         kinds.setdefault(row.measured.kernel.name, []).append(row)
     slowest = sorted(kinds, key=lambda kind: min(row.rate for row in kinds[kind][-2:]))
     step = max(1, len(slowest) // _CURVES)
-    for colour, kind in zip(_COLOURS, slowest[::step], strict=False):
+    for colour, kind in zip(PALETTE, slowest[::step], strict=False):
         shown = sorted(kinds[kind], key=lambda row: row.measured.kernel.bytes)
         sizes = [row.measured.kernel.bytes for row in shown]
         axes.plot(sizes, [row.rate for row in shown], "o-", color=colour, ms=4, lw=1, label=kind)
-    for line in found:
+    for line in classes:
         if line.group == "stream":
             axes.axhline(line.peak, color="0.4", linewidth=1, linestyle="--", label="memory")
     _logarithmic(axes, "Memory-bound kernels", "bytes moved", "B/s")
@@ -89,7 +81,7 @@ def _curves(axes: Any, rows: Sequence[Judged], found: Sequence[Line]) -> None:
         axes.legend(fontsize=8)
 
 
-def _against(axes: Any, rows: Sequence[Judged], colours: Any) -> None:
+def _against(axes: Axes, rows: Sequence[KernelPrediction], colours: Any) -> None:
     """Measured against predicted; exact ones lie on the line."""
     for group, colour in colours.items():
         shown = _of(rows, group)
@@ -102,10 +94,12 @@ def _against(axes: Any, rows: Sequence[Judged], colours: Any) -> None:
     axes.legend(fontsize=8)
 
 
-def _errors(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: Any) -> None:
+def _errors(
+    axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors], colours: Any
+) -> None:
     """predicted / measured - 1 of what was kept out, against its time; beyond a factor of two at
     the edge."""
-    for line in found:
+    for line in classes:
         shown = [row for row in _of(rows, line.group) if row.measured.kept_out]
         if shown:
             label = f"{line.group}: {len(shown)}, median {line.median:.1%}, bias {line.bias:+.1%}"
@@ -115,13 +109,13 @@ def _errors(axes: Any, rows: Sequence[Judged], found: Sequence[Line], colours: A
     title = "Errors where kept out of the fit"
     _logarithmic(axes, title, "measured seconds", "error, %", scale="linear")
     axes.axhline(0.0, color="0.3", linewidth=1)
-    if any(line.kept_out for line in found):
+    if any(line.kept_out for line in classes):
         axes.legend(fontsize=8)
 
 
 def _scatter(
-    axes: Any, xs: Sequence[float], ys: Sequence[float], rows: Sequence[Judged], colour: str,
-    label: str | None = None,
+    axes: Axes, xs: Sequence[float], ys: Sequence[float], rows: Sequence[KernelPrediction],
+    colour: str, label: str | None = None,
 ) -> None:  # fmt: skip
     marker = _MARKERS[class_of(rows[0].measured.kernel)]
     for kept_out, face in ((False, "none"), (True, colour)):
@@ -144,7 +138,7 @@ def _scatter(
         axes.scatter([], [], s=16, marker=marker, color=colour, label=label)
 
 
-def _logarithmic(axes: Any, title: str, across: str, up: str, scale: str = "log") -> None:
+def _logarithmic(axes: Axes, title: str, across: str, up: str, scale: str = "log") -> None:
     axes.set_title(title, fontsize=11)
     if not axes.has_data():
         axes.annotate("none measured", (0.5, 0.5), xycoords="axes fraction", ha="center")
@@ -156,9 +150,9 @@ def _logarithmic(axes: Any, title: str, across: str, up: str, scale: str = "log"
     axes.grid(alpha=0.25)
 
 
-def _of(rows: Sequence[Judged], group: str) -> list[Judged]:
+def _of(rows: Sequence[KernelPrediction], group: str) -> list[KernelPrediction]:
     return [row for row in rows if row.group == group]
 
 
-def _memory_bound(row: Judged) -> bool:
-    return isinstance(row.measured.kernel, Stream)
+def _memory_bound(row: KernelPrediction) -> bool:
+    return isinstance(row.measured.kernel, MemoryBound)

@@ -4,53 +4,16 @@ Devices are blue, switches grey, NICs and their cables green, NVLinks orange (Ok
 palette, which colour-blind readers can tell apart). What repeats is drawn a few times and counted.
 """
 
-from io import BytesIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from matplotlib.figure import Figure
 
-from sim.config.errors import InputError
-from sim.config.files import whole
 from sim.hardware.cluster.topology import Topology
 from sim.plots.network import draw_network
 from sim.plots.node import draw_node
-from sim.results.topology import describe, device_text, heading
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["describe", "draw", "figure", "render"]
-
-_DPI = 150
-_FORMATS = ("png", "svg")
+from sim.results.topology import device_text, heading
 
 
-def draw(topology: Topology, path: Path | str) -> None:
-    """Draw the topology into a PNG or SVG file, whole or not at all.
-
-    Raises `InputError` where the file cannot be written or its ending is another.
-    """
-    kind = Path(path).suffix.removeprefix(".").lower()
-    if kind not in _FORMATS:
-        raise InputError(str(path), "is neither .png nor .svg", "end the name in .png or .svg")
-    with whole(path) as part:
-        part.write_bytes(render(topology, kind))
-
-
-def render(topology: Topology, kind: str = "png") -> bytes:
-    """The picture as the bytes of a "png" or "svg" file, the same for the same topology."""
-    import matplotlib as mpl
-
-    buffer = BytesIO()
-    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
-    with mpl.rc_context({"svg.hashsalt": "sim", "svg.fonttype": "none"}):
-        figure(topology).savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
-    return buffer.getvalue()
-
-
-def figure(topology: Topology) -> "Figure":
-    """The picture as a matplotlib figure, to change or to show in a notebook."""
-    from matplotlib.figure import Figure
-
+def figure(topology: Topology) -> Figure:
+    """The node and the network of a topology, each where it has one."""
     panels = [draw_node] if topology.gpus_per_node > 1 else []
     if topology.network is not None:
         panels.append(draw_network)
@@ -62,6 +25,6 @@ def figure(topology: Topology) -> "Figure":
         axes.set_aspect("equal")
         panel(axes, topology)
     if topology.degraded:
-        sick = ", ".join(f"{one.link} {one.factor:g} x slower" for one in topology.degraded)
+        sick = ", ".join(f"{link.link} {link.factor:g} x slower" for link in topology.degraded)
         fig.supxlabel(f"degraded: {sick}", color="#c0392b", fontsize=10)
     return fig

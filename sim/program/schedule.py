@@ -123,7 +123,9 @@ def _actions(order: Order) -> Actions:
             places = np.flatnonzero(passes & (chunks == chunk))
             first[places[:1]] = True
         last[places[-1:]] = True
-    codes = ((np.searchsorted(_LETTERS, kinds) * (chunks.max() + 1) + chunks) * 2 + first) * 2 + last
+    codes = (
+        (np.searchsorted(_LETTERS, kinds) * (chunks.max() + 1) + chunks) * 2 + first
+    ) * 2 + last
     _, places, rows = np.unique(codes, return_index=True, return_inverse=True)
     occasions = tuple(
         Occasion(order[place].kind, order[place].chunk, bool(first[place]), bool(last[place]))

@@ -104,7 +104,9 @@ class _Writer:
 
     def _exchanged(self, number: int, calls: Sequence[Call]) -> Iterator[Communicate]:
         if calls:
-            yield Communicate(name=f"exchange {number}", calls=tuple(calls), sync=self.exchange.sync)
+            yield Communicate(
+                name=f"exchange {number}", calls=tuple(calls), sync=self.exchange.sync
+            )
 
     def _receipt(self, action: Action) -> Iterator[Communicate]:
         for call in self._receives(action):

@@ -10,18 +10,21 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.hardware.cluster.topology import Topology
+from sim.results.shown import Shown
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
 from sim.simulate import run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class TrainingCost(Shown):
     """Time, money and energy for `tokens` tokens.
 
     `dollars` is rent; None where the topology has no price. `energy` (J) is that of the devices
     and of what hosts and cools them; `electricity` its price in dollars, if known.
     """
+
+    view = "sim.reliability.cost_text"
 
     tokens: float
     seconds: float
@@ -47,14 +50,14 @@ class Cost:
 def cost_of(
     topology: Topology, step_time: float, tokens_per_step: float, tokens: float, *,
     goodput: float = 1.0,
-) -> Cost:  # fmt: skip
+) -> TrainingCost:  # fmt: skip
     """The cost of `tokens` tokens at so many a step; `goodput` is the share of time that counts."""
     seconds = tokens / tokens_per_step * step_time / goodput
     hours = seconds / HOUR * topology.gpus
     price = topology.price
     watts = price.watts if price and price.watts else topology.device.power
     energy = hours * HOUR * watts * (price.pue if price else 1.0)
-    return Cost(
+    return TrainingCost(
         tokens=tokens,
         seconds=seconds,
         gpu_hours=hours,
@@ -64,7 +67,9 @@ def cost_of(
     )
 
 
-def of_scenario(scenario: Scenario, *, tokens: float | None = None, goodput: float = 1.0) -> Cost:
+def of_scenario(
+    scenario: Scenario, *, tokens: float | None = None, goodput: float = 1.0
+) -> TrainingCost:
     """The cost of a scenario's token budget, or of `tokens`; `InputError` without either."""
     tokens = tokens or scenario.tokens
     if not tokens:
@@ -74,18 +79,3 @@ def of_scenario(scenario: Scenario, *, tokens: float | None = None, goodput: flo
     step = run(setup).step_time
     return cost_of(setup.machine.topology, step, plan.global_batch * model.seq, tokens,
                    goodput=goodput)  # fmt: skip
-
-
-def text(found: Cost) -> str:
-    """Time, money and energy in a few lines."""
-    lines = [
-        f"{found.tokens / 1e9:,.0f} billion tokens in {found.days:,.1f} days, "
-        f"{found.gpu_hours:,.0f} device-hours",
-        f"energy {found.energy / 3.6e9:,.0f} MWh",
-    ]
-    if found.electricity is not None:
-        lines[-1] += f", {found.electricity:,.0f} dollars of electricity"
-    if found.dollars is None:
-        return "\n".join([*lines, 'the topology has no price; add --price "2 USD/h"'])
-    rate = found.tokens_per_dollar or 0.0
-    return "\n".join([*lines, f"rent {found.dollars:,.0f} dollars, {rate:,.0f} tokens a dollar"])

@@ -8,17 +8,18 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 from sim.engine.training_run import Fault
+from sim.scenario.scenario import changed
 
 Component = Literal["gpu", "node", "job"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """One class of faults: how often it was seen, in what there are `gpus` or nodes of, or once.
+class FailureCause:
+    """A class of faults: how often it was seen, and whether it strikes a GPU, a node or the job.
 
     `shape` is Weibull's (1: exponential); `breaks`, `slows` and `planned` as in
     `sim.engine.training_run`.
@@ -60,19 +61,19 @@ class Failures:
     gpus: Annotated[int, Gt(0)]
     window: Seconds
     gpus_per_node: Annotated[int, Gt(0)] = 8
-    cause: tuple[Cause, ...]
+    cause: tuple[FailureCause, ...]
     recovery: Recovery = field(default_factory=Recovery)
 
     def faults(self, gpus: int) -> list[Fault]:
         """The faults of a job on so many devices: rates grow with what there is of a component.
 
-        >>> seen = Failures(gpus=8, window=100.0, cause=(Cause(name="gpu", count=4),))
-        >>> seen.faults(16)[0].rate
+        >>> failures = Failures(gpus=8, window=100.0, cause=(FailureCause(name="gpu", count=4),))
+        >>> failures.faults(16)[0].rate
         0.08
         """
         return [self._fault(cause, gpus) for cause in self.cause]
 
-    def _fault(self, cause: Cause, gpus: int) -> Fault:
+    def _fault(self, cause: FailureCause, gpus: int) -> Fault:
         share = 1.0 if cause.component == "job" else gpus / self.gpus
         each = {"gpu": 1, "node": self.gpus_per_node, "job": gpus}[cause.component]
         return Fault(
@@ -98,11 +99,9 @@ def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
     if name.endswith(".csv"):
         path, data = Path(name), _from_csv(Path(name))
     else:
-        path = library.find("topologies/failures", name, where="--failures")
-        data = library.read(path)
-    from sim.scenario.scenario import changed
-
-    return library.validate(changed(data, dict(settings), str(path)), Failures, str(path))
+        path = catalog.find("topologies/failures", name, where="--failures")
+        data = catalog.read(path)
+    return catalog.validate(changed(data, dict(settings), str(path)), Failures, str(path))
 
 
 def _from_csv(path: Path) -> dict[str, Any]:
@@ -128,7 +127,9 @@ def _from_csv(path: Path) -> dict[str, Any]:
         return {"gpus": int(rows[0]["gpus"]), "window": f"{float(rows[0]['window_days'])} d",
                 "cause": causes}  # fmt: skip
     except (TypeError, ValueError) as error:
-        raise InputError(str(path), f"has a cell that is no number ({error})", "mend it") from None
+        raise InputError(
+            str(path), f"has a cell that is not a number ({error})", "correct it"
+        ) from None
 
 
 def _kind(row: dict[str, str]) -> dict[str, Any]:

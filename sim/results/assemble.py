@@ -13,7 +13,8 @@ from sim.parallel.memory import Memory, fullest, memories
 from sim.program.program import Program
 from sim.results.result import Result
 from sim.scenario.setup import Setup
-from sim.uncertainty.intervals import Interval, Kernels, evidence
+from sim.uncertainty.evidence import evidence
+from sim.uncertainty.intervals import Interval, Kernels
 from sim.uncertainty.kernel_sources import device_time
 from sim.uncertainty.work_shares import profiled, work_shares
 

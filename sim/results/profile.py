@@ -2,41 +2,52 @@
 
 from collections.abc import Iterator, Sequence
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_rate, human_seconds
-from sim.hardware.kernels.environment import Copy, Surroundings
+from sim.hardware.kernels.environment import CopyTime, Environment
 from sim.hardware.kernels.profile import FOLDER, Profile
-from sim.hardware.kernels.residuals import Judged, Line, judge, lines
-from sim.model.kernels import Stream
+from sim.hardware.kernels.residuals import (
+    ClassErrors,
+    KernelPrediction,
+    errors_by_class,
+    predictions,
+)
+from sim.model.kernels import MemoryBound
+from sim.results.tables import Cells
 
 _COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "covered", "best", "of peak")
 
 
 def describe(profile: Profile, name: str) -> str:
     """Provenance, errors by class of kernels, the rate of each kind of memory-bound kernel."""
-    rows = judge(profile)
-    parts = [heading(profile, name), *_provenance(profile), "", *_errors(lines(profile, rows))]
+    rows = predictions(profile)
+    parts = [
+        heading(profile, name),
+        *_provenance(profile),
+        "",
+        *_errors(errors_by_class(profile, rows)),
+    ]
     kinds = list(_kinds(rows))
     if kinds:
         parts += ["", "Memory-bound kernels, at their largest", *kinds]
-    around = list(_around(profile.surroundings))
+    around = list(_environment(profile.environment))
     if around:
         parts += ["", "Around them", *around]
     return "\n".join(parts)
 
 
-def is_one(name: str) -> bool:
-    """Whether a name, or a path, is that of a device's profile.
+def is_profile(name: str) -> bool:
+    """Whether a name or path is that of a device's profile.
 
-    >>> is_one("dgx-a100-hdr")
+    >>> is_profile("dgx-a100-hdr")
     False
     """
     try:
-        path = library.find(FOLDER, name)
+        path = catalog.find(FOLDER, name)
     except InputError:
         return False
-    return "measurements" in library.read(path)
+    return "measurements" in catalog.read(path)
 
 
 def heading(profile: Profile, name: str) -> str:
@@ -46,14 +57,14 @@ def heading(profile: Profile, name: str) -> str:
 
 
 def _provenance(profile: Profile) -> Iterator[str]:
-    known = {key: value for key, value in profile.origin.provenance.items() if value not in ("", 0)}
-    width = max(map(len, known), default=0)
-    for key, value in known.items():
+    stated = {key: text for key, text in profile.origin.provenance.items() if text not in ("", 0)}
+    width = max(map(len, stated), default=0)
+    for key, value in stated.items():
         yield f"  {key:{width}}  {value}"
 
 
-def _errors(found: Sequence[Line]) -> Iterator[str]:
-    table = [_COLUMNS, *(_cells(one) for one in found)]
+def _errors(classes: Sequence[ClassErrors]) -> Iterator[str]:
+    table = [_COLUMNS, *map(_cells, classes)]
     widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS))]
     for row in table:
         first, *rest = (
@@ -63,23 +74,23 @@ def _errors(found: Sequence[Line]) -> Iterator[str]:
         yield "  ".join(["", first, *rest]).rstrip()
 
 
-def _cells(one: Line) -> tuple[str, ...]:
-    rate = human_rate(one.best, "B/s" if one.group == "stream" else "FLOP/s")
-    errors = (f"{one.median:.1%}", f"{one.p95:.1%}", f"{one.bias:+.1%}")
-    if not one.kept_out:
+def _cells(line: ClassErrors) -> Cells:
+    rate = human_rate(line.best, "B/s" if line.group == "stream" else "FLOP/s")
+    errors = (f"{line.median:.1%}", f"{line.p95:.1%}", f"{line.bias:+.1%}")
+    if not line.kept_out:
         errors = ("", "", "")
-    covered = "" if one.covered is None else f"{one.covered:.0%}"
-    share = f"{one.best / one.peak:.0%}"
-    return (one.group, str(one.shapes), str(one.kept_out), *errors, covered, rate, share)
+    covered = "" if line.coverage is None else f"{line.coverage:.0%}"
+    share = f"{line.best / line.peak:.0%}"
+    return (line.group, str(line.shapes), str(line.kept_out), *errors, covered, rate, share)
 
 
-def _kinds(rows: Sequence[Judged]) -> Iterator[str]:
-    largest: dict[str, Judged] = {}
+def _kinds(rows: Sequence[KernelPrediction]) -> Iterator[str]:
+    largest: dict[str, KernelPrediction] = {}
     for row in rows:
         kernel = row.measured.kernel
-        if isinstance(kernel, Stream):
-            known = largest.get(kernel.name)
-            if known is None or kernel.bytes > known.measured.kernel.bytes:
+        if isinstance(kernel, MemoryBound):
+            so_far = largest.get(kernel.name)
+            if so_far is None or kernel.bytes > so_far.measured.kernel.bytes:
                 largest[kernel.name] = row
     width = max(map(len, largest), default=0)
     for name, row in largest.items():
@@ -87,26 +98,27 @@ def _kinds(rows: Sequence[Judged]) -> Iterator[str]:
         yield f"  {name:{width}}  {human_rate(row.rate, 'B/s'):>10} at {size}"
 
 
-def _around(found: Surroundings) -> Iterator[str]:
+def _environment(environment: Environment) -> Iterator[str]:
     """Launches, the largest copy of each kind, and slowdowns."""
-    if found.host is not None:
-        host = found.host
+    if environment.host is not None:
+        host = environment.host
         parts = [
             f"{human_seconds(host.issue)} each",
             f"{human_seconds(host.latency)} there and back",
         ]
         parts += [f"{human_seconds(host.node)} a node of a graph"] if host.node else []
         yield f"  {'launches':12}  {', '.join(parts)}"
-    for copy in _largest(found.copies):
+    for copy in _largest(environment.copies):
         kind = f"{copy.kind}{', pinned' if copy.pinned else ''}"
         rate, size = human_rate(copy.bandwidth, "B/s"), human_bytes(copy.bytes)
         yield f"  {'copies':12}  {kind}, {rate} at {size}"
-    for one in found.overlaps:
-        yield f"  {'beside ' + one.beside:12}  {one.kernel} {one.slowdown:.2f} times as long"
+    for overlap in environment.overlaps:
+        beside = f"beside {overlap.beside}"
+        yield f"  {beside:12}  {overlap.kernel} {overlap.slowdown:.2f} times as long"
 
 
-def _largest(copies: Sequence[Copy]) -> list[Copy]:
-    found: dict[tuple[str, bool], Copy] = {}
-    for one in sorted(copies, key=lambda copy: copy.bytes):
-        found[one.kind, one.pinned] = one
-    return list(found.values())
+def _largest(copies: Sequence[CopyTime]) -> list[CopyTime]:
+    largest: dict[tuple[str, bool], CopyTime] = {}
+    for copy in sorted(copies, key=lambda copy: copy.bytes):
+        largest[copy.kind, copy.pinned] = copy
+    return list(largest.values())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.engine.timeline import Timeline
 from sim.parallel.plan import Plan
+from sim.results.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,7 +14,7 @@ _NOT_IN_JSON = ("timeline", "plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Shown):
     """One predicted training step.
 
     `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
@@ -26,6 +27,8 @@ class Result:
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
     `wall_seconds` is what the simulation itself took, and no part of the answer.
     """
+
+    view = "sim.results.text"
 
     scenario: str
     step_time: float
@@ -62,13 +65,3 @@ class Result:
     def to_frame(self) -> "pd.DataFrame":
         """The timeline as a table, one row a span."""
         return self.timeline.to_frame()
-
-    def __str__(self) -> str:
-        from sim.results.text import text
-
-        return text(self)
-
-    def _repr_html_(self) -> str:
-        from sim.results.text import html
-
-        return html(self)

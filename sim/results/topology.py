@@ -1,10 +1,8 @@
 """A topology in a few lines of text."""
 
-from collections.abc import Iterator
-
 from sim.config.units import human_bytes, human_seconds
-from sim.hardware.cluster.fabric import Fabric
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
+from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
 
 KINDS = {
@@ -14,7 +12,6 @@ KINDS = {
     "ethernet": "Ethernet",
     "ici": "ICI",
 }
-FABRICS = {"nvswitch": "NVSwitch", "pcie": "PCIe switch", "ring": "NVLink ring", "mesh": "NVLinks"}
 
 
 def describe(topology: Topology) -> str:
@@ -33,7 +30,7 @@ def describe(topology: Topology) -> str:
     if topology.network is not None:
         parts.append(("network", network_text(topology.network)))
     if topology.degraded:
-        sick = ", ".join(f"{one.link} {one.factor:g} times slower" for one in topology.degraded)
+        sick = ", ".join(f"{link.link} {link.factor:g} times slower" for link in topology.degraded)
         parts.append(("degraded", sick))
     return "\n".join([heading(topology), *(f"  {key:<9}{text}" for key, text in parts)])
 
@@ -61,30 +58,21 @@ def device_text(topology: Topology) -> str:
     )
 
 
-def node_text(node: Fabric) -> str:
+def node_text(node: NodeFabric) -> str:
     """The fabric and its line rates."""
-    name = FABRICS[node.fabric] + (" with SHARP" if node.reduces else "")
+    name = node.title + (" with SHARP" if node.reduces else "")
     return f"{name}, {rate(node.bandwidth)} per device each way, {human_seconds(node.latency)}"
 
 
-def network_text(network: Network) -> str:
+def network_text(network: ClusterNetwork) -> str:
     """Shape, kind and line rates; what is special about the shape."""
-    words = [network.shape, KINDS[network.kind]]
-    words[0] += f" {' x '.join(map(str, network.dims))}" if network.dims else ""
+    words = [network.title, KINDS[network.kind]]
     if network.nics:
         plural = "NIC" if network.nics == 1 else "NICs"
         words.append(f"{network.nics} {plural} a node of {rate(network.bandwidth)} each way")
     else:
         words.append(f"cables of {rate(network.bandwidth)} each way")
-    return ", ".join([*words, human_seconds(network.latency), *_special(network)])
-
-
-def _special(network: Network) -> Iterator[str]:
-    if network.has_pods:
-        yield f"pods of {network.nodes_per_pod} nodes, 1:{network.oversubscription:g} above"
-    if network.shape == "dragonfly":
-        yield f"{network.groups} groups of {network.routers} routers"
-        yield f"{network.nodes_per_router} nodes a router"
+    return ", ".join([*words, human_seconds(network.latency), *network.details])
 
 
 def rate(bytes_per_second: float) -> str:

@@ -1,4 +1,4 @@
-"""How slow every rank is in every step: causes drawn, and groups at their slowest member's pace."""
+"""How slow every rank is in every step: causes drawn, groups as slow as their slowest member."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from numpy.typing import NDArray
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
-from sim.variability.jitter import Cause, Jitter
-from sim.variability.stragglers import generators
+from sim.variability.generators import generator
+from sim.variability.jitter import Jitter, JitterCause
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RankPlacement:
     """Where the ranks sit: [replicas, stages, members] rank numbers, and each rank's node."""
 
     ranks: NDArray[np.intp]
     node: NDArray[np.intp]
 
     @classmethod
-    def of(cls, plan: Plan, topology: Topology) -> "Places":
+    def of(cls, plan: Plan, topology: Topology) -> "RankPlacement":
         grid = Mesh(axes=plan.mesh)
         axes = list(plan.mesh)  # fastest varying first
         numbers = np.arange(grid.size, dtype=np.intp)
@@ -40,59 +40,63 @@ class Places:
         """The number of each rank's node, stage or replica, or its own."""
         if each == "node":
             return self.node
-        found = np.arange(len(self.node), dtype=np.intp)
+        units = np.arange(len(self.node), dtype=np.intp)
         for number in range(self.ranks.shape[0] if each == "replica" else 0):
-            found[self.ranks[number].ravel()] = number
+            units[self.ranks[number].ravel()] = number
         for number in range(self.ranks.shape[1] if each == "stage" else 0):
-            found[self.ranks[:, number].ravel()] = number
-        return found
+            units[self.ranks[:, number].ravel()] = number
+        return units
 
     def groups(self, ranks: Floats) -> Floats:
         """[steps, ranks] to [steps, replicas, stages]: a tensor-parallel group waits for its
         slowest member at every collective."""
-        found: Floats = ranks[:, self.ranks[:, :, 0]]
+        slowest: Floats = ranks[:, self.ranks[:, :, 0]]
         for member in range(1, self.ranks.shape[2]):
-            np.maximum(found, ranks[:, self.ranks[:, :, member]], out=found)
-        return found
+            np.maximum(slowest, ranks[:, self.ranks[:, :, member]], out=slowest)
+        return slowest
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RankSlowdowns:
     """The factor on kernels' time of every rank: [steps, ranks], all causes multiplied.
 
-    `of` keeps each cause's own part: [steps, ranks], or [1, ranks] where it lasts.
+    `by_cause` keeps each cause's own part: [steps, ranks], or [1, ranks] where it lasts.
     """
 
     total: Floats
-    of: Mapping[str, Floats]
+    by_cause: Mapping[str, Floats]
 
     def without(self, cause: str) -> Floats:
         """All causes but this one."""
-        others = [part for name, part in self.of.items() if name != cause]
+        others = [part for name, part in self.by_cause.items() if name != cause]
         return _product(others, *self.total.shape)
 
-    def first(self, steps: int) -> "Pace":
+    def first(self, steps: int) -> "RankSlowdowns":
         """Of the first steps only."""
-        return Pace(self.total[:steps], {name: part[:steps] for name, part in self.of.items()})
+        parts = {name: part[:steps] for name, part in self.by_cause.items()}
+        return RankSlowdowns(self.total[:steps], parts)
 
 
-def drawn(
-    jitter: Jitter, places: Places, steps: int, *, slowdown: Mapping[int, float] | None = None
-) -> Pace:
+def draw_slowdowns(
+    jitter: Jitter,
+    placement: RankPlacement,
+    steps: int,
+    *,
+    slowdown: Mapping[int, float] | None = None,
+) -> RankSlowdowns:
     """Draw every cause for so many steps; `slowdown` are ranks that are slow all the time."""
-    rngs = generators(jitter.seed, *(cause.name for cause in jitter.causes))
-    parts = {one.name: _part(one, places, steps, rngs[one.name]) for one in jitter.causes}
+    parts = {cause.name: _drawn(cause, placement, steps, jitter.seed) for cause in jitter.causes}
     if slowdown:
-        constant = np.ones((1, len(places.node)))
+        constant = np.ones((1, len(placement.node)))
         constant[0, list(slowdown)] = list(slowdown.values())
         parts["stragglers named in the scenario"] = constant
-    return Pace(_product(list(parts.values()), steps, len(places.node)), parts)
+    return RankSlowdowns(_product(list(parts.values()), steps, len(placement.node)), parts)
 
 
-def _part(cause: Cause, places: Places, steps: int, rng: np.random.Generator) -> Floats:
-    unit = places.unit(cause.each)
+def _drawn(cause: JitterCause, placement: RankPlacement, steps: int, seed: int) -> Floats:
+    rng, unit = generator(seed, cause.name), placement.unit(cause.each)
     count = int(unit.max()) + 1
-    factors = cause.distribution().draw(rng, 1 if cause.lasts == "job" else steps, count)
+    factors = cause.law.draw(rng, 1 if cause.lasts == "job" else steps, count)
     if cause.share < 1.0:
         factors[:, rng.random(count) >= cause.share] = 1.0
     return factors if cause.each == "rank" else factors[:, unit]
@@ -101,7 +105,7 @@ def _part(cause: Cause, places: Places, steps: int, rng: np.random.Generator) ->
 def _product(parts: list[Floats], steps: int, ranks: int) -> Floats:
     if len(parts) == 1 and parts[0].shape == (steps, ranks):
         return parts[0]
-    found = np.ones((steps, ranks))
+    product = np.ones((steps, ranks))
     for part in parts:
-        found *= part
-    return found
+        product *= part
+    return product

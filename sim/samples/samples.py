@@ -1,7 +1,7 @@
-"""Straggler samples: one step of a job many times over, every rank at a pace of its own.
+"""Straggler samples: one step of a job many times over, every rank with a slowdown of its own.
 
-Each tensor-parallel group runs at its slowest member's pace; each replica's pipeline is a column
-of a replay with its own pace at every stage; the replicas meet wherever a gradient is reduced.
+Each tensor-parallel group is as slow as its slowest member; each replica's pipeline is a column of
+a replay with a slowdown of its own at every stage; replicas meet wherever a gradient is reduced.
 So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds.
 """
 
@@ -14,12 +14,14 @@ import numpy as np
 
 from sim.config.errors import InputError
 from sim.engine.replay_contention import SAMPLES, InexactError
-from sim.samples.rank_slowdowns import Floats, Pace, drawn
-from sim.samples.replicas import Replicas
+from sim.results.shown import Shown
+from sim.samples.rank_slowdowns import Floats, RankSlowdowns, draw_slowdowns
+from sim.samples.replica_columns import ReplicaColumns
 from sim.scenario.scenario import Scenario, load
 from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left
 from sim.variability.jitter import Jitter
+from sim.variability.laws import Lognormal
 
 _CLOSER = 12_800  # columns for each closer look: at causes, meetings, nodes taken away
 _REMOVED = (1, 4, 16)
@@ -27,10 +29,10 @@ _CLOCKED = 4  # runs of the clock where the healthy one's contention is not typi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
+class Samples(Shown):
     """Step times (s) of many steps, and where their loss comes from.
 
-    `healthy` is the step with every rank at its usual pace; `loss` the mean step beyond it, split
+    `healthy` is the step with every rank as fast as usual; `loss` the mean step beyond it, split
     in two ways: `by_meeting` adds up to it (where time is lost by waiting), `by_cause` is what the
     mean step would gain without each cause. `sensitivity` has one row a stage: the seconds that
     one tensor-parallel group of it, slower by a tenth, costs the step. `removed` is the mean step
@@ -38,6 +40,8 @@ class Samples:
     seconds of the mean step that each group accounts for (first order). All of these, `closer`
     says on how many of the samples. `mean_error` and `worst_error` are replay's against the clock.
     """
+
+    view = "sim.samples.text"
 
     scenario: str
     samples: int
@@ -71,16 +75,11 @@ class Samples:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, the step times of all samples included."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        found |= {"step_times": self.step_times.tolist(), "owed": self.owed.tolist()}
+        data = {f.name: getattr(self, f.name) for f in fields(self)}
+        data |= {"step_times": self.step_times.tolist(), "owed": self.owed.tolist()}
         quantiles = {"median": 0.5, "p95": 0.95, "p99": 0.99}
-        found |= {name: self.quantile(share) for name, share in quantiles.items()}
-        return {**found, "mean": self.mean, "loss": self.loss}
-
-    def __str__(self) -> str:
-        from sim.samples.report import text
-
-        return text(self)
+        data |= {name: self.quantile(share) for name, share in quantiles.items()}
+        return {**data, "mean": self.mean, "loss": self.loss}
 
 
 def samples(scenario: Scenario | str, count: int = 1000) -> Samples:
@@ -101,60 +100,66 @@ def samples(scenario: Scenario | str, count: int = 1000) -> Samples:
 def _samples(scenario: Scenario, count: int) -> Samples:
     began = time.perf_counter()
     setup, jitter = from_scenario(scenario), scenario.jitter or Jitter()
-    replicas = Replicas.of(setup)
-    pace = drawn(jitter, replicas.places, count, slowdown=setup.machine.slowdown)
+    columns = ReplicaColumns.of(setup)
+    constant = setup.machine.slowdown
+    slowdowns = draw_slowdowns(jitter, columns.placement, count, slowdown=constant)
     try:
-        found = _evaluated(replicas, pace)
+        evaluated = _evaluated(columns, slowdowns)
     except InexactError:  # the healthy step's contention is not that of steps with stragglers
-        flat = replicas.places.groups(pace.total).reshape(-1, replicas.stages)
-        replicas = replicas.like(flat[np.linspace(0, len(flat) - 1, _CLOCKED + 2).astype(int)[1:-1]])
-        found = _evaluated(replicas, pace)
+        flat = columns.placement.groups(slowdowns.total).reshape(-1, columns.stages)
+        clocked = np.linspace(0, len(flat) - 1, _CLOCKED + 2).astype(int)[1:-1]
+        columns = columns.contended_like(flat[clocked])
+        evaluated = _evaluated(columns, slowdowns)
     return Samples(
         scenario=setup.name,
         samples=count,
         seed=jitter.seed,
         ranks=setup.machine.topology.gpus,
-        healthy=replicas.healthy,
-        **found,
-        contended=replicas.contended,
-        notes=_notes(jitter, replicas, found["mean_error"], found["worst_error"]),
+        healthy=columns.healthy,
+        **evaluated,
+        contended=columns.contended,
+        notes=_notes(jitter, columns, evaluated["mean_error"], evaluated["worst_error"]),
         wall_seconds=time.perf_counter() - began,
     )
 
 
-def _evaluated(replicas: Replicas, pace: Pace) -> dict[str, Any]:
-    groups = replicas.places.groups(pace.total)
-    with replicas.checking(groups) as checking:
-        times = replicas.steps(groups)
-        found = _looked_at(replicas, pace, groups, times)
-        mean, worst = checking.errors()
-    return {"step_times": times, **found, "mean_error": mean, "worst_error": worst}
+def _evaluated(columns: ReplicaColumns, slowdowns: RankSlowdowns) -> dict[str, Any]:
+    groups = columns.placement.groups(slowdowns.total)
+    with columns.clock_check(groups) as clock_check:
+        times = columns.steps(groups)
+        causes = _looked_into(columns, slowdowns, groups, times)
+        mean, worst = clock_check.errors()
+    return {"step_times": times, **causes, "mean_error": mean, "worst_error": worst}
 
 
-def _looked_at(replicas: Replicas, pace: Pace, groups: Floats, times: Floats) -> dict[str, Any]:
+def _looked_into(
+    columns: ReplicaColumns, slowdowns: RankSlowdowns, groups: Floats, times: Floats
+) -> dict[str, Any]:
     """Where the loss comes from, on the first samples only where there are many."""
-    close = min(len(times), max(1, _CLOSER // replicas.count))
-    near, some = pace.first(close), groups[:close]
-    own, sensitivity = replicas.own_steps(some), replicas.sensitivity()
+    close = min(len(times), max(1, _CLOSER // columns.replicas))
+    closer, first = slowdowns.first(close), groups[:close]
+    own, sensitivity = columns.own_steps(first), columns.sensitivity()
     return {
-        "by_meeting": _by_meeting(replicas, near, own, times),
-        "by_cause": _by_cause(replicas, near, times[:close]),
+        "by_meeting": _by_meeting(columns, closer, own, times),
+        "by_cause": _by_cause(columns, closer, times[:close]),
         "sensitivity": sensitivity,
-        "removed": _removed(replicas, pace, near, times[:close]),
-        "owed": _owed(replicas, some, own, sensitivity),
+        "removed": _removed(columns, slowdowns, closer, times[:close]),
+        "owed": _owed(columns, first, own, sensitivity),
         "closer": close,
     }
 
 
-def _by_meeting(replicas: Replicas, pace: Pace, own: Floats, times: Floats) -> dict[str, float]:
+def _by_meeting(
+    columns: ReplicaColumns, slowdowns: RankSlowdowns, own: Floats, times: Floats
+) -> dict[str, float]:
     """The mean loss, step by step up from ranks that do not differ to the whole job."""
-    groups, close = replicas.places.groups(pace.total), len(own)
-    even = np.full((1, replicas.stages), pace.total.mean())
-    grouped = np.full((1, replicas.stages), groups.mean())
+    groups, close = columns.placement.groups(slowdowns.total), len(own)
+    even = np.full((1, columns.stages), slowdowns.total.mean())
+    grouped = np.full((1, columns.stages), groups.mean())
     rungs = [
-        replicas.healthy,
-        float(replicas.pipelines(even)[0]),
-        float(replicas.pipelines(grouped)[0]),
+        columns.healthy,
+        float(columns.pipelines(even)[0]),
+        float(columns.pipelines(grouped)[0]),
         float(own.mean()),
         float(times[:close].mean()),
     ]
@@ -164,66 +169,71 @@ def _by_meeting(replicas: Replicas, pace: Pace, own: Floats, times: Floats) -> d
         "stages of a pipeline out of step",
         "slowest replica at the gradients",
     )
-    found = dict(zip(names, np.diff(rungs).tolist(), strict=True))
+    losses = dict(zip(names, np.diff(rungs).tolist(), strict=True))
     # The closer look is at some of the samples only; this keeps the sum that of all.
-    found[names[-1]] += float(times.mean() - times[:close].mean())
-    return found
+    losses[names[-1]] += float(times.mean() - times[:close].mean())
+    return losses
 
 
-def _by_cause(replicas: Replicas, pace: Pace, times: Floats) -> dict[str, float]:
+def _by_cause(columns: ReplicaColumns, slowdowns: RankSlowdowns, times: Floats) -> dict[str, float]:
     """What the mean step gains without each cause."""
     mean = float(times.mean())
-    if len(pace.of) == 1:
-        return dict.fromkeys(pace.of, mean - replicas.healthy)
+    if len(slowdowns.by_cause) == 1:
+        return dict.fromkeys(slowdowns.by_cause, mean - columns.healthy)
     return {
-        name: mean - float(replicas.steps(replicas.places.groups(pace.without(name))).mean())
-        for name in pace.of
+        name: mean - float(columns.steps(columns.placement.groups(slowdowns.without(name))).mean())
+        for name in slowdowns.by_cause
     }
 
 
-def _removed(replicas: Replicas, pace: Pace, near: Pace, times: Floats) -> tuple[dict[str, float], ...]:
-    """The mean step with the slowest nodes (by their mean pace) replaced by the median node."""
-    places = replicas.places
-    per_node = np.bincount(places.node, pace.total.mean(axis=0)) / np.bincount(places.node)
+def _removed(
+    columns: ReplicaColumns, slowdowns: RankSlowdowns, closer: RankSlowdowns, times: Floats
+) -> tuple[dict[str, float], ...]:
+    """The mean step with the slowest nodes (by their mean slowdown) replaced by the median node."""
+    placement = columns.placement
+    per_node = np.bincount(placement.node, slowdowns.total.mean(axis=0)) / np.bincount(
+        placement.node
+    )
     order = np.argsort(-per_node, kind="stable")
-    usual = np.flatnonzero(places.node == order[len(order) // 2])
+    usual = np.flatnonzero(placement.node == order[len(order) // 2])
     rows = [{"nodes": 0, "mean": float(times.mean()), "gain": 0.0}]
-    factors = near.total.copy()
-    for k, node in enumerate(order[: min(_REMOVED[-1], places.nodes // 4)], 1):
-        slow = np.flatnonzero(places.node == node)
-        factors[:, slow] = near.total[:, usual[: len(slow)]]
+    factors = closer.total.copy()
+    for k, node in enumerate(order[: min(_REMOVED[-1], placement.nodes // 4)], 1):
+        slow = np.flatnonzero(placement.node == node)
+        factors[:, slow] = closer.total[:, usual[: len(slow)]]
         if k in _REMOVED:
-            mean = float(replicas.steps(places.groups(factors)).mean())
+            mean = float(columns.steps(placement.groups(factors)).mean())
             rows.append({"nodes": k, "mean": mean, "gain": rows[0]["mean"] - mean})
     return tuple(rows)
 
 
 def _owed(
-    replicas: Replicas, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
+    columns: ReplicaColumns, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
 ) -> Floats:
     """[stages, replicas]: in each sample the last replica's groups share what it lost.
 
     A group's share is its stage's sensitivity times its slowdown, scaled to the replica's loss.
     """
     weight = np.array([row["seconds"] for row in sensitivity])
-    found = np.zeros((replicas.stages, replicas.count))
+    owed = np.zeros((columns.stages, columns.replicas))
     for sample, last in enumerate(own.argmax(axis=1)):
-        lost = own[sample, last] - replicas.healthy
+        lost = own[sample, last] - columns.healthy
         blame = weight * np.maximum(groups[sample, last] - 1.0, 0.0)
         if blame.sum() > 0.0 < lost:
-            found[:, last] += lost * blame / blame.sum()
-    return found / len(own)
+            owed[:, last] += lost * blame / blame.sum()
+    return owed / len(own)
 
 
-def _notes(jitter: Jitter, replicas: Replicas, mean: float, worst: float) -> tuple[str, ...]:
+def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -> tuple[str, ...]:
     notes = []
     if jitter.assumed:
-        sigma = jitter.causes[0].sigma
+        law = jitter.causes[0].law
+        assert isinstance(law, Lognormal)
         notes.append(
-            f"the scenario has no [jitter] table: lognormal with sigma {sigma} per rank and step "
-            "is assumed"
+            f"the scenario has no [jitter] table: lognormal with sigma {law.sigma} per rank and "
+            "step is assumed"
         )
-    if replicas.contended:
+    if columns.contended:
         notes.append(
             "transfers share links: their slowdowns come from the clock; on "
             f"{SAMPLES} samples replay is {mean:+.2%} off it in the mean and {worst:.2%} at worst"

@@ -1,6 +1,6 @@
 """Profiles as a command names them: which value of a scenario each one replaces."""
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 
 FOLDER = "topologies/profiles"
@@ -12,11 +12,11 @@ def setting_of(name: str) -> tuple[str, str]:
     The profile of a device is its kernels' times, that of a backend the library of collectives.
     Raises `InputError` where there is no such file or it is neither.
     """
-    path = library.find(FOLDER, name, where="--profile")
-    keys = library.read(path).keys()
+    path = catalog.find(FOLDER, name, where="--profile")
+    keys = catalog.read(path).keys()
     if "backend" in keys:
         return "topology.backend", name
     if "measurements" in keys:
         return "device.profile", name
     what = "is the profile neither of a device nor of a collective library"
-    raise InputError(library.place(path), what, "`sim calibrate` writes one")
+    raise InputError(catalog.place(path), what, "`sim calibrate` writes one")

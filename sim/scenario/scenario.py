@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.schema import nearest
+from sim.config.schema import Tagged, nearest
 from sim.parallel.plan import Plan
-from sim.sharing.plan import Sharing
+from sim.sharing.plan import Sharing, methods
 from sim.variability.jitter import Jitter
 
 Factor = Annotated[float, Gt(0)]
@@ -73,17 +73,17 @@ class Scenario:
 
     def changes(self, file: str) -> dict[str, Any]:
         """The changes that concern one file (model, stack, topology, device), keys within it."""
-        found = {}
+        changes = {}
         for key, value in _flat(self.change):
             owner, prefix, rest = _split(key)
             if owner == file:
-                found[prefix + rest] = value
-        return found
+                changes[prefix + rest] = value
+        return changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingScenario(Scenario):
-    """A question about workers that share updates in a way of their own: a `[sharing]` table.
+    """A question about workers that share updates by a method of their own: a `[sharing]` table.
 
     It needs no `[plan]`, and no model where `[sharing.times]` says how long a step takes.
     """
@@ -92,7 +92,7 @@ class SharingScenario(Scenario):
     stack: str = "pytorch-ddp"
     backend: str = "nccl"
     plan: Plan = field(default_factory=lambda: Plan(global_batch=1))
-    sharing: Sharing
+    sharing: Annotated[Sharing, Tagged("method", methods)]
 
 
 def load(
@@ -105,14 +105,14 @@ def load(
     >>> load("gpt3-175b-megatron", {"plan.tp": 4, "network.bandwidth": "100 Gb/s"}).change
     {'network.bandwidth': '100 Gb/s'}
     """
-    path = library.find("scenarios", os.fspath(name))
+    path = catalog.find("scenarios", os.fspath(name))
     settings = [settings] if isinstance(settings, str) else settings
-    document = {"name": path.stem, **library.read(path)}
+    document = {"name": path.stem, **catalog.read(path)}
     pairs = settings.items() if isinstance(settings, Mapping) else map(setting, settings)
     for key, value in pairs:
         _apply(document, key, value)
     kind: type[Scenario] = SharingScenario if "sharing" in document else Scenario
-    scenario = library.validate(document, kind, library.place(path))
+    scenario = catalog.validate(document, kind, catalog.place(path))
     for key, _ in _flat(scenario.change):
         _split(key)
     return scenario

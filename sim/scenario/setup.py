@@ -1,11 +1,14 @@
-"""From a scenario's names to things: the job to run and the machine to run it on."""
+"""From a scenario's names to things: the job to run and the machine to run it on.
 
-from collections.abc import Iterable
+Shared updates are set up by the same functions (`sim.scenario.sharing_setup`).
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 from sim.collectives.libraries import backend as backends
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import stack as stacks
@@ -22,8 +25,6 @@ from sim.parallel.step import training_step
 from sim.program.memory_levels import peaks
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, changed
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -37,17 +38,17 @@ class Setup:
 def from_scenario(scenario: Scenario) -> Setup:
     """Load what a scenario names and apply its changes. Raises `InputError`."""
     if isinstance(scenario, SharingScenario):
-        what = "shares updates in a way of its own ([sharing]), which has no step to ask for"
+        what = "shares updates by a method of its own ([sharing]): it has no step of the whole job"
         raise InputError(scenario.name, what, "use `sim run`, or a scenario without [sharing]")
-    model = _loaded(scenario, "model", "models", models.Transformer)
-    stack = _loaded(scenario, "stack", "topologies/stacks", stacks.Stack)
-    topology = _topology(scenario)
+    document, place = load_document(scenario, "model", "models", scenario.model)
+    topology, plan = load_topology(scenario), scenario.plan
+    gpus = scenario.gpus or (plan.tp * plan.cp * plan.pp * plan.dp if plan.dp else topology.gpus)
     return assemble(
         scenario.name,
-        model=model,
-        stack=stack,
-        topology=topology,
-        plan=scenario.plan,
+        model=catalog.validate(document, models.Transformer, place),
+        stack=load_stack(scenario, scenario.stack),
+        topology=topology.with_gpus(gpus),
+        plan=plan,
         stragglers=scenario.straggler,
     )
 
@@ -81,53 +82,72 @@ def assemble(
     if stack.allocator.retry:
         taken = float(peaks(training_step(job)).max())
         job = replace(job, stall=stall(stack, topology.device, taken))
-    return Setup(name=name, job=job, machine=_machine(topology, plan, tuple(stragglers), name))
+    return Setup(name=name, job=job, machine=machine(topology, plan, tuple(stragglers), name))
 
 
-def _loaded(scenario: Scenario, file: str, folder: str, kind: type[T]) -> T:
-    name = getattr(scenario, file)
-    path = library.find(folder, name, where=f"{scenario.name}, {file}")
+def load_document(
+    scenario: Scenario, file: str, folder: str, name: str
+) -> tuple[dict[str, Any], str]:
+    """A file that a scenario names, with the scenario's changes, and how errors name it."""
+    path = catalog.find(folder, name, where=f"{scenario.name}, {file}")
     changes = scenario.changes(file)
-    place = library.place(path, changed=bool(changes))
-    return library.validate(changed(library.read(path), changes, place), kind, place)
+    place = catalog.place(path, changed=bool(changes))
+    return changed(catalog.read(path), changes, place), place
 
 
-def _topology(scenario: Scenario) -> Topology:
-    """The cluster of a scenario, with as many GPUs as it asks for (or as the plan spells out)."""
-    where = f"{scenario.name}, topology"
+def load_stack(scenario: Scenario, name: str) -> stacks.Stack:
+    document, place = load_document(scenario, "stack", "topologies/stacks", name)
+    return catalog.validate(document, stacks.Stack, place)
+
+
+def load_topology(scenario: Scenario) -> Topology:
+    """The cluster of a scenario, with as many GPUs as its own file says."""
     overrides = scenario.changes("topology")
     overrides |= {f"device.{key}": value for key, value in scenario.changes("device").items()}
-    topology = topologies.load(scenario.topology, overrides, where=where)
-    plan = scenario.plan
-    gpus = scenario.gpus or (plan.tp * plan.cp * plan.pp * plan.dp if plan.dp else topology.gpus)
-    return topology.with_gpus(gpus)
+    return topologies.load(scenario.topology, overrides, where=f"{scenario.name}, topology")
 
 
-def _machine(
-    topology: Topology, plan: Plan, stragglers: tuple[Straggler, ...], name: str
+def machine(
+    topology: Topology,
+    plan: Plan | None,
+    stragglers: Sequence[Straggler],
+    name: str,
+    *,
+    backend: str = "",
+    ranks: int = 0,
 ) -> Machine:
+    """A topology with a collective library and what is slow on it.
+
+    A job without a `plan` has no stages. The library is the topology's unless a `backend` is given;
+    all of the topology's GPUs are in use unless only so many `ranks` are. Raises `InputError`.
+    """
     slowdown: dict[int, float] = {}
-    for number, one in enumerate(stragglers):
+    for number, straggler in enumerate(stragglers):
         where = f"{name}, straggler {number + 1}"
-        if one.link is not None:
-            topology = topology.slowed(one.link, one.factor)
-        for rank in _slow_ranks(one, topology, plan, where):
-            slowdown[rank] = slowdown.get(rank, 1.0) * one.factor
-    backend = backends.load(topology.backend, where=f"topology {topology.name}, backend")
-    return Machine(topology, backend, slowdown)
+        if straggler.link is not None:
+            topology = topology.slowed(straggler.link, straggler.factor)
+        for rank in _slow_ranks(straggler, topology, plan, ranks or topology.gpus, where):
+            slowdown[rank] = slowdown.get(rank, 1.0) * straggler.factor
+    where = f"topology {topology.name}, backend"
+    return Machine(topology, backends.load(backend or topology.backend, where=where), slowdown)
 
 
-def _slow_ranks(one: Straggler, topology: Topology, plan: Plan, where: str) -> Iterable[int]:
-    if one.rank is not None:
-        _check(where, "rank", one.rank, topology.gpus)
-        return [one.rank]
-    if one.node is not None:
-        _check(where, "node", one.node, topology.nodes)
-        first = one.node * topology.gpus_per_node
-        return range(first, min(first + topology.gpus_per_node, topology.gpus))
-    if one.stage is not None:
-        _check(where, "stage", one.stage, plan.pp)
-        return _ranks_of_stage(plan, one.stage)
+def _slow_ranks(
+    straggler: Straggler, topology: Topology, plan: Plan | None, ranks: int, where: str
+) -> Iterable[int]:
+    each = topology.gpus_per_node
+    if straggler.rank is not None:
+        _check(where, "rank", straggler.rank, ranks)
+        return [straggler.rank]
+    if straggler.node is not None:
+        _check(where, "node", straggler.node, -(-ranks // each))
+        return range(straggler.node * each, min((straggler.node + 1) * each, ranks))
+    if straggler.stage is not None:
+        if plan is None:
+            what = "there are no stages where updates are shared"
+            raise InputError(where, what, "name a rank or a node")
+        _check(where, "stage", straggler.stage, plan.pp)
+        return _ranks_of_stage(plan, straggler.stage)
     return []
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from sim.collectives.shape import Shape
+from sim.collectives.group import GroupShape
 from sim.engine.compose import Span, span_of
 from sim.engine.machine import Machine
 from sim.parallel.balance import Chunk
@@ -77,30 +77,32 @@ def alone(call: Collective, plan: Plan, machine: Machine) -> float:
     return duration(machine, call.kind, call.bytes, shape)
 
 
-def duration(machine: Machine, kind: str, bytes: float, shape: Shape) -> float:
+def duration(machine: Machine, kind: str, bytes: float, shape: GroupShape) -> float:
     """Seconds of a call with its links to itself, NICs shared evenly by a node's devices."""
     if shape.ranks == 1:
         return 0.0
     topology = machine.topology
-    wire = machine.wire(kind, bytes, shape)
+    cost = machine.call_cost(kind, bytes, shape)
     port = nic = 0.0
     if topology.node is not None:
-        fabric = machine.fabric
-        port = wire.port / (fabric.port_bandwidth * topology.node.efficiency)
+        interconnect = machine.interconnect
+        port = cost.port / (interconnect.port_bandwidth * topology.node.efficiency)
     if topology.network is not None and shape.nodes > 1:
         network, slots = topology.network, topology.gpus_per_node
         share = network.bandwidth * network.efficiency * max(network.nics, 1) / slots
-        nic = wire.nic / (share * shape.per_node)
-    return wire.latency + max(port, nic)
+        nic = cost.nic / (share * shape.per_node)
+    return cost.latency + max(port, nic)
 
 
-def group_shape(axes: Sequence[str], plan: Plan, slots: int) -> Shape:
+def group_shape(axes: Sequence[str], plan: Plan, slots: int) -> GroupShape:
     """How a group along mesh axes lies on nodes of `slots` devices."""
     return _group_shape(tuple(axes), tuple(plan.mesh.items()), slots)
 
 
 @lru_cache(maxsize=1 << 12)
-def _group_shape(axes: tuple[str, ...], mesh: tuple[tuple[str, int], ...], slots: int) -> Shape:
+def _group_shape(
+    axes: tuple[str, ...], mesh: tuple[tuple[str, int], ...], slots: int
+) -> GroupShape:
     stride, ranks, per_node = 1, 1, 1
     for axis, size in mesh:  # fastest varying first
         if axis in axes:
@@ -109,7 +111,7 @@ def _group_shape(axes: tuple[str, ...], mesh: tuple[tuple[str, int], ...], slots
                 per_node *= min(size, slots // stride)
         stride *= size
     per_node = min(per_node, ranks)
-    return Shape(ranks=ranks, nodes=-(-ranks // per_node), per_node=per_node)
+    return GroupShape(ranks=ranks, nodes=-(-ranks // per_node), per_node=per_node)
 
 
 @lru_cache(maxsize=1 << 10)
@@ -122,7 +124,7 @@ def crossings(mesh: tuple[tuple[str, int], ...], slots: int) -> tuple[bool, ...]
 
 def between(machine: Machine, kind: str, bytes: float, *, apart: bool) -> float:
     """Seconds of a call of two ranks, on one node or `apart`."""
-    return duration(machine, kind, bytes, Shape(ranks=2, nodes=1 + apart, per_node=2 - apart))
+    return duration(machine, kind, bytes, GroupShape(ranks=2, nodes=1 + apart, per_node=2 - apart))
 
 
 def times(span: Span, count: int) -> Span:

@@ -24,7 +24,10 @@ from sim.program.program import Program
 from sim.program.schedule import Schedule
 
 _NUMBERS = 4_000_000  # of moments and causes that are evaluated at once
-_STEADY = (1, 3)  # microbatches for each stage, within which a pipeline is to come to a steady state
+_STEADY = (
+    1,
+    3,
+)  # microbatches for each stage, within which a pipeline is to come to a steady state
 
 
 @dataclass(frozen=True, slots=True, eq=False)

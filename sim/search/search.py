@@ -13,7 +13,7 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.parallel.pipeline import bubble
 from sim.parallel.plan import Plan
-from sim.reliability.cost import Cost, cost_of
+from sim.reliability.cost import TrainingCost, cost_of
 from sim.results.result import Result
 from sim.search.durations import Spans
 from sim.search.space import Candidate, Pruned, Space, assembled, candidates
@@ -76,7 +76,7 @@ class Found:
         peak = space.topology.gpus * space.topology.device.peak_rate(space.precision)
         return space.model.model_flops(space.global_batch) / (layout.step_time * peak)
 
-    def cost(self, layout: Layout) -> Cost:
+    def cost(self, layout: Layout) -> TrainingCost:
         """What a billion tokens cost."""
         tokens = self.space.global_batch * self.space.model.seq
         return cost_of(self.space.topology, layout.step_time, tokens, 1e9)

@@ -1,16 +1,12 @@
-"""Graphs over which workers gossip: their neighbours, mixing weights and how fast they mix."""
+"""Graphs over which workers gossip: their neighbours and mixing weights."""
 
 from collections.abc import Callable, Sequence
 from math import isqrt
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 
 Edges = Sequence[Sequence[int]]
 Neighbours = tuple[tuple[int, ...], ...]
-Matrix = NDArray[np.float64]
 
 
 def ring(n: int) -> Neighbours:
@@ -46,10 +42,10 @@ def torus(n: int) -> Neighbours:
 
 
 def exponential(n: int) -> Neighbours:
-    """Everyone with those 1, 2, 4 ... places away (Assran et al. 2019, appendix A), both ways."""
+    """Everyone with those 1, 2, 4 ... places away, both ways (Assran et al. 2019, appendix A)."""
     hops = exponential_hops(n)
     return tuple(
-        tuple(sorted({(i + way * hop) % n for hop in hops for way in (1, -1)} - {i}))
+        tuple(sorted({(i + sign * hop) % n for hop in hops for sign in (1, -1)} - {i}))
         for i in range(n)
     )
 
@@ -88,19 +84,19 @@ def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
             raise InputError(where, what, f"write [worker, worker] from 0 to {n - 1}")
         beside[edge[0]].add(edge[1])
         beside[edge[1]].add(edge[0])
-    found = tuple(tuple(sorted(others)) for others in beside)
-    check_connected(found, where)
-    return found
+    neighbours = tuple(tuple(sorted(others)) for others in beside)
+    check_connected(neighbours, where)
+    return neighbours
 
 
 def check_connected(neighbours: Neighbours, where: str) -> None:
     """Raise `InputError` naming a worker that no path leads to."""
-    seen, frontier = {0}, [0]
+    reached, frontier = {0}, [0]
     while frontier:
-        new = [j for j in neighbours[frontier.pop()] if j not in seen]
-        seen.update(new)
+        new = [j for j in neighbours[frontier.pop()] if j not in reached]
+        reached.update(new)
         frontier += new
-    if lost := sorted(set(range(len(neighbours))) - seen):
+    if lost := sorted(set(range(len(neighbours))) - reached):
         what = f"the graph is not connected: no path leads from worker 0 to worker {lost[0]}"
         raise InputError(where, what, "add an edge to it")
 
@@ -119,26 +115,3 @@ def mixing(neighbours: Neighbours) -> tuple[dict[int, float], ...]:
         row = {j: 1.0 / (1.0 + max(degrees[i], degrees[j])) for j in others}
         rows.append({i: 1.0 - sum(row.values()), **row})
     return tuple(rows)
-
-
-def metropolis(neighbours: Neighbours) -> Matrix:
-    """The same as a matrix."""
-    weights = np.zeros((len(neighbours), len(neighbours)))
-    for i, row in enumerate(mixing(neighbours)):
-        weights[i, list(row)] = list(row.values())
-    return weights
-
-
-def second_eigenvalue(weights: Matrix) -> float:
-    """The second largest modulus of a mixing matrix's eigenvalues: consensus shrinks by it.
-
-    >>> round(second_eigenvalue(metropolis(ring(8))), 4)  # 1/3 + 2/3 cos(2 pi / 8)
-    0.8047
-    """
-    sizes = np.sort(np.abs(np.linalg.eigvals(weights)))
-    return float(sizes[-2]) if len(sizes) > 1 else 0.0
-
-
-def spectral_gap(weights: Matrix) -> float:
-    """1 - the second eigenvalue: larger mixes faster, 1 mixes at once."""
-    return 1.0 - second_eigenvalue(weights)

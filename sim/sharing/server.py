@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.processes import Event, Place, Process, World
+from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.sharing.learning.optimizers import Optimizer
-
-if TYPE_CHECKING:
-    from sim.sharing.record import Record
-    from sim.sharing.worker import Worker
+from sim.sharing.update_record import UpdateRecord
+from sim.sharing.worker import Worker
 
 Vector = NDArray[np.float64]
 
@@ -24,12 +21,12 @@ class Shards:
     `rate` is what a host takes in (bytes of updates a second): memory bandwidth / passes.
     """
 
-    places: Mapping[Place, float]
+    shares: Mapping[Endpoint, float]
     rate: float
 
     def seconds(self, size: float) -> float:
         """Until the host with the largest share has worked `size` bytes of update in."""
-        return max(self.places.values()) * size / self.rate
+        return max(self.shares.values()) * size / self.rate
 
 
 class Server:
@@ -40,55 +37,52 @@ class Server:
 
     def __init__(
         self,
-        world: World,
+        cluster: LiveCluster,
         shards: Shards,
         weights: Vector,
-        rule: Optimizer,
-        record: "Record",
+        optimizer: Optimizer,
+        record: UpdateRecord,
         *,
-        sums: bool = False,
+        only_sums: bool = False,
     ) -> None:
-        self.sums = sums
-        self.world, self.shards, self.record = world, shards, record
-        self.weights, self.rule = weights.copy(), rule
-        self.state = rule.start(weights.size)
+        self.only_sums = only_sums
+        self.cluster, self.shards, self.record = cluster, shards, record
+        self.weights, self.optimizer = weights.copy(), optimizer
+        self.state = optimizer.start(weights.size)
         self.version = 0
-        self.busy = 0.0
         self._free = 0.0
 
-    def push(self, me: "Worker", size: float, share: float = 1.0) -> Process:
-        """Bytes from a worker to all shards, then its turn in their queue and the update's time."""
-        yield from me.wait(self.arrival(me, size), "communication", "push")
-        yield from me.wait(self.turn(share * me.work.bytes), "server")
+    def push(self, worker: Worker) -> Process:
+        """An update from a worker to all shards, then its turn in their queue."""
+        yield from worker.wait(self.arrival(worker, worker.message), "communication", "push")
+        yield from worker.wait(self.worked_in(worker.workload.bytes), "server")
 
-    def arrival(self, me: "Worker", size: float) -> Event:
-        return self.world.send(size, me.place, self.shards.places)
+    def arrival(self, worker: Worker, size: float) -> Event:
+        return self.cluster.send(size, worker.endpoint, self.shards.shares)
 
-    def turn(self, size: float) -> Event:
+    def worked_in(self, size: float) -> Event:
         """Fires when the hosts have worked in what came before, and then these bytes."""
-        seconds = self.shards.seconds(size)
-        self._free = max(self._free, self.world.now) + seconds
-        self.busy += seconds
-        return self.world.sleep(self._free - self.world.now)
+        self._free = max(self._free, self.cluster.now) + self.shards.seconds(size)
+        return self.cluster.sleep(self._free - self.cluster.now)
 
-    def pull(self, me: "Worker", share: float = 1.0) -> Process:
+    def pull(self, worker: Worker) -> Process:
         """The weights as they are now, on their way to a worker."""
         weights, version = self.weights, self.version
-        arrival = self.world.gather(share * me.work.bytes, self.shards.places, me.place)
-        yield from me.wait(arrival, "communication", "pull")
-        if self.sums:
-            yield from me.optimizer_pass()
-        me.weights, me.version = weights, version
+        arrival = self.cluster.gather(worker.workload.bytes, self.shards.shares, worker.endpoint)
+        yield from worker.wait(arrival, "communication", "pull")
+        if self.only_sums:
+            yield from worker.optimizer_pass()
+        worker.weights, worker.version = weights, version
 
-    def apply(self, gradient: Vector, read: int, samples: float, *, scale: float = 1.0) -> None:
+    def apply(self, gradient: Vector, read: int, samples: float) -> None:
         """One update from a gradient that was computed on version `read`."""
         staleness = self.version - read
-        if self.record.forgives and staleness:
-            scale /= 1.0 + staleness
-        gradient = gradient if scale == 1.0 else scale * gradient
-        self.weights, self.state = self.rule.step(self.weights, gradient, self.state)
-        self.version += 1
-        self.record.update(staleness, samples, self._loss)
+        if self.record.weighs_staleness and staleness:
+            gradient = 1.0 / (1.0 + staleness) * gradient
+        self.weights, self.state = self.optimizer.step(self.weights, gradient, self.state)
+        self.count(staleness, samples)
 
-    def _loss(self) -> Vector:
-        return np.asarray(self.weights)
+    def count(self, staleness: int, samples: float) -> None:
+        """The weights have a new version."""
+        self.version += 1
+        self.record.update(staleness, samples, lambda: self.weights)

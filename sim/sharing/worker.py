@@ -8,63 +8,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
-from sim.engine.processes import Event, Place, Process, World
+from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.sharing.learning.optimizers import Optimizer
-from sim.sharing.learning.task import Task
-from sim.sharing.plan import Fault
-from sim.sharing.workload import Piece, Workload
+from sim.sharing.learning.task import LearningTask
+from sim.sharing.tables import WorkerFault
+from sim.sharing.workload import TimedLayer, Workload
 
 Vector = NDArray[np.float64]
-Pace = Callable[[int, int, int], float]
-"""(rank, copy, step) -> how many times as long as on a healthy device that step takes."""
 
 
-class Gone(Exception):  # noqa: N818  it says what has happened, and is no error
+class WorkerLost(Exception):  # noqa: N818  a simulated event, not an error
     """A worker has failed and will not come back."""
 
 
 class Worker:
-    """What a process of `sim.sharing` calls `me`.
+    """A worker's state, and the parts of its processes: `yield from` the methods.
 
-    Its methods are parts of processes: `yield from` them. Seconds are booked under `compute`,
-    `optimizer`, `communication`, `server`, `waiting` and `down`; what is left at the end is idle.
+    Seconds are booked under `compute`, `optimizer`, `communication`, `server`, `waiting` and
+    `down`; what is left at the end is idle. `slowdown` is how many times as long as usual a step
+    takes, in the mean `mean_slowdown`.
     """
 
     def __init__(
         self,
         rank: int,
-        place: Place,
-        world: World,
-        work: Workload,
-        task: Task,
+        endpoint: Endpoint,
+        cluster: LiveCluster,
+        workload: Workload,
+        task: LearningTask,
         *,
-        pace: Pace,
-        usual: float = 1.0,
-        copies: int = 1,
-        faults: Sequence[Fault] = (),
+        slowdown: Callable[[int], float],
+        mean_slowdown: float = 1.0,
+        faults: Sequence[WorkerFault] = (),
         compression: Compression,
         memory_bandwidth: float,
-        rule: Optimizer,
+        optimizer: Optimizer,
         seed: int = 0,
     ) -> None:
-        self.rank, self.place, self.world = rank, place, world
-        self.work, self.task, self.copies = work, task, copies
-        self.pace, self.usual = pace, usual
-        self.faults = sorted(faults, key=lambda fault: fault.at)
-        self._absences = tuple(self.faults)
+        self.rank, self.endpoint, self.cluster = rank, endpoint, cluster
+        self.workload, self.task = workload, task
+        self.slowdown, self.mean_slowdown = slowdown, mean_slowdown
+        self._absences = tuple(faults)
+        self._faults_to_come = sorted(faults, key=lambda fault: fault.at)
         self.compression, self.seed = compression, seed
-        self.memory = work.memory or memory_bandwidth
-        self.rule = rule
+        self.memory_bandwidth = workload.memory or memory_bandwidth
+        self.optimizer = optimizer
         self.weights: Vector = task.start.copy()
-        self.state = rule.start(self.weights.size)
+        self.state = optimizer.start(self.weights.size)
         self.error: Vector = np.zeros_like(self.weights)
         self.push_weight = 1.0
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self.doing: tuple[str, float] | None = None
+        self.activity: tuple[str, float] | None = None  # its cause, and since when
         self.ended = 0.0
-        self.gone = False
+        self.lost = False
 
     # What a worker does.
 
@@ -72,32 +70,38 @@ class Worker:
         """Forward and backward of a step, the gradients of the worker's GPUs added up; returns the
         gradient at the weights held at its start."""
         gradient = yield from self.passes(step)
-        yield from self._inside("all_reduce", self.work.bytes)
+        yield from self._collective_inside("all_reduce", self.workload.bytes)
         return gradient
 
     def passes(self, step: int) -> Process:
-        """The same, where those who add up all gradients add up those of its GPUs too."""
+        """The same for methods that reduce the gradients of all GPUs of all workers at once."""
         gradient = self.task.gradient(self.weights, self.rank, step)
-        yield from self._execute(step, self.work.forward, self.work.backward)
+        yield from self._execute(step, self.workload.forward, self.workload.backward)
         self.steps += 1
         return gradient
 
-    def forward(self, step: int, piece: Piece) -> Process:
+    def forward(self, step: int, layer: TimedLayer) -> Process:
         """Forward through some layers."""
-        yield from self._execute(step, piece.forward, 0.0)
+        yield from self._execute(step, layer.forward, 0.0)
 
-    def backward(self, step: int, piece: Piece) -> Process:
+    def backward(self, step: int, layer: TimedLayer) -> Process:
         """Backward through some layers."""
-        yield from self._execute(step, 0.0, piece.backward)
+        yield from self._execute(step, 0.0, layer.backward)
 
     def apply(self, gradient: Vector) -> Process:
         """One step of the worker's own optimizer."""
         yield from self.optimizer_pass()
-        self.weights, self.state = self.rule.step(self.weights, gradient, self.state)
+        self.weights, self.state = self.optimizer.step(self.weights, gradient, self.state)
 
     def optimizer_pass(self, share: float = 1.0) -> Process:
         """The time of the optimizer's step on a share of the weights, without its arithmetic."""
-        yield from self._busy(share * self.work.optimizer, "optimizer", "optimizer")
+        yield from self._busy(share * self.workload.optimizer, "optimizer", "optimizer")
+
+    def local_steps(self, round_number: int, period: int) -> Process:
+        """A round of `period` steps on the worker's own weights."""
+        for step in range(round_number * period, (round_number + 1) * period):
+            gradient = yield from self.compute(step)
+            yield from self.apply(gradient)
 
     def encode(self, vector: Vector, step: int) -> Process:
         """Compress what is to be sent; returns what its receiver will read."""
@@ -106,112 +110,110 @@ class Worker:
 
     def encode_part(self, share: float) -> Process:
         """The time of compressing a share of an update, without its arithmetic."""
-        moved = self.compression.encode_bytes(share * self.work.parameters)
-        yield from self._busy(moved / self.memory, "encode", "compression")
+        moved = self.compression.encode_bytes(share * self.workload.parameters)
+        yield from self._busy(moved / self.memory_bandwidth, "encode", "compression")
 
     def decode(self, messages: int = 1) -> Process:
         """The time of reading so many compressed updates."""
-        moved = self.compression.decode_bytes(self.work.parameters, messages)
-        yield from self._busy(moved / self.memory, "decode", "compression")
+        moved = self.compression.decode_bytes(self.workload.parameters, messages)
+        yield from self._busy(moved / self.memory_bandwidth, "decode", "compression")
 
     def compressed(self, vector: Vector, step: int) -> Vector:
-        """What a receiver reads of a vector; what is lost waits for the next one."""
+        """What a receiver reads of a vector; what is left out waits for the next one."""
         sent, self.error = self.compression.encode(vector, self.error, (self.seed, step))
         return sent
 
     def wait(self, event: Event, cause: str = "waiting", name: str = "") -> Process:
-        """Wait for something; returns what it brings."""
-        start = self.world.now
-        value = yield from self._during(cause, event)
+        """Wait for an event; returns what it brings."""
+        start = self.cluster.now
+        value = yield from self._book(cause, event)
         if name:
             self.note(name, name, start)
         return value
 
-    def meet(self, event: Event, name: str = "") -> Process:
-        """Wait for the others of a meeting, then for what it does; returns its answer.
+    def wait_for_all(self, event: Event, name: str = "") -> Process:
+        """Wait for the others at a barrier, then for what it does; returns its answer.
 
         Until all are there is `waiting`, from then on `communication`.
         """
-        start = self.world.now
-        self.doing = ("waiting", start)
-        answer, together = yield event
-        self.doing, together = None, max(together, start)
-        self.seconds["waiting"] += together - start
-        self.seconds["communication"] += self.world.now - together
+        start = self.cluster.now
+        self.activity = ("waiting", start)
+        answer, complete = yield event
+        self.activity, complete = None, max(complete, start)
+        self.seconds["waiting"] += complete - start
+        self.seconds["communication"] += self.cluster.now - complete
         if name:
-            self.note(name, "data communication", together)
+            self.note(name, "data communication", complete)
         return answer
 
     def note(self, name: str, cause: str, start: float) -> None:
-        """Draw a communication of this worker from `start` until now."""
-        if self.world.now > start:
-            self.world.span(self.rank, "network", name, cause, start, kind=name)
+        """Record a communication of this worker from `start` until now."""
+        if self.cluster.now > start:
+            self.cluster.span(self.rank, "network", name, cause, start, kind=name)
 
     @property
-    def away(self) -> bool:
+    def is_away(self) -> bool:
         """Whether the worker is down just now, or for good."""
-        now = self.world.now
-        spans = ((fault.at, fault.after) for fault in self._absences if fault.after is not None)
-        return self.gone or any(at <= now < at + after for at, after in spans)
+        now = self.cluster.now
+        absences = ((fault.at, fault.after) for fault in self._absences if fault.after is not None)
+        return self.lost or any(at <= now < at + after for at, after in absences)
 
     @property
     def message(self) -> float:
         """Bytes of an update on the wire."""
-        return self.compression.bytes(self.work.parameters, self.work.width)
+        return self.compression.bytes(self.workload.parameters, self.workload.width)
 
     # How long it takes.
 
     def _execute(self, step: int, forward: float, backward: float) -> Process:
-        world, whole = self.world, forward + backward
-        seconds = yield from self._survive(whole * self.factor(step))
+        cluster, both = self.cluster, forward + backward
+        seconds = yield from self._survive(both * self.slowdown(step))
         if seconds > 0.0:
-            yield from self._during("compute", world.sleep(seconds))
-        turn = world.now - seconds * (backward / whole if whole else 0.0)
-        for phase, start, end in (("F", world.now - seconds, turn), ("B", turn, world.now)):
+            yield from self._book("compute", cluster.sleep(seconds))
+        turn = cluster.now - seconds * (backward / both if both else 0.0)
+        passes = (("F", cluster.now - seconds, turn), ("B", turn, cluster.now))
+        for phase, start, end in passes:
             if end > start:
-                world.span(
+                cluster.span(
                     self.rank, "compute", phase, "compute", start, end, phase=phase, microbatch=step
                 )
-
-    def factor(self, step: int) -> float:
-        """How slow the step is; of several copies the first answer counts."""
-        return min(self.pace(self.rank, copy, step) for copy in range(self.copies))
 
     def _survive(self, seconds: float) -> Process:
         """Seconds that the passes take from now; a failure on the way costs what was done."""
         while True:
-            now = self.world.now
-            fault = next((one for one in self.faults if one.at < now + seconds), None)
+            now = self.cluster.now
+            due = (fault for fault in self._faults_to_come if fault.at < now + seconds)
+            fault = next(due, None)
             if fault is None:
                 return seconds
-            self.faults.remove(fault)
+            self._faults_to_come.remove(fault)
             back = max(fault.at, now) + (fault.after or 0.0)
-            yield from self._during("down", self.world.sleep(back - now))
-            self.world.span(self.rank, "compute", "down", "down", now, phase="down")
+            yield from self._book("down", self.cluster.sleep(back - now))
+            self.cluster.span(self.rank, "compute", "down", "down", now, phase="down")
             if fault.after is None:
-                raise Gone
+                raise WorkerLost
 
-    def _inside(self, kind: str, size: float) -> Process:
+    def _collective_inside(self, kind: str, size: float) -> Process:
         """A collective of the GPUs of one node, before anything leaves it."""
-        if len(self.place.gpus) > 1:
-            start = self.world.now
-            reducing = self.world.collective(kind, size, [self.place])
-            yield from self._during("communication", reducing)
+        if len(self.endpoint.gpus) > 1:
+            start = self.cluster.now
+            reducing = self.cluster.collective(kind, size, [self.endpoint])
+            yield from self._book("communication", reducing)
             self.note("inside the node", "tensor communication", start)
 
     def _busy(self, seconds: float, name: str, cause: str) -> Process:
         if seconds > 0.0:
-            start = self.world.now
-            yield from self._during(cause, self.world.sleep(seconds))
-            self.world.span(self.rank, "compute", name, cause, start, phase=name)
+            start = self.cluster.now
+            yield from self._book(cause, self.cluster.sleep(seconds))
+            self.cluster.span(self.rank, "compute", name, cause, start, phase=name)
 
-    def _during(self, cause: str, event: Event) -> Process:
-        """Book the time until an event; `doing` is the cause and when it began."""
-        start = self.world.now
-        self.doing = (cause, start)
-        value = yield event
-        self.doing = None
-        self.seconds[cause] += self.world.now - start
+    def _book(self, cause: str, event: Event) -> Process:
+        """Book the time until an event."""
+        start = self.cluster.now
+        self.activity = (cause, start)
+        value: Any = yield event
+        self.activity = None
+        self.seconds[cause] += self.cluster.now - start
         return value
 
 

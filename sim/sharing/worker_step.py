@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
@@ -18,7 +18,7 @@ from sim.parallel.step import optimizer
 from sim.program.causes import COMPUTE
 from sim.program.operations import Collective, Segment
 from sim.sharing.plan import Sharing
-from sim.sharing.workload import Piece, Workload
+from sim.sharing.workload import TimedLayer, Workload
 
 Model = Transformer | Convolutional
 _LAUNCHES_OF_SGD = 2
@@ -27,8 +27,8 @@ _LAUNCHES_OF_SGD = 2
 def read_model(document: dict[str, Any], place: str) -> Model:
     """A transformer or a convolutional network, as the document's `kind` says."""
     if document.get("kind") == "convolutional":
-        return library.validate(document, Convolutional, place)
-    return library.validate(document, Transformer, place)
+        return catalog.validate(document, Convolutional, place)
+    return catalog.validate(document, Transformer, place)
 
 
 def free(collective: Collective) -> float:
@@ -42,29 +42,30 @@ def worker_step(
     plan: Sharing,
     stack: Stack,
     device: Device,
-    together: Callable[[Collective], float] = free,
+    collective_time: Callable[[Collective], float] = free,
 ) -> Workload:
     """The step of one GPU with `batch` samples.
 
-    `together` says how long a collective inside the passes takes (synchronised batch norm). That
-    everybody waits there for the slowest needs no count: they wait the less at the gradients.
+    `collective_time` is that of a collective inside the passes (synchronised batch norm). That
+    everybody waits there for the slowest is not counted: they wait that much less at the gradients.
 
     >>> from sim.hardware import device, stack
     >>> from sim.model.convolution import load
+    >>> from sim.sharing.methods.all_reduce import AllReduce
     >>> v100, ddp = device.load("v100-16gb-sxm"), stack.load("pytorch-ddp")
-    >>> step = worker_step(load("resnet50"), 32, Sharing(method="all_reduce"), ddp, v100)
+    >>> step = worker_step(load("resnet50"), 32, AllReduce(), ddp, v100)
     >>> round(step.parameters / 1e6, 1), 0.05 < step.seconds < 0.15
     (25.6, True)
     """
     if isinstance(model, Convolutional):
-        return _convolutional(model, batch, plan, stack, device, together)
+        return _convolutional(model, batch, plan, stack, device, collective_time)
     return _transformer(model, batch, plan, stack, device)
 
 
 def _transformer(
     model: Transformer, batch: int, plan: Sharing, stack: Stack, device: Device
 ) -> Workload:
-    one = Plan(
+    alone = Plan(
         global_batch=batch,
         microbatch=batch,
         dp=1,
@@ -72,7 +73,7 @@ def _transformer(
         optimizer=plan.optimizer,
     )
     whole = Chunk(model.row)
-    job = Job(model=model, plan=one, stack=stack, device=device, chunks=((whole,),))
+    job = Job(model=model, plan=alone, stack=stack, device=device, chunks=((whole,),))
     ahead = [tuple(job.work(kind, "F").flat()) for kind in model.row]
     back = [tuple(job.work(kind, "B").flat()) for kind in model.row]
     counts = [block.count for block in job.blocks(whole)]
@@ -86,7 +87,7 @@ def _convolutional(
     plan: Sharing,
     stack: Stack,
     device: Device,
-    together: Callable[[Collective], float],
+    collective_time: Callable[[Collective], float],
 ) -> Workload:
     def time(kernel: Kernel) -> float:
         return kernel_time(kernel, device)
@@ -108,7 +109,7 @@ def _convolutional(
     return _workload(
         ahead, back, counts, _items(update, time, stack.optimizer_launch),
         stack=stack, plan=plan, batch=batch, inputs=4.0 * pixels,
-        python=stack.layer_forward * len(works), together=together,
+        python=stack.layer_forward * len(works), collective_time=collective_time,
     )  # fmt: skip
 
 
@@ -127,22 +128,22 @@ def _workload(
     batch: int,
     inputs: float,
     python: float = 0.0,
-    together: Callable[[Collective], float] = free,
+    collective_time: Callable[[Collective], float] = free,
 ) -> Workload:
     """Play all parts in order, the host ahead of the device, and read each one's seconds."""
-    seconds = list(_played([*ahead, *reversed(back), last], stack.step_host, together))
+    seconds = list(_played([*ahead, *reversed(back), last], stack.step_host, collective_time))
     n = len(counts)
-    pieces = [
-        Piece(
+    layers = [
+        TimedLayer(
             forward=seconds[i],
             backward=seconds[2 * n - 1 - i],
             parameters=counts[i],
         )
         for i in range(n)
     ]
-    hosted = (one for items in ahead for one in items if isinstance(one, Segment))
+    hosted = (item for items in ahead for item in items if isinstance(item, Segment))
     return Workload(
-        pieces=tuple(pieces),
+        layers=tuple(layers),
         optimizer=seconds[-1],
         width=float(max(2, BYTES[plan.precision])),
         batch=batch,
@@ -152,15 +153,15 @@ def _workload(
 
 
 def _played(
-    parts: Iterable[Items], opening: float, together: Callable[[Collective], float]
+    parts: Iterable[Items], opening: float, collective_time: Callable[[Collective], float]
 ) -> Iterator[float]:
     """Seconds from the end of one part to the end of the next; see `sim.program.Segment`."""
     device, host = 0.0, opening
     for items in parts:
         before = device
-        for one in items:
-            if isinstance(one, Segment):
-                device, host = max(device + one.device, host + one.lead), host + one.host
+        for item in items:
+            if isinstance(item, Segment):
+                device, host = max(device + item.device, host + item.lead), host + item.host
             else:
-                device += together(one)
+                device += collective_time(item)
         yield device - before

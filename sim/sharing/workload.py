@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sim.sharing.tables import MeasuredStep
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class TimedLayer:
     """A layer, or several: seconds of its passes and the parameters whose gradients it gives."""
 
     forward: float
@@ -15,14 +17,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One step of one worker on an idle device: pieces in forward order, then the optimizer.
+    """One step of one worker on an idle device: layers in forward order, then the optimizer.
 
     `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
     `inputs` the bytes of one sample, `launches` the host's seconds of a forward pass, `memory` the
     bandwidth of the device's memory (B/s) where it is not the machine's.
     """
 
-    pieces: tuple[Piece, ...]
+    layers: tuple[TimedLayer, ...]
     optimizer: float = 0.0
     width: float = 4.0
     batch: int = 1
@@ -32,17 +34,33 @@ class Workload:
 
     @classmethod
     def plain(cls, seconds: float, parameters: float, **options: float) -> "Workload":
-        """One piece of so many seconds, a third of them forward."""
-        piece = Piece(forward=seconds / 3, backward=seconds * 2 / 3, parameters=parameters)
-        return cls(pieces=(piece,), **options)  # type: ignore[arg-type]
+        """One layer of so many seconds, a third of them forward."""
+        layer = TimedLayer(forward=seconds / 3, backward=seconds * 2 / 3, parameters=parameters)
+        return cls(layers=(layer,), **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def measured(cls, step: MeasuredStep, *, width: float, batch: int) -> "Workload":
+        """A step that was measured, cut into equal layers.
+
+        >>> step = MeasuredStep(forward=0.1, backward=0.2, parameters=1e6, layers=2)
+        >>> Workload.measured(step, width=4.0, batch=32).layers[0]
+        TimedLayer(forward=0.05, backward=0.1, parameters=500000.0)
+        """
+        layer = TimedLayer(
+            forward=step.forward / step.layers,
+            backward=step.backward / step.layers,
+            parameters=step.parameters / step.layers,
+        )
+        layers = (layer,) * step.layers
+        return cls(layers=layers, optimizer=step.optimizer, width=width, batch=batch)
 
     @property
     def forward(self) -> float:
-        return sum(piece.forward for piece in self.pieces)
+        return sum(layer.forward for layer in self.layers)
 
     @property
     def backward(self) -> float:
-        return sum(piece.backward for piece in self.pieces)
+        return sum(layer.backward for layer in self.layers)
 
     @property
     def seconds(self) -> float:
@@ -50,7 +68,7 @@ class Workload:
 
     @property
     def parameters(self) -> float:
-        return sum(piece.parameters for piece in self.pieces)
+        return sum(layer.parameters for layer in self.layers)
 
     @property
     def bytes(self) -> float:
@@ -58,30 +76,30 @@ class Workload:
         return self.parameters * self.width
 
 
-def grouped(pieces: Sequence[Piece], *, parameters: float) -> tuple[Piece, ...]:
-    """Pieces joined, from the last, into groups of at least so many parameters; in forward order.
+def buckets(layers: Sequence[TimedLayer], *, parameters: float) -> tuple[TimedLayer, ...]:
+    """Layers joined, from the last, into buckets of at least so many parameters; in forward order.
 
-    >>> layer = Piece(forward=1.0, backward=2.0, parameters=5.0)
-    >>> [group.parameters for group in grouped([layer] * 3, parameters=8.0)]
+    >>> layer = TimedLayer(forward=1.0, backward=2.0, parameters=5.0)
+    >>> [bucket.parameters for bucket in buckets([layer] * 3, parameters=8.0)]
     [5.0, 10.0]
     """
-    return tuple(reversed(list(_groups(pieces, parameters))))
+    return tuple(reversed(list(_filled(layers, parameters))))
 
 
-def _groups(pieces: Sequence[Piece], parameters: float) -> Iterator[Piece]:
-    held: list[Piece] = []
-    for piece in reversed(pieces):
-        held.append(piece)
-        if sum(one.parameters for one in held) >= parameters:
-            yield _joined(held)
-            held = []
-    if held:
-        yield _joined(held)
+def _filled(layers: Sequence[TimedLayer], parameters: float) -> Iterator[TimedLayer]:
+    bucket: list[TimedLayer] = []
+    for layer in reversed(layers):
+        bucket.append(layer)
+        if sum(held.parameters for held in bucket) >= parameters:
+            yield _joined(bucket)
+            bucket = []
+    if bucket:
+        yield _joined(bucket)
 
 
-def _joined(pieces: Sequence[Piece]) -> Piece:
-    return Piece(
-        forward=sum(piece.forward for piece in pieces),
-        backward=sum(piece.backward for piece in pieces),
-        parameters=sum(piece.parameters for piece in pieces),
+def _joined(layers: Sequence[TimedLayer]) -> TimedLayer:
+    return TimedLayer(
+        forward=sum(layer.forward for layer in layers),
+        backward=sum(layer.backward for layer in layers),
+        parameters=sum(layer.parameters for layer in layers),
     )

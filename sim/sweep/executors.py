@@ -1,4 +1,4 @@
-"""Who does the work of a sweep: this process, all cores through joblib, or a Dask cluster."""
+"""Where the work of a sweep runs: in this process, on all cores (joblib), on a Dask cluster."""
 
 import os
 import threading
@@ -25,14 +25,14 @@ def cores() -> int:
 def here(
     work: Callable[[Task], Answer], tasks: Sequence[Task], *, jobs: int | None = None
 ) -> Iterator[Answer]:
-    """Answers as they come, in any order, from `jobs` processes (default: one a core)."""
+    """Answers in the order of completion, from `jobs` processes (default: one a core)."""
     jobs = min(jobs or cores(), max(len(tasks), 1))
     if jobs == 1:
         yield from map(work, tasks)
         return
     from joblib import Parallel, delayed
 
-    # Whoever stops early knows that the rest is left undone.
+    # A caller that stops early knows that the rest is left undone.
     warnings.filterwarnings("ignore", "[0-9]+ tasks which were still", UserWarning, "joblib")
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="8*n_jobs")
     child = delayed(_as_child)
@@ -61,7 +61,7 @@ def _die_with(parent: int) -> None:
 def cluster(
     work: Callable[[Task], Answer], tasks: Sequence[Task], *, address: str
 ) -> Iterator[Answer]:
-    """The same from the workers of a Dask scheduler; what a dead worker had is done again.
+    """The same from the workers of a Dask scheduler; the work of a dead worker is done again.
 
     Raises `InputError` where dask is not installed or nothing answers at the address.
     """
@@ -78,7 +78,7 @@ def cluster(
         remedy = "start one with `dask scheduler`, give its address: tcp://host:8786"
         raise InputError(where, f"no cluster answers there ({reason})", remedy) from None
     with client:
-        # Points that repeat a question must not be merged into one task: pure=False.
+        # Equal points must not be merged into one task: pure=False.
         futures = client.map(work, list(tasks), pure=False, retries=3)
         yield from (
             answer for _, answer in dask.as_completed(futures, loop=client.loop, with_results=True)

@@ -1,4 +1,4 @@
-"""What a stored answer belongs to: a hash of everything that could change it."""
+"""The key under which an answer is stored: a hash of everything that could change it."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import sim
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.sweep.points import Point
 
 _NAMED = {"model": "models", "topology": "topologies", "stack": "topologies/stacks"}
@@ -18,19 +18,19 @@ _ALWAYS = ("topologies/backends", "topologies/profiles")
 
 
 def key(scenario: str, point: Point, extra: tuple[Any, ...] = ()) -> str:
-    """The hash of a question: scenario, point, every file that they name, program version.
+    """The hash of a scenario at a point: both, every file that they name, program version.
 
     The *content* of files counts, not their names: after a change of a model, topology, device,
     stack, backend, profile or of the program itself an old answer is not found.
     """
-    path = library.find("scenarios", scenario)
+    path = catalog.find("scenarios", scenario)
     named = {name: str(point.get(name, _document(path).get(name, ""))) for name in _NAMED}
     if not named["stack"]:
         named["stack"] = "megatron-core"
     parts = [program_version(), _text(path), json.dumps([dict(point), extra], sort_keys=True)]
     parts += [_named_file(_NAMED[kind], name) for kind, name in named.items()]
-    other = _device_of(path, point)
-    parts += [_named_file(_DEVICES, other) if other else _device(named["topology"])]
+    device = _device_of(path, point)
+    parts += [_named_file(_DEVICES, device) if device else _device(named["topology"])]
     parts += [_mentioned(path), *(_folder(folder) for folder in _ALWAYS)]
     return _digest(parts)
 
@@ -57,17 +57,17 @@ def _text(path: Path) -> str:
 
 @cache
 def _document(path: Path) -> dict[str, Any]:
-    return library.read(path)
+    return catalog.read(path)
 
 
 @cache
 def _named_file(folder: str, name: str) -> str:
-    return _text(library.find(folder, name))
+    return _text(catalog.find(folder, name))
 
 
 @cache
 def _device(topology: str) -> str:
-    device = _document(library.find("topologies", topology)).get("device", "")
+    device = _document(catalog.find("topologies", topology)).get("device", "")
     return _named_file(_DEVICES, device) if isinstance(device, str) else ""
 
 
@@ -98,12 +98,12 @@ def _strings(value: Any) -> Iterator[str]:
 @cache
 def _folder(folder: str) -> str:
     """All files of a folder that a run may read without naming them."""
-    return _digest(_named_file(folder, name) for name in library.names(folder))
+    return _digest(_named_file(folder, name) for name in catalog.names(folder))
 
 
 def _digest(parts: Iterable[str]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(f"{len(part)}:".encode())
-        found.update(part.encode())
-    return found.hexdigest()
+        digest.update(f"{len(part)}:".encode())
+        digest.update(part.encode())
+    return digest.hexdigest()

@@ -1,5 +1,6 @@
 """The points of a sweep: `plan.tp=1,2,4`, `network.bandwidth=100..800Gb/s:5`, or rows of a CSV."""
 
+import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ _EXAMPLE = "write plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One key and the values that it takes."""
+    """A key and the values that it takes."""
 
     key: str
     values: tuple[Any, ...]
@@ -53,15 +54,15 @@ def _hashable(value: Any) -> Any:
 
 
 def _values(part: str, where: str) -> Sequence[Any]:
-    found = _RANGE.fullmatch(part)
-    if not found:
+    matched = _RANGE.fullmatch(part)
+    if not matched:
         return [value_of(part)]
-    low, high, unit, count = found.groups()
-    numbers = _stepped(low, high, where) if count is None else _spread(low, high, int(count), where)
+    low, high, unit, count = matched.groups()
+    numbers = _counted(low, high, where) if count is None else _even(low, high, int(count), where)
     return [f"{number:.12g} {unit}" for number in numbers] if unit else numbers
 
 
-def _stepped(low: str, high: str, where: str) -> Sequence[float]:
+def _counted(low: str, high: str, where: str) -> Sequence[float]:
     if not (_whole(low) and _whole(high)):
         raise InputError(where, "does not say how many values", f"write {low}..{high}:5")
     if int(high) < int(low):
@@ -69,7 +70,7 @@ def _stepped(low: str, high: str, where: str) -> Sequence[float]:
     return list(range(int(low), int(high) + 1))
 
 
-def _spread(low: str, high: str, count: int, where: str) -> Sequence[float]:
+def _even(low: str, high: str, count: int, where: str) -> Sequence[float]:
     if count < 1:
         raise InputError(where, "a range of 0 values is empty", f"write {low}..{high}:5")
     first, last = float(low), float(high)
@@ -92,21 +93,21 @@ def points(
     >>> points([axis("a=1,2"), axis("b=3,4")], zipped=True)
     [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
     """
-    keys = [one.key for one in axes] + list(rows[0] if rows else {})
+    names = [axis.key for axis in axes]
+    keys = names + list(rows[0] if rows else {})
     for key in keys:
         if keys.count(key) > 1:
             raise InputError("sim sweep", f"{key} is varied twice", "vary it once")
-    lengths = {len(one.values) for one in axes}
+    lengths = {len(axis.values) for axis in axes}
     if zipped and len(lengths) > 1:
-        counts = ", ".join(f"{one.key} {len(one.values)}" for one in axes)
+        counts = ", ".join(f"{axis.key} {len(axis.values)}" for axis in axes)
         raise InputError("--zip", f"unequal numbers of values ({counts})", "give each as many")
-    values = [one.values for one in axes]
+    values = [axis.values for axis in axes]
     grid: Iterable[tuple[Any, ...]] = (
         zip(*values, strict=True) if zipped and axes else product(*values)
     )
-    names = [one.key for one in axes]
-    combined = [dict(zip(names, one, strict=True)) for one in grid]
-    return [{**row, **one} for row in rows for one in combined]
+    combined = [dict(zip(names, chosen, strict=True)) for chosen in grid]
+    return [{**row, **point} for row in rows for point in combined]
 
 
 def rows(path: Path) -> list[Point]:
@@ -114,8 +115,6 @@ def rows(path: Path) -> list[Point]:
 
     Raises `InputError` where the file cannot be read or has no rows.
     """
-    import csv
-
     try:
         with path.open(encoding="utf-8", newline="") as file:
             read = list(csv.DictReader(file, strict=True))

@@ -1,4 +1,4 @@
-"""Where a sweep keeps its results: one SQLite file, keyed by the content of every question.
+"""Where a sweep keeps its results: a SQLite file, keyed by `sim.sweep.fingerprint`.
 
 A row is written as soon as it is known, in a transaction of its own, so that a sweep killed at
 any moment continues where it was. Several sweeps may use one file at once (write-ahead log).
@@ -20,7 +20,7 @@ _PATIENCE = 60.0  # seconds to wait for another sweep's transaction
 class Store:
     """Results by key: texts, so that what was stored is what is read, to the last bit.
 
-    Raises `InputError` for a file that is no store, is another version's, or cannot be written.
+    Raises `InputError` for a file that is not a store, is of another version or not writable.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "runs.db") as store:
@@ -38,11 +38,11 @@ class Store:
             self._open()
 
     def _open(self) -> None:
-        tables = self._one("SELECT count(*) FROM sqlite_master")
-        if tables and self._one("PRAGMA application_id") != APPLICATION:
-            self._refuse("is a database, but no store of results", "name another file")
-        if tables and (found := self._one("PRAGMA user_version")) != FORMAT:
-            what = f"is of format {found}, this program writes format {FORMAT}"
+        tables = self._number("SELECT count(*) FROM sqlite_master")
+        if tables and self._number("PRAGMA application_id") != APPLICATION:
+            self._refuse("is a database, but not a store of results", "name another file")
+        if tables and (stored := self._number("PRAGMA user_version")) != FORMAT:
+            what = f"is of format {stored}, this program writes format {FORMAT}"
             self._refuse(what, "name another file, or use the program that wrote it")
         if not tables:
             self._create()
@@ -59,8 +59,8 @@ class Store:
         self._db.close()
         raise InputError(f"--store {self.path}", what, remedy)
 
-    def _one(self, question: str) -> int:
-        return int(self._db.execute(question).fetchone()[0])
+    def _number(self, query: str) -> int:
+        return int(self._db.execute(query).fetchone()[0])
 
     def get(self, key: str) -> str | None:
         """What was stored under a key."""
@@ -74,7 +74,7 @@ class Store:
             self._db.execute("INSERT OR IGNORE INTO results VALUES (?, ?)", (key, result))
 
     def __len__(self) -> int:
-        return self._one("SELECT count(*) FROM results")
+        return self._number("SELECT count(*) FROM results")
 
     def __enter__(self) -> "Store":
         return self

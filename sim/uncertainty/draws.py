@@ -24,7 +24,7 @@ from sim.program.program import Program
 from sim.scenario.setup import Setup
 from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import mix
-from sim.variability.stragglers import generators
+from sim.variability.generators import generator
 
 KINDS = ("gemm", "attention", "stream", "collective", "host")
 _COLLECTIVE, _HOST = KINDS.index("collective"), KINDS.index("host")
@@ -54,9 +54,7 @@ def split(setup: Setup) -> Split:
 
 def drawn(setup: Setup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
     """So many step times (s), in pairs of opposite errors; the same seed gives the same ones."""
-    one_side = generators(seed, "calibration")["calibration"].standard_normal(
-        (len(KINDS), (count + 1) // 2)
-    )
+    one_side = generator(seed, "calibration").standard_normal((len(KINDS), (count + 1) // 2))
     errors = np.concatenate([one_side, -one_side], axis=1)[:, :count]
     spread = np.array([getattr(sigmas, kind) for kind in KINDS])
     return split(setup).times(np.exp(spread[:, None] * errors))

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sim.hardware.kernels.time import timed
+from sim.hardware.kernels.time import sourced_time
 from sim.model.kernels import Kernel
 from sim.model.operators import kernels_of
 from sim.parallel.job import Job
@@ -40,7 +40,7 @@ def device_time(job: Job) -> DeviceTime:
     outside: dict[str, str] = {}
     spent: defaultdict[str, float] = defaultdict(float)
     for kernel, count in _kernels(job).items():
-        found = timed(kernel, job.device, job.stack.attention)
+        found = sourced_time(kernel, job.device, job.stack.attention)
         sources["model" if found.outside else found.source] += count * found.seconds
         if found.outside:
             outside.setdefault(kernel.name, found.outside)

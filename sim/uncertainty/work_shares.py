@@ -105,7 +105,7 @@ def _of_fabric(backend: str) -> Residuals:
     return [(one.kind, _off(one, one.readings)) for one in measured.residuals] if measured else []
 
 
-def _off(seen: profiles.Residual | fabrics.Residual, count: int) -> float:
+def _off(seen: profiles.KernelResidual | fabrics.CollectiveResidual, count: int) -> float:
     """How far `count` predictions were off, drawn to the usual where they are few.
 
     A bias is part of it, because predictions are not moved by it.

@@ -2,7 +2,7 @@
 
 Error is predicted / measured - 1, MAPE the mean of its absolute value, bias its mean (all
 fractions). The naive predictor assumes one constant hardware-FLOP utilisation (recomputation
-counted), fitted on the very table it is judged on (least absolute relative error).
+counted), fitted to the very table on which it is judged (least absolute relative error).
 """
 
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from sim.validation.validate import Row, Table
+from sim.validation.validate import ValidatedRun, ValidatedTable
 
 
-def summary(table: Table) -> dict[str, Any]:
+def summary(table: ValidatedTable) -> dict[str, Any]:
     """The keys of `--json`, fractions throughout."""
-    timed = [row for row in table.rows if row.error is not None]
-    errors = np.array([row.error for row in timed])
-    found: dict[str, Any] = {
+    timed = [run for run in table.rows if run.error is not None]
+    errors = np.array([run.error for run in timed])
+    figures: dict[str, Any] = {
         "table": table.name,
         "rows": len(table.rows),
-        "simulated": sum(row.predicted is not None for row in table.rows),
+        "simulated": sum(run.predicted is not None for run in table.rows),
     }
     if timed:
-        found |= {
+        figures |= {
             "mape": float(np.mean(np.abs(errors))),
             "median": float(np.median(np.abs(errors))),
             "bias": float(np.mean(errors)),
@@ -31,34 +31,36 @@ def summary(table: Table) -> dict[str, Any]:
             "spearman": _spearman(timed),
             "naive_mape": naive_mape(timed),
         }
-    return found | _memory(table)
+    return figures | _memory(table)
 
 
-def _memory(table: Table) -> dict[str, Any]:
-    rows = [row for row in table.rows if row.memory_error is not None]
-    found: dict[str, Any] = {}
-    if rows:
-        found["memory_median"] = float(np.median([abs(row.memory_error or 0.0) for row in rows]))
-        for zero in sorted({row.zero for row in rows}):
-            some = [abs(row.memory_error or 0.0) for row in rows if row.zero == zero]
-            found[f"memory_median_zero{zero}"] = float(np.median(some))
-    if rows or not all(row.fits_measured for row in table.rows):
-        found |= _confusion(table)
-    return found
+def _memory(table: ValidatedTable) -> dict[str, Any]:
+    errors = [
+        (run.zero, abs(run.memory_error)) for run in table.rows if run.memory_error is not None
+    ]
+    figures: dict[str, Any] = {}
+    if errors:
+        figures["memory_median"] = float(np.median([error for _, error in errors]))
+        for stage in sorted({zero for zero, _ in errors}):
+            of_stage = [error for zero, error in errors if zero == stage]
+            figures[f"memory_median_zero{stage}"] = float(np.median(of_stage))
+    if errors or not all(run.fits_measured for run in table.rows):
+        figures |= _confusion(table)
+    return figures
 
 
-def _confusion(table: Table) -> dict[str, Any]:
-    known = [row for row in table.rows if row.fits_predicted is not None]
+def _confusion(table: ValidatedTable) -> dict[str, Any]:
+    runs = [run for run in table.rows if run.fits_predicted is not None]
     cells = {
         f"{_word(measured)}_predicted_{_word(predicted)}": sum(
-            row.fits_measured == measured and row.fits_predicted == predicted for row in known
+            run.fits_measured == measured and run.fits_predicted == predicted for run in runs
         )
         for measured in (True, False)
         for predicted in (True, False)
     }
     shares = []
     for fits in (True, False):
-        of_class = [row.fits_predicted == fits for row in known if row.fits_measured == fits]
+        of_class = [run.fits_predicted == fits for run in runs if run.fits_measured == fits]
         shares += [sum(of_class) / len(of_class)] if of_class else []
     return {"fits_accuracy": float(np.mean(shares)) if shares else None, "fits": cells}
 
@@ -67,9 +69,9 @@ def _word(fits: bool) -> str:
     return "fits" if fits else "too_big"
 
 
-def naive_mape(rows: Sequence[Row]) -> float:
+def naive_mape(runs: Sequence[ValidatedRun]) -> float:
     """MAPE of time = (time at peak) / utilisation with the utilisation that suits best."""
-    ratios = np.array([(row.at_peak or 0.0) / (row.measured or 1.0) for row in rows])
+    ratios = np.array([(run.at_peak or 0.0) / (run.measured or 1.0) for run in runs])
     # The best constant for a mean absolute relative error is a weighted median of 1/ratio.
     order = np.argsort(1.0 / ratios)
     weights = np.cumsum(ratios[order])
@@ -77,17 +79,17 @@ def naive_mape(rows: Sequence[Row]) -> float:
     return float(np.mean(np.abs(ratios * best - 1.0)))
 
 
-def _spearman(rows: Sequence[Row]) -> float | None:
-    """Rank correlation of predicted and measured step times; None below two rows."""
-    if len(rows) < 2:
+def _spearman(runs: Sequence[ValidatedRun]) -> float | None:
+    """Rank correlation of predicted and measured step times; None below two runs."""
+    if len(runs) < 2:
         return None
     import pandas as pd
 
-    predicted = pd.Series([row.predicted for row in rows]).rank()
-    measured = pd.Series([row.measured for row in rows]).rank()
+    predicted = pd.Series([run.predicted for run in runs]).rank()
+    measured = pd.Series([run.measured for run in runs]).rank()
     return float(predicted.corr(measured))
 
 
-def to_dict(tables: Sequence[Table]) -> dict[str, Any]:
+def to_dict(tables: Sequence[ValidatedTable]) -> dict[str, Any]:
     """What `--json` prints."""
     return {"tables": [summary(table) for table in tables]}

@@ -1,4 +1,4 @@
-"""What a choice of layout costs: the layouts of a table of measured runs, ranked by prediction.
+"""What choosing a layout by prediction costs, on a table of measured runs.
 
 A group is all measured layouts of one model, GPU count and global batch (and cluster, software,
 precision). The regret of a choice is (measured time of the layout chosen / the group's best) - 1.
@@ -42,26 +42,26 @@ class Regret:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """A measured run, its time by replay, and that at the device's peak rate (s)."""
+class _MeasuredLayout:
+    """A measured layout: its step time as measured, by replay and at the peak rate (s)."""
 
     setup: Setup
     measured: float
-    paced: float
+    replayed: float
     at_peak: float
 
 
 def regret(path: Path) -> Regret:
     """The regrets over a table's groups of at least `SMALLEST` measured layouts."""
-    groups: dict[tuple[Any, ...], list[_Run]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[_MeasuredLayout]] = defaultdict(list)
     for record in records(path):
-        if (one := _run(record)) is not None:
-            groups[tuple(record[column] for column in _SAME)].append(one)
+        if (layout := _layout(record)) is not None:
+            groups[tuple(record[column] for column in _SAME)].append(layout)
     large = [group for group in groups.values() if len(group) >= SMALLEST]
     if not large:
         raise InputError(str(path), f"has no {SMALLEST} layouts of one job", "name another table")
     chosen = [_of(group, _searched(group)) for group in large]
-    constant = [_of(group, [one.at_peak for one in group]) for group in large]
+    constant = [_of(group, [layout.at_peak for layout in group]) for group in large]
     chance = [_of(group, [0.0] * len(group)) for group in large]
     return Regret(
         groups=len(large),
@@ -73,32 +73,34 @@ def regret(path: Path) -> Regret:
     )
 
 
-def _run(record: Mapping[str, Any]) -> _Run | None:
+def _layout(record: Mapping[str, Any]) -> _MeasuredLayout | None:
     """None where a run was not measured or cannot be simulated."""
     try:
         measured = number(record, "step_time_s")
         if measured is None:
             return None
         setup = setup_of(record)
-        paced = step_times([Tempo(setup)])[0]
+        replayed = step_times([Tempo(setup)])[0]
     except InputError:
         return None
     job, gpus = setup.job, setup.machine.topology.gpus
     flops = model_flops(job.model, job.plan.global_batch) + recomputed_flops(job)
-    return _Run(setup, measured, paced, flops / (gpus * job.device.peak_rate(job.plan.precision)))
+    peak = gpus * job.device.peak_rate(job.plan.precision)
+    return _MeasuredLayout(setup, measured, replayed, flops / peak)
 
 
-def _searched(group: Sequence[_Run]) -> list[float]:
+def _searched(group: Sequence[_MeasuredLayout]) -> list[float]:
     """As `sim plan` ranks: all by replay, of which the first few are confirmed by the clock."""
-    bar = sorted(one.paced for one in group)[:CLOCKED][-1]
-    first = [one.paced <= bar for one in group]
+    slowest = sorted(layout.replayed for layout in group)[:CLOCKED][-1]
     return [
-        run(one.setup).step_time if ahead else float("inf")
-        for one, ahead in zip(group, first, strict=True)
+        run(layout.setup).step_time if layout.replayed <= slowest else float("inf")
+        for layout in group
     ]
 
 
-def _of(group: Sequence[_Run], ranking: Sequence[float]) -> float:
+def _of(group: Sequence[_MeasuredLayout], ranking: Sequence[float]) -> float:
     """The regret of the first of a ranking; of runs ranked equal, their mean."""
-    first = [one.measured for one, time in zip(group, ranking, strict=True) if time <= min(ranking)]
-    return float(np.mean(first)) / min(one.measured for one in group) - 1.0
+    first = [
+        layout.measured for layout, time in zip(group, ranking, strict=True) if time <= min(ranking)
+    ]
+    return float(np.mean(first)) / min(layout.measured for layout in group) - 1.0

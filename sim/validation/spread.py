@@ -1,7 +1,7 @@
-"""How far measured step times are from predicted ones, by stack and device: what intervals rest on.
+"""How far measured step times are from predicted ones, by stack and device: the basis of intervals.
 
-`sim validate TABLES --spread FILE` writes it; `sim.uncertainty.intervals` reads every file of
-`topologies/validated`, so a file of one's own runs there narrows one's own intervals.
+`sim validate TABLES --spread FILE` writes it; `sim.uncertainty.evidence` reads every file of
+`topologies/validated`, so a file of your own runs there narrows your own intervals.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,58 +11,58 @@ from textwrap import fill
 
 import numpy as np
 
-from sim.config.files import whole
-from sim.uncertainty.intervals import Spread
-from sim.validation.validate import Row, Table
+from sim.config.files import atomic_write
+from sim.uncertainty.evidence import Spread
+from sim.validation.validate import ValidatedRun, ValidatedTable
 
 _FIVE_TO_95 = 2.0 * 1.6449  # standard deviations between them, of a normal law
 _HEAD = """\
 # How far measured step times are from predicted ones, by stack and device: written by
-# `sim validate TABLES --spread FILE`, read by sim.uncertainty.intervals. median: of log(measured /
+# `sim validate TABLES --spread FILE`, read by sim.uncertainty.evidence. median: of log(measured /
 # predicted); sigma: half its span from the 5th to the 95th percentile over 1.645.
 # Rows of each table: {tables}.
 """
 
 
-def spreads(tables: Iterable[Table]) -> list[Spread]:
-    """One for each stack and device of every table; rows that were not simulated do not count."""
+def spreads(tables: Iterable[ValidatedTable]) -> list[Spread]:
+    """A spread for each stack and device of every table; rows without a prediction do not count."""
     return [_spread(table.name, group) for table in tables for group in _groups(table.rows)]
 
 
-def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.error is not None:
-            found.setdefault((row.stack, row.device), []).append(row)
-    yield from found.values()
+def _groups(runs: Iterable[ValidatedRun]) -> Iterator[list[ValidatedRun]]:
+    groups: dict[tuple[str, str], list[ValidatedRun]] = {}
+    for run in runs:
+        if run.error is not None:
+            groups.setdefault((run.stack, run.device), []).append(run)
+    yield from groups.values()
 
 
-def _spread(table: str, rows: Sequence[Row]) -> Spread:
-    logs = np.log([(row.measured or 1.0) / (row.predicted or 1.0) for row in rows])
+def _spread(table: str, runs: Sequence[ValidatedRun]) -> Spread:
+    logs = np.log([(run.measured or 1.0) / (run.predicted or 1.0) for run in runs])
     low, middle, high = np.quantile(logs, (0.05, 0.5, 0.95))
     return Spread(
         table=table,
-        stack=rows[0].stack,
-        device=rows[0].device,
-        topologies=tuple(sorted({row.topology for row in rows})),
-        rows=len(rows),
+        stack=runs[0].stack,
+        device=runs[0].device,
+        topologies=tuple(sorted({run.topology for run in runs})),
+        rows=len(runs),
         median=float(middle),
         sigma=float(high - low) / _FIVE_TO_95,
     )
 
 
-def write(tables: Sequence[Table], path: Path) -> None:
+def write(tables: Sequence[ValidatedTable], path: Path) -> None:
     """The spreads of tables as a file of `topologies/validated`."""
-    counts = ", ".join(f"{one.name} {len(one.rows)}" for one in tables)
+    counts = ", ".join(f"{table.name} {len(table.rows)}" for table in tables)
     names = fill(counts, 100, subsequent_indent="# ", initial_indent=" " * 22).lstrip()
     blocks = [_HEAD.format(tables=names), *map(_block, spreads(tables))]
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text("\n".join(blocks), encoding="utf-8")
 
 
-def _block(one: Spread) -> str:
+def _block(spread: Spread) -> str:
     return (
-        f"[[spread]]\ntable = {dumps(one.table)}\nstack = {dumps(one.stack)}\n"
-        f"device = {dumps(one.device)}\ntopologies = {dumps(list(one.topologies))}\n"
-        f"rows = {one.rows}\nmedian = {one.median:.4f}\nsigma = {one.sigma:.4f}\n"
+        f"[[spread]]\ntable = {dumps(spread.table)}\nstack = {dumps(spread.stack)}\n"
+        f"device = {dumps(spread.device)}\ntopologies = {dumps(list(spread.topologies))}\n"
+        f"rows = {spread.rows}\nmedian = {spread.median:.4f}\nsigma = {spread.sigma:.4f}\n"
     )

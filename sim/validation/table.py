@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
@@ -102,7 +102,7 @@ def _plan(row: Mapping[str, Any], model: models.Transformer) -> Plan:
     data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
     data["sequence_parallel"] = _true(row["sequence_parallel"])
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
-    plan = library.validate(data, Plan, str(row["id"]))
+    plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
 

@@ -1,23 +1,25 @@
 """Predictions held against measured runs: the error of every row and of every table.
 
-`sim.validation.errors` turns rows into errors of a table, `sim.validation.report` shows them.
+`sim.validation.errors` turns rows into errors of a table, `sim.validation.text` shows them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.parallel.memory import memories
 from sim.parallel.step import training_step
+from sim.simulate import run
 from sim.validation.table import count, number, records, setup_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One measured run and its prediction; `reason` says why there is none.
+class ValidatedRun:
+    """A measured run and its prediction; `reason` says why there is none.
 
     Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
     of all its matrix products, repeated ones too, at the device's peak rate. `low` and `high`
@@ -57,51 +59,46 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """All rows of one table."""
+class ValidatedTable:
+    """All rows of a table."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ValidatedRun, ...]
 
 
-def validate(paths: Iterable[Path], *, processes: int | None = None) -> list[Table]:
+def validate(paths: Iterable[Path], *, processes: int | None = None) -> list[ValidatedTable]:
     """Simulate every row of every table. Raises `InputError` for a table that cannot be read."""
-    frames = [(path.stem, records(path)) for path in paths]
-    tasks = [row for _, found in frames for row in found]
-    rows = iter(_rows(tasks, processes))
-    return [Table(name=name, rows=tuple(next(rows) for _ in found)) for name, found in frames]
+    measured = [(path.stem, records(path)) for path in paths]
+    runs = iter(_predicted([row for _, rows in measured for row in rows], processes))
+    return [
+        ValidatedTable(name=name, rows=tuple(islice(runs, len(rows)))) for name, rows in measured
+    ]
 
 
-def _rows(tasks: Sequence[Mapping[str, Any]], processes: int | None) -> list[Row]:
+def _predicted(rows: Sequence[Mapping[str, Any]], processes: int | None) -> list[ValidatedRun]:
     from tqdm import tqdm
 
-    bar = tqdm(total=len(tasks), unit="row", disable=None, leave=False)
-    with bar, ProcessPoolExecutor(max_workers=processes) as pool:
-        done = []
-        for row in pool.map(predict, tasks, chunksize=4):
-            done.append(row)
-            bar.update()
-    return done
+    with ProcessPoolExecutor(max_workers=processes) as pool:
+        runs = pool.map(predict, rows, chunksize=4)
+        return list(tqdm(runs, total=len(rows), unit="row", disable=None, leave=False))
 
 
-def predict(record: Mapping[str, Any]) -> Row:
-    """Simulate one row."""
-    from sim.simulate import run
-
-    known: dict[str, Any] = {"id": str(record["id"])}
+def predict(record: Mapping[str, Any]) -> ValidatedRun:
+    """Simulate a row."""
+    measured: dict[str, Any] = {"id": str(record["id"])}
     try:
-        known |= _measured(record)
+        measured |= _measured(record)
         setup = setup_of(record)
         result = run(setup)
     except InputError as error:
-        return Row(**known, reason=str(error))
+        return ValidatedRun(**measured, reason=str(error))
     taken = memories(setup.job, training_step(setup.job))
-    at_rest = known["memory_kind"] == "allocated"
-    return Row(
-        **known,
+    at_rest = measured["memory_kind"] == "allocated"
+    return ValidatedRun(
+        **measured,
         predicted=result.step_time,
         at_peak=result.hfu * result.step_time,
-        memory_predicted=max(one.rest if at_rest else one.total for one in taken),
+        memory_predicted=max(stage.rest if at_rest else stage.total for stage in taken),
         fits_predicted=result.fits,
         stack=setup.job.stack.name,
         device=setup.job.device.name,

@@ -1,1 +1,1 @@
-"""Laws of what is not always equally fast: stragglers and jitter as distributions."""
+"""What is not always equally fast: laws of slowdown, and the jitter of ranks."""

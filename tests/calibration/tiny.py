@@ -24,7 +24,7 @@ FAMILIES = {"gpt": GPT, "llama": LLAMA, "bert": BERT}
 
 
 def job(model: Transformer, *, dp: int = 1, stack_name: str = "pytorch-cpu", **plan: Any) -> Job:
-    """A job of `dp` ranks on a device that no time is asked of."""
+    """A job of `dp` ranks; the device does not matter, as nothing is timed on it."""
     settings = dict(precision="fp32", microbatch=2, global_batch=2 * dp) | plan
     return Job(
         model=model,

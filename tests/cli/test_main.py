@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sim.cli.main import main
-from sim.config import catalog as library
+from sim.config import catalog
 
 KEYS = {
     "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
@@ -36,18 +36,21 @@ def sim(*arguments: str) -> Result:
 
 def answer(*arguments: str) -> dict:  # type: ignore[type-arg]
     """The last line of a `--json` run."""
-    found = json.loads(sim("run", *arguments, "--json").stdout.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
+    printed = json.loads(sim("run", *arguments, "--json").stdout.splitlines()[-1])
+    assert isinstance(printed, dict)
+    return printed
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(Path(name).read_text().splitlines()))
 
 
-def test_the_command_is_installed() -> None:
-    script = Path(sys.executable).with_name("sim")
-    shown = subprocess.run([script, "--help"], check=True, capture_output=True, text=True).stdout
+@pytest.mark.parametrize(
+    "command", [[Path(sys.executable).with_name("sim")], [sys.executable, "-m", "sim"]]
+)
+def test_the_command_is_installed_and_a_module(command: list[Path | str]) -> None:
+    shown = subprocess.run([*command, "--help"], check=True, capture_output=True, text=True).stdout
+    assert shown.startswith("Usage: sim ")
     assert all(command in shown for command in ("run", "validate", "show", "list"))
 
 
@@ -58,12 +61,12 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 
 def test_a_json_answer_has_the_promised_keys() -> None:
-    found = answer("gpt3-175b-megatron")
-    assert set(found) >= KEYS
-    assert sum(found["breakdown"].values()) == pytest.approx(found["step_time"], rel=1e-9)
-    assert found["tokens_per_second"] == pytest.approx(64 * 2048 / found["step_time"])
-    parts = [size for part, size in found["memory_per_gpu"].items() if part != "total"]
-    assert sum(parts) == pytest.approx(found["memory_per_gpu"]["total"])
+    result = answer("gpt3-175b-megatron")
+    assert set(result) >= KEYS
+    assert sum(result["breakdown"].values()) == pytest.approx(result["step_time"], rel=1e-9)
+    assert result["tokens_per_second"] == pytest.approx(64 * 2048 / result["step_time"])
+    parts = [size for part, size in result["memory_per_gpu"].items() if part != "total"]
+    assert sum(parts) == pytest.approx(result["memory_per_gpu"]["total"])
 
 
 def test_the_text_names_the_step_the_causes_and_the_memory() -> None:
@@ -133,7 +136,7 @@ def test_json_keeps_standard_output_to_itself() -> None:
 def test_list_shows_what_there_is() -> None:
     shown = sim("list").stdout
     for folder in ("scenarios", "models", "topologies", "topologies/devices", "topologies/stacks"):
-        assert all(f"  {name}\n" in shown for name in library.names(folder))
+        assert all(f"  {name}\n" in shown for name in catalog.names(folder))
     assert "gpt3-175b\n" not in sim("list", "scenarios").stdout
 
 
@@ -143,6 +146,18 @@ def test_show_describes_and_draws(folder: Path) -> None:
     assert Path("dgx-a100-hdr.png").read_bytes().startswith(b"\x89PNG")
     sim("show", "dgx-a100-hdr", "--gpus=16", "--picture=b.svg")
     assert Path("b.svg").read_text().startswith("<?xml")
+
+
+def test_show_draws_a_collective_algorithm() -> None:
+    shown = sim("show", "ring", "--gpus=4")
+    assert "all_reduce       6 rounds   1.5 B" in shown.stdout
+    assert Path("ring.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_trace_for_each_role_is_a_file_in_a_folder(folder: Path) -> None:
+    sim("run", "gpt3-175b-megatron", "--rank-traces=traces")
+    names = sorted(path.name for path in (folder / "traces").iterdir())
+    assert names == sorted(f"rank-{8 * stage}.json" for stage in range(8))
 
 
 TABLE = """\

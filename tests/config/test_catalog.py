@@ -1,4 +1,4 @@
-"""The library finds named files, the user's first; the door takes plain data or says why not."""
+"""The catalog finds named files, the user's first; validation takes plain data or says why not."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.schema import nearest, validate
 from sim.config.units import Seconds
@@ -37,47 +37,47 @@ class Cart:
     prices: dict[str, float] = field(default_factory=dict)
 
 
-# The library.
+# The catalog.
 
 
 def test_a_file_of_the_users_own_wins_over_the_packaged_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packaged = library.find("models", "gpt3-175b").read_text()
+    packaged = catalog.find("models", "gpt3-175b").read_text()
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "gpt3-175b.toml").write_text(packaged.replace("= 96 ", "= 48 "))
     monkeypatch.chdir(tmp_path)
-    assert library.load("models", "gpt3-175b", Transformer).layers == 48
-    assert library.load("models", "gpt2-124m", Transformer).layers == 12
+    assert catalog.load("models", "gpt3-175b", Transformer).layers == 48
+    assert catalog.load("models", "gpt2-124m", Transformer).layers == 12
 
 
 def test_names_are_those_of_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.toml").write_text("")
     monkeypatch.chdir(tmp_path)
-    found = library.names("models")
-    assert found == sorted(found)
-    assert {"mine", "gpt3-175b", "llama3-405b"} <= set(found)
+    names = catalog.names("models")
+    assert names == sorted(names)
+    assert {"mine", "gpt3-175b", "llama3-405b"} <= set(names)
 
 
 def test_a_path_names_a_file_anywhere(tmp_path: Path) -> None:
     (tmp_path / "cart.toml").write_text("horses = 2")
     path = str(tmp_path / "cart.toml")
-    assert library.find("models", path) == Path(path)
-    assert library.load("models", path, Cart) == Cart(horses=2)
+    assert catalog.find("models", path) == Path(path)
+    assert catalog.load("models", path, Cart) == Cart(horses=2)
 
 
 def test_a_name_that_is_nearly_known_is_answered_with_the_known_one() -> None:
     with pytest.raises(InputError, match="did you mean 'llama3-405b'"):
-        library.find("models", "llama-405b")
+        catalog.find("models", "llama-405b")
 
 
 def test_a_name_that_is_nothing_like_any_points_to_the_list() -> None:
     with pytest.raises(InputError, match="`sim list` shows every stack"):
-        library.find("topologies/stacks", "qqqq")
+        catalog.find("topologies/stacks", "qqqq")
 
 
-# The door.
+# Validation.
 
 
 def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
@@ -131,7 +131,7 @@ def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
         ([], "cart.toml"),
     ],
 )
-def test_the_door_refuses_what_it_would_have_to_guess(data: Any, said: str) -> None:
+def test_validation_refuses_what_it_would_have_to_guess(data: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
         validate(data, Cart, "cart.toml")
     assert said in str(caught.value)
@@ -152,26 +152,26 @@ def test_the_nearest_word_comes_first_and_all_words_where_none_is_near() -> None
 # What is packaged.
 
 
-@pytest.mark.parametrize("name", library.names("models"))
+@pytest.mark.parametrize("name", catalog.names("models"))
 def test_every_model_loads(name: str) -> None:
-    document = library.read(library.find("models", name))
+    document = catalog.read(catalog.find("models", name))
     kind = Convolutional if document.get("kind") == "convolutional" else Transformer
-    assert library.load("models", name, kind).parameters > 0
+    assert catalog.load("models", name, kind).parameters > 0
 
 
-@pytest.mark.parametrize("name", library.names("topologies"))
+@pytest.mark.parametrize("name", catalog.names("topologies"))
 def test_every_topology_loads(name: str) -> None:
     assert load_topology(name).gpus > 0
 
 
-@pytest.mark.parametrize("name", library.names("topologies/devices"))
+@pytest.mark.parametrize("name", catalog.names("topologies/devices"))
 def test_every_device_loads(name: str) -> None:
-    assert library.load("topologies/devices", name, Device).usable_memory > 0
+    assert catalog.load("topologies/devices", name, Device).usable_memory > 0
 
 
-@pytest.mark.parametrize("name", library.names("topologies/stacks"))
+@pytest.mark.parametrize("name", catalog.names("topologies/stacks"))
 def test_every_stack_loads(name: str) -> None:
-    assert library.load("topologies/stacks", name, Stack).name
+    assert catalog.load("topologies/stacks", name, Stack).name
 
 
 def numbers_without_a_word(path: Path) -> list[str]:
@@ -192,5 +192,5 @@ def numbers_without_a_word(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("folder", ["models", "scenarios"])
 def test_every_number_has_its_source_in_a_comment(folder: str) -> None:
-    for path in sorted((library.packaged_root() / folder).glob("*.toml")):
+    for path in sorted((catalog.packaged_root() / folder).glob("*.toml")):
         assert numbers_without_a_word(path) == [], path.name

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from sim.config.errors import InputError
-from sim.config.files import whole
+from sim.config.files import atomic_write
 
 
 def test_the_file_appears_when_the_block_ends_and_not_before(tmp_path: Path) -> None:
     path = tmp_path / "answer.txt"
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text("42")
         assert not path.exists()
         assert part.suffix == ".txt"
@@ -20,7 +20,7 @@ def test_the_file_appears_when_the_block_ends_and_not_before(tmp_path: Path) -> 
 
 
 def stop_half_way(path: Path, reason: BaseException) -> None:
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text("half")
         raise reason
 
@@ -46,7 +46,7 @@ def test_a_place_that_cannot_hold_a_file_is_named(tmp_path: Path, place: str) ->
     (tmp_path / "folder").mkdir()
     with (
         pytest.raises(InputError, match=r"cannot be written \(.+\); name a file in a folder"),
-        whole(tmp_path / place) as part,
+        atomic_write(tmp_path / place) as part,
     ):
         part.write_text("42")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
@@ -55,7 +55,7 @@ def test_a_place_that_cannot_hold_a_file_is_named(tmp_path: Path, place: str) ->
 def test_the_file_has_the_rights_that_the_user_gives_new_files(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
-        with whole(tmp_path / "answer.txt") as part:
+        with atomic_write(tmp_path / "answer.txt") as part:
             part.write_text("42")
     finally:
         os.umask(old)

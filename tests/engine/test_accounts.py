@@ -21,12 +21,12 @@ def bubble(pp: int, microbatches: int, chunks: int = 1, **options) -> float:
 
 def quiet(gpus: int):
     """A machine whose messages take no time."""
-    from sim.collectives.shape import Wire
+    from sim.collectives.interconnect import CallCost
     from sim.engine.machine import Machine
 
     class Nothing:
-        def wire(self, kind, size, shape, fabric):
-            return Wire(latency=0.0)
+        def call_cost(self, kind, size, shape, interconnect):
+            return CallCost(latency=0.0)
 
     return Machine(machine("h100-p5-efa", gpus).topology, Nothing())
 

@@ -5,16 +5,16 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine.flow_classes import Crowd
+from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.network import Network
 
 LOADS = st.dictionaries(st.integers(0, 5), st.sampled_from((0.25, 0.5, 1.0, 2.0)), min_size=1)
 FLOW = st.tuples(st.floats(0, 4), st.floats(0.01, 50), LOADS)
 
 
-def ends(network: type, capacities: list[float], flows: list) -> list[float]:
+def ends(kind: type, capacities: list[float], flows: list) -> list[float]:
     env = simpy.Environment()
-    links = network(env, capacities)
+    links = kind(env, capacities)
     ended = [0.0] * len(flows)
 
     def arrived(number: int) -> None:
@@ -35,47 +35,47 @@ def ends(network: type, capacities: list[float], flows: list) -> list[float]:
     capacities=st.lists(st.floats(0.5, 20), min_size=6, max_size=6),
     flows=st.lists(FLOW, min_size=1, max_size=12),
 )
-def test_a_crowd_ends_when_the_reference_network_ends(capacities, flows):
+def test_classes_of_flows_end_when_the_reference_network_ends(capacities, flows):
     reference = ends(Network, capacities, flows)
-    assert ends(Crowd, capacities, flows) == pytest.approx(reference, rel=1e-9, abs=1e-9)
+    assert ends(FlowClassNetwork, capacities, flows) == pytest.approx(reference, rel=1e-9, abs=1e-9)
 
 
 def test_an_incast_of_equal_flows_takes_their_sum():
     flows = [(0.0, 3.0, {0: 1.0, 1 + sender: 1.0}) for sender in range(4)]
-    assert ends(Crowd, [2.0] * 5, flows) == pytest.approx([6.0] * 4)
+    assert ends(FlowClassNetwork, [2.0] * 5, flows) == pytest.approx([6.0] * 4)
 
 
 def test_flows_that_join_late_share_what_is_left():
     # 8 bytes alone at 2 B/s for 2 s, then half each: 4 left take 4 s; the other's 4 bytes too.
     flows = [(0.0, 8.0, {0: 1.0}), (2.0, 4.0, {0: 1.0})]
-    assert ends(Crowd, [2.0], flows) == pytest.approx([6.0, 6.0])
+    assert ends(FlowClassNetwork, [2.0], flows) == pytest.approx([6.0, 6.0])
 
 
 def test_a_link_that_slows_down_slows_its_flows_from_then_on():
     env = simpy.Environment()
-    crowd = Crowd(env, [2.0])
+    network = FlowClassNetwork(env, [2.0])
     ended: list[float] = []
-    crowd.start(8.0, ((0, 1.0),), lambda _: ended.append(env.now))
-    env.timeout(2.0).callbacks.append(lambda _: crowd.change(0, 1.0))
+    network.start(8.0, ((0, 1.0),), lambda _: ended.append(env.now))
+    env.timeout(2.0).callbacks.append(lambda _: network.change(0, 1.0))
     env.run()
     assert ended == pytest.approx([6.0])
 
 
 def test_a_shared_link_that_slows_down_slows_all_of_them():
     env = simpy.Environment()
-    crowd = Crowd(env, [2.0])
+    network = FlowClassNetwork(env, [2.0])
     ended: list[float] = []
     for _ in range(2):
-        crowd.start(4.0, ((0, 1.0),), lambda _: ended.append(env.now))
-    env.timeout(2.0).callbacks.append(lambda _: crowd.change(0, 1.0))
+        network.start(4.0, ((0, 1.0),), lambda _: ended.append(env.now))
+    env.timeout(2.0).callbacks.append(lambda _: network.change(0, 1.0))
     env.run()
     assert ended == pytest.approx([6.0, 6.0])
 
 
 def test_bytes_carried_are_bytes_sent():
     env = simpy.Environment()
-    crowd = Crowd(env, [2.0, 3.0])
-    crowd.start(4.0, ((0, 1.0), (1, 0.5)), lambda _: None)
-    crowd.start(1.0, ((0, 1.0),), lambda _: None)
+    network = FlowClassNetwork(env, [2.0, 3.0])
+    network.start(4.0, ((0, 1.0), (1, 0.5)), lambda _: None)
+    network.start(1.0, ((0, 1.0),), lambda _: None)
     env.run()
-    assert crowd.carried == [5.0, 2.0]
+    assert network.carried == [5.0, 2.0]

@@ -61,7 +61,7 @@ loads = st.dictionaries(links, st.floats(0.1, 4.0), min_size=1).map(lambda d: tu
 @given(st.lists(loads, min_size=1, max_size=12))
 def test_every_flow_is_held_back_by_a_full_link_on_which_none_is_faster(all_loads):
     capacities = [1.0, 2.0, 3.0, 5.0, 8.0]
-    flows = {i: Flow(None, None, 1.0, one, i, 0.0) for i, one in enumerate(all_loads)}
+    flows = {i: Flow(None, None, 1.0, loads, i, 0.0) for i, loads in enumerate(all_loads)}
     rates = fair_rates(flows, capacities)
     loads = {i: dict(flow.loads) for i, flow in flows.items()}
     used = [sum(rates[i] * on.get(link, 0.0) for i, on in loads.items()) for link in range(5)]

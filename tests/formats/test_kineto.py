@@ -97,9 +97,9 @@ def profiled(rank: int, folder: str) -> None:
 
 def test_a_real_trace_of_two_gloo_ranks_is_read(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from sim.calibration.timing import ranks
+    from sim.calibration.timing import process_group
 
-    ranks.run(profiled, 2, str(tmp_path), threads=1)
+    process_group.run(profiled, 2, str(tmp_path), threads=1)
     for rank in range(2):
         found = {one.operation: one for one in read(tmp_path / f"{rank}.json")}
         reduced, gathered = found["all_reduce"], found["all_gather"]

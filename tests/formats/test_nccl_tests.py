@@ -84,7 +84,7 @@ def test_a_cut_line_is_named_after_the_lines_before_it_are_given(tmp_path: Path)
         (ROWS, "line 1: belongs to no known collective"),
         (HEAD.splitlines()[0] + "\n" + ROWS, "line 2: belongs to an unknown number of ranks"),
         ((HEAD + ROWS).replace("27.02", "what?"), "line 8: could not convert"),
-        ((HEAD + ROWS).replace("27.02", "nan"), "line 8: a time of nan"),
+        ((HEAD + ROWS).replace("27.02", "nan"), "line 8: nan s is not a valid duration"),
         ("{\n", "line 2: is not JSON"),
         ("{}", "line 1: holds no nccl-tests results"),
     ],

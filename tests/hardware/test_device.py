@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device
 
 TPUS = ["tpu-v2", "tpu-v3"]
 OTHERS = [*TPUS, "cpu"]  # a CPU has no data sheet here: its profile brings the figures
-NAMES = [name for name in library.names("topologies/devices") if name not in OTHERS]
+NAMES = [name for name in catalog.names("topologies/devices") if name not in OTHERS]
 
 # Matrix FLOPs of one SM in a clock, 16-bit operands, from the architecture white papers.
 PER_CLOCK = {"volta": 1024, "ampere": 2048, "hopper": 4096, "blackwell": 8192}
@@ -79,7 +79,7 @@ def test_a_precision_that_is_no_field_of_the_device_is_refused() -> None:
 
 @pytest.fixture
 def text() -> str:
-    return library.find("topologies/devices", "a100-80gb-sxm").read_text(encoding="utf-8")
+    return catalog.find("topologies/devices", "a100-80gb-sxm").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

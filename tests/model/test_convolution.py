@@ -7,7 +7,7 @@ from sim.hardware.kernels.time import kernel_time
 from sim.model.convolution import Convolution, Convolutional, Stage, layer_works, load
 from sim.model.kernels import Gemm
 from sim.program import Collective
-from sim.sharing.plan import Sharing
+from sim.sharing.methods.all_reduce import AllReduce
 from sim.sharing.worker_step import worker_step
 
 # NVIDIA DeepLearningExamples, TensorFlow ResNet-50 v1.5 with XLA, one GPU: device, precision,
@@ -36,7 +36,7 @@ def test_counts_are_the_published_ones(name, parameters, gflops):
 def test_single_device_throughput_is_met_within_an_eighth(name, precision, batch, measured):
     """Nothing is fitted to convolutions; A100 in TF32 (909 images/s) is missed by 31 %."""
     xla = stack.load("bert-tensorflow")  # static graph, XLA: no launch-bound host
-    plan = Sharing(method="all_reduce", precision=precision)
+    plan = AllReduce(precision=precision)
     step = worker_step(load("resnet50"), batch, plan, xla, device.load(name))
     assert batch / (step.seconds + step.optimizer) == pytest.approx(measured, rel=0.125)
 

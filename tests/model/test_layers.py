@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.model.ends import embedding_work, head_work
 from sim.model.execution import Sharding
-from sim.model.kernels import Attention, Fusion, Gemm, LayerWork, Overlap, Stream
+from sim.model.kernels import Attention, Fusion, Gemm, LayerWork, MemoryBound, Overlap
 from sim.model.layers import layer_work
 from sim.model.transformer import Transformer, load
 from sim.program import Collective
@@ -50,7 +50,7 @@ def collectives(items):
 
 
 def gemm_flops(items) -> float:
-    return sum(kernel.flops for kernel in kernels(items) if not isinstance(kernel, Stream))
+    return sum(kernel.flops for kernel in kernels(items) if not isinstance(kernel, MemoryBound))
 
 
 # Korthikanti et al. 2022, table 2: activation bytes of a layer, a = heads, t = tensor parallel.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.model.transformer import Transformer, from_columns, load, masked_predictions
 
@@ -57,8 +57,8 @@ def test_checkpoints_are_met_to_the_last_parameter() -> None:
 
 
 def test_every_packaged_model_has_a_published_count() -> None:
-    folder = library.packaged_root() / "models"
-    transformers = {path.stem for path in folder.glob("*.toml") if "kind" not in library.read(path)}
+    folder = catalog.packaged_root() / "models"
+    transformers = {path.stem for path in folder.glob("*.toml") if "kind" not in catalog.read(path)}
     assert transformers == PUBLISHED.keys() | ROUNDED.keys()
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.model.kernels import Overlap, Stream
+from sim.model.kernels import MemoryBound, Overlap
 from sim.parallel.segments import segments
 from sim.program import Collective, Segment
 
@@ -17,8 +17,8 @@ def joined(items, launch=1.0):
     )
 
 
-def kernel(seconds: float) -> Stream:
-    return Stream(name="k", bytes=seconds)
+def kernel(seconds: float) -> MemoryBound:
+    return MemoryBound(name="k", bytes=seconds)
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=6), st.floats(0.01, 5))

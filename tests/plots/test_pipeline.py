@@ -9,7 +9,9 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.engine.timeline import Role, Span, Timeline
-from sim.plots import pipeline as gantt
+from sim.plots.picture import rendered, save
+from sim.plots.pipeline import ROW, figure
+from sim.plots.pipeline_boxes import BACKWARD, FORWARD, OTHERS, shade
 
 P2P = "pipeline communication"
 
@@ -49,14 +51,14 @@ TWO_STAGES = line(
 
 def rectangles(timeline):
     """Left, right, top, bottom of every box, in the axes' units."""
-    (axes,) = gantt.figure(timeline).axes
+    (axes,) = figure(timeline).axes
     (boxes,) = [c for c in axes.collections if isinstance(c, matplotlib.collections.PolyCollection)]
     corners = [path.vertices for path in boxes.get_paths()]
     return [(*c[:, 0][[0, 1]].tolist(), c[:, 1].min(), c[:, 1].max()) for c in corners]
 
 
 def legend(timeline):
-    return [text.get_text() for text in gantt.figure(timeline).legends[0].get_texts()]
+    return [text.get_text() for text in figure(timeline).legends[0].get_texts()]
 
 
 def test_every_pass_stands_on_its_row_from_start_to_end():
@@ -102,7 +104,7 @@ def test_the_legend_names_what_is_drawn_and_no_more():
 
 @pytest.mark.parametrize(("scale", "unit"), [(1.0, "s"), (1e-3, "ms"), (1e-6, "us")])
 def test_time_is_given_in_the_unit_a_reader_would_choose(scale, unit):
-    (axes,) = gantt.figure(line(run(0, "F", 0, 0.0, 5 * scale), count=1)).axes
+    (axes,) = figure(line(run(0, "F", 0, 0.0, 5 * scale), count=1)).axes
     assert axes.get_xlabel() == f"time ({unit})"
     assert axes.get_xlim() == pytest.approx((0.0, 5.0))
     assert axes.get_title("right") == f"step 5.00 {unit}"
@@ -110,7 +112,7 @@ def test_time_is_given_in_the_unit_a_reader_would_choose(scale, unit):
 
 def test_rows_say_who_they_are_and_how_busy():
     slow = Role(index=0, name="stage 0, rank 3", stage=0, ranks=1, first_rank=3, slowdown=1.5)
-    (axes,) = gantt.figure(
+    (axes,) = figure(
         Timeline(roles=(slow, *roles(2)[1:]), spans=TWO_STAGES.spans, end=10.0), title="50 $ a_b $"
     ).axes
     labels = [label.get_text() for label in axes.get_yticklabels()]
@@ -121,7 +123,7 @@ def test_rows_say_who_they_are_and_how_busy():
 
 def test_numbers_appear_only_where_they_fit():
     def numbers(timeline):
-        (axes,) = gantt.figure(timeline).axes
+        (axes,) = figure(timeline).axes
         return [text.get_text() for text in axes.texts if text.get_text().isdigit()]
 
     few = line(*(run(0, "F", i, i, i + 1) for i in range(20)), count=1)
@@ -132,7 +134,7 @@ def test_numbers_appear_only_where_they_fit():
 
 def test_rows_that_do_not_fit_are_counted_not_dropped_silently():
     spans = [run(i, "F", 0, 0.0, 1.0) for i in range(70)]
-    (axes,) = gantt.figure(line(*spans, count=70)).axes
+    (axes,) = figure(line(*spans, count=70)).axes
     assert len(axes.get_yticks()) == 64
     assert axes.get_ylabel() == "6 more roles are not drawn"
 
@@ -153,19 +155,19 @@ VISION = {
 @pytest.mark.parametrize("chunks", [1, 2, 3, 4])
 def test_phases_and_chunks_stay_apart_for_colour_blind_readers(vision, chunks):
     colours = [
-        np.mean([gantt._shade(base, chunk, chunks, progress) for progress in (0.0, 1.0)], axis=0)
-        for base in (gantt._FORWARD, gantt._BACKWARD)
+        np.mean([shade(base, chunk, chunks, progress) for progress in (0.0, 1.0)], axis=0)
+        for base in (FORWARD, BACKWARD)
         for chunk in range(chunks)
     ]
-    colours += [np.array(gantt._ROW), np.array(gantt._OTHERS["optimizer"])]
-    seen = [VISION[vision] @ colour for colour in colours]
-    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 0.2
+    colours += [np.array(ROW), np.array(OTHERS["optimizer"])]
+    perceived = [VISION[vision] @ colour for colour in colours]
+    assert min(np.linalg.norm(a - b) for a, b in combinations(perceived, 2)) > 0.2
 
 
 def test_png_and_svg_are_what_their_names_say_and_the_same_each_time(tmp_path):
     for kind in ("png", "svg"):
-        gantt.draw(TWO_STAGES, tmp_path / f"a.{kind}", title="one & two")
-        gantt.draw(TWO_STAGES, tmp_path / f"b.{kind}", title="one & two")
+        save(figure(TWO_STAGES, title="one & two"), tmp_path / f"a.{kind}")
+        save(figure(TWO_STAGES, title="one & two"), tmp_path / f"b.{kind}")
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     svg = ElementTree.parse(tmp_path / "a.svg").getroot()
@@ -177,15 +179,15 @@ def test_a_failure_leaves_the_old_picture_and_no_other_file(tmp_path):
     path.write_text("old")
     broken = line(run(0, "F", "zero", 0.0, 1.0), run(0, "F", 1, 1.0, 2.0), count=1)
     with pytest.raises(TypeError):
-        gantt.draw(broken, path)
+        save(figure(broken), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_that_is_not_there_is_the_users_mistake(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
-        gantt.draw(TWO_STAGES, tmp_path / "nowhere" / "a.png")
+        save(figure(TWO_STAGES), tmp_path / "nowhere" / "a.png")
 
 
 def test_nothing_to_draw_is_drawn_too():
-    assert gantt.render(Timeline(roles=(), spans=[], end=0.0)).startswith(b"\x89PNG")
+    assert rendered(figure(Timeline(roles=(), spans=[], end=0.0))).startswith(b"\x89PNG")

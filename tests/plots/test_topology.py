@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology, load
-from sim.plots.topology import describe, draw, figure, render
+from sim.plots.picture import rendered, save
+from sim.plots.topology import figure
+from sim.results.topology import describe
 
-NAMES = library.names("topologies")
+NAMES = catalog.names("topologies")
 
 
 def texts(topology: Topology) -> list[str]:
@@ -43,7 +45,7 @@ def test_nothing_is_written_outside_its_panel(name: str) -> None:
 
 def test_a_png_has_its_size_in_its_head(tmp_path: Path) -> None:
     path = tmp_path / "cluster.png"
-    draw(load("dgx-a100-hdr"), path)
+    save(figure(load("dgx-a100-hdr")), path)
     head = path.read_bytes()[:24]
     assert head.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", head[16:24])
@@ -52,7 +54,7 @@ def test_a_png_has_its_size_in_its_head(tmp_path: Path) -> None:
 
 def test_an_svg_keeps_its_words(tmp_path: Path) -> None:
     path = tmp_path / "cluster.svg"
-    draw(load("dgx-2-v100"), path)
+    save(figure(load("dgx-2-v100")), path)
     words = " ".join(ET.fromstring(path.read_text(encoding="utf-8")).itertext())
     assert "150 GB/s each way per port" in words
     assert "node 95" in words
@@ -60,8 +62,8 @@ def test_an_svg_keeps_its_words(tmp_path: Path) -> None:
 
 def test_the_same_topology_gives_the_same_bytes() -> None:
     cluster = load("example-full-mesh")
-    assert render(cluster, "svg") == render(cluster, "svg")
-    assert render(cluster) == render(cluster)
+    for kind in ("svg", "png"):
+        assert rendered(figure(cluster), kind) == rendered(figure(cluster), kind)
 
 
 def test_all_gpus_and_nics_of_a_node_are_drawn() -> None:
@@ -108,10 +110,10 @@ def test_unused_gpus_of_a_partial_node_are_left_white() -> None:
 @pytest.mark.parametrize("name", ["cluster.gif", "cluster", "png"])
 def test_other_endings_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is neither \.png nor \.svg"):
-        draw(load("b200-node"), tmp_path / name)
+        save(figure(load("b200-node")), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
-        draw(load("b200-node"), tmp_path / "none" / "cluster.png")
+        save(figure(load("b200-node")), tmp_path / "none" / "cluster.png")

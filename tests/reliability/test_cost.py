@@ -25,9 +25,9 @@ def test_a_day_of_64_chips_costs_their_hours_times_the_price() -> None:
 
 
 def test_half_the_goodput_doubles_time_and_money() -> None:
-    one, half = (cost_of(POD, 1.0, 1.0, 1e6, goodput=share) for share in (1.0, 0.5))
-    assert half.days == 2 * one.days
-    assert half.dollars == pytest.approx(2 * (one.dollars or 0.0))
+    whole, half = (cost_of(POD, 1.0, 1.0, 1e6, goodput=share) for share in (1.0, 0.5))
+    assert half.days == 2 * whole.days
+    assert half.dollars == pytest.approx(2 * (whole.dollars or 0.0))
 
 
 def test_without_a_price_there_are_hours_and_energy_only() -> None:

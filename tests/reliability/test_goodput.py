@@ -14,7 +14,8 @@ from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.reliability import failures
-from sim.reliability.goodput import conduct_of, daly, effective, expected, run, young
+from sim.reliability.checkpoint_interval import daly, expected_share, young
+from sim.reliability.goodput import conduct_of, effective, run
 
 CONDUCT = Conduct(interval=600.0, stop=10.0, detection=60.0, restart=300.0)
 MONTH = 30 * DAY
@@ -48,10 +49,10 @@ def test_the_ledger_adds_up_whatever_happens(conduct: Conduct) -> None:
         every(DAY, planned=True),
         every(3 * DAY, shape=0.7, components=50, breaks=True),
     )
-    found = ledger(*faults, conduct=conduct)
-    assert sum(found.seconds.values()) == pytest.approx(MONTH)
-    assert min(found.seconds.values()) >= -1e-6
-    assert found.seconds["slowdown"] > 0
+    seconds = ledger(*faults, conduct=conduct).seconds
+    assert sum(seconds.values()) == pytest.approx(MONTH)
+    assert min(seconds.values()) >= -1e-6
+    assert seconds["slowdown"] > 0
 
 
 def test_one_fault_costs_the_work_since_the_last_checkpoint_and_a_restart() -> None:
@@ -63,16 +64,16 @@ def test_one_fault_costs_the_work_since_the_last_checkpoint_and_a_restart() -> N
 
     once = Fault(name="once", rate=1e-3)
     conduct = replace(CONDUCT, detection=0.0)
-    found = simulate([once], conduct, seconds=1500.0, rng=At1000(np.random.PCG64(0)))
-    assert found.seconds["lost work"] == pytest.approx(390.0)
-    assert found.seconds["restart"] == pytest.approx(300.0)
-    assert found.seconds["productive"] == pytest.approx(600.0 + 200.0)
+    seconds = simulate([once], conduct, seconds=1500.0, rng=At1000(np.random.PCG64(0))).seconds
+    assert seconds["lost work"] == pytest.approx(390.0)
+    assert seconds["restart"] == pytest.approx(300.0)
+    assert seconds["productive"] == pytest.approx(600.0 + 200.0)
 
 
 @pytest.mark.parametrize("between", [2 * HOUR, 5 * HOUR, 20 * HOUR])
 def test_the_simulation_agrees_with_dalys_expectation(between: float) -> None:
     shares = [effective([every(between)], CONDUCT, 60.0, seed) for seed in range(4)]
-    assert np.mean(shares) == pytest.approx(expected(CONDUCT, between), abs=0.01)
+    assert np.mean(shares) == pytest.approx(expected_share(CONDUCT, between), abs=0.01)
 
 
 def test_dalys_interval_is_near_the_best() -> None:
@@ -82,7 +83,7 @@ def test_dalys_interval_is_near_the_best() -> None:
     best = replace(CONDUCT, stop=cost, interval=tau)
     for factor in (0.25, 4.0):
         other = replace(best, interval=factor * tau)
-        assert expected(best, between) > expected(other, between)
+        assert expected_share(best, between) > expected_share(other, between)
         assert effective([every(between)], best, 90.0, 3) > effective(
             [every(between)], other, 90.0, 3
         )
@@ -92,10 +93,10 @@ def test_an_asynchronous_checkpoint_loses_more_work_and_stops_less() -> None:
     blocking = replace(CONDUCT, stop=120.0)
     behind = replace(CONDUCT, stop=5.0, persist=120.0)
     faults = [every(4 * HOUR)]
-    one, other = (ledger(*faults, conduct=c).seconds for c in (blocking, behind))
-    assert other["checkpoints"] < one["checkpoints"]
-    assert other["lost work"] > one["lost work"]
-    assert other["productive"] > one["productive"]
+    stopped, written = (ledger(*faults, conduct=c).seconds for c in (blocking, behind))
+    assert written["checkpoints"] < stopped["checkpoints"]
+    assert written["lost work"] > stopped["lost work"]
+    assert written["productive"] > stopped["productive"]
 
 
 def test_weibull_and_exponential_strike_equally_often_on_average() -> None:
@@ -112,8 +113,8 @@ def test_without_spares_the_job_waits_and_elastic_ones_shrink() -> None:
     broken = every(12 * HOUR, breaks=True)
     base = replace(CONDUCT, repair=6 * HOUR, replicas=16)
     waits, shrinks, spared = (
-        ledger(broken, conduct=one).seconds
-        for one in (base, replace(base, elastic=True), replace(base, spares=20))
+        ledger(broken, conduct=conduct).seconds
+        for conduct in (base, replace(base, elastic=True), replace(base, spares=20))
     )
     assert waits["waiting"] > 5 * shrinks["waiting"]
     assert spared["waiting"] == 0.0
@@ -140,18 +141,18 @@ def test_the_same_seed_gives_the_same_days() -> None:
 
 def test_llama_3_reaches_the_effective_training_time_that_was_reported() -> None:
     """More than 90 % over 54 days (arXiv 2407.21783, section 3.3.4), from its table of causes."""
-    seen = failures.load("llama3")
-    assert sum(cause.count for cause in seen.cause if not cause.planned) == 419
-    conduct = conduct_of(seen.recovery, 405e9 * 14, 54 * DAY / 466, 16)
-    shares = [effective(seen.faults(16384), conduct, 54.0, seed) for seed in range(5)]
+    table = failures.load("llama3")
+    assert sum(cause.count for cause in table.cause if not cause.planned) == 419
+    conduct = conduct_of(table.recovery, 405e9 * 14, 54 * DAY / 466, 16)
+    shares = [effective(table.faults(16384), conduct, 54.0, seed) for seed in range(5)]
     assert 0.9 < min(shares) <= max(shares) < 0.96
     slow = replace(conduct, restart=1800.0)
-    assert effective(seen.faults(16384), slow, 54.0, 0) < 0.9
+    assert effective(table.faults(16384), slow, 54.0, 0) < 0.9
 
 
 def test_rates_grow_with_the_devices_but_not_those_of_the_job() -> None:
-    seen = failures.load("llama3")
-    small, large = ({f.name: f.rate for f in seen.faults(n)} for n in (1024, 16384))
+    table = failures.load("llama3")
+    small, large = ({f.name: f.rate for f in table.faults(n)} for n in (1024, 16384))
     assert large["Faulty GPU"] == pytest.approx(16 * small["Faulty GPU"])
     assert large["Software bug"] == small["Software bug"]
 
@@ -167,8 +168,8 @@ unexpected,total,419,54,16384
 def test_a_table_of_interruptions_is_read_without_its_totals(tmp_path: Path) -> None:
     path = tmp_path / "interruptions.csv"
     path.write_text(TABLE)
-    seen = failures.load(str(path))
-    assert [(c.name, c.component, c.breaks) for c in seen.cause] == [
+    table = failures.load(str(path))
+    assert [(c.name, c.component, c.breaks) for c in table.cause] == [
         ("Faulty GPU", "gpu", True),
         ("Network Switch/Cable", "node", False),
         ("Software Bug", "job", False),
@@ -188,10 +189,10 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
     plain = CliRunner().invoke(main, words)
     assert plain.exit_code == 0, plain.output
     assert "effective training time" in plain.stdout
-    found = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
-    assert 0 < found["effective_training_time"] <= 1
-    assert sum(found["seconds"].values()) == pytest.approx(5 * DAY)
-    assert found["conduct"]["restart"] >= 600
+    answer = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    assert 0 < answer["effective_training_time"] <= 1
+    assert sum(answer["seconds"].values()) == pytest.approx(5 * DAY)
+    assert answer["conduct"]["restart"] >= 600
 
 
 @pytest.mark.parametrize("words", [

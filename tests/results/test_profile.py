@@ -1,4 +1,4 @@
-"""`sim show PROFILE`: what was measured, how well it is predicted, as text and as a picture."""
+"""`sim show PROFILE`: what was measured, how well it is predicted, as text."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +8,12 @@ from click.testing import CliRunner
 
 from sim.cli.main import main
 from sim.config.errors import InputError
-from sim.hardware.kernels.environment import Copy, Host, Slowdown
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
-from sim.hardware.kernels.residuals import device_of, judge, lines
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
-from sim.plots import profile as draw_profile
-from sim.results import profile as describe_profile
+from sim.hardware.kernels.environment import CopyTime, LaunchTimes, Slowdown
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
+from sim.hardware.kernels.residuals import device_of, errors_by_class, predictions
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
+from sim.results.profile import describe, is_profile
 
 PEAK = 160e9  # FLOP/s of topologies/devices/cpu.toml
 
@@ -38,30 +38,30 @@ PROFILE = Profile(
         *(measured(gemm(size), gemm(size).flops / (PEAK / 2)) for size in (256, 512, 1024)),
         measured(gemm(300), gemm(300).flops / PEAK, kept_out=True),
         measured(attention(128), 1e-3),
-        *(measured(Stream(name="gelu", bytes=size), size / 1e10) for size in (1e5, 1e7)),
-        measured(Stream(name="gelu", bytes=1e6), 1e6 / 2e10, kept_out=True),
+        *(measured(MemoryBound(name="gelu", bytes=size), size / 1e10) for size in (1e5, 1e7)),
+        measured(MemoryBound(name="gelu", bytes=1e6), 1e6 / 2e10, kept_out=True),
     ),
 )
 
 
 def test_what_was_measured_is_predicted_as_measured() -> None:
-    seen = [row for row in judge(PROFILE) if not row.measured.kept_out]
-    assert [row.error for row in seen] == pytest.approx([0.0] * len(seen))
+    fitted = [row for row in predictions(PROFILE) if not row.measured.kept_out]
+    assert [row.error for row in fitted] == pytest.approx([0.0] * len(fitted))
 
 
 def test_errors_are_those_of_what_was_kept_out() -> None:
-    found = {line.group: line for line in lines(PROFILE, judge(PROFILE))}
-    assert list(found) == ["gemm fp32", "attention fp32", "stream"]
-    assert [line.kept_out for line in found.values()] == [1, 0, 1]
+    groups = {line.group: line for line in errors_by_class(PROFILE, predictions(PROFILE))}
+    assert list(groups) == ["gemm fp32", "attention fp32", "stream"]
+    assert [line.kept_out for line in groups.values()] == [1, 0, 1]
     # Predicted from the curve, 1e10 B/s, and measured at twice that.
-    assert found["stream"].bias == pytest.approx(1.0)
-    assert found["gemm fp32"].best == pytest.approx(PEAK)
-    assert found["gemm fp32"].peak == PEAK
-    assert found["stream"].best == pytest.approx(1e10)
+    assert groups["stream"].bias == pytest.approx(1.0)
+    assert groups["gemm fp32"].best == pytest.approx(PEAK)
+    assert groups["gemm fp32"].peak == PEAK
+    assert groups["stream"].best == pytest.approx(1e10)
 
 
 def test_a_line_says_where_each_class_stands() -> None:
-    text = describe_profile.describe(PROFILE, "mine")
+    text = describe(PROFILE, "mine")
     assert text.startswith("mine: 8 kernels on cpu\n  torch  2.9\n\n")
     assert "driver" not in text
     (row,) = (line for line in text.splitlines() if line.startswith("  gemm fp32"))
@@ -73,40 +73,18 @@ def test_a_line_says_where_each_class_stands() -> None:
 def test_what_surrounds_kernels_is_said_too() -> None:
     around = replace(
         PROFILE.origin,
-        host=Host(issue=4e-6, latency=8e-6, node=1.5e-6),
+        host=LaunchTimes(issue=4e-6, latency=8e-6, node=1.5e-6),
         copies=tuple(
-            Copy(kind="host to device", pinned=pinned, bytes=2.0**28, time=seconds)
+            CopyTime(kind="host to device", pinned=pinned, bytes=2.0**28, time=seconds)
             for pinned, seconds in ((True, 5e-3), (False, 20e-3))
         ),
         overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.07),),
     )
-    text = describe_profile.describe(replace(PROFILE, origin=around), "mine")
+    text = describe(replace(PROFILE, origin=around), "mine")
     assert "  launches      4.00 us each, 8.00 us there and back, 1.50 us a node of a graph" in text
     assert "  copies        host to device, pinned, 53.7 GB/s at 256 MiB" in text
     assert "  copies        host to device, 13.4 GB/s at 256 MiB" in text
     assert "  beside copy   gemm 1.07 times as long" in text
-
-
-@pytest.mark.parametrize("kind", ["png", "svg"])
-def test_it_is_drawn(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"mine.{kind}"
-    draw_profile.draw(PROFILE, "mine", path)
-    assert path.stat().st_size > 10_000
-
-
-def test_every_panel_says_what_it_shows() -> None:
-    titles = [axes.get_title() for axes in draw_profile.figure(PROFILE, "mine").axes]
-    assert titles == [
-        "Achieved against peak",
-        "Memory-bound kernels",
-        "Predicted against measured",
-        "Errors where kept out of the fit",
-    ]
-
-
-def test_another_kind_of_picture_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"neither \.png nor \.svg"):
-        draw_profile.draw(PROFILE, "mine", tmp_path / "mine.bmp")
 
 
 def test_a_profile_of_an_unknown_device_is_refused() -> None:
@@ -123,8 +101,8 @@ def test_the_command_tells_profiles_from_topologies(
     (tmp_path / "mine.csv").write_text(
         "kernel,name,bytes,seconds,kept_out\nstream,gelu,1000000,1e-4,false\n"
     )
-    found = CliRunner().invoke(main, ["show", "mine.toml"])
-    assert found.exit_code == 0, found.output
-    assert found.output.startswith("mine: 1 kernels on cpu")
+    shown = CliRunner().invoke(main, ["show", "mine.toml"])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith("mine: 1 kernels on cpu")
     assert (tmp_path / "mine.png").stat().st_size > 10_000
-    assert not describe_profile.is_one("dgx-a100-hdr")
+    assert not is_profile("dgx-a100-hdr")

@@ -2,17 +2,15 @@
 
 import dataclasses
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.timeline import Timeline
-from sim.parallel.plan import Plan
-from sim.results import memory_advice as advice
-from sim.results import text as summary
+from sim.results.formatting import apportioned, bar
 from sim.results.result import Result
+from sim.results.text import html, text
 
 GIB = 2.0**30
 
@@ -63,7 +61,7 @@ def cells(markup):
     class Reader(HTMLParser):
         def __init__(self):
             super().__init__()
-            self.open, self.found = [], []
+            self.open, self.texts = [], []
 
         def handle_starttag(self, tag, attrs):
             if tag != "img":
@@ -74,23 +72,23 @@ def cells(markup):
 
         def handle_data(self, data):
             if self.open and self.open[-1] == "td":
-                self.found.append(data)
+                self.texts.append(data)
 
     reader = Reader()
     reader.feed(markup)
     assert reader.open == []
-    return reader.found
+    return reader.texts
 
 
 def test_the_headline_has_time_rates_and_utilisation():
-    page = summary.text(RESULT)
+    page = text(RESULT)
     assert page.startswith("tiny <&> on 64 GPUs\n")
     for fact in ("18.0 s", "3.5 samples/s", "7,300", "114 per GPU", "39.4 %", "HFU 52.5 %"):
         assert fact in page
 
 
 def test_causes_come_largest_first_and_the_total_last():
-    rows = section(summary.text(RESULT), "Where the time goes")
+    rows = section(text(RESULT), "Where the time goes")
     assert [row.split("  ")[0] for row in rows] == [
         "compute",
         "bubble",
@@ -108,7 +106,7 @@ parts = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=9)
 def test_printed_seconds_and_shares_add_up_to_the_printed_total(seconds):
     breakdown = {f"cause-{i}": value for i, value in enumerate(seconds)}
     result = dataclasses.replace(RESULT, breakdown=breakdown, step_time=sum(seconds))
-    rows = [row.split() for row in section(summary.text(result), "Where the time goes")]
+    rows = [row.split() for row in section(text(result), "Where the time goes")]
     *printed, total = [(float(row[1]), float(row[3])) for row in rows]
     assert sum(round(1000 * time) for time, _ in printed) == round(1000 * total[0])
     assert sum(round(10 * share) for _, share in printed) == 1000
@@ -117,19 +115,19 @@ def test_printed_seconds_and_shares_add_up_to_the_printed_total(seconds):
 
 @given(parts, st.integers(0, 3))
 def test_apportioning_moves_no_part_by_more_than_one_digit(values, digits):
-    found = summary.apportioned(values, digits)
-    assert all(abs(a - b) <= 1.001 * 10.0**-digits for a, b in zip(found, values, strict=True))
-    assert sum(found) == pytest.approx(round(sum(values), digits), abs=1e-6)
+    rounded = apportioned(values, digits)
+    assert all(abs(a - b) <= 1.001 * 10.0**-digits for a, b in zip(rounded, values, strict=True))
+    assert sum(rounded) == pytest.approx(round(sum(values), digits), abs=1e-6)
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_a_longer_share_never_has_a_shorter_bar(one, other):
-    low, high = sorted((one, other))
-    assert len(summary.bar(low)) <= len(summary.bar(high)) <= 30
+def test_a_longer_share_never_has_a_shorter_bar(first, second):
+    low, high = sorted((first, second))
+    assert len(bar(low)) <= len(bar(high)) <= 30
 
 
 def test_stages_that_print_alike_share_a_row():
-    rows = section(summary.text(RESULT), "Stages")
+    rows = section(text(RESULT), "Stages")
     assert rows[1].split()[:2] == ["0", "5"]
     assert rows[2].startswith("1 to 3")
     assert "1.00 s (5.6 %)" in rows[2]
@@ -138,92 +136,50 @@ def test_stages_that_print_alike_share_a_row():
 
 def test_a_hundred_different_stages_are_abridged_with_their_number():
     many = tuple(stage(i, layers=i) for i in range(100))
-    rows = section(summary.text(dataclasses.replace(RESULT, stages=many)), "Stages")
+    rows = section(text(dataclasses.replace(RESULT, stages=many)), "Stages")
     assert len(rows) == 25
     assert "... 77 more" in rows
     assert rows[-1].startswith("99")
 
 
 def test_one_stage_needs_no_table_of_stages():
-    assert "Stages" not in summary.text(dataclasses.replace(RESULT, stages=(stage(0),)))
+    assert "Stages" not in text(dataclasses.replace(RESULT, stages=(stage(0),)))
 
 
 def test_stages_without_memory_have_no_such_column():
     bare = tuple({k: v for k, v in stage(i).items() if k != "memory"} for i in range(2))
-    assert (
-        "memory" not in section(summary.text(dataclasses.replace(RESULT, stages=bare)), "Stages")[0]
-    )
+    assert "memory" not in section(text(dataclasses.replace(RESULT, stages=bare)), "Stages")[0]
 
 
 def test_warnings_are_at_the_end_of_the_text_and_in_the_html():
-    assert summary.text(RESULT).endswith("\nwarning: the network is assumed")
-    assert "the network is assumed" in summary.html(RESULT)
-
-
-# --- Memory --------------------------------------------------------------------------------------
-
-
-def test_what_does_not_fit_says_by_how_much_what_is_largest_and_what_to_do():
-    planned = SimpleNamespace(
-        memory_per_gpu=RESULT.memory_per_gpu,
-        capacity=RESULT.capacity,
-        fits=False,
-        plan=Plan(global_batch=64, tp=4),
-    )
-    assert advice.memory_line(planned) == (
-        "Memory of the fullest GPU: does not fit: 93.0 GiB of 80.0 GiB; "
-        "the largest part is activations; try recompute = selective or tp = 8"
-    )
-
-
-def test_what_fits_says_so_and_advises_nothing():
-    line = advice.memory_line(dataclasses.replace(RESULT, fits=True, capacity=96 * GIB))
-    assert line == "Memory of the fullest GPU: 93.0 GiB of 96.0 GiB, fits"
+    assert text(RESULT).endswith("\nwarning: the network is assumed")
+    assert "the network is assumed" in html(RESULT)
 
 
 def test_memory_parts_are_listed_largest_first_without_the_total():
-    rows = section(summary.text(RESULT), "Memory")
+    rows = section(text(RESULT), "Memory")
     assert [row.split()[:3] for row in rows] == [
         ["activations", "73.0", "GiB"],
         ["weights", "20.0", "GiB"],
     ]
 
 
-@pytest.mark.parametrize(
-    ("part", "plan", "expected"),
-    [
-        ("activations", {"tp": 8, "recompute": "selective"}, ["recompute = full", "pp = 2"]),
-        (
-            "activations",
-            {"tp": 8, "recompute": "full", "microbatch": 4},
-            ["microbatch = 2", "pp = 2"],
-        ),
-        ("optimizer", {"dp": 8}, ["zero = 1", "tp = 2"]),
-        ("optimizer", {"dp": 8, "zero": 1}, ["tp = 2", "pp = 2"]),
-        ("optimizer", {"dp": 1, "tp": 8}, ["pp = 2"]),
-        ("gradients", {"tp": 8, "pp": 4}, ["pp = 8"]),
-    ],
-)
-def test_advice_is_never_what_the_plan_does_already(part, plan, expected):
-    assert advice.remedies(part, Plan(global_batch=64, **plan)) == expected
-
-
 # --- HTML ----------------------------------------------------------------------------------------
 
 
 def test_html_has_the_same_figures_and_is_well_formed():
-    found = cells(summary.html(RESULT))
+    texts = cells(html(RESULT))
     for fact in ("18.0 s", "7,300", "16.500 s", "91.7 %", "100.0 %", "1 to 3", "73.0 GiB"):
-        assert fact in found
+        assert fact in texts
 
 
 def test_html_escapes_names_and_carries_a_picture():
-    page = summary.html(RESULT, picture=b"\x89PNG")
+    page = html(RESULT, pictures=[b"\x89PNG"])
     assert "tiny &lt;&amp;&gt;" in page
     assert 'src="data:image/png;base64,iVBORw=="' in page
     cells(page)
 
 
 def test_a_result_shows_itself():
-    assert str(RESULT) == summary.text(RESULT)
+    assert str(RESULT) == text(RESULT)
     assert RESULT._repr_html_().startswith("<div")

@@ -12,63 +12,65 @@ from sim.config.errors import InputError
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
-from sim.samples import report as samples_view
-from sim.samples.rank_slowdowns import Places, drawn
-from sim.samples.replicas import Crowd
+from sim.plots import samples as plot
+from sim.plots.picture import save
+from sim.samples.rank_slowdowns import RankPlacement, draw_slowdowns
+from sim.samples.replica_columns import ReplicaColumns
 from sim.samples.samples import samples
 from sim.scenario.scenario import Scenario, load
 from sim.scenario.setup import from_scenario
-from sim.variability.jitter import Cause, Jitter
+from sim.variability.jitter import Jitter, JitterCause
+from sim.variability.laws import Constant, Lognormal
 
 SMALL = {"plan.tp": 2, "plan.pp": 4, "plan.interleave": 1, "plan.schedule": "1f1b",
          "plan.global_batch": 32, "gpus": 32, "model.layers": 8}  # fmt: skip
-NODES = Cause(name="sick nodes", kind="constant", factor=1.3, each="node", lasts="job", share=0.3)
-KERNELS = Cause(name="kernels", sigma=0.02)
+SICK = Constant(factor=1.3)
+NODES = JitterCause(name="sick nodes", law=SICK, each="node", lasts="job", share=0.3)
+KERNELS = JitterCause(name="kernels", law=Lognormal(sigma=0.02))
 
 
-def scenario(*causes: Cause, seed: int = 0, **settings: object) -> Scenario:
-    found = load("gpt3-175b-megatron", {**SMALL, **settings})
-    return replace(found, jitter=Jitter(seed=seed, cause=causes)) if causes else found
+def scenario(*causes: JitterCause, seed: int = 0, **settings: object) -> Scenario:
+    small = load("gpt3-175b-megatron", {**SMALL, **settings})
+    return replace(small, jitter=Jitter(seed=seed, cause=causes)) if causes else small
 
 
-def test_samples_equal_the_clock_with_every_group_at_its_own_pace():
+def test_samples_equal_the_clock_with_a_slowdown_of_its_own_for_every_group():
     setup = from_scenario(scenario())
-    crowd, rng = Crowd.of(setup), np.random.default_rng(5)
-    groups = rng.uniform(1.0, 1.3, (3, crowd.replicas, crowd.stages))
-    for sample, step in zip(groups, crowd.steps(groups), strict=True):
-        pace = {
+    columns, rng = ReplicaColumns.of(setup), np.random.default_rng(5)
+    groups = rng.uniform(1.0, 1.3, (3, columns.replicas, columns.stages))
+    for sample, step in zip(groups, columns.steps(groups), strict=True):
+        slowdown = {
             int(rank): float(sample[replica, stage])
-            for replica in range(crowd.replicas)
-            for stage in range(crowd.stages)
-            for rank in crowd.places.ranks[replica, stage]
+            for replica in range(columns.replicas)
+            for stage in range(columns.stages)
+            for rank in columns.placement.ranks[replica, stage]
         }
-        slowed = replace(setup.machine, slowdown=pace)
+        slowed = replace(setup.machine, slowdown=slowdown)
         played = play(fold(training_step(setup.job), slowed, unfold=True)).end
         assert step == pytest.approx(played, rel=2e-3)  # contention is taken from a healthy run
 
 
-def test_a_group_runs_at_its_slowest_members_pace():
+def test_a_group_is_as_slow_as_its_slowest_member():
     setup = from_scenario(scenario())
-    crowd = Crowd.of(setup)
+    columns = ReplicaColumns.of(setup)
     slow = np.ones((1, 32))
     slow[0, 5] = 1.5
     slowed = replace(setup.machine, slowdown={5: 1.5})
     played = play(fold(training_step(setup.job), slowed)).end
-    assert crowd.steps(crowd.places.groups(slow))[0] == pytest.approx(played, rel=2e-3)
+    assert columns.steps(columns.placement.groups(slow))[0] == pytest.approx(played, rel=2e-3)
 
 
 def test_without_variation_every_sample_is_the_healthy_step():
-    found = samples(scenario(Cause(name="none", kind="constant", factor=1.0)), 5)
-    assert found.step_times.tolist() == [found.healthy] * 5
-    assert found.loss == pytest.approx(0.0, abs=1e-12)
+    drawn = samples(scenario(JitterCause(name="none", law=Constant(factor=1.0))), 5)
+    assert drawn.step_times.tolist() == [drawn.healthy] * 5
+    assert drawn.loss == pytest.approx(0.0, abs=1e-12)
 
 
 def test_one_seed_gives_one_answer():
-    one, other = (samples(scenario(KERNELS, seed=4), 50) for _ in range(2))
-    first, second = one.to_dict(), other.to_dict()
+    first, second, other = (samples(scenario(KERNELS, seed=n), 50).to_dict() for n in (4, 4, 5))
     assert first.pop("wall_seconds") != second.pop("wall_seconds")
     assert json.dumps(first) == json.dumps(second)
-    assert samples(scenario(KERNELS, seed=5), 50).mean != one.mean
+    assert first["mean"] != other["mean"]
 
 
 def test_more_samples_begin_with_the_same_ones():
@@ -77,44 +79,45 @@ def test_more_samples_begin_with_the_same_ones():
 
 
 def test_waits_add_up_to_the_mean_loss():
-    found = samples(scenario(KERNELS, NODES), 30)
-    assert sum(found.by_meeting.values()) == pytest.approx(found.loss, rel=1e-9)
-    assert found.quantile(0.5) <= found.quantile(0.95) <= found.quantile(0.99)
+    drawn = samples(scenario(KERNELS, NODES), 30)
+    assert sum(drawn.by_meeting.values()) == pytest.approx(drawn.loss, rel=1e-9)
+    assert drawn.quantile(0.5) <= drawn.quantile(0.95) <= drawn.quantile(0.99)
 
 
 def test_a_bigger_jitter_loses_more():
-    losses = [samples(scenario(Cause(name="k", sigma=s)), 30).loss for s in (0.01, 0.03, 0.1)]
+    causes = [JitterCause(name="k", law=Lognormal(sigma=s)) for s in (0.01, 0.03, 0.1)]
+    losses = [samples(scenario(cause), 30).loss for cause in causes]
     assert losses == sorted(losses)
 
 
 def test_taking_sick_nodes_away_gains_what_they_cost():
-    found = samples(scenario(KERNELS, NODES, seed=3, **{"plan.global_batch": 64}), 20)
-    sick = found.by_cause["sick nodes"]
-    assert sick > 5 * found.by_cause["kernels"]
-    assert found.removed[1]["gain"] > 0.0
-    gains = [row["gain"] for row in found.removed]
+    drawn = samples(scenario(KERNELS, NODES, seed=3, **{"plan.global_batch": 64}), 20)
+    sick = drawn.by_cause["sick nodes"]
+    assert sick > 5 * drawn.by_cause["kernels"]
+    assert drawn.removed[1]["gain"] > 0.0
+    gains = [row["gain"] for row in drawn.removed]
     assert gains == sorted(gains)
     assert max(gains) <= sick * 1.05
 
 
 def test_the_scenarios_own_stragglers_are_among_the_causes():
     slow = {"straggler": [{"rank": 0, "factor": 1.5}]}
-    found = samples(load("gpt3-175b-megatron", {**SMALL, **slow}), 10)
-    assert found.by_cause["stragglers named in the scenario"] > found.by_cause["kernels"]
-    assert np.unravel_index(found.owed.argmax(), found.owed.shape) == (0, 0)
+    drawn = samples(load("gpt3-175b-megatron", {**SMALL, **slow}), 10)
+    assert drawn.by_cause["stragglers named in the scenario"] > drawn.by_cause["kernels"]
+    assert np.unravel_index(drawn.owed.argmax(), drawn.owed.shape) == (0, 0)
 
 
 def test_what_is_owed_is_the_last_replicas_loss():
-    found = samples(scenario(NODES, seed=3), 10)
-    assert found.owed.shape == (4, 4)
-    assert (found.owed >= 0.0).all()
-    assert found.owed.sum() == pytest.approx(found.loss, rel=0.05)
+    drawn = samples(scenario(NODES, seed=3), 10)
+    assert drawn.owed.shape == (4, 4)
+    assert (drawn.owed >= 0.0).all()
+    assert drawn.owed.sum() == pytest.approx(drawn.loss, rel=0.05)
 
 
 def test_an_unknown_jitter_is_assumed_and_said():
-    found = samples(scenario(), 3)
-    assert any("sigma 0.02" in note for note in found.notes)
-    assert "assumed" in str(found)
+    drawn = samples(scenario(), 3)
+    assert any("sigma 0.02" in note for note in drawn.notes)
+    assert "assumed" in str(drawn)
 
 
 def test_a_slow_link_is_refused():
@@ -123,25 +126,26 @@ def test_a_slow_link_is_refused():
         samples(load("gpt3-175b-megatron", {**SMALL, **slow}), 3)
 
 
-# --- Places and draws -----------------------------------------------------------------------------
+# --- Placement and draws ------------------------------------------------------------------------
 
 
 def test_places_follow_the_order_of_the_mesh():
     setup = from_scenario(scenario(**{"plan.order": "tp-pp-dp-cp"}))
-    places = Places.of(setup.job.plan, setup.machine.topology)
-    assert places.ranks[1, 2].tolist() == [12, 13]
+    placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+    assert placement.ranks[1, 2].tolist() == [12, 13]
     setup = from_scenario(scenario())  # tp-cp-dp-pp
-    places = Places.of(setup.job.plan, setup.machine.topology)
-    assert places.ranks[1, 2].tolist() == [18, 19]
-    assert places.unit("node").tolist() == [rank // 8 for rank in range(32)]
-    assert places.unit("stage").tolist() == [rank // 8 for rank in range(32)]
-    assert places.unit("replica").tolist() == [rank // 2 % 4 for rank in range(32)]
+    placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+    assert placement.ranks[1, 2].tolist() == [18, 19]
+    assert placement.unit("node").tolist() == [rank // 8 for rank in range(32)]
+    assert placement.unit("stage").tolist() == [rank // 8 for rank in range(32)]
+    assert placement.unit("replica").tolist() == [rank // 2 % 4 for rank in range(32)]
 
 
 def test_lasting_causes_hold_for_all_steps_and_share_picks_some():
     setup = from_scenario(scenario())
-    places = Places.of(setup.job.plan, setup.machine.topology)
-    total = drawn(Jitter(seed=1, cause=(replace(NODES, share=0.5),)), places, 6).total
+    placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+    jitter = Jitter(seed=1, cause=(replace(NODES, share=0.5),))
+    total = draw_slowdowns(jitter, placement, 6).total
     assert (total == total[0]).all()
     per_node = total[0].reshape(4, 8)
     assert (per_node == per_node[:, :1]).all()
@@ -157,17 +161,17 @@ def sampled(*words: str):
 
 def test_the_command_prints_json():
     done = sampled("20", "--json", "--set", "jitter.seed=3")
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["samples"], found["seed"]) == (20, 3)
-    assert found["median"] <= found["p95"] <= found["p99"]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert (answer["samples"], answer["seed"]) == (20, 3)
+    assert answer["median"] <= answer["p95"] <= answer["p99"]
 
 
 def test_the_picture_is_the_same_bytes_for_the_same_samples(tmp_path):
-    found = samples(scenario(KERNELS), 20)
-    for name in ("one.png", "other.png", "one.svg"):
-        samples_view.draw(found, tmp_path / name)
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "other.png").read_bytes()
-    assert (tmp_path / "one.svg").read_text().startswith("<?xml")
+    drawn = samples(scenario(KERNELS), 20)
+    for name in ("first.png", "second.png", "first.svg"):
+        save(plot.figure(drawn), tmp_path / name)
+    assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
+    assert (tmp_path / "first.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_the_picture_is_the_same_bytes_for_the_same_samples(tmp_path):
         (("3", "--engine", "clock"), "--engine clock"),
         (("3", "--unfold"), "--unfold"),
         (("3", "--set", "jitter.sed=1"), "did you mean 'seed'"),
-        (("3", "--set", 'jitter.cause=[{name="x", kind="pareto"}]'), "needs alpha"),
+        (("3", "--set", 'jitter.cause=[{name="x", kind="pareto"}]'), "alpha is missing"),
         (("3", "--set", 'jitter.cause=[{name="x", kind="trace", file="no.csv"}]'), "no such file"),
     ],
 )

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, load
 from sim.scenario.setup import from_scenario
 from sim.simulate import simulate
 
-SCRIPTS = sorted((library.packaged_root() / "scenarios").glob("*.py"))
+SCRIPTS = sorted((catalog.packaged_root() / "scenarios").glob("*.py"))
 
 # Parameters and GPUs as the papers print them, apart from the files that the scenarios name.
 PUBLISHED = {
@@ -39,8 +39,8 @@ PUBLISHED = {
 }
 
 
-SHARING = [name for name in library.names("scenarios") if isinstance(load(name), SharingScenario)]
-SYNCHRONOUS = sorted(set(library.names("scenarios")) - set(SHARING))
+SHARING = [name for name in catalog.names("scenarios") if isinstance(load(name), SharingScenario)]
+SYNCHRONOUS = sorted(set(catalog.names("scenarios")) - set(SHARING))
 
 
 @pytest.mark.parametrize("name", SHARING)
@@ -154,7 +154,7 @@ def test_a_straggler_is_one_thing(where: dict[str, int]) -> None:
 
 
 def test_an_unknown_change_in_a_file_is_refused(tmp_path: Path) -> None:
-    text = (library.packaged_root() / "scenarios" / "gpt2-one-gpu.toml").read_text()
+    text = (catalog.packaged_root() / "scenarios" / "gpt2-one-gpu.toml").read_text()
     (tmp_path / "a.toml").write_text(f"{text}\n[change]\nmodell.seq = 128\n")
     with pytest.raises(InputError, match=r"unknown key 'modell.seq'; did you mean 'model'\?"):
         load(str(tmp_path / "a.toml"))

@@ -10,16 +10,16 @@ from click.testing import CliRunner
 
 from sim.cli.main import main
 from sim.config.errors import InputError
-from sim.search import report as choice
 from sim.search.durations import Spans
 from sim.search.search import Found, search, to_dict, why
 from sim.search.space import Candidate, Pruned, Space, candidates, fullest, plans, space
 from sim.search.step_estimate import Tempo, step_times
+from sim.search.text import plan_text
 from sim.simulate import run
 
 
 @cache
-def found() -> Found:
+def outcome() -> Found:
     return search(small(), jobs=1)
 
 
@@ -37,11 +37,11 @@ def listed(stack: str) -> tuple[Candidate, ...]:
 
 
 def test_every_layout_divides_and_fits() -> None:
-    for one in listed("megatron-core"):
-        plan = one.plan
+    for candidate in listed("megatron-core"):
+        plan = candidate.plan
         assert plan.tp * plan.pp * plan.replicas == 16
         assert plan.microbatches * plan.microbatch * plan.replicas == 32
-        assert one.memory.fits(one.setup.job.device.usable_memory)
+        assert candidate.memory.fits(candidate.setup.job.device.usable_memory)
 
 
 def test_shares_of_a_search_make_up_the_whole() -> None:
@@ -55,8 +55,8 @@ def test_shares_of_a_search_make_up_the_whole() -> None:
 def test_the_fullest_stage_is_the_fullest_of_all() -> None:
     from sim.parallel.footprint import footprints
 
-    for one in random.Random(1).sample(listed("megatron-core"), 40):
-        job = one.setup.job
+    for candidate in random.Random(1).sample(listed("megatron-core"), 40):
+        job = candidate.setup.job
         most = fullest(job, job.device.usable_memory)
         assert most is not None
         assert most.reserved == max(memory.reserved for memory in footprints(job))
@@ -72,9 +72,9 @@ def test_the_fullest_stage_is_the_fullest_of_all() -> None:
 def test_replay_is_near_the_clock_on_random_layouts(stack: str, most: float) -> None:
     spans = Spans()
     errors = []
-    for one in random.Random(2).sample(listed(stack), 12):
-        paced = step_times([Tempo(one.setup, spans)])[0]
-        errors.append(abs(paced / run(one.setup).step_time - 1))
+    for candidate in random.Random(2).sample(listed(stack), 12):
+        paced = step_times([Tempo(candidate.setup, spans)])[0]
+        errors.append(abs(paced / run(candidate.setup).step_time - 1))
     assert max(errors) < most
     assert sorted(errors)[len(errors) // 2] < 0.01
 
@@ -83,55 +83,62 @@ def test_replay_is_the_clock_where_transfers_have_their_links_alone() -> None:
     """Pipelines without data parallelism whose stages lie in different nodes."""
     wide = space("llama2-7b", "dgx-a100-hdr", gpus=64, global_batch=16, stack="megatron-lm-2022",
                  precision="fp16")  # fmt: skip
-    alone = [one for one in candidates(wide, Pruned()) if (one.plan.tp, one.plan.pp) == (8, 8)]
+    alone = [
+        layout
+        for layout in candidates(wide, Pruned())
+        if (layout.plan.tp, layout.plan.pp) == (8, 8)
+    ]
     assert len(alone) > 10
-    for one in alone[::7]:
-        paced = step_times([Tempo(one.setup)])[0]
-        assert paced == pytest.approx(run(one.setup).step_time, rel=2e-4)
+    for candidate in alone[::7]:
+        paced = step_times([Tempo(candidate.setup)])[0]
+        assert paced == pytest.approx(run(candidate.setup).step_time, rel=2e-4)
 
 
 def test_layouts_together_take_what_each_takes_alone() -> None:
     groups: dict[object, list[Tempo]] = {}
-    for one in listed("megatron-core"):
-        tempo = Tempo(one.setup)
+    for candidate in listed("megatron-core"):
+        tempo = Tempo(candidate.setup)
         groups.setdefault(tempo.shape, []).append(tempo)
     group = max(groups.values(), key=len)[:20]
-    assert step_times(group) == pytest.approx([step_times([one])[0] for one in group], rel=1e-12)
+    assert step_times(group) == pytest.approx(
+        [step_times([tempo])[0] for tempo in group], rel=1e-12
+    )
 
 
 # The search.
 
 
 def test_the_best_is_the_fastest_and_the_clock_says_so() -> None:
-    best = found().best[0]
+    best = outcome().best[0]
     assert best.result is not None, "the best is confirmed"
-    assert best.step_time == min(one.step_time for one in found().best)
+    assert best.step_time == min(layout.step_time for layout in outcome().best)
     assert best.paced == pytest.approx(best.step_time, rel=0.01)
-    assert best.paced <= 1.02 * min(one.paced for one in found().layouts)
+    assert best.paced <= 1.02 * min(layout.paced for layout in outcome().layouts)
 
 
 def test_nothing_on_the_pareto_front_is_beaten_in_both() -> None:
-    front = found().pareto
-    for one in front:
+    front = outcome().pareto
+    for best in front:
         assert not any(
-            other.paced < one.paced and other.memory < one.memory for other in found().layouts
+            layout.paced < best.paced and layout.memory < best.memory
+            for layout in outcome().layouts
         )
-    assert [one.paced for one in front] == sorted(one.paced for one in front)
+    assert [layout.paced for layout in front] == sorted(layout.paced for layout in front)
 
 
 def test_two_processes_find_what_one_finds() -> None:
-    other = to_dict(search(small(), jobs=2))
-    mine = to_dict(found())
-    for outcome in (mine, other):
-        outcome.pop("wall_seconds")
-        for row in outcome["best"]:
+    by_two = to_dict(search(small(), jobs=2))
+    by_one = to_dict(outcome())
+    for answer in (by_one, by_two):
+        answer.pop("wall_seconds")
+        for row in answer["best"]:
             row.pop("wall_seconds", None)
-    assert json.dumps(mine) == json.dumps(other)
+    assert json.dumps(by_one) == json.dumps(by_two)
 
 
 def test_the_runner_up_loses_by_the_difference_of_its_causes() -> None:
-    assert why(found()).startswith("the runner-up takes")
-    rows = to_dict(found())["best"]
+    assert why(outcome()).startswith("the runner-up takes")
+    rows = to_dict(outcome())["best"]
     lost = sum(rows[1]["breakdown"].values()) - sum(rows[0]["breakdown"].values())
     assert lost == pytest.approx(rows[1]["step_time"] - rows[0]["step_time"])
 
@@ -139,7 +146,7 @@ def test_the_runner_up_loses_by_the_difference_of_its_causes() -> None:
 def test_more_gpus_per_batch_are_never_slower() -> None:
     half = search(space("gpt2-1.5b", "dgx-a100-hdr", gpus=8, global_batch=32, precision="fp16",
                         stack="megatron-core"), jobs=1)  # fmt: skip
-    assert found().best[0].step_time < half.best[0].step_time
+    assert outcome().best[0].step_time < half.best[0].step_time
 
 
 def test_the_command_prints_twenty_and_draws(tmp_path: Path) -> None:
@@ -149,14 +156,14 @@ def test_the_command_prints_twenty_and_draws(tmp_path: Path) -> None:
     assert plain.exit_code == 0, plain.output
     assert "Pareto front" in plain.stdout
     assert (tmp_path / "plan.png").stat().st_size > 10_000
-    outcome = json.loads(CliRunner().invoke(main, [*words[:-1], "--json"]).stdout)
-    assert {"best", "evaluated", "pruned", "pareto", "wall_seconds"} <= outcome.keys()
-    assert [row["rank"] for row in outcome["best"]] == list(range(1, len(outcome["best"]) + 1))
-    assert outcome["best"][0]["confirmed"]
+    answer = json.loads(CliRunner().invoke(main, [*words[:-1], "--json"]).stdout)
+    assert {"best", "evaluated", "pruned", "pareto", "wall_seconds"} <= answer.keys()
+    assert [row["rank"] for row in answer["best"]] == list(range(1, len(answer["best"]) + 1))
+    assert answer["best"][0]["confirmed"]
 
 
 def test_a_layout_reads_as_a_sentence() -> None:
-    assert choice.layout(found().best[0].plan).startswith("tp ")
+    assert plan_text(outcome().best[0].plan).startswith("tp ")
 
 
 @pytest.mark.parametrize("words", [

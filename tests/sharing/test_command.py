@@ -15,12 +15,12 @@ def test_a_run_leaves_json_trace_picture_and_report(tmp_path: Path) -> None:
         main, ["run", "ps-ssp", "--json", "--set", "sharing.steps=12", *asked]
     )
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert found["updates"] == 8 * 12
-    assert sum(found["shares"].values()) == 1.0 or abs(sum(found["shares"].values()) - 1) < 1e-9
-    assert found["staleness"]["histogram"]
-    assert found["links"][0]["bytes"] > 0
-    assert found["label"].endswith("not a forecast of a large model's loss")
+    answer = json.loads(result.stdout.splitlines()[-1])
+    assert answer["updates"] == 8 * 12
+    assert sum(answer["shares"].values()) == 1.0 or abs(sum(answer["shares"].values()) - 1) < 1e-9
+    assert answer["staleness"]["histogram"]
+    assert answer["links"][0]["bytes"] > 0
+    assert answer["label"].endswith("not a forecast of a large model's loss")
     trace = json.loads(files["trace"].read_text())
     names = {event["name"] for event in trace["traceEvents"]}
     assert any("push" in name for name in names)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from sim.collectives.compression import Compression, matrix_shape
 from sim.config.errors import InputError
-from sim.sharing.plan import Learning
-from tests.sharing.teams import QUADRATIC, SIZE, lived, played
+from sim.sharing.tables import Learning
+from tests.sharing.pools import QUADRATIC, SIZE, outcome, trained
 
 KINDS = ("fp16", "int8", "topk", "randomk", "powersgd", "onebit")
 ELEMENTS = SIZE / 4
@@ -26,14 +26,14 @@ ELEMENTS = SIZE / 4
     ],
 )
 def test_bytes_on_the_wire(kind, options, share):
-    found = Compression(kind=kind, **options).bytes(ELEMENTS)
-    assert found == pytest.approx(share * SIZE, rel=1e-3)
+    sent = Compression(kind=kind, **options).bytes(ELEMENTS)
+    assert sent == pytest.approx(share * SIZE, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_links_carry_what_compression_leaves(kind):
     compression = Compression(kind=kind)
-    small = played("parameter_server", mode="async", compression=compression)
+    small = outcome("parameter_server", mode="async", compression=compression)
     pulls = 80 * SIZE  # weights come back whole
     both_links = 2 * (80 * compression.bytes(ELEMENTS) + pulls)
     assert small.bytes == pytest.approx(both_links, rel=1e-9)
@@ -71,7 +71,7 @@ def test_top_k_keeps_the_largest():
 def test_error_feedback_makes_one_bit_learn_better():
     learning = Learning(task="quadratic", rate=0.05, noise=0.0, size=20)
     losses = [
-        played(
+        outcome(
             "all_reduce",
             learning=learning,
             steps=300,
@@ -84,29 +84,30 @@ def test_error_feedback_makes_one_bit_learn_better():
 
 def test_what_cannot_be_reduced_is_gathered():
     reduced, gathered = (
-        played("all_reduce", compression=Compression(kind=kind, ratio=0.02), workers=16)
+        outcome("all_reduce", compression=Compression(kind=kind, ratio=0.02), workers=16)
         for kind in ("randomk", "topk")
     )
     assert gathered.bytes > 4 * reduced.bytes
 
 
 def test_encoding_takes_time_on_the_device():
-    none, some = (played("all_reduce", compression=Compression(kind=k)) for k in ("none", "topk"))
-    assert none.shares["compression"] == 0.0 < some.shares["compression"]
+    kinds = ("none", "topk")
+    plain, coded = (outcome("all_reduce", compression=Compression(kind=kind)) for kind in kinds)
+    assert plain.shares["compression"] == 0.0 < coded.shares["compression"]
 
 
 def test_a_rank_larger_than_the_matrix_is_refused():
     rows, _ = matrix_shape(int(ELEMENTS))
     with pytest.raises(InputError, match="larger than the matrix"):
-        played("all_reduce", compression=Compression(kind="powersgd", rank=rows + 1))
-    played("all_reduce", steps=1, compression=Compression(kind="powersgd", rank=rows))
+        outcome("all_reduce", compression=Compression(kind="powersgd", rank=rows + 1))
+    outcome("all_reduce", steps=1, compression=Compression(kind="powersgd", rank=rows))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_learn(kind):
     compression = Compression(kind=kind, ratio=0.2, rank=2)
-    outcome = played("all_reduce", learning=QUADRATIC, steps=300, compression=compression)
-    assert outcome.curve[-1][2] < 0.3 * outcome.curve[0][2]
+    result = outcome("all_reduce", learning=QUADRATIC, steps=300, compression=compression)
+    assert result.curve[-1][2] < 0.3 * result.curve[0][2]
 
 
 OVERLAPPED = {
@@ -115,14 +116,16 @@ OVERLAPPED = {
 }
 
 
-@pytest.mark.parametrize("way", OVERLAPPED)
+@pytest.mark.parametrize("variant", OVERLAPPED)
 @pytest.mark.parametrize("kind", ["topk", "onebit"])
-def test_overlap_changes_when_compressed_gradients_are_sent_and_not_what(way, kind):
-    method, options = OVERLAPPED[way]
+def test_overlap_changes_when_compressed_gradients_are_sent_and_not_what(variant, kind):
+    method, options = OVERLAPPED[variant]
     options = options | dict(learning=QUADRATIC, compression=Compression(kind=kind, ratio=0.3))
-    plain, beside = (lived(method, overlap=overlap, **options) for overlap in (False, True))
+    plain, beside = (trained(method, overlap=overlap, **options) for overlap in (False, True))
     assert np.array_equal(plain.workers[0].weights, beside.workers[0].weights)
-    coding = [sum(me.seconds["compression"] for me in team.workers) for team in (plain, beside)]
+    coding = [
+        sum(worker.seconds["compression"] for worker in pool.workers) for pool in (plain, beside)
+    ]
     assert coding[1] == pytest.approx(coding[0], rel=1e-9)
     assert coding[0] > 0.0
 
@@ -132,22 +135,22 @@ def test_federated_hosts_compress_their_changes():
     learning = Learning(task="quadratic", rate=0.05, noise=0.0, size=20)
     compression = Compression(kind="topk", ratio=0.2)
     options = dict(learning=learning, compression=compression, period=5, steps=400)
-    outcome = played("federated", **options)
-    assert outcome.loss < 0.02 * outcome.curve[0][2]
+    result = outcome("federated", **options)
+    assert result.loss < 0.02 * result.curve[0][2]
 
 
 def test_who_gathers_decodes_every_message():
-    one, all_of_them = (Compression(kind="topk").decode_bytes(1e6, n) for n in (1, 8))
-    assert all_of_them == 8 * one > 0.0
+    single, eight = (Compression(kind="topk").decode_bytes(1e6, n) for n in (1, 8))
+    assert eight == 8 * single > 0.0
 
 
 @pytest.mark.parametrize(
     ("method", "options", "said"),
     [
         ("data_parallel", {}, "as they are"),
-        ("gossip", {"algorithm": "sgp"}, "push-sum cannot do with parts"),
+        ("gossip", {"algorithm": "sgp"}, "push-sum needs whole sums"),
     ],
 )
 def test_compression_where_it_makes_no_sense_is_refused(method, options, said):
     with pytest.raises(ValueError, match=said):
-        played(method, compression=Compression(kind="topk"), **options)
+        outcome(method, compression=Compression(kind="topk"), **options)

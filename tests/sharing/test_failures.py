@@ -1,11 +1,11 @@
-"""Workers that fail, return, or never return, in every way to share."""
+"""Workers that fail, return, or never return, with every method."""
 
 import pytest
 
-from sim.sharing.plan import Fault
-from tests.sharing.teams import JITTER, lived, played
+from sim.sharing.tables import WorkerFault
+from tests.sharing.pools import JITTER, outcome, trained
 
-WAYS = {
+VARIANTS = {
     "all-reduce": ("all_reduce", {}),
     "all-reduce overlapped": ("all_reduce", {"overlap": True}),
     "synchronous": ("parameter_server", {"mode": "bsp"}),
@@ -24,36 +24,41 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_others_finish_when_one_never_returns(way):
-    method, options = WAYS[way]
-    outcome = played(method, fault=(Fault(rank=1, at=0.55),), **options)
-    assert [row["rank"] for row in outcome.workers if row["steps"] < 10] == [1]
-    assert outcome.warnings == ("workers [1] failed and did not come back",)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_others_finish_when_one_never_returns(variant):
+    method, options = VARIANTS[variant]
+    result = outcome(method, fault=(WorkerFault(rank=1, at=0.55),), **options)
+    assert [row["rank"] for row in result.workers if row["steps"] < 10] == [1]
+    assert result.warnings == ("workers [1] failed and did not come back",)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_one_that_returns_does_all_its_steps_and_costs_its_absence_at_most(way):
-    method, options = WAYS[way]
-    without = played(method, **options)
-    away = played(method, fault=(Fault(rank=1, at=0.55, after=1.0),), **options)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_that_returns_does_all_its_steps_and_costs_its_absence_at_most(variant):
+    method, options = VARIANTS[variant]
+    without = outcome(method, **options)
+    away = outcome(method, fault=(WorkerFault(rank=1, at=0.55, after=1.0),), **options)
     assert away.warnings == ()
     lost = away.time - without.time
     # Its absence and the step that it had begun; without it the servers are less busy.
     assert -0.3 < lost < 1.0 + 0.11
-    if way != "backup":
+    if variant != "backup":
         assert [row["steps"] for row in away.workers] == [row["steps"] for row in without.workers]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_all_can_fail(way):
-    method, options = WAYS[way]
-    team = lived(method, fault=tuple(Fault(rank=rank, at=0.31) for rank in range(4)), **options)
-    assert all(me.gone for me in team.workers)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_all_can_fail(variant):
+    method, options = VARIANTS[variant]
+    pool = trained(
+        method, fault=tuple(WorkerFault(rank=rank, at=0.31) for rank in range(4)), **options
+    )
+    assert all(worker.lost for worker in pool.workers)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_second_copy_never_makes_it_slower(way):
-    method, options = WAYS[way]
-    one, two = (played(method, copies=n, straggler=JITTER, steps=60, **options) for n in (1, 2))
-    assert two.shares["compute"] * two.time < one.shares["compute"] * one.time
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_second_copy_never_makes_it_slower(variant):
+    method, options = VARIANTS[variant]
+    seconds = []
+    for copies in (1, 2):
+        result = outcome(method, copies=copies, straggler=JITTER, steps=60, **options)
+        seconds.append(result.shares["compute"] * result.time)
+    assert seconds[1] < seconds[0]

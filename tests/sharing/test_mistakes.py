@@ -6,13 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from sim.cli.main import main
-from sim.sharing.plan import Sharing
 
 HEAD = 'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nworkers = 8\nsteps = 2\n'
 
 SERVER = 'method = "parameter_server"\n'
 MISTAKES = {
-    "a bound below 0": (SERVER + 'mode = "ssp"\nbound = -1', "bound = -1 is below 0"),
+    "a bound below 0": (SERVER + 'mode = "ssp"\nbound = -1', "bound = -1: input should be"),
     "a bound without its mode": (SERVER + "bound = 2", "a bound with mode"),
     "more backup workers than workers": (
         SERVER + 'mode = "backup"\nbackup = 9',
@@ -40,34 +39,79 @@ MISTAKES = {
         'method = "all_reduce"\n[[sharing.fault]]\nrank = 8\nat = "1 s"',
         "rank = 8 but there are 8 workers",
     ),
-    "a key of another method": ('method = "all_reduce"\nbound = 1', "all_reduce has no bound"),
-    "an unknown key": ('method = "all_reduce"\nboundd = 1', "unknown key 'boundd'"),
-    "an unknown method": ('method = "ring"', "method"),
+    "a key of another method": (
+        'method = "all_reduce"\nbound = 1',
+        "asked.toml, sharing: unknown key 'bound' for method = \"all_reduce\" (it belongs to "
+        "parameter_server); known: method",
+    ),
+    "the default of another method's key": (
+        'method = "gossip"\nshards = 1',
+        "unknown key 'shards' for method = \"gossip\" (it belongs to async_local_sgd and federated "
+        "and parameter_server)",
+    ),
+    "a misspelt key": (
+        'method = "gossip"\nalgoritm = "sgp"',
+        "unknown key 'algoritm' for method = \"gossip\"; did you mean 'algorithm'?",
+    ),
+    "an unknown key": (
+        SERVER + "boundd = 1",
+        "unknown key 'boundd' for method = \"parameter_server\"; did you mean 'bound'?",
+    ),
+    "an unknown method": (
+        'method = "goss"',
+        "asked.toml, sharing: method = \"goss\" is unknown; did you mean 'gossip'?",
+    ),
+    "no method": ("batch = 32", "asked.toml, sharing: method is missing; known: all_reduce"),
     "more colocated shards than workers": (
         SERVER + 'servers = "colocated"\nshards = 9',
         "shards = 9 colocated with 8 workers",
     ),
-    "a share above 1": ('method = "federated"\nfraction = 1.5', "are shares"),
+    "a share above 1": ('method = "federated"\nfraction = 1.5', "set fraction at most 1"),
     "a link that is not there": (
         'method = "all_reduce"\n[[sharing.change]]\nlink = "node9.nic0"\nat = "1 s"\nfactor = 2.0',
         "node9.nic0",
     ),
     "a slow link that is not there": (
-        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nlinks = ["node9.nic0"]',
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "constant"\nfactor = 2.0\n'
+        'links = ["node9.nic0"]',
         "node9.nic0",
     ),
+    "a slow GPU that is not there": (
+        'method = "all_reduce"\n[[straggler]]\nrank = 999\nfactor = 4.0',
+        "asked, straggler 1: rank = 999 but there are 8; use 0 to 7",
+    ),
+    "a slow node that is not there": (
+        'method = "all_reduce"\n[[straggler]]\nnode = 1\nfactor = 4.0',
+        "asked, straggler 1: node = 1 but there are 1; use 0 to 0",
+    ),
+    "a slow node without workers": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nnodes = [1]',
+        "straggler: there are no workers on node 1; use 0 to 0",
+    ),
+    "a slow stage": (
+        'method = "all_reduce"\n[[straggler]]\nstage = 0\nfactor = 4.0',
+        "there are no stages where updates are shared",
+    ),
     "a law of ranks and links": (
-        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\n'
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\n'
         'links = ["node0.nic0"]\nranks = [1]',
         "links by time",
     ),
+    "a law without its parameter": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"',
+        "sharing, straggler: alpha is missing",
+    ),
+    "a law with the parameter of another": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nfactor = 2.0',
+        "unknown key 'factor' for kind = \"pareto\" (it belongs to constant and on-off and pauses)",
+    ),
     "parts of a push-sum": (
         'method = "gossip"\nalgorithm = "sgp"\n[sharing.compression]\nkind = "topk"',
-        "push-sum cannot do with parts",
+        "push-sum needs whole sums",
     ),
     "a rendezvous with nobody": (
         'method = "gossip"\nalgorithm = "ad_psgd"\nrendezvous = true',
-        "no rendezvous",
+        "leave rendezvous out",
     ),
 }
 
@@ -98,8 +142,3 @@ def test_no_model_and_no_times_is_a_mistake(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["run", str(path)])
     assert result.exit_code == 2
     assert 'set model = "resnet50"' in result.stderr
-
-
-def test_every_method_refuses_what_only_others_have() -> None:
-    with pytest.raises(ValueError, match="gossip has no shards; it belongs to parameter_server"):
-        Sharing(method="gossip", shards=2)

@@ -4,24 +4,26 @@ import re
 
 import pytest
 
-from benchmarks.published import NOT_SIMULATED, SLOWMO, Line, bert, byteps, slowmo
+from benchmarks.published import NOT_SIMULATED, SLOWMO, PublishedFigure, bert, byteps, slowmo
 
 ROWS = 62  # of the collection that these comparisons come from
 
 
 @pytest.fixture(scope="module")
-def table_2a() -> list[Line]:
+def table_2a() -> list[PublishedFigure]:
     return list(slowmo())
 
 
-def test_slowmos_table_2a_has_our_order(table_2a: list[Line]) -> None:
+def test_slowmos_table_2a_has_our_order(table_2a: list[PublishedFigure]) -> None:
     """Wang et al. 2020, table 2a: all-reduce, then SGP, then local SGD, then overlapped SGP."""
     assert {line.case: line.measured for line in table_2a} == SLOWMO
     by_measured = sorted(table_2a, key=lambda line: -line.measured)
     assert by_measured == sorted(table_2a, key=lambda line: -line.simulated)
 
 
-def test_slower_steps_and_twice_the_network_explain_table_2a(table_2a: list[Line]) -> None:
+def test_slower_steps_and_twice_the_network_explain_table_2a(
+    table_2a: list[PublishedFigure],
+) -> None:
     """Steps are as long as overlapped SGP's; the other three rows follow within 6 %."""
     for line in table_2a:
         assert line.explained == pytest.approx(line.measured, rel=0.06)

@@ -66,7 +66,7 @@ def test_a_full_disk_is_one_error_and_the_store_stays_readable(path: Path) -> No
 @pytest.mark.parametrize(
     ("statements", "complaint"),
     [
-        (["CREATE TABLE other (x)"], "no store of results"),
+        (["CREATE TABLE other (x)"], "not a store of results"),
         (
             [
                 "CREATE TABLE results (x)",

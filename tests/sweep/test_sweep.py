@@ -16,13 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from sim.cli.main import main
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.scenario.scenario import load
 from sim.simulate import simulate
-from sim.sweep import fingerprint as question
-from sim.sweep import points as vary
-from sim.sweep import sweep as study
+from sim.sweep import fingerprint, sweep, table
+from sim.sweep.points import axis, points, rows
 from sim.sweep.store import Store
 
 JOB = """
@@ -47,18 +46,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder with a scenario and a model of their own, where the commands run."""
     (tmp_path / "job.toml").write_text(JOB)
     (tmp_path / "models").mkdir()
-    shutil.copy(library.find("models", "gpt2-124m"), tmp_path / "models")
+    shutil.copy(catalog.find("models", "gpt2-124m"), tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def swept(**options: Any) -> pd.DataFrame:
-    return study.sweep("job.toml", GRID, jobs=1, **options)
+    return sweep.sweep("job.toml", GRID, jobs=1, **options)
 
 
 def answers(frame: pd.DataFrame) -> str:
     """The bytes of a table, wall-clock columns aside."""
-    return frame.drop(columns=study.WALL).to_csv()
+    return frame.drop(columns=table.WALL).to_csv()
 
 
 # Points.
@@ -78,26 +77,26 @@ def answers(frame: pd.DataFrame) -> str:
     ],
 )
 def test_values_read_as_written(text: str, values: tuple[Any, ...]) -> None:
-    assert vary.axis(text).values == values
+    assert axis(text).values == values
 
 
 @pytest.mark.parametrize("text", ["a", "a=", "a=1,,2", "a=3..1", "a=1..2:0", "a=1.5..2", "=1"])
 def test_a_range_that_is_empty_or_unclear_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--vary"):
-        vary.axis(text)
+        axis(text)
 
 
 def test_a_grid_has_all_combinations_and_zip_has_pairs() -> None:
-    axes = [vary.axis("a=1,2,3"), vary.axis("b=4,5,6")]
-    assert len(vary.points(axes)) == 9
-    assert vary.points(axes, zipped=True) == [{"a": 1, "b": 4}, {"a": 2, "b": 5}, {"a": 3, "b": 6}]
+    axes = [axis("a=1,2,3"), axis("b=4,5,6")]
+    assert len(points(axes)) == 9
+    assert points(axes, zipped=True) == [{"a": 1, "b": 4}, {"a": 2, "b": 5}, {"a": 3, "b": 6}]
     with pytest.raises(InputError, match="unequal numbers"):
-        vary.points([axes[0], vary.axis("b=4")], zipped=True)
+        points([axes[0], axis("b=4")], zipped=True)
 
 
 def test_rows_of_a_csv_are_points_and_empty_cells_keep_the_scenario(folder: Path) -> None:
     (folder / "points.csv").write_text("plan.tp,network.bandwidth\n2,100 Gb/s\n4,\n")
-    assert vary.rows(folder / "points.csv") == [
+    assert rows(folder / "points.csv") == [
         {"plan.tp": 2, "network.bandwidth": "100 Gb/s"},
         {"plan.tp": 4},
     ]
@@ -119,8 +118,8 @@ def test_a_row_is_what_a_run_says_with_every_input_and_metric(folder: Path) -> N
 
 
 def test_points_that_do_not_divide_or_fit_are_kept_with_their_reason(folder: Path) -> None:
-    points = [{"plan.tp": 3}, {"device.memory": "2 GiB"}, {"plan.tp": 2}]
-    frame = study.sweep("job.toml", points, jobs=1)
+    grid = [{"plan.tp": 3}, {"device.memory": "2 GiB"}, {"plan.tp": 2}]
+    frame = sweep.sweep("job.toml", grid, jobs=1)
     assert list(frame["valid"]) == [False, False, True]
     assert "does not divide" in frame["reason"][0]
     assert "GiB a GPU" in frame["reason"][1]
@@ -128,13 +127,13 @@ def test_points_that_do_not_divide_or_fit_are_kept_with_their_reason(folder: Pat
 
 
 def test_a_faster_network_is_never_slower(folder: Path) -> None:
-    points = vary.points([vary.axis("network.bandwidth=25..400Gb/s:4")])
-    times = study.sweep("job.toml", points, jobs=1)["step_time"]
+    grid = points([axis("network.bandwidth=25..400Gb/s:4")])
+    times = sweep.sweep("job.toml", grid, jobs=1)["step_time"]
     assert (times.diff().dropna() <= 1e-12).all()
 
 
 def test_samples_add_the_distribution_of_the_step(folder: Path) -> None:
-    frame = study.sweep("job.toml", [{"plan.tp": 2}], samples=50, jobs=1)
+    frame = sweep.sweep("job.toml", [{"plan.tp": 2}], samples=50, jobs=1)
     row = frame.loc[0]
     assert row["step_time"] < row["samples.mean"] < row["samples.p95"] <= row["samples.p99"]
     assert row["samples.loss"] == pytest.approx(row["samples.mean"] - row["step_time"], rel=0.05)
@@ -151,7 +150,7 @@ def test_a_repeated_sweep_answers_from_the_store(
     def never(*_: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(study, "run", never)
+    monkeypatch.setattr(sweep, "run", never)
     again = swept(store=folder / "runs.db")
     pd.testing.assert_frame_equal(first, again)  # wall-clock columns too
 
@@ -163,7 +162,7 @@ def test_the_command_keeps_what_it_finds_unless_told_otherwise(
     assert CliRunner().invoke(main, [*words, "--no-store"]).exit_code == 0
     assert not (folder / "sweeps.db").exists()
     first = CliRunner().invoke(main, words)
-    monkeypatch.setattr(study, "run", None)  # whoever computes again fails
+    monkeypatch.setattr(sweep, "run", None)  # computing again fails
     assert CliRunner().invoke(main, words).stdout == first.stdout
 
 
@@ -179,11 +178,11 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
         (folder / "job.toml").write_text(JOB.replace("fp16", "bf16"))
     elif changed == "topology":
         (folder / "topologies").mkdir()
-        own = library.find("topologies", "dgx-a100-hdr").read_text()
+        own = catalog.find("topologies", "dgx-a100-hdr").read_text()
         (folder / "topologies" / "dgx-a100-hdr.toml").write_text(own.replace("300 GB/s", "30 GB/s"))
     else:
-        monkeypatch.setattr(question, "program_version", lambda: "another")
-        monkeypatch.setattr(study, "run", lambda setup: simulate("gpt2-one-gpu"))
+        monkeypatch.setattr(fingerprint, "program_version", lambda: "another")
+        monkeypatch.setattr(sweep, "run", lambda setup: simulate("gpt2-one-gpu"))
     after = swept(store=folder / "runs.db")
     assert len(after) == len(before)
     assert answers(after) != answers(before)
@@ -193,7 +192,7 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
 
 def command(folder: Path, store: str, out: str) -> subprocess.Popen[bytes]:
     words = ["sweep", "job.toml", *DOTTED, "--jobs=1", f"--store={store}", f"--out={out}"]
-    call = [sys.executable, "-m", "sim.cli.main", *words]
+    call = [sys.executable, "-m", "sim", *words]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(call, cwd=folder, stdout=quiet, stderr=quiet, start_new_session=True)
 
@@ -215,22 +214,23 @@ def test_killed_at_random_moments_it_ends_with_the_undisturbed_table(folder: Pat
 
 
 def test_two_sweeps_on_one_store_at_once_agree(folder: Path) -> None:
-    both = [command(folder, "runs.db", f"{name}.csv") for name in ("one", "other")]
-    assert [one.wait(120) for one in both] == [0, 0]
-    one, other = (pd.read_csv(folder / f"{name}.csv", index_col=0) for name in ("one", "other"))
-    assert answers(one) == answers(other)
+    names = ("first.csv", "second.csv")
+    both = [command(folder, "runs.db", name) for name in names]
+    assert [sweeping.wait(120) for sweeping in both] == [0, 0]
+    first, second = (pd.read_csv(folder / name, index_col=0) for name in names)
+    assert answers(first) == answers(second)
 
 
-# Who does the work.
+# Executors.
 
 
 def test_one_process_and_two_give_the_same_bytes(folder: Path) -> None:
-    assert answers(study.sweep("job.toml", GRID, jobs=2)) == answers(swept())
+    assert answers(sweep.sweep("job.toml", GRID, jobs=2)) == answers(swept())
 
 
 def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="extra `cluster` is not installed")
-    points = vary.points([vary.axis("plan.microbatch=1..4"), vary.axis("plan.global_batch=48..96")])
+    grid = points([axis("plan.microbatch=1..4"), axis("plan.global_batch=48..96")])
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
     ) as workers:
@@ -239,11 +239,11 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies_at_work(folder
         killed_at: list[int] = []
         killer = threading.Thread(target=kill_later, args=(victim, "runs.db", killed_at))
         killer.start()
-        frame = study.sweep("job.toml", points, cluster=address, store=folder / "runs.db")
+        frame = sweep.sweep("job.toml", grid, cluster=address, store=folder / "runs.db")
         killer.join()
     assert killed_at
-    assert 0 < killed_at[0] < len(points)
-    assert answers(frame) == answers(study.sweep("job.toml", points, jobs=1))
+    assert 0 < killed_at[0] < len(grid)
+    assert answers(frame) == answers(sweep.sweep("job.toml", grid, jobs=1))
 
 
 def kill_later(pid: int, store: str, killed_at: list[int]) -> None:
@@ -260,11 +260,11 @@ def kill_later(pid: int, store: str, killed_at: list[int]) -> None:
 def test_files_that_change_meanwhile_end_the_sweep_in_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def changed(*_: Any) -> study.Row:
-        monkeypatch.setattr(question, "program_version", lambda: "another")
+    def changed(*_: Any) -> table.Row:
+        monkeypatch.setattr(fingerprint, "program_version", lambda: "another")
         return {"valid": True}
 
-    monkeypatch.setattr(study, "row", changed)
+    monkeypatch.setattr(sweep, "row", changed)
     call = ["sweep", "job.toml", "--vary=plan.tp=1,2", "--jobs=1"]
     result = CliRunner().invoke(main, call)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
@@ -300,7 +300,7 @@ def test_a_mistake_is_one_line_before_any_work(
     def never(*_: Any) -> None:
         raise AssertionError("worked")
 
-    monkeypatch.setattr(study, "run", never)
+    monkeypatch.setattr(sweep, "run", never)
     result = CliRunner().invoke(main, ["sweep", "job.toml", "--jobs=1", *words])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
@@ -337,7 +337,7 @@ def full_after_three(opened: Any) -> Any:
 
     def open_(store: Store) -> None:
         opened(store)
-        pages = store._one("PRAGMA page_count")
+        pages = store._number("PRAGMA page_count")
         store._db.execute(f"PRAGMA max_page_count = {pages + 3}")
 
     return open_
@@ -346,8 +346,8 @@ def full_after_three(opened: Any) -> Any:
 def test_the_table_is_written_as_csv_and_as_parquet(folder: Path) -> None:
     pytest.importorskip("pyarrow", reason="extra `parquet` is not installed")
     frame = swept()
-    study.write(frame, folder / "table.csv")
-    study.write(frame, folder / "table.parquet")
+    table.write(frame, folder / "table.csv")
+    table.write(frame, folder / "table.parquet")
     stored = pd.read_parquet(folder / "table.parquet")
     assert stored["step_time"].tolist()[:4] == frame["step_time"].tolist()[:4]
     assert len(pd.read_csv(folder / "table.csv")) == len(frame)

@@ -1,1 +1,1 @@
-"""Predictions held against real software: gloo processes on shaped network namespaces."""
+"""Predictions compared with real software: gloo processes on shaped network namespaces."""

@@ -19,7 +19,7 @@ kernel.switch_offloads_off("p0")
 
 @cache
 def why_not() -> str:
-    """What is missing for a testbed; empty where nothing is."""
+    """What is missing for a testbed; empty if nothing is."""
     if not sys.platform.startswith("linux"):
         return "needs Linux"
     if os.geteuid() != 0:
@@ -34,7 +34,7 @@ def why_not() -> str:
 
 
 def _probe() -> str:
-    """Try the calls that containers and small kernels refuse, in a process of its own."""
+    """Try the calls that containers and small kernels may refuse, in a separate process."""
     done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
     if done.returncode == 0:
         return ""

@@ -1,4 +1,4 @@
-"""Every check of the testbed: what is predicted, what real software does, how near they must be.
+"""Every check of the testbed: the prediction, the real software, how close they must be.
 
 A pattern of `patterns` and a method of `Predictor` get the same arguments; nothing of a check is
 fitted to its own measurement.
@@ -54,7 +54,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is measured beforehand: a message's fixed cost (s), and passes without communication."""
+    """Measured beforehand: a message's fixed cost (s), and passes without communication (s)."""
 
     message: float
     forward: float
@@ -66,15 +66,15 @@ COMPUTING = dict(layers=4, width=384, batch=32)
 
 def calibrate(hosts: Hosts) -> Calibration:
     """Half a ping-pong, and the passes of the network of `ddp_computing`."""
-    turns = hosts.measure("ping_pong", turns=100, repeat=5).of_rank(0)
+    one_way = hosts.measure("ping_pong", round_trips=100, repeat=5).of_rank(0)
     passes = hosts.measure("computing", **COMPUTING, repeat=9, warm=2)
     slowest = [max(values, key=sum) for values in passes.values]
     forward, backward = sorted(slowest, key=sum)[len(slowest) // 2]
-    return Calibration(statistics.median(turns), forward, backward)
+    return Calibration(statistics.median(one_way), forward, backward)
 
 
 def checks(hosts: int, calibration: Calibration) -> list[Check]:
-    """All checks of a testbed of so many hosts."""
+    """All checks of a testbed with this number of hosts."""
     return [
         *_collectives(hosts),
         *_pairs(hosts),
@@ -161,13 +161,13 @@ def _gossip(
 
 def _slow_links(hosts: int) -> Iterator[Check]:
     """The last host's link at a half and at an eighth of the rate."""
-    for word, factor in (("half", 2.0), ("an eighth", 8.0)):
+    for share, factor in (("half", 2.0), ("an eighth", 8.0)):
         slow, size = {hosts - 1: factor}, 512 * KIB if factor == 2.0 else 256 * KIB
         yield _collective(
-            "all_reduce", size, f"all-reduce {_size(size)}, a link at {word}", slow=slow
+            "all_reduce", size, f"all-reduce {_size(size)}, a link at {share}", slow=slow
         )
-        yield _server(f"parameter server {_size(size)}, a link at {word}", size, slow=slow)
-        name = f"pair gossip 1 MiB, a link at {word}"
+        yield _server(f"parameter server {_size(size)}, a link at {share}", size, slow=slow)
+        name = f"pair gossip 1 MiB, a link at {share}"
         yield _gossip(name, MIB, partners(hosts, 1), slow=slow)
 
 
@@ -243,7 +243,7 @@ def _sleeping(
 
 
 def _asynchronous(hosts: int) -> Iterator[Check]:
-    """Workers of different speeds, whose steps vary by a factor drawn beforehand."""
+    """Workers of different speeds; their steps vary by random factors, drawn beforehand."""
     size, pauses = 32 * KIB, draws(hosts - 1)
     quantities = (
         Quantity(name="updates", unit="1/s"),
@@ -263,10 +263,10 @@ def _asynchronous(hosts: int) -> Iterator[Check]:
 
 
 def draws(workers: int) -> list[list[float]]:
-    """Seconds of every step: lognormal, the last worker half as slow again.
+    """Seconds of every step: lognormal, the last worker takes half as long again.
 
-    The server's link is busy for about half of the time. Where it is always busy, workers bunch,
-    and a bunch amplifies whatever differs, in the simulation as on the hosts.
+    The server's link is busy for about half of the time. If it were always busy, workers would
+    bunch, and bunching amplifies every difference, in the simulation as on the hosts.
     """
     generator = random.Random(2)
     means = [0.0035 * workers] * (workers - 1) + [0.00525 * workers]

@@ -1,4 +1,4 @@
-"""The testbed as a fixture: built once for each number of hosts, taken down whatever happens."""
+"""The testbed as a fixture: built once for each number of hosts, always taken down."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,14 +14,14 @@ from tests.testbed.predict import Predictor
 from tests.testbed.table import Row
 from tests.testbed.wiring import RATE
 
-collect_ignore = ["patterns.py"]  # torch, for the hosts alone
+collect_ignore = ["patterns.py"]  # imports torch, which only the hosts need
 ARTEFACT = Path(__file__).parents[2] / "out" / "testbed.csv"
 SIZES = [int(size) for size in os.environ.get("TESTBED_HOSTS", "4").split()]
 _rows: list[Row] = []
 
 
 class Testbed:
-    """Real hosts, and what was predicted of every check before any of them was measured."""
+    """Real hosts, and the predictions of all checks, made before any of them is measured."""
 
     __test__ = False
 
@@ -31,14 +31,14 @@ class Testbed:
         calibration = calibrate(self._running())
         self.checks = {check.name: check for check in checks(size, calibration)}
         self.predicted = {
-            name: self._predict(one, calibration) for name, one in self.checks.items()
+            name: self._predict(check, calibration) for name, check in self.checks.items()
         }
 
     def _predict(self, check: Check, calibration: Calibration) -> tuple[float, ...]:
         return check.predict(Predictor(self.size, calibration.message, check.slow))
 
-    def hold(self, name: str) -> list[Row]:
-        """Measure a check, and once more if it fails; returns its rows."""
+    def measured(self, name: str) -> list[Row]:
+        """The rows of a check, which is measured once more if it fails."""
         rows = self._rows(name, retried=False)
         if not all(row.passes for row in rows):
             rows = self._rows(name, retried=True)
@@ -75,7 +75,7 @@ class Testbed:
                 hosts.set_rate(host, RATE)
             return measured
         except BaseException:
-            self.close()  # the next check finds new hosts
+            self.close()  # the next check gets new hosts
             raise
 
     def _running(self) -> Hosts:
@@ -90,30 +90,30 @@ class Testbed:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where no testbed can be built, its tests say why."""
-    mine = [item for item in items if item.get_closest_marker("testbed")]
-    if mine and (reason := why_not()):
-        for item in mine:
+    """Skip its tests, with the reason, if no testbed can be built."""
+    of_testbed = [item for item in items if item.get_closest_marker("testbed")]
+    if of_testbed and (reason := why_not()):
+        for item in of_testbed:
             item.add_marker(pytest.mark.skip(reason=f"testbed: {reason}"))
 
 
 @pytest.fixture(scope="session")
 def testbeds() -> Iterator[Callable[[int], Testbed]]:
-    """The testbed of so many hosts; one stands at a time."""
-    standing: dict[int, Testbed] = {}
+    """The testbed with a number of hosts; only the latest has hosts that run."""
+    built: dict[int, Testbed] = {}
 
     def of(size: int) -> Testbed:
-        if size not in standing:
-            for other in standing.values():
-                other.close()
-            standing[size] = Testbed(size)
-        return standing[size]
+        if size not in built:
+            for before in built.values():
+                before.close()
+            built[size] = Testbed(size)
+        return built[size]
 
     try:
         yield of
     finally:
-        for bed in standing.values():
-            bed.close()
+        for testbed in built.values():
+            testbed.close()
 
 
 @pytest.fixture(scope="session")
@@ -123,10 +123,10 @@ def rows() -> list[Row]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table and keep it."""
+    """Print the table and save it."""
     if _rows:
         table.write(_rows, ARTEFACT)
         terminalreporter.section("testbed: predicted and measured")
         for line in table.text(_rows):
             terminalreporter.write_line(line)
-        terminalreporter.write_line(f"kept in {ARTEFACT.relative_to(Path.cwd())}")
+        terminalreporter.write_line(f"saved in {ARTEFACT.relative_to(Path.cwd())}")

@@ -1,7 +1,7 @@
 """The hosts: one forked process each, in its own network namespace, a rank of one gloo group.
 
 Namespaces have no names and live as long as the processes in them, and the processes no longer
-than the tests, so nothing is left behind, whatever happens.
+than the tests, so nothing is ever left behind.
 """
 
 import multiprocessing
@@ -21,12 +21,12 @@ from typing import Any
 from tests.testbed import kernel, wiring
 
 _fork = multiprocessing.get_context("fork")
-PATIENCE = 90.0  # seconds that any single command may take
+TIMEOUT = 90.0  # seconds that any single command may take
 
 
 @dataclass
 class Host:
-    """What a pattern finds in its process."""
+    """A rank's process, as patterns use it."""
 
     rank: int
     size: int
@@ -34,35 +34,35 @@ class Host:
     instant: Any
     cache: dict[str, Any] = field(default_factory=dict)
 
-    def together(self) -> float:
-        """Sleep until one instant (s, monotonic) that all ranks share."""
-        self.barrier.wait(PATIENCE)
+    def common_start(self) -> float:
+        """Sleep until an instant (s, monotonic) that all ranks share."""
+        self.barrier.wait(TIMEOUT)
         if self.rank == 0:
             self.instant.value = time.monotonic() + 0.005
-        self.barrier.wait(PATIENCE)
+        self.barrier.wait(TIMEOUT)
         start = float(self.instant.value)
         time.sleep(max(start - time.monotonic(), 0.0))
         return start
 
 
-Act = Callable[[], Any]
-Pattern = Callable[..., Act]  # (host, **arguments): prepares, and returns what is timed
+Timed = Callable[[], Any]
+Pattern = Callable[..., Timed]  # (host, **arguments): prepares, and returns what is timed
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of each repetition (latest end less common start), and what the ranks returned."""
+    """Seconds of each repetition (latest end minus common start), and what the ranks returned."""
 
     seconds: tuple[float, ...]
     values: tuple[tuple[Any, ...], ...]  # by repetition and rank
 
     @property
     def median(self) -> float:
-        """Of the seconds."""
+        """Of the repetitions' seconds."""
         return statistics.median(self.seconds)
 
     def of_rank(self, rank: int) -> list[Any]:
-        """What a rank returned, each time."""
+        """What a rank returned in each repetition."""
         return [values[rank] for values in self.values]
 
 
@@ -99,9 +99,9 @@ class Hosts:
         for host in range(self.size):
             self._start(_serve_host, Host(host, self.size, *self._shared), rendezvous)
         self._start(_serve_switch)
-        self._everyone()
-        self._ask(self.size, "wire", [process.pid for process in self._processes[:-1]])
-        self._tell(range(self.size), "join")
+        self._answers()
+        self._request(self.size, "wire", [process.pid for process in self._processes[:-1]])
+        self._request_all(range(self.size), "join")
         for host in range(self.size):
             self.set_rate(host, wiring.RATE)
         self.measure("all_reduce", repeat=1, size=4096)
@@ -116,40 +116,40 @@ class Hosts:
 
     def set_rate(self, host: int, rate: float) -> None:
         """Shape a host's link, both ways, to `rate` B/s."""
-        self._ask(host, "shape", rate)
-        self._ask(self.size, "shape", host, self.size, rate)
+        self._request(host, "shape", rate)
+        self._request(self.size, "shape", host, self.size, rate)
 
     def measure(
         self, pattern: str, *, repeat: int = 5, warm: int = 1, **arguments: Any
     ) -> Measured:
         """Run a pattern of `tests.testbed.patterns` on all hosts `warm` + `repeat` times."""
-        answers = self._tell(range(self.size), "play", pattern, warm + repeat, arguments)
+        answers = self._request_all(range(self.size), "play", pattern, warm + repeat, arguments)
         runs = list(zip(*answers, strict=True))[warm:]
         return Measured(
             tuple(max(seconds for seconds, _ in run) for run in runs),
             tuple(tuple(value for _, value in run) for run in runs),
         )
 
-    def _ask(self, index: int, *command: Any) -> Any:
-        return self._tell([index], *command)[0]
+    def _request(self, index: int, *command: Any) -> Any:
+        return self._request_all([index], *command)[0]
 
-    def _tell(self, indices: Sequence[int] | range, *command: Any) -> list[Any]:
+    def _request_all(self, indices: Sequence[int] | range, *command: Any) -> list[Any]:
         for index in indices:
             try:
                 self._pipes[index].send(command)
             except ConnectionError:
                 raise RuntimeError(f"host {index} has died") from None
-        return self._everyone(indices)
+        return self._answers(indices)
 
-    def _everyone(self, indices: Sequence[int] | range | None = None) -> list[Any]:
-        """One answer of each; the first failure ends it."""
+    def _answers(self, indices: Sequence[int] | range | None = None) -> list[Any]:
+        """One answer of each. Raises the first failure."""
         indices = range(len(self._pipes)) if indices is None else indices
         waiting = {self._pipes[index]: index for index in indices}
         answers: dict[int, Any] = {}
-        until = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while waiting:
             ready = multiprocessing.connection.wait(
-                list(waiting), max(until - time.monotonic(), 0.0)
+                list(waiting), max(deadline - time.monotonic(), 0.0)
             )
             if not ready:
                 raise TimeoutError(f"hosts {sorted(waiting.values())} did not answer")
@@ -178,7 +178,7 @@ def _serve(pipe: Connection, commands: dict[str, Callable[..., Any]]) -> None:
             pipe.send((True, traceback.format_exc()))
 
 
-def _alone() -> None:
+def _enter_namespace() -> None:
     kernel.die_with_parent()
     kernel.enter_new_network()
     wiring.set_sysctls()
@@ -193,7 +193,7 @@ def _serve_switch(pipe: Connection) -> None:
     def shape(host: int, hosts: int, rate: float) -> None:
         _shape(f"p{host}", rate, host, hosts, "src")
 
-    _alone()
+    _enter_namespace()
     _serve(pipe, {"wire": wire, "shape": shape})
 
 
@@ -214,7 +214,7 @@ def _serve_host(pipe: Connection, host: Host, rendezvous: str) -> None:
     def join() -> None:
         wiring.batch("ip", wiring.interface(host.rank, host.size))
         kernel.switch_offloads_off("eth0")
-        patterns.join(host, rendezvous, timedelta(seconds=PATIENCE))
+        patterns.join(host, rendezvous, timedelta(seconds=TIMEOUT))
 
     def shape(rate: float) -> None:
         _shape("eth0", rate, host.rank, host.size, "dst")
@@ -222,17 +222,17 @@ def _serve_host(pipe: Connection, host: Host, rendezvous: str) -> None:
     def play(name: str, times: int, arguments: dict[str, Any]) -> list[tuple[float, Any]]:
         return _timed(host, getattr(patterns, name)(host, **arguments), times)
 
-    _alone()
+    _enter_namespace()
     kernel.sleep_precisely()
     kernel.run_first()
     _serve(pipe, {"join": join, "shape": shape, "play": play})
 
 
-def _timed(host: Host, act: Act, times: int) -> list[tuple[float, Any]]:
-    """Seconds from the common instant to this rank's end, and what it returned, each time."""
-    found = []
+def _timed(host: Host, timed: Timed, times: int) -> list[tuple[float, Any]]:
+    """For each repetition, seconds from the common start to this rank's end, and its value."""
+    repetitions = []
     for _ in range(times):
-        start = host.together()
-        value = act()
-        found.append((time.monotonic() - start, value))
-    return found
+        start = host.common_start()
+        value = timed()
+        repetitions.append((time.monotonic() - start, value))
+    return repetitions

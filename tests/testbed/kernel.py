@@ -1,4 +1,4 @@
-"""What the testbed asks of the Linux kernel and Python 3.11 has no call for."""
+"""Linux system calls that the testbed needs and Python 3.11 lacks."""
 
 import array
 import ctypes
@@ -23,22 +23,22 @@ def _checked(result: int, what: str) -> None:
 
 
 def enter_new_network() -> None:
-    """Leave for a network namespace of one's own, which ends with the last process in it."""
+    """Move to a new network namespace, which ends with the last process in it."""
     _checked(_libc.unshare(_CLONE_NEWNET), "unshare")
 
 
 def die_with_parent() -> None:
-    """No process of the testbed outlives the tests, however they end."""
+    """No process of the testbed outlives the tests, even if they are killed."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
 def sleep_precisely() -> None:
-    """Wake within a nanosecond of slack, not the usual 50 us."""
+    """Wake with a nanosecond of slack instead of the usual 50 us."""
     _checked(_libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0), "prctl")
 
 
 def run_first(priority: int = NETWORK) -> None:
-    """Ahead of all ordinary processes (SCHED_FIFO); threads that are started later inherit it."""
+    """Run ahead of all ordinary processes (SCHED_FIFO); later threads inherit the priority."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
 
 

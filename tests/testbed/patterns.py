@@ -12,18 +12,18 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch._dynamo  # DDP imports it when it is first used; here it is imported once for all ranks
+import torch._dynamo  # else each rank imports it, when DDP is first used
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.testbed import kernel
-from tests.testbed.hosts import Act, Host
+from tests.testbed.hosts import Host, Timed
 
 FLOAT = 4  # bytes
 
 
 def join(host: Host, rendezvous: str, timeout: timedelta) -> None:
-    """Become a rank of the one process group."""
+    """Become a rank of the process group of all hosts."""
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -44,35 +44,35 @@ def _pause(host: Host, pauses: Sequence[float]) -> None:
         time.sleep(pauses[host.rank])
 
 
-def all_reduce(host: Host, size: int, pauses: Sequence[float] = ()) -> Act:
+def all_reduce(host: Host, size: int, pauses: Sequence[float] = ()) -> Timed:
     """`size` bytes, after rank r has computed (slept) for pauses[r]."""
     data = _floats(size)
 
-    def act() -> None:
+    def timed() -> None:
         _pause(host, pauses)
         dist.all_reduce(data)
 
-    return act
+    return timed
 
 
-def all_gather(host: Host, size: int) -> Act:
+def all_gather(host: Host, size: int) -> Timed:
     """`size` bytes in all."""
     parts = [_floats(size // host.size) for _ in range(host.size)]
     return lambda: dist.all_gather(parts, parts[host.rank].clone())
 
 
-def reduce_scatter(host: Host, size: int) -> Act:
+def reduce_scatter(host: Host, size: int) -> Timed:
     """`size` bytes before it."""
     parts = [_floats(size // host.size) for _ in range(host.size)]
     return lambda: dist.reduce_scatter(torch.empty_like(parts[0]), parts)
 
 
-def broadcast(host: Host, size: int) -> Act:
+def broadcast(host: Host, size: int) -> Timed:
     data = _floats(size)
     return lambda: dist.broadcast(data, 0)
 
 
-def send_receive(host: Host, size: int) -> Act:
+def send_receive(host: Host, size: int) -> Timed:
     """From rank 0 to rank 1."""
     data = _floats(size)
     if host.rank == 0:
@@ -80,23 +80,23 @@ def send_receive(host: Host, size: int) -> Act:
     return lambda: dist.recv(data, 0) if host.rank == 1 else None
 
 
-def ping_pong(host: Host, turns: int) -> Act:
-    """A few bytes to and fro between ranks 0 and 1; returns seconds one way."""
+def ping_pong(host: Host, round_trips: int) -> Timed:
+    """A few bytes back and forth between ranks 0 and 1; returns seconds one way."""
     data = _floats(FLOAT)
 
-    def act() -> float:
+    def timed() -> float:
         start = time.monotonic()
-        for turn in range(2 * turns):
-            if host.rank == turn % 2:
+        for message in range(2 * round_trips):
+            if host.rank == message % 2:
                 dist.send(data, 1 - host.rank)
             elif host.rank < 2:
                 dist.recv(data, 1 - host.rank)
-        return (time.monotonic() - start) / (2 * turns)
+        return (time.monotonic() - start) / (2 * round_trips)
 
-    return act
+    return timed
 
 
-def parameter_server(host: Host, size: int, pauses: Sequence[float] = ()) -> Act:
+def parameter_server(host: Host, size: int, pauses: Sequence[float] = ()) -> Timed:
     """All push `size` bytes to rank 0, which answers them all when it has everything."""
     workers = range(1, host.size)
     arrived = [_floats(size) for _ in workers]
@@ -105,8 +105,8 @@ def parameter_server(host: Host, size: int, pauses: Sequence[float] = ()) -> Act
         for work in [dist.irecv(arrived[w - 1], w) for w in workers]:
             work.wait()
         total = arrived[0]
-        for more in arrived[1:]:
-            total += more
+        for update in arrived[1:]:
+            total += update
         for work in [dist.isend(total, w) for w in workers]:
             work.wait()
 
@@ -120,15 +120,16 @@ def parameter_server(host: Host, size: int, pauses: Sequence[float] = ()) -> Act
 
 def gossip(
     host: Host, size: int, rounds: Sequence[Mapping[int, int]], pauses: Sequence[float] = ()
-) -> Act:
+) -> Timed:
     """In each round a rank computes (sleeps), then exchanges `size` bytes with its partner.
 
-    rounds[t][r] is rank r's partner in round t. Receiving is announced before anything is sent: the
-    announcement would wait behind the data on the same connection, and the partner for it.
+    rounds[t][r] is rank r's partner in round t. The receive is posted before anything is sent:
+    otherwise its announcement would queue after the data on the same connection, while the partner
+    waits for it.
     """
     ours, theirs = _floats(size), _floats(size)
 
-    def act() -> None:
+    def timed() -> None:
         for partners in rounds:
             _pause(host, pauses)
             received = dist.irecv(theirs, partners[host.rank])
@@ -136,12 +137,12 @@ def gossip(
             received.wait()
             ours.add_(theirs).mul_(0.5)
 
-    return act
+    return timed
 
 
 def asynchronous(
     host: Host, size: int, pauses: Sequence[Sequence[float]], bound: int | None
-) -> Act:
+) -> Timed:
     """An asynchronous server: rank 0 serves each worker in a thread of its own.
 
     Worker r computes pauses[r - 1][t] seconds, pushes, and pulls. With a `bound` the server holds
@@ -182,18 +183,18 @@ class _Server:
         return self.staleness
 
     def _serve(self, worker: int) -> None:
-        data, seen = torch.empty_like(self.weights), 0
+        data, pulled = torch.empty_like(self.weights), 0
         for _ in range(self.updates):
             dist.recv(data, worker + 1)
             with self.changed:
-                self._apply(worker, data, seen)
+                self._apply(worker, data, pulled)
                 self.changed.wait_for(lambda: self._may_go_on(worker))
-                seen = self.version
+                pulled = self.version
                 data.copy_(self.weights)
             dist.send(data, worker + 1)
 
-    def _apply(self, worker: int, data: torch.Tensor, seen: int) -> None:
-        self.staleness.append(self.version - seen)
+    def _apply(self, worker: int, data: torch.Tensor, pulled: int) -> None:
+        self.staleness.append(self.version - pulled)
         self.weights -= data
         self.version += 1
         self.clocks[worker] += 1
@@ -204,7 +205,7 @@ class _Server:
 
 
 class _Sleep(torch.autograd.Function):
-    """Compute that takes its time and no core."""
+    """Compute that takes time but no core."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -240,7 +241,7 @@ def ddp_sleeping(
     backward: float,
     bucket: float,
     slowdown: Sequence[float] = (),
-) -> Act:
+) -> Timed:
     """A step of DDP whose layers, of `size` bytes each, sleep; buckets of `bucket` MiB."""
     factor = slowdown[host.rank] if slowdown else 1.0
     model = torch.nn.Sequential(
@@ -249,20 +250,20 @@ def ddp_sleeping(
     return _step(model, torch.zeros(1, requires_grad=True), bucket)
 
 
-def _step(model: torch.nn.Module, data: torch.Tensor, bucket: float) -> Act:
+def _step(model: torch.nn.Module, data: torch.Tensor, bucket: float) -> Timed:
     parallel = DistributedDataParallel(model, bucket_cap_mb=bucket)
 
-    def act() -> str:
+    def timed() -> str:
         parallel.zero_grad(set_to_none=False)
         parallel(data).sum().backward()
         return str(parallel._get_ddp_logging_data().get("rebuilt_bucket_sizes", ""))
 
-    return act
+    return timed
 
 
 @contextmanager
-def _behind_gloo() -> Iterator[None]:
-    """Real compute must not starve Gloo's own thread, which was started first of all."""
+def _below_gloo() -> Iterator[None]:
+    """At a lower priority than Gloo's thread, which real compute must not starve."""
     kernel.run_first(kernel.COMPUTE)
     try:
         yield
@@ -275,23 +276,23 @@ def _network(layers: int, width: int) -> torch.nn.Module:
     return torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(layers)))
 
 
-def ddp_computing(host: Host, layers: int, width: int, batch: int, bucket: float) -> Act:
+def ddp_computing(host: Host, layers: int, width: int, batch: int, bucket: float) -> Timed:
     """A step of DDP on a real multilayer perceptron."""
-    act = _step(_network(layers, width), torch.ones(batch, width), bucket)
+    step = _step(_network(layers, width), torch.ones(batch, width), bucket)
 
-    def behind() -> None:
-        with _behind_gloo():
-            act()
+    def at_lower_priority() -> None:
+        with _below_gloo():
+            step()
 
-    return behind
+    return at_lower_priority
 
 
-def computing(host: Host, layers: int, width: int, batch: int) -> Act:
+def computing(host: Host, layers: int, width: int, batch: int) -> Timed:
     """The same network without DDP; returns seconds of the forward and of the backward pass."""
     model, data = _network(layers, width), torch.ones(batch, width)
 
-    def act() -> tuple[float, float]:
-        with _behind_gloo():
+    def timed() -> tuple[float, float]:
+        with _below_gloo():
             model.zero_grad(set_to_none=False)
             start = time.monotonic()
             loss = model(data).sum()
@@ -299,4 +300,4 @@ def computing(host: Host, layers: int, width: int, batch: int) -> Act:
             loss.backward()
             return middle - start, time.monotonic() - middle
 
-    return act
+    return timed

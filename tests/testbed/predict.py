@@ -13,15 +13,17 @@ from sim.collectives.libraries import backend
 from sim.collectives.libraries.gloo import Gloo
 from sim.engine.clock import play
 from sim.engine.fold import fold
+from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
-from sim.engine.processes import Place, World
 from sim.hardware.cluster import topology
 from sim.hardware.cluster.topology import Topology
 from sim.program import Collective, Communicate, Compute, Kind, Operation, Program, Segment, Work
-from sim.sharing.methods.gossip import pairing
+from sim.sharing.methods.gossip import Gossip, random_pairs
+from sim.sharing.methods.parameter_server import ParameterServer
 from sim.sharing.plan import Sharing
-from sim.sharing.run import METHODS, build, stage
-from sim.sharing.team import Team
+from sim.sharing.run import build
+from sim.sharing.setup import assemble
+from sim.sharing.worker_pool import WorkerPool
 from sim.sharing.workload import Workload
 
 
@@ -83,35 +85,34 @@ class Predictor:
 
     def send(self, size: float) -> float:
         """One message."""
-        world = World(self.machine, overhead=self.message)
-        world.send(size, Place((0,)), {Place((1,)): 1.0})
-        world.run()
-        return world.now
+        cluster = LiveCluster(self.machine, overhead=self.message)
+        cluster.send(size, Endpoint((0,)), {Endpoint((1,)): 1.0})
+        cluster.run()
+        return cluster.now
 
     def parameter_server(self, size: float, pauses: Sequence[float] = ()) -> float:
         """All push to rank 0; when it has everything, all pull."""
         steps = [[pause] for pause in pauses[1:] or [0.0] * (self.hosts - 1)]
-        return self._served(size, steps, mode="bsp").world.now
+        return self._served(size, steps, mode="bsp").cluster.now
 
     def asynchronous(
         self, size: float, pauses: Sequence[Sequence[float]], bound: int | None
     ) -> tuple[float, float]:
         """Updates/s and mean staleness of a server that does not wait for everyone."""
         if bound is None:
-            team = self._served(size, pauses, mode="async")
+            pool = self._served(size, pauses, mode="async")
         else:
-            team = self._served(size, pauses, mode="ssp", bound=bound)
-        record = team.record
+            pool = self._served(size, pauses, mode="ssp", bound=bound)
+        record = pool.record
         late = sum(staleness * count for staleness, count in record.staleness.items())
-        return record.updates / team.world.now, late / record.updates
+        return record.updates / pool.cluster.now, late / record.updates
 
     def gossip(self, size: float, rounds: int, pauses: Sequence[float] = ()) -> float:
         """Rounds with a partner each, those of `partners`.
 
         Gloo's messages leave when they are awaited, so an exchange begins when both are there.
         """
-        plan = Sharing(
-            method="gossip",
+        plan = Gossip(
             algorithm="random_pairs",
             workers=self.hosts,
             steps=rounds,
@@ -119,12 +120,11 @@ class Predictor:
             rendezvous=True,
         )
         steps = [[pause] * rounds for pause in pauses or [0.0] * self.hosts]
-        return _played(plan, self.machine, size, steps).world.now
+        return _played(plan, self.machine, size, steps).cluster.now
 
-    def _served(self, size: float, pauses: Sequence[Sequence[float]], **mode: Any) -> Team:
+    def _served(self, size: float, pauses: Sequence[Sequence[float]], **mode: Any) -> WorkerPool:
         """The server comes last on a machine of `sim.sharing`, so rank r is node r - 1 there."""
-        plan = Sharing(
-            method="parameter_server",
+        plan = ParameterServer(
             workers=self.hosts - 1,
             steps=len(pauses[0]),
             overhead=self.message,
@@ -138,25 +138,25 @@ class Predictor:
 
 def partners(hosts: int, rounds: int) -> list[dict[int, int]]:
     """The random partners of so many rounds, as simulated workers draw them, for all to use."""
-    plan = Sharing(method="gossip", algorithm="random_pairs")
-    team = build(stage(plan, Machine(_cluster(hosts), backend.load("gloo")), _work(4.0)))
-    return [pairing(team, turn) for turn in range(rounds)]
+    plan = Gossip(algorithm="random_pairs")
+    pool = build(assemble(plan, Machine(_cluster(hosts), backend.load("gloo")), _work(4.0)))
+    return [random_pairs(pool, number) for number in range(rounds)]
 
 
 def _played(
     plan: Sharing, machine: Machine, size: float, pauses: Sequence[Sequence[float]]
-) -> Team:
+) -> WorkerPool:
     """Workers share updates of `size` bytes; worker r computes pauses[r][t] seconds in step t."""
-    team = build(stage(plan, machine, _work(size)))
-    for worker in team.workers:
-        worker.pace = lambda rank, copy, step: pauses[rank][step]
-    METHODS[plan.method](team)
-    team.world.run()
-    return team
+    pool = build(assemble(plan, machine, _work(size)))
+    for worker in pool.workers:
+        worker.slowdown = pauses[worker.rank].__getitem__
+    plan.start(pool)
+    pool.run()
+    return pool
 
 
 def _work(size: float) -> Workload:
-    """A second of compute, so that a pace is in seconds, and fp32 gradients."""
+    """A second of compute, so that a slowdown is in seconds, and fp32 gradients."""
     return Workload.plain(1.0, size / 4.0)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One quantity of one check; `load` is the machine's, over the last minute."""
+    """One quantity of one check; `load` is the machine's, `bar` the largest error allowed."""
 
     hosts: int
     check: str
@@ -32,7 +32,7 @@ class Row:
 
 
 def load() -> float:
-    """Processes that want a core, over the last minute."""
+    """Mean number of runnable processes, over the last minute."""
     return os.getloadavg()[0]
 
 
@@ -42,7 +42,7 @@ def median_error(rows: list[Row]) -> float:
 
 
 def text(rows: list[Row]) -> list[str]:
-    """Lines for people."""
+    """The table as lines of text."""
     width = max(len(row.check) for row in rows)
     lines = [
         f"{'hosts':>5}  {'check':<{width}}  {'predicted':>9}  {'measured':>9}  {'unit':<8}"
@@ -58,13 +58,12 @@ def text(rows: list[Row]) -> list[str]:
 
 
 def write(rows: list[Row], path: Path) -> None:
-    """As CSV, whole or not at all."""
+    """As CSV, complete or not at all."""
     path.parent.mkdir(exist_ok=True)
     draft = path.with_suffix(".part")
     with draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        keys = list(asdict(rows[0]))
-        writer.writerow([*keys, "error"])
+        writer.writerow([*asdict(rows[0]), "error"])
         for row in rows:
             writer.writerow([*asdict(row).values(), round(row.error, 5)])
     draft.replace(path)

@@ -1,11 +1,10 @@
-"""The hosts come up, do as they are told, and leave nothing behind, however they end."""
+"""The hosts start, execute patterns, and leave nothing behind, however they end."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -23,13 +22,15 @@ with Hosts(2) as hosts:
 """
 
 
-def gone(pids: list[int]) -> bool:
-    """Whether all processes have ended, soon."""
-    for _ in range(100):
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
+def has_ended(pid: int) -> bool:
+    """Wait for the end of a process, up to 5 s."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    with os.fdopen(descriptor) as process:
+        ended, _, _ = select.select([process], [], [], 5.0)
+    return bool(ended)
 
 
 def test_a_host_that_dies_is_reported_and_the_others_end() -> None:
@@ -38,7 +39,7 @@ def test_a_host_that_dies_is_reported_and_the_others_end() -> None:
         os.kill(pids[1], signal.SIGKILL)
         with pytest.raises(RuntimeError, match="host 1 has died"):
             hosts.measure("all_reduce", size=1 << 20)
-    assert gone(pids)
+    assert all(map(has_ended, pids))
 
 
 def test_a_pattern_that_fails_says_why() -> None:
@@ -51,10 +52,10 @@ def test_nothing_outlives_tests_that_are_killed() -> None:
     assert done.returncode == -signal.SIGKILL
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 3
-    assert gone(pids)
+    assert all(map(has_ended, pids))
 
 
-def test_the_namespaces_are_the_hosts_own() -> None:
+def test_every_host_has_a_namespace_of_its_own() -> None:
     here = os.readlink("/proc/self/ns/net")
     with Hosts(2) as hosts:
         theirs = {os.readlink(f"/proc/{process.pid}/ns/net") for process in hosts._processes}
@@ -63,7 +64,7 @@ def test_the_namespaces_are_the_hosts_own() -> None:
 
 
 def test_the_shaper_guarantees_less_than_the_link_has() -> None:
-    """Otherwise classes that start together overdraw it."""
+    """Otherwise classes that start together exceed it."""
     lines = wiring.shaper("eth0", 1e6, range(1, 8), "dst")
     rates = [
         int(words[words.index("rate") + 1].removesuffix("bit"))

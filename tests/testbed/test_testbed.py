@@ -1,6 +1,6 @@
 """Predictions against real gloo processes; here time is the subject, so time is asserted.
 
-Medians of five, one retry of a failed check, the machine's load beside (see the table at the end).
+Medians of five; a failed check is retried once; the table at the end also has the machine's load.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ CASES = [pytest.param(size, name, id=f"{size}: {name}") for size in SIZES for na
 
 @pytest.mark.parametrize(("hosts", "name"), CASES)
 def test_prediction_holds(testbeds: Callable[[int], Testbed], hosts: int, name: str) -> None:
-    for row in testbeds(hosts).hold(name):
+    for row in testbeds(hosts).measured(name):
         assert row.passes, (
             f"{row.check}: predicted {row.predicted:.4g} {row.unit}, measured {row.measured:.4g}, "
             f"error {row.error:+.1%} above {row.bar:.0%}; load {row.load:.1f}"

@@ -1,4 +1,4 @@
-"""The network of the testbed as `ip` and `tc` are told it: hosts on one bridge, shaped both ways.
+"""The network of the testbed as lines of `ip` and `tc`: hosts on one bridge, shaped both ways.
 
 Host i is 10.77.0.(i+1). Its `eth0` is shaped as the uplink, its port `p<i>` on the bridge as the
 downlink. Each flow has a class of its own under the link's rate, so that flows share it evenly,
@@ -32,7 +32,7 @@ def _hardware_address(host: int) -> str:
 
 
 def set_sysctls() -> None:
-    """Of the namespace that the caller is in."""
+    """Set those of the caller's namespace."""
     for name, value in _SYSCTLS.items():
         path = Path("/proc/sys/net", name)
         if path.exists():
@@ -40,7 +40,7 @@ def set_sysctls() -> None:
 
 
 def bridge(processes: Iterable[int]) -> list[str]:
-    """For `ip -batch` in the switch's namespace; host i's end goes to that of processes[i]."""
+    """For `ip -batch` in the switch's namespace; host i's end moves to that of processes[i]."""
     lines = ["link add br0 type bridge stp_state 0", f"link set br0 mtu {MTU} up"]
     for host, process in enumerate(processes):
         lines += [
@@ -67,10 +67,11 @@ def interface(host: int, hosts: int) -> list[str]:
 
 
 def shaper(device: str, rate: float, peers: Iterable[int], by: str) -> list[str]:
-    """For `tc -batch`: `rate` B/s, one class a peer, told apart by its address as `by` (src, dst).
+    """For `tc -batch`: `rate` B/s, one class a peer, matched by its address as `by` (src, dst).
 
-    ACKs are what has less than 64 bytes of IP. What is guaranteed to the classes must stay below
-    the whole, or they overdraw it for some milliseconds whenever several of them start.
+    Packets with less than 64 bytes of IP count as ACKs. The rates guaranteed to the classes must
+    add up to less than the link's, or the classes exceed it for some milliseconds whenever several
+    of them start.
     """
     peers = list(peers)
     burst = max(round(_BURST * rate), FRAME)
@@ -109,7 +110,7 @@ def unshaped(device: str) -> list[str]:
 
 
 def batch(command: str, lines: Iterable[str]) -> None:
-    """Run lines of `ip` or `tc` in the caller's namespace; an error says which of them failed."""
+    """Run lines of `ip` or `tc` in the caller's namespace. Raises with the line that failed."""
     done = subprocess.run(
         [command, "-batch", "-"], input="\n".join(lines) + "\n", text=True, capture_output=True
     )

@@ -7,8 +7,8 @@ import pytest
 import sim
 from sim.engine.clock import play
 from sim.engine.fold import fold
-from sim.hardware.kernels.profile import COLUMNS
-from sim.model.kernels import Attention, Gemm, Stream
+from sim.hardware.kernels.measurements import COLUMNS
+from sim.model.kernels import Attention, Gemm, MemoryBound
 from sim.parallel import work
 from sim.parallel.step import training_step
 from sim.scenario import scenario
@@ -17,7 +17,7 @@ from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import profiled, work_shares
 
 SLOWER = 1.01
-KINDS = {"gemm": Gemm, "attention": Attention, "stream": Stream}
+KINDS = {"gemm": Gemm, "attention": Attention, "stream": MemoryBound}
 
 
 def played(name: str):

@@ -5,18 +5,19 @@ from math import exp
 
 import pytest
 
-from sim.uncertainty.intervals import Evidence
-from sim.validation import coverage
-from sim.validation import spread as spreads
-from sim.validation.validate import Row, Table
+from sim.uncertainty.evidence import Evidence
+from sim.validation import coverage, spread
+from sim.validation.validate import ValidatedRun, ValidatedTable
 
 
-def table(name: str, sigma: float, bias: float = 0.0, rows: int = 400, stack: str = "") -> Table:
+def table(
+    name: str, sigma: float, bias: float = 0.0, rows: int = 400, stack: str = ""
+) -> ValidatedTable:
     rng = random.Random(name)
-    return Table(
+    return ValidatedTable(
         name=name,
         rows=tuple(
-            Row(id=str(i), predicted=1.0, measured=exp(rng.gauss(bias, sigma)), device="d",
+            ValidatedRun(id=str(i), predicted=1.0, measured=exp(rng.gauss(bias, sigma)), device="d",
                 stack=stack or name, topology="t")
             for i in range(rows)
         ),
@@ -24,15 +25,15 @@ def table(name: str, sigma: float, bias: float = 0.0, rows: int = 400, stack: st
 
 
 def test_every_other_row_is_covered_nine_times_in_ten():
-    (found,) = coverage.coverage([table("a", 0.1)])
-    assert found.rows == pytest.approx(0.9, abs=0.04)
+    (covered,) = coverage.coverage([table("a", 0.1)])
+    assert covered.rows == pytest.approx(0.9, abs=0.04)
 
 
 def test_a_stack_like_the_others_is_covered_unseen():
     biases = {"a": 0.0, "b": 0.1, "c": -0.1, "d": 0.05, "e": 0.0, "f": -0.05}
     tables = [table(name, 0.1, bias) for name, bias in biases.items()]
-    found = coverage.summary(coverage.coverage(tables))
-    assert 0.85 < found["table_kept_out"]["rows"] <= 1.0
+    shares = coverage.summary(coverage.coverage(tables))
+    assert 0.85 < shares["table_kept_out"]["rows"] <= 1.0
 
 
 def test_a_stack_that_is_off_as_no_other_is_not_covered_unseen():
@@ -47,10 +48,12 @@ def test_the_same_stack_in_another_table_makes_it_known():
 
 
 def test_rows_that_were_not_simulated_count_nowhere():
-    one = table("a", 0.1, rows=9)
-    more = Table(name="a", rows=(*one.rows, Row(id="x", measured=1.0, reason="no")))
-    none = Table(name="b", rows=(Row(id="y", reason="no"),))
-    assert coverage.coverage([more, none]) == coverage.coverage([one])
+    simulated = table("a", 0.1, rows=9)
+    more = ValidatedTable(
+        name="a", rows=(*simulated.rows, ValidatedRun(id="x", measured=1.0, reason="no"))
+    )
+    none = ValidatedTable(name="b", rows=(ValidatedRun(id="y", reason="no"),))
+    assert coverage.coverage([more, none]) == coverage.coverage([simulated])
 
 
 def test_the_text_has_a_line_a_table_and_both_means():
@@ -61,21 +64,27 @@ def test_the_text_has_a_line_a_table_and_both_means():
 
 def test_a_spread_is_not_widened_by_one_far_outlier():
     calm = table("a", 0.1)
-    rows = (*calm.rows, Row(id="far", predicted=1.0, measured=100.0, stack="a", device="d"))
-    (before,), (after,) = spreads.spreads([calm]), spreads.spreads([Table(name="a", rows=rows)])
+    rows = (
+        *calm.rows,
+        ValidatedRun(id="far", predicted=1.0, measured=100.0, stack="a", device="d"),
+    )
+    (before,), (after,) = (
+        spread.spreads([calm]),
+        spread.spreads([ValidatedTable(name="a", rows=rows)]),
+    )
     assert before.sigma == pytest.approx(0.1, rel=0.15)
     assert after.sigma == pytest.approx(before.sigma, rel=0.05)
 
 
 def test_what_is_written_is_what_is_read(tmp_path, monkeypatch):
-    from sim.uncertainty import intervals as certainty
+    from sim.uncertainty import evidence
 
     tables = [table("a", 0.1), table('b "quoted"', 0.2, bias=-0.1)]
-    (tmp_path / certainty.FOLDER).mkdir(parents=True)
-    spreads.write(tables, tmp_path / certainty.FOLDER / "mine.toml")
+    (tmp_path / evidence.FOLDER).mkdir(parents=True)
+    spread.write(tables, tmp_path / evidence.FOLDER / "mine.toml")
     monkeypatch.chdir(tmp_path)
-    read = Evidence(spreads=certainty.evidence.__wrapped__().spreads)
-    ours = [one for one in read.spreads if one.stack in ("a", 'b "quoted"')]
-    for one, made in zip(ours, spreads.spreads(tables), strict=True):
-        assert (one.stack, one.rows) == (made.stack, made.rows)
-        assert one.sigma == pytest.approx(made.sigma, abs=1e-4)
+    read = Evidence(spreads=evidence.evidence.__wrapped__().spreads)
+    ours = [group for group in read.spreads if group.stack in ("a", 'b "quoted"')]
+    for group, made in zip(ours, spread.spreads(tables), strict=True):
+        assert (group.stack, group.rows) == (made.stack, made.rows)
+        assert group.sigma == pytest.approx(made.sigma, abs=1e-4)

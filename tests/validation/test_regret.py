@@ -32,9 +32,9 @@ def predicted(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return [run(setup_of(record)).step_time for record in records(path)]
 
 
-def test_who_predicts_what_is_measured_regrets_nothing(tmp_path, predicted):
-    found = regret(table(tmp_path, predicted))
-    assert (found.groups, found.layouts, found.median, found.mean) == (1, 6, 0.0, 0.0)
+def test_exact_predictions_regret_nothing(tmp_path, predicted):
+    regrets = regret(table(tmp_path, predicted))
+    assert (regrets.groups, regrets.layouts, regrets.median, regrets.mean) == (1, 6, 0.0, 0.0)
 
 
 def test_regret_is_what_the_layout_ranked_first_takes_beyond_the_best(tmp_path, predicted):
@@ -44,9 +44,9 @@ def test_regret_is_what_the_layout_ranked_first_takes_beyond_the_best(tmp_path, 
 
 def test_layouts_ranked_equal_are_chosen_from_by_chance(tmp_path, predicted):
     """A constant utilisation says the same of all layouts, so that it does as well as chance."""
-    found = regret(table(tmp_path, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]))
-    assert found.chance == pytest.approx(0.5)
-    assert found.constant == pytest.approx(found.chance)
+    regrets = regret(table(tmp_path, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]))
+    assert regrets.chance == pytest.approx(0.5)
+    assert regrets.constant == pytest.approx(regrets.chance)
 
 
 def test_a_table_without_six_layouts_of_a_job_is_refused(tmp_path, predicted):

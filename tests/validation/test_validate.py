@@ -4,10 +4,12 @@ import pandas as pd
 import pytest
 
 from sim.config.errors import InputError
-from sim.validation import errors as scoring
-from sim.validation import report as verdict
+from sim.plots import picture, validation
+from sim.validation import rows as rows_file
+from sim.validation.errors import naive_mape, summary
 from sim.validation.table import REQUIRED, records
-from sim.validation.validate import Row, Table, validate
+from sim.validation.text import text
+from sim.validation.validate import ValidatedRun, ValidatedTable, validate
 
 RUN = {
     "id": "one", "cluster": "dgx-a100-hdr", "family": "gpt", "layers": 24, "hidden": 2304,
@@ -26,67 +28,71 @@ def table(tmp_path, *rows: dict) -> object:
     return path
 
 
-def rows(*pairs: tuple[float, float]) -> Table:
+def rows(*pairs: tuple[float, float]) -> ValidatedTable:
     made = [
-        Row(id=str(i), measured=m, predicted=p, at_peak=m / 2) for i, (m, p) in enumerate(pairs)
+        ValidatedRun(id=str(i), measured=m, predicted=p, at_peak=m / 2)
+        for i, (m, p) in enumerate(pairs)
     ]
-    return Table(name="t", rows=tuple(made))
+    return ValidatedTable(name="t", rows=tuple(made))
 
 
 def test_errors_are_predicted_over_measured_less_one():
-    found = scoring.summary(rows((1.0, 1.1), (2.0, 1.8), (4.0, 4.0)))
-    assert found["mape"] == pytest.approx((0.1 + 0.1 + 0.0) / 3)
-    assert found["bias"] == pytest.approx(0.0)
-    assert found["median"] == pytest.approx(0.1)
-    assert abs(found["worst"]) == pytest.approx(0.1)
+    errors = summary(rows((1.0, 1.1), (2.0, 1.8), (4.0, 4.0)))
+    assert errors["mape"] == pytest.approx((0.1 + 0.1 + 0.0) / 3)
+    assert errors["bias"] == pytest.approx(0.0)
+    assert errors["median"] == pytest.approx(0.1)
+    assert abs(errors["worst"]) == pytest.approx(0.1)
 
 
 def test_a_perfect_order_has_rank_correlation_one():
-    assert scoring.summary(rows((1, 5), (2, 6), (3, 7)))["spearman"] == pytest.approx(1.0)
+    assert summary(rows((1, 5), (2, 6), (3, 7)))["spearman"] == pytest.approx(1.0)
 
 
 def test_the_naive_predictor_is_right_where_utilisation_is_constant():
-    assert scoring.summary(rows((1.0, 9.0), (2.0, 9.0)))["naive_mape"] == pytest.approx(0.0)
+    assert summary(rows((1.0, 9.0), (2.0, 9.0)))["naive_mape"] == pytest.approx(0.0)
 
 
 def test_the_naive_predictor_has_the_best_constant():
-    made = [Row(id="x", measured=m, predicted=m, at_peak=w) for m, w in [(1, 1), (2, 1), (4, 1)]]
-    best = scoring.naive_mape(made)
+    made = [
+        ValidatedRun(id="x", measured=m, predicted=m, at_peak=w)
+        for m, w in [(1, 1), (2, 1), (4, 1)]
+    ]
+    best = naive_mape(made)
     errors = [sum(abs(c / m - 1) for m in (1, 2, 4)) / 3 for c in [0.5, 0.9, 1.0, 1.1, 1.5, 2.0]]
     assert best == pytest.approx(min(errors))
 
 
 def test_fits_is_balanced_over_both_classes():
     made = [
-        Row(id=str(i), fits_measured=measured, fits_predicted=predicted, memory_measured=1.0,
-            memory_predicted=1.0)
+        ValidatedRun(id=str(i), fits_measured=measured, fits_predicted=predicted,
+                     memory_measured=1.0, memory_predicted=1.0)
         for i, (measured, predicted) in enumerate(
             [(True, True)] * 8 + [(False, True), (False, False)]
         )
     ]  # fmt: skip
-    found = scoring.summary(Table(name="t", rows=tuple(made)))
-    assert found["fits_accuracy"] == pytest.approx((1.0 + 0.5) / 2)
+    errors = summary(ValidatedTable(name="t", rows=tuple(made)))
+    assert errors["fits_accuracy"] == pytest.approx((1.0 + 0.5) / 2)
 
 
 def test_a_row_is_simulated_from_its_columns(tmp_path):
-    (found,) = validate([table(tmp_path, {})], processes=1)
-    assert found.rows[0].error == pytest.approx(0.0, abs=0.1)
+    (validated,) = validate([table(tmp_path, {})], processes=1)
+    assert validated.rows[0].error == pytest.approx(0.0, abs=0.1)
 
 
 def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
     path = table(tmp_path, {}, {"id": "zb", "schedule": "zb-2p"}, {"id": "who", "cluster": "moon"})
-    found = validate([path], processes=1)
-    assert scoring.summary(found[0])["simulated"] == 1
-    shown = verdict.text(found)
+    tables = validate([path], processes=1)
+    assert summary(tables[0])["simulated"] == 1
+    shown = text(tables)
     assert "not simulated (2 rows)" in shown
     assert "zb-2p splits the backward pass" in shown
     assert "no topology named 'moon'" in shown
 
 
 def test_a_run_that_did_not_fit_is_predicted_without_error(tmp_path):
-    (found,) = validate([table(tmp_path, {"step_time_s": None, "fits": False})], processes=1)
-    assert found.rows[0].error is None
-    assert found.rows[0].fits_predicted is not None
+    (validated,) = validate([table(tmp_path, {"step_time_s": None, "fits": False})], processes=1)
+    assert validated.rows[0].error is None
+    assert validated.rows[0].fits_predicted is not None
 
 
 @pytest.mark.parametrize("column", ["id", "step_time_s", "software"])
@@ -102,8 +108,8 @@ def test_all_required_columns_are_in_the_sample():
 
 
 def test_the_plot_and_the_rows_are_written(tmp_path):
-    found = [rows((1.0, 1.1), (2.0, 1.8))]
-    verdict.plot(found, tmp_path / "p.png")
-    verdict.write_rows(found, tmp_path / "r.csv")
+    tables = [rows((1.0, 1.1), (2.0, 1.8))]
+    picture.save(validation.figure(tables), tmp_path / "p.png")
+    rows_file.write(tables, tmp_path / "r.csv")
     assert (tmp_path / "p.png").stat().st_size > 10_000
     assert len(pd.read_csv(tmp_path / "r.csv")) == 2

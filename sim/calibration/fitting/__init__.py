@@ -1,1 +1,1 @@
-"""Fitting constants of devices and libraries to what was timed."""
+"""Fitting the constants of devices and collective libraries to measurements."""

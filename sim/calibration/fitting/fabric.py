@@ -1,133 +1,156 @@
-"""`sim calibrate collectives --out NAME.toml`: readings become the profile of a fabric."""
+"""Fitting a fabric: constants of gloo's or of NCCL's model, from readings of its collectives.
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+Every other size of each kind of call and group is fitted; the sizes between them are kept out and
+show how good the fit is. Readings of several groups at once are not fitted: contention is for the
+simulator to find.
+"""
 
-from sim.calibration.fitting.constants import get
-from sim.calibration.fitting.fit_fabric import Fit, fitted
-from sim.calibration.fitting.profile_file import toml
-from sim.calibration.timing.provenance import Provenance
-from sim.collectives.libraries import backend
-from sim.collectives.libraries.profile import FabricProfile, Residual
-from sim.collectives.shape import Fabric
-from sim.config.files import whole
-from sim.config.units import quantity_text
-from sim.engine.machine import Machine
-from sim.hardware import readings as reading
-from sim.hardware.cluster import topology as topologies
-from sim.hardware.readings import Reading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import log
+from statistics import fmean, median, stdev
+from typing import TypeVar
 
-HEAD = (
-    "# Measured by `sim calibrate collectives`, fitted to every other size; readings in the CSV.\n"
+from sim.calibration.fitting import gloo, nccl
+from sim.calibration.fitting.constants import Predict, Tree
+from sim.calibration.fitting.measured_collectives import (
+    NO_WIRES,
+    MeasuredCollective,
+    alternate,
+    from_readings,
+    tables,
 )
+from sim.collectives.interconnect import Interconnect
+from sim.collectives.libraries.gloo import Gloo
+from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.libraries.profile import CollectiveResidual
+from sim.config import catalog
+from sim.config.errors import InputError
+from sim.formats.operation_times import OperationTime
 
-_SHARED = "shared"  # in the provenance of what was measured without several GPUs
-_RATES = ("near", "far")
-_SIZES = ("half", "cache")
-_TIMES = ("launch", "time", "message", "overhead", "nvls_hop", "ll", "ll128", "simple")
-
-
-def profiled(
-    library: str, readings: Sequence[Reading], out: Path, topology: str | None, origin: Provenance
-) -> FabricProfile:
-    """Fit the readings and write the profile to `out`, its readings beside it.
-
-    `topology` is the cluster that was measured. Where ranks shared a device (`origin` says so)
-    nothing is fitted: what they took is no fabric's. Raises `InputError` where the readings cannot
-    be fitted or the files not be written.
-    """
-    fit: Fit | None = None
-    if _SHARED not in origin:
-        fit = fitted(library, readings, fabric_of(topology) if topology else None)
-    if topology:
-        origin = {**origin, "topology": topology}
-    constants: dict[str, Any] = {}
-    if fit is not None:
-        for path in fit.paths:
-            _put(constants, path, written(path, get(fit.constants, path)))
-    table = out.with_suffix(".csv")
-    found = FabricProfile(
-        backend=library,
-        measurements=table.name,
-        provenance={**origin, "samples": sum(one.samples for one in readings)},
-        constants=constants,
-        residuals=fit.residuals if fit else (),
-    )
-    reading.write(readings, table)
-    with whole(out) as part:
-        part.write_text(HEAD + toml(document(found)), encoding="utf-8")
-    return found
+_LEAST = 4  # sizes that a kind of call needs to be fitted
 
 
-def crowded(library: str, ranks: int, devices: int) -> Provenance:
-    """What to note where NCCL's ranks are more than the GPUs, or none has another to talk to.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricFit:
+    """Fitted constants as nested tables in SI units, and how far they are from the readings."""
 
-    >>> crowded("nccl", 8, devices=8), crowded("gloo", 2, devices=0)
-    ({}, {})
-    >>> crowded("nccl", 2, devices=1)[_SHARED]
-    '2 ranks on 1 GPU, over sockets; collectives between GPUs were not measured'
-    """
-    if library != "nccl" or 1 < ranks <= devices:
-        return {}
-    how = f"{ranks} ranks on {devices} GPU, over sockets" if ranks > devices else "1 rank"
-    return {_SHARED: f"{how}; collectives between GPUs were not measured"}
+    constants: Tree
+    paths: tuple[str, ...]
+    residuals: tuple[CollectiveResidual, ...]
 
 
-def fabric_of(topology: str) -> Fabric:
-    """The hardware of a cluster, as a collective library finds it. Raises `InputError`."""
-    cluster = topologies.load(topology, where="--topology")
-    return Machine(cluster, backend.load("nccl")).fabric
+def fitted(
+    backend: str, readings: Sequence[OperationTime], interconnect: Interconnect | None
+) -> FabricFit:
+    """The constants of "gloo" or "nccl". Raises `InputError` if there is nothing to fit."""
+    collectives = from_readings(readings, interconnect or NO_WIRES)
+    rows = [collective.table for collective in collectives]
+    if max(map(rows.count, rows), default=0) < _LEAST:
+        what = f"no collective of at least {_LEAST} sizes among several ranks"
+        raise InputError("readings", what, "measure more")
+    if backend == "gloo":
+        return _gloo(collectives)
+    if interconnect is None:
+        what = "NCCL's constants belong to a kind of GPU and of network"
+        raise InputError("fitting", what, "name the cluster that was measured: --topology NAME")
+    return _nccl(collectives, interconnect)
 
 
-def written(path: str, value: float) -> str | float:
-    """A constant as its file has it: with a unit, unless it is a fraction.
-
-    >>> written("node.hopper.hop.ll", 6.7e-7), written("node.hopper.keeps.ll", 0.25)
-    ('0.67 us', 0.25)
-    >>> written("pace.reduce.near", 3.1e9), written("pace.reduce.cache", 2.0**21)
-    ('3.1 GB/s', '2.097 MB')
-    """
-    *_, table, key = path.split(".")
-    if key in _RATES:
-        return quantity_text(value / 1e9, "GB/s")
-    if key in _SIZES:
-        return quantity_text(value / 1e6, "MB")
-    if key in _TIMES and table not in ("keeps", "tree_keeps"):
-        return quantity_text(value * 1e6, "us")
-    return float(f"{value:.4g}")
+def _gloo(collectives: Sequence[MeasuredCollective]) -> FabricFit:
+    """A `HostRates` for each kind that was measured at enough sizes."""
+    constants = asdict(_default_constants(Gloo, "gloo"))
+    paths: list[str] = []
+    for kind in sorted({collective.kind for collective in collectives}):
+        of_kind = [collective for collective in collectives if collective.kind == kind]
+        if len({collective.size for collective in of_kind}) >= _LEAST:
+            constants["pace"][kind] = gloo.fitted_pace(constants, kind, of_kind)
+            paths += gloo.paths(kind)
+    return _fit(constants, paths, collectives, gloo.predictor)
 
 
-def _put(tables: dict[str, Any], path: str, value: str | float) -> None:
-    *keys, last = path.split(".")
-    for key in keys:
-        tables = tables.setdefault(key, {})
-    tables[last] = value
-
-
-def document(profile: FabricProfile) -> dict[str, Any]:
-    """The tables of a profile's file."""
-    found = {key: getattr(profile, key) for key in ("format", "backend", "measurements")}
-    found |= {"provenance": profile.provenance, "constants": profile.constants}
-    found["residuals"] = [_residual(one) for one in profile.residuals]
-    return found
-
-
-def _residual(one: Residual) -> dict[str, Any]:
-    shares = {key: round(getattr(one, key), 4) for key in _SHARES}
-    return {**asdict(one), "least": f"{one.least:.0f} B", "most": f"{one.most:.0f} B", **shares}
-
-
-_SHARES = ("median", "p95", "worst", "bias", "sigma")
-
-
-def text(residuals: Sequence[Residual]) -> str:
-    """Errors on the sizes kept out of the fit, a line for each kind of call and group."""
-    lines = [f"{'kept out of the fit':36}{'n':>4}{'median':>8}{'p95':>8}{'worst':>8}{'bias':>8}"]
-    lines += [
-        f"{one.name:36}{one.readings:4}{one.median:8.1%}{one.p95:8.1%}{one.worst:8.1%}"
-        f"{one.bias:+8.1%}"
-        for one in residuals
+def _nccl(collectives: Sequence[MeasuredCollective], interconnect: Interconnect) -> FabricFit:
+    """Within nodes the GPUs' constants, then across nodes the network's."""
+    constants = asdict(_default_constants(NcclConstants, "nccl"))
+    inside = [collective for collective in collectives if collective.shape.nodes == 1]
+    across = [collective for collective in collectives if collective.shape.nodes > 1]
+    steps = [
+        step
+        for step in (_within_nodes(inside, interconnect), _between(across, interconnect))
+        if step
     ]
-    return "\n".join(lines)
+    paths = [path for step in steps for path in step.paths]
+    return _fit(nccl.fitted(constants, collectives, steps), paths, collectives, nccl.predictor)
+
+
+def _within_nodes(
+    inside: Sequence[MeasuredCollective], interconnect: Interconnect
+) -> nccl.FitStep | None:
+    if not inside:
+        return None
+    direct = any(collective.kind in ("all_to_all", "point_to_point") for collective in inside)
+    keys = (*nccl.RING, "hop.ll", "keeps.ll", *(("peer",) if direct else ()))
+    if interconnect.nvls:
+        keys += ("nvls", "nvls_hop", "nvls_fill.time", "nvls_fill.half")
+    return nccl.FitStep(tables=tables(inside), node=interconnect.generation, of_node=keys)
+
+
+def _between(
+    across: Sequence[MeasuredCollective], interconnect: Interconnect
+) -> nccl.FitStep | None:
+    if not across:
+        return None
+    tree = ("tree_keeps.ll", "tree_keeps.ll128", *(("nvls_tree",) if interconnect.nvls else ()))
+    return nccl.FitStep(
+        tables=tables(across),
+        node=interconnect.generation,
+        of_node=tree,
+        networks=(interconnect.network,),
+        of_network=(*nccl.HOPS, "fraction", "fill.time", "fill.half"),
+    )
+
+
+def _fit(
+    constants: Tree,
+    paths: Sequence[str],
+    collectives: Sequence[MeasuredCollective],
+    predictor: Callable[[Tree], Predict],
+) -> FabricFit:
+    predict = predictor(constants)
+    kept_out = alternate(collectives, 1)
+    residuals = [
+        _residual(table, predict, [row for row in collectives if row.table == table], kept_out)
+        for table in tables(kept_out)
+    ]
+    return FabricFit(constants=constants, paths=tuple(paths), residuals=tuple(residuals))
+
+
+def _residual(
+    table: str,
+    predict: Predict,
+    rows: Sequence[MeasuredCollective],
+    kept_out: Sequence[MeasuredCollective],
+) -> CollectiveResidual:
+    ratios = [predict(row) / row.time for row in kept_out if row.table == table]
+    errors = sorted(abs(ratio - 1.0) for ratio in ratios)
+    return CollectiveResidual(
+        name=table,
+        readings=len(ratios),
+        least=min(row.size for row in rows),
+        most=max(row.size for row in rows),
+        median=median(errors),
+        p95=errors[round(0.95 * (len(errors) - 1))],
+        worst=errors[-1],
+        bias=fmean(ratios) - 1.0,
+        sigma=stdev(log(ratio) for ratio in ratios) if len(ratios) > 1 else 0.0,
+    )
+
+
+K = TypeVar("K")
+
+
+def _default_constants(kind: type[K], name: str) -> K:
+    """The constants that a library has without a profile."""
+    data = catalog.read(catalog.find("topologies/backends", name))
+    data.pop("library", None)
+    return catalog.validate(data, kind, name)

@@ -1,36 +1,21 @@
-"""Published nccl-tests runs as calls on fabrics: what was measured, and on what."""
+"""Published nccl-tests runs as measured collectives: what was measured, and on which fabric."""
 
 from collections.abc import Iterator, Mapping
 from csv import DictReader
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from sim.collectives.algorithms.mesh import DGX1
-from sim.collectives.shape import Fabric, Shape
+from sim.calibration.fitting.measured_collectives import MeasuredCollective
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import Interconnect
+from sim.collectives.libraries.nvlink_rings import DGX1
 
 GB = 1e9
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One row: a collective of `size` bytes took `time` seconds; `table` is where it stands.
-
-    `forced` names the algorithm where the run's environment left NCCL no choice.
-    """
-
-    table: str
-    kind: str
-    size: float
-    shape: Shape
-    fabric: Fabric
-    time: float
-    forced: str = ""
-
-
 # NVIDIA data sheets: NVLink each way of V100, A100 and H100; NVLink SHARP since the H100's switch.
-V100 = Fabric(generation="volta", gpus_per_node=8, port_bandwidth=150 * GB)
-A100 = Fabric(generation="ampere", gpus_per_node=8, port_bandwidth=300 * GB)
-H100 = Fabric(generation="hopper", gpus_per_node=8, port_bandwidth=450 * GB, nvls=True)
+V100 = Interconnect(generation="volta", gpus_per_node=8, port_bandwidth=150 * GB)
+A100 = Interconnect(generation="ampere", gpus_per_node=8, port_bandwidth=300 * GB)
+H100 = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450 * GB, nvls=True)
 GPUS = {"V100": V100, "A100": A100, "H100": H100}
 CUBE_MESH = replace(V100, mesh=DGX1, cable_bandwidth=25 * GB)
 
@@ -43,17 +28,19 @@ NETWORKS = {
     "16x100 Gb/s RoCE": ("roce", 16, 12.5 * GB),
 }
 
-# Where a table's source shows fewer NICs at work than its nodes have. NVIDIA's answer to the log in
-# NVIDIA/nccl issue 527: 6 channels on 4 nodes, "suggesting that only 3 NICs were available"
+# For tables whose source shows fewer NICs at work than the nodes have. NVIDIA's answer to the log
+# in NVIDIA/nccl issue 527: 6 channels on 4 nodes, "suggesting that only 3 NICs were available"
 # (AddyLaddy, 2022-07-25). Nothing is fitted to that table.
 NICS_IN_USE = {"a100_aws_p4d_issue527": 3}
 
 
-def read(nccl_tests: Path, node_all_reduce: Path) -> tuple[list[Run], dict[str, str]]:
-    """All runs, and by table why the others cannot be used."""
+def read(
+    nccl_tests: Path, node_all_reduce: Path
+) -> tuple[list[MeasuredCollective], dict[str, str]]:
+    """All that can be used, and by table why the others cannot."""
     skipped: dict[str, str] = {}
-    runs = [*_published(_rows(nccl_tests), skipped), *_within_a_node(_rows(node_all_reduce))]
-    return runs, skipped
+    published = list(_published(_rows(nccl_tests), skipped))
+    return [*published, *_within_a_node(_rows(node_all_reduce))], skipped
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -61,20 +48,20 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(DictReader(file))
 
 
-def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[Run]:
+def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[MeasuredCollective]:
     for row in rows:
-        fabric = _fabric(row)
+        interconnect = _fabric(row)
         if not row["size_bytes"].isdigit():
             skipped[row["table_id"]] = "size not stated"
-        elif fabric is None:
+        elif interconnect is None:
             skipped[row["table_id"]] = f"network not stated: {row['inter']}"
         else:
-            yield Run(
+            yield MeasuredCollective(
                 table=row["table_id"],
                 kind=row["collective"],
                 size=float(row["size_bytes"]),
-                shape=Shape(ranks=int(row["gpus"]), nodes=int(row["nodes"])),
-                fabric=fabric,
+                shape=GroupShape(ranks=int(row["gpus"]), nodes=int(row["nodes"])),
+                interconnect=interconnect,
                 time=_time(row),
                 forced="ring" if "(ring)" in row["nccl"] else "",
             )
@@ -85,7 +72,7 @@ def _time(row: Mapping[str, str]) -> float:
     return min(float(row[c]) for c in ("oop_time_us", "ip_time_us") if row[c]) * 1e-6
 
 
-def _fabric(row: Mapping[str, str]) -> Fabric | None:
+def _fabric(row: Mapping[str, str]) -> Interconnect | None:
     gpu = GPUS[row["gpu"].split()[0]]
     if row["nodes"] == "1":
         return gpu
@@ -96,13 +83,13 @@ def _fabric(row: Mapping[str, str]) -> Fabric | None:
     return None
 
 
-def _within_a_node(rows: list[dict[str, str]]) -> Iterator[Run]:
+def _within_a_node(rows: list[dict[str, str]]) -> Iterator[MeasuredCollective]:
     for row in rows:
-        yield Run(
+        yield MeasuredCollective(
             table=f"{row['gpu']}_node_vtrain",
             kind="all_reduce",
             size=float(row["size_bytes"]),
-            shape=Shape(ranks=int(row["gpus"])),
-            fabric=CUBE_MESH if row["gpu"] == "v100" else A100,
+            shape=GroupShape(ranks=int(row["gpus"])),
+            interconnect=CUBE_MESH if row["gpu"] == "v100" else A100,
             time=float(row["time_us"]) * 1e-6,
         )

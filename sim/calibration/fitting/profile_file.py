@@ -1,4 +1,4 @@
-"""Writing a profile: one TOML to read, the measurements in a CSV beside it."""
+"""Writing a device's profile: a TOML file to read, and the measurements in a CSV beside it."""
 
 import csv
 from dataclasses import asdict
@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.config.files import whole
-from sim.hardware.kernels.profile import COLUMNS, Measurement, Origin, Profile, row
+from sim.config.files import atomic_write
+from sim.hardware.kernels.measurements import COLUMNS, Measurement, row
+from sim.hardware.kernels.profile import Origin, Profile
 
 HEAD = (
     "# Measured and fitted by `sim calibrate kernels`; `sim show` draws it. Times are in the CSV.\n"
@@ -15,38 +16,39 @@ HEAD = (
 
 
 def write(profile: Profile, path: Path) -> None:
-    """Both files, each whole or not at all. Raises `InputError` where they cannot be written."""
-    write_table(profile.measurements, path.parent / profile.origin.measurements)
-    with whole(path) as part:
+    """Both files, each complete or not at all. Raises `InputError` if they cannot be written."""
+    _write_table(profile.measurements, path.parent / profile.origin.measurements)
+    with atomic_write(path) as part:
         part.write_text(text(profile), encoding="utf-8")
 
 
-def write_table(measurements: tuple[Measurement, ...], path: Path) -> None:
-    with whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+def _write_table(measurements: tuple[Measurement, ...], path: Path) -> None:
+    with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(row(one) for one in measurements)
+        writer.writerows(map(row, measurements))
 
 
 def text(profile: Profile) -> str:
     """The TOML of a profile, as `sim.hardware.kernels.profile` reads it."""
-    tables = [HEAD, toml(document(profile.origin)), profile.surroundings.toml()]
-    return "\n".join(one for one in tables if one).rstrip() + "\n"
+    tables = [HEAD, toml(document(profile.origin)), profile.environment.toml()]
+    return "\n".join(table for table in tables if table).rstrip() + "\n"
 
 
 def document(origin: Origin) -> dict[str, Any]:
-    """The tables of a profile's file but for what surrounds kernels, which has units."""
-    found: dict[str, Any] = {
+    """The tables of a profile's file, without those whose values have units
+    (`sim.hardware.kernels.environment`)."""
+    tables: dict[str, Any] = {
         key: getattr(origin, key)
         for key in ("format", "device", "measurements", "provenance", "rates")
     }
-    found["smoothness"] = {key: asdict(one) for key, one in origin.smoothness.items()}
-    found["residuals"] = [asdict(one) for one in origin.residuals]
-    return {key: value for key, value in found.items() if value}
+    tables["smoothness"] = {kind: asdict(smooth) for kind, smooth in origin.smoothness.items()}
+    tables["residuals"] = [asdict(residual) for residual in origin.residuals]
+    return {key: value for key, value in tables.items() if value}
 
 
 def toml(tables: dict[str, Any]) -> str:
-    """A document as TOML. Raises `InputError` where the library for it is missing."""
+    """A document as TOML. Raises `InputError` if the library for it is missing."""
     try:
         import tomli_w
     except ImportError:

@@ -1,1 +1,1 @@
-"""Timing kernels, copies and collectives on this machine."""
+"""Timing kernels, copies, launches and collectives on this machine."""

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 Call = Callable[[], Any]
 
 LEAST, MOST = 5, 50  # repetitions
-BUDGET = 0.03  # seconds that the repetitions of one kernel may take, once there are enough
+BUDGET = 0.03  # seconds for the repetitions of one kernel, once there are enough of them
+UNSTEADY, TRIES = 0.2, 3  # a timing that spreads more is repeated, up to this many times in all
 
 
 class Timing(NamedTuple):
@@ -24,18 +25,15 @@ class Clock(Protocol):
     device: str
 
     def time(self, calls: Sequence[Call]) -> Timing:
-        """The time of one call; `calls` are the same on different inputs, taken in turn."""
+        """The time of one call; `calls` do the same on different inputs and are used in turn."""
         ...
-
-
-UNSTEADY, TRIES = 0.2, 3  # a timing that spreads more is taken again, so often at most
 
 
 class HostClock:
     """For a CPU: a call has done its work when it returns.
 
     Other processes on the machine only ever make a kernel slower, so of several timings that
-    spread widely the quickest stands.
+    spread widely the quickest is taken.
     """
 
     device = "cpu"
@@ -43,38 +41,38 @@ class HostClock:
     def time(self, calls: Sequence[Call]) -> Timing:
         for call in calls:
             call()
-        best = self._once(calls)
+        best = self._repeated(calls)
         for _ in range(TRIES - 1):
             if best.spread <= UNSTEADY:
                 break
-            best = min(best, self._once(calls))
+            best = min(best, self._repeated(calls))
         return best
 
-    def _once(self, calls: Sequence[Call]) -> Timing:
-        found: list[float] = []
-        while len(found) < LEAST or (sum(found) < BUDGET and len(found) < MOST):
-            call = calls[len(found) % len(calls)]
+    def _repeated(self, calls: Sequence[Call]) -> Timing:
+        times: list[float] = []
+        while len(times) < LEAST or (sum(times) < BUDGET and len(times) < MOST):
+            call = calls[len(times) % len(calls)]
             began = time.perf_counter()
             call()
-            found.append(time.perf_counter() - began)
-        return summary(found)
+            times.append(time.perf_counter() - began)
+        return summary(times)
 
 
 class EventClock:
-    """For a CUDA device: the time between two events on its stream, of several calls in a row so
-    that the events themselves do not count."""
+    """For a CUDA device: the time between two events on its stream, with several calls between
+    them so that the events themselves do not count."""
 
     device = "cuda"
 
     def time(self, calls: Sequence[Call]) -> Timing:
-        once = self._laps(calls, repeats=len(calls), each=1)
-        typical = max(median(once), 1e-6)
-        each = max(1, min(32, round(200e-6 / typical)))
-        repeats = max(LEAST, min(MOST, round(BUDGET / (typical * each))))
-        return summary(self._laps(calls, repeats, each))
+        first = self._seconds_per_call(calls, repeats=len(calls), in_a_row=1)
+        typical = max(median(first), 1e-6)
+        in_a_row = max(1, min(32, round(200e-6 / typical)))
+        repeats = max(LEAST, min(MOST, round(BUDGET / (typical * in_a_row))))
+        return summary(self._seconds_per_call(calls, repeats, in_a_row))
 
-    def _laps(self, calls: Sequence[Call], repeats: int, each: int) -> list[float]:
-        """Seconds of a call, `repeats` times the mean of `each` in a row."""
+    def _seconds_per_call(self, calls: Sequence[Call], repeats: int, in_a_row: int) -> list[float]:
+        """For each repetition the mean of `in_a_row` calls."""
         import torch
 
         events: Any = [
@@ -83,11 +81,15 @@ class EventClock:
         ]
         for number, (start, stop) in enumerate(events):
             start.record()
-            for step in range(each):
-                calls[(number * each + step) % len(calls)]()
+            for step in range(in_a_row):
+                calls[(number * in_a_row + step) % len(calls)]()
             stop.record()
         torch.cuda.synchronize()
-        return [start.elapsed_time(stop) / 1e3 / each for start, stop in events]
+        return [start.elapsed_time(stop) / 1e3 / in_a_row for start, stop in events]
+
+
+def clock_of(device: str) -> Clock:
+    return EventClock() if device == "cuda" else HostClock()
 
 
 def summary(times: Sequence[float]) -> Timing:

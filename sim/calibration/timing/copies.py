@@ -1,21 +1,22 @@
-"""Copies between host and device and within a device, of rising sizes."""
+"""Copies between host and device and within a device, of increasing sizes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sim.calibration.timing.clock import Clock
-from sim.hardware.kernels.environment import Copy, CopyKind
+from sim.calibration.timing.clock import Call, Clock
+from sim.hardware.kernels.environment import CopyKind, CopyTime
 
 MIB = 2**20
 SIZES = (64 * 2**10, MIB, 16 * MIB, 256 * MIB)
-Note = Callable[[str], None]
 
 
 def copies(
-    clock: Clock, sizes: Sequence[int] = SIZES, note: Note = lambda _: None
-) -> Iterator[Copy]:
-    """Each way that the device has; what does not fit into memory is left out, and noted."""
-    for kind, pinned in ways(clock.device):
+    clock: Clock,
+    sizes: Sequence[int] = SIZES,
+    note: Callable[[str], None] = lambda message: None,
+) -> Iterator[CopyTime]:
+    """Each kind that the device has; a copy that does not fit into memory is left out and noted."""
+    for kind, pinned in copy_kinds(clock.device):
         for size in sizes:
             try:
                 call = _copy(kind, pinned, size, clock.device)
@@ -23,13 +24,13 @@ def copies(
             except (RuntimeError, MemoryError) as error:
                 note(f"left out a copy {kind} of {size:,} B: {str(error).partition(chr(10))[0]}")
                 break
-            yield Copy(kind=kind, pinned=pinned, bytes=float(size), time=seconds)
+            yield CopyTime(kind=kind, pinned=pinned, bytes=float(size), time=seconds)
 
 
-def ways(device: str) -> tuple[tuple[CopyKind, bool], ...]:
-    """Kinds of copies, from or to page-locked memory or not.
+def copy_kinds(device: str) -> tuple[tuple[CopyKind, bool], ...]:
+    """Kinds of copies, each with whether the host's memory is page-locked.
 
-    >>> ways("cpu")
+    >>> copy_kinds("cpu")
     (('device to device', False),)
     """
     within: tuple[tuple[CopyKind, bool], ...] = (("device to device", False),)
@@ -39,12 +40,12 @@ def ways(device: str) -> tuple[tuple[CopyKind, bool], ...]:
     return (*((kind, pinned) for kind in across for pinned in (True, False)), *within)
 
 
-def _copy(kind: CopyKind, pinned: bool, size: int, device: str) -> Callable[[], Any]:
+def _copy(kind: CopyKind, pinned: bool, size: int, device: str) -> Call:
     import torch
 
     def numbers(where: str) -> Any:
-        made = torch.randint(256, (size,), dtype=torch.uint8, device=where)
-        return made.pin_memory() if pinned and where == "cpu" else made
+        tensor = torch.randint(256, (size,), dtype=torch.uint8, device=where)
+        return tensor.pin_memory() if pinned and where == "cpu" else tensor
 
     source = numbers("cpu" if kind == "host to device" else device)
     target = numbers("cpu" if kind == "device to host" else device)

@@ -1,150 +1,119 @@
-"""`sim calibrate kernels`: from this machine's kernels to a profile of its device."""
+"""Timing every kernel of a suite, keeping each as soon as it is measured, and resuming later."""
 
-import os
+import csv
+import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
-from sim.calibration.fitting.device import profiled
-from sim.calibration.fitting.profile_file import write
-from sim.calibration.timing import ranks
-from sim.calibration.timing.calls import Call, call
-from sim.calibration.timing.clock import Clock, EventClock, HostClock
-from sim.calibration.timing.copies import copies
-from sim.calibration.timing.launches import launches
-from sim.calibration.timing.overlaps import overlaps
-from sim.calibration.timing.provenance import provenance
-from sim.calibration.timing.session import calibrate, quickest, require
-from sim.calibration.timing.suite import Case, Extent, suite
-from sim.calibration.training import allocation
-from sim.config import catalog as library
-from sim.config.errors import InputError
-from sim.hardware.kernels.environment import Surroundings
-from sim.hardware.kernels.profile import Profile, read
-from sim.model.kernels import Kernel
+from sim.calibration.timing.calls.dispatch import call
+from sim.calibration.timing.clock import Call, Clock
+from sim.calibration.timing.kernel_suite import KernelCase
+from sim.hardware.kernels.measurements import COLUMNS, Measurement, read, row
+from sim.model.kernels import Attention, Gemm, Kernel
 
-Note = Callable[[str], None]
-
-# Other work on a machine comes and goes; a GPU is one's own.
-PASSES = {("cpu", "quick"): 2, ("cpu", "full"): 2, ("cuda", "quick"): 1, ("cuda", "full"): 1}
+MOST_INPUTS = 8  # sets of inputs that are used in turn ...
+CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # ... until together they are more bytes than any cache holds
 
 
-def calibrated(
-    device: str, extent: Extent, out: Path, *, processes: int = 1, name: str = "", note: Note
-) -> Profile | None:
-    """Time a suite and write its profile to `out`; None on ranks that do not report.
+def time_kernels(
+    cases: Sequence[KernelCase],
+    clock: Clock,
+    *,
+    store: Path | None = None,
+    keep: bool = True,
+    passes: int = 1,
+    progress: Callable[[Iterable[KernelCase]], Iterable[KernelCase]] = iter,
+    note: Callable[[str], None] = lambda message: None,
+    make: Callable[[Kernel, str], Call] = call,
+) -> list[Measurement]:
+    """Time the kernels that `store` does not hold yet; with `keep` each is appended to it at once.
 
-    What is measured is kept in `partial(out)` until the profile is there, and a second call goes on
-    from it. `name` is the device's file; a GPU's is guessed from what the driver calls it. Raises
-    `InputError`.
+    With several `passes` each kernel is timed in each of them and its shortest time is used: other
+    work on the machine comes and goes. A kernel that runs out of memory, that torch cannot execute
+    here, or whose time is not a positive number is left out and reported through `note`. What was
+    measured before an interruption is kept. Raises `InputError` if the store cannot be read.
     """
-    require(device)
-    name = name or file_of(device)
-    library.find("topologies/devices", name, where="--as")
-    out = out.with_suffix(".toml")
-    store = part_of(out)
-    cases = suite(device, extent)
-    ranks.run(
-        _timed, processes, cases, device, PASSES[device, extent], store,
-        device=device, threads=threads(processes) if device == "cpu" else 0,
-    )  # fmt: skip
-    if ranks.own_rank() > 0:
+    done: dict[str, list[Measurement]] = {}
+    for measurement in read(store, store) if store is not None and store.exists() else ():
+        done.setdefault(repr(measurement.kernel), []).append(measurement)
+    missing = [
+        case
+        for number in range(passes)
+        for case in cases
+        if len(done.get(repr(case.kernel), ())) <= number
+    ]
+    for case in progress(missing):
+        measured = _measured(case, clock, make, note)
+        if measured is not None:
+            done.setdefault(repr(case.kernel), []).append(measured)
+            if store is not None and keep:
+                _append(store, measured)
+    return quickest(timed for case in cases for timed in done.get(repr(case.kernel), ()))
+
+
+def quickest(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The shortest time of each kernel, in the order in which kernels first appear."""
+    best: dict[str, Measurement] = {}
+    for measurement in measurements:
+        before = best.setdefault(repr(measurement.kernel), measurement)
+        if measurement.seconds < before.seconds:
+            best[repr(measurement.kernel)] = measurement
+    return list(best.values())
+
+
+def _append(store: Path, measured: Measurement) -> None:
+    new = not store.exists()
+    with store.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row(measured))
+
+
+def _measured(
+    case: KernelCase,
+    clock: Clock,
+    make: Callable[[Kernel, str], Call],
+    note: Callable[[str], None],
+) -> Measurement | None:
+    """The time of a case, or None if it cannot be measured here."""
+    kernel = case.kernel
+    try:
+        calls = [make(kernel, clock.device) for _ in range(_input_sets(kernel, clock.device))]
+        timing = clock.time(calls)
+    except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is a RuntimeError
+        note(f"left out {description(kernel)}: {_first_line(error)}")
         return None
-    measured = quickest(read(store, store))
-    found = profiled(
-        name, measured, table=out.with_suffix(".csv").name,
-        provenance={**provenance(device, processes=processes), "samples": len(measured)},
-        surroundings=_surroundings(device, note),
-    )  # fmt: skip
-    write(found, out)
-    store.unlink()
-    return found
-
-
-def part_of(out: Path) -> Path:
-    """Where measurements are kept while a profile is under way.
-
-    >>> part_of(Path("mine.toml")).name
-    'mine.part.csv'
-    """
-    return out.with_suffix(".part.csv")
-
-
-def threads(processes: int) -> int:
-    """torch's threads in each of several processes that share this machine's cores."""
-    return max(1, (os.cpu_count() or 1) // processes)
-
-
-def clock_of(device: str) -> Clock:
-    return EventClock() if device == "cuda" else HostClock()
-
-
-def _timed(rank: int, cases: Sequence[Case], device: str, passes: int, store: Path) -> int:
-    """On every rank at once; rank 0 keeps the times. Gives how many it has."""
-    from tqdm import tqdm
-
-    bar = partial(tqdm, unit="kernel", desc="kernels", disable=None if rank == 0 else True)
-
-    def note(said: str) -> None:
-        if rank == 0:
-            tqdm.write(said)
-
-    if device == "cpu":
-        allocation.keep_freed()  # as training does that `sim measure` times
-    done = calibrate(
-        cases, clock_of(device), store=store, keep=rank == 0, passes=passes,
-        progress=bar, note=note, make=_together,
-    )  # fmt: skip
-    return len(done)
-
-
-def _together(kernel: Kernel, device: str) -> Call:
-    """The kernel's call, when every process is ready for it."""
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_initialized():
-        dist.barrier()
-    return call(kernel, device)
-
-
-def _surroundings(device: str, note: Note) -> Surroundings:
-    """What surrounds kernels, as far as the device has it."""
-    clock = clock_of(device)
-    return Surroundings(
-        host=launches(device),
-        copies=tuple(copies(clock, note=note)),
-        overlaps=tuple(overlaps(device)),
+    if not 0 < timing.seconds < math.inf:
+        note(f"left out {description(kernel)}: its time came out as {timing.seconds}")
+        return None
+    return Measurement(
+        kernel=kernel, seconds=timing.seconds, spread=timing.spread, kept_out=case.kept_out
     )
 
 
-def file_of(device: str) -> str:
-    """The file in topologies/devices of this machine's device. Raises `InputError`."""
-    if device == "cpu":
-        return "cpu"
-    import torch
-
-    called, memory = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
-    found = nearest_file(called, float(memory), _files())
-    if found is None:
-        what = f"no file in topologies/devices is of {called!r}"
-        raise InputError("--as", what, "write one (CONTRIBUTING.md, a device), or name one: --as")
-    return found
+def _input_sets(kernel: Kernel, device: str) -> int:
+    """How many sets of inputs do not fit into a cache together."""
+    return max(1, min(MOST_INPUTS, math.ceil(CACHE[device] / max(kernel.bytes, 1.0))))
 
 
-def nearest_file(called: str, memory: float, files: Iterable[tuple[str, float]]) -> str | None:
-    """Of (name, memory) the one whose first word is in what the driver calls the device, and whose
-    memory is nearest.
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:120]
 
-    >>> known = [("h100-80gb-sxm", 85e9), ("a100-40gb-sxm", 42e9), ("a100-80gb-sxm", 85e9)]
-    >>> nearest_file("NVIDIA A100-SXM4-80GB", 84.9e9, known)
-    'a100-80gb-sxm'
+
+def description(kernel: Kernel) -> str:
+    """A kernel in a few words.
+
+    >>> description(Gemm(name="wgrad", m=8, n=16, k=32))
+    'bf16 product wgrad 8 x 16 x 32'
     """
-    fitting = [(abs(size - memory), name) for name, size in files
-               if name.partition("-")[0] in called.lower()]  # fmt: skip
-    return min(fitting)[1] if fitting else None
-
-
-def _files() -> list[tuple[str, float]]:
-    from sim.hardware import device
-
-    return [(name, device.load(name).memory) for name in library.names("topologies/devices")]
+    if isinstance(kernel, Gemm):
+        times = f" x {kernel.batch}" if kernel.batch > 1 else ""
+        sizes = f"{kernel.m} x {kernel.n} x {kernel.k}{times}"
+        return f"{kernel.precision} product {kernel.name} {sizes}"
+    if isinstance(kernel, Attention):
+        direction = "backward" if kernel.backward else "forward"
+        sizes = f"{kernel.batch} x {kernel.heads} x {kernel.q} x {kernel.head}"
+        return f"{kernel.precision} attention {direction} {sizes}"
+    return f"{kernel.name} of {kernel.bytes:,.0f} B"

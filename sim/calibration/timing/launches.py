@@ -1,42 +1,41 @@
 """What launching costs: the host's seconds, an empty kernel's round trip, a graph's node."""
 
 import time
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from sim.hardware.kernels.environment import Host
+from sim.calibration.timing.clock import Call
+from sim.hardware.kernels.environment import LaunchTimes
 
-Call = Callable[[], Any]
-
-# CUDA's queue holds 1024 launches, behind which the host would wait for the device.
+# CUDA's queue holds 1024 launches; with more the host would wait for the device.
 LAUNCHES = 500
-ROUNDS = 9
+REPEATS = 9
 
 
-def launches(device: str) -> Host:
-    """Measured with the smallest kernel there is: adding one to one number."""
+def launches(device: str) -> LaunchTimes:
+    """Measured with the smallest kernel there is: adding one to a single number."""
     import torch
 
-    one = torch.zeros(1, device=device)
-    return measured(lambda: one.add_(1), _wait(device), _graph(one) if device == "cuda" else None)
+    number = torch.zeros(1, device=device)
+    replay = _graph(number) if device == "cuda" else None
+    return launch_costs(lambda: number.add_(1), _wait(device), replay)
 
 
-def measured(kernel: Call, wait: Call, replay: Call | None) -> Host:
-    """The costs of launching `kernel`; `wait` returns when the device has done all, `replay` runs
-    a graph of `LAUNCHES` such kernels."""
+def launch_costs(kernel: Call, wait: Call, replay: Call | None) -> LaunchTimes:
+    """The costs of launching `kernel`; `wait` returns when the device is idle, `replay` runs a
+    graph of `LAUNCHES` such kernels."""
     for _ in range(LAUNCHES):
         kernel()
     wait()
-    return Host(
-        issue=median(_issued(kernel, wait) for _ in range(ROUNDS)),
-        latency=median(_awaited(kernel, wait) for _ in range(LAUNCHES)),
-        node=_replayed(replay, wait) if replay else 0.0,
+    return LaunchTimes(
+        issue=median(_seconds_per_launch(kernel, wait) for _ in range(REPEATS)),
+        latency=median(_round_trip(kernel, wait) for _ in range(LAUNCHES)),
+        node=_seconds_per_node(replay, wait) if replay else 0.0,
     )
 
 
-def _issued(kernel: Call, wait: Call) -> float:
-    """The host's seconds per launch while the queue has room."""
+def _seconds_per_launch(kernel: Call, wait: Call) -> float:
+    """The host's seconds while the queue has room."""
     began = time.perf_counter()
     for _ in range(LAUNCHES):
         kernel()
@@ -45,18 +44,18 @@ def _issued(kernel: Call, wait: Call) -> float:
     return spent / LAUNCHES
 
 
-def _awaited(kernel: Call, wait: Call) -> float:
+def _round_trip(call: Call, wait: Call) -> float:
     began = time.perf_counter()
-    kernel()
+    call()
     wait()
     return time.perf_counter() - began
 
 
-def _replayed(replay: Call, wait: Call) -> float:
-    """Seconds per node; the round trip of one launch is a five-hundredth of it."""
+def _seconds_per_node(replay: Call, wait: Call) -> float:
+    """Includes a five-hundredth of the round trip of a launch."""
     replay()
     wait()
-    return median(_awaited(replay, wait) for _ in range(ROUNDS)) / LAUNCHES
+    return median(_round_trip(replay, wait) for _ in range(REPEATS)) / LAUNCHES
 
 
 def _wait(device: str) -> Call:
@@ -65,12 +64,12 @@ def _wait(device: str) -> Call:
     return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
-def _graph(one: Any) -> Call:
+def _graph(number: Any) -> Call:
     import torch
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(LAUNCHES):
-            one.add_(1)
+            number.add_(1)
     replay: Call = graph.replay
     return replay

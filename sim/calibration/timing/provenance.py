@@ -10,22 +10,22 @@ from typing import Any
 
 Provenance = dict[str, str | int | float]
 
-_ASKED = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu")
+_QUERIED = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu")
 
 
 def provenance(device: str, *, processes: int = 1) -> Provenance:
     """What is known of the machine that the command runs on."""
     import torch
 
-    found: Provenance = {
+    software: Provenance = {
         **command(),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
     if device == "cpu":
         threads: Provenance = {"threads": torch.get_num_threads(), "processes": processes}
-        return {"device": processor(), **found, **threads}
-    return {**_of_gpu(), **found}
+        return {"device": processor(), **software, **threads}
+    return {**_gpu(), **software}
 
 
 def command() -> Provenance:
@@ -34,6 +34,18 @@ def command() -> Provenance:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": " ".join(["sim", *sys.argv[1:]]),
     }
+
+
+def machine(device: str) -> dict[str, str]:
+    """The device and torch's version, as a comparison names them."""
+    import torch
+
+    if device == "cuda":
+        name = torch.cuda.get_device_name()
+        return {"device": name, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
+    threads = torch.get_num_threads()
+    unit = "thread" if threads == 1 else "threads"
+    return {"device": f"{processor()}, {threads} {unit} a rank", "torch": torch.__version__}
 
 
 def processor() -> str:
@@ -46,7 +58,7 @@ def processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _of_gpu() -> Provenance:
+def _gpu() -> Provenance:
     import torch
 
     version: Any = torch.cuda.nccl.version
@@ -55,17 +67,17 @@ def _of_gpu() -> Provenance:
         "device": torch.cuda.get_device_name(),
         "cuda": str(torch.version.cuda),
         "nccl": ".".join(map(str, nccl)),
-        **_asked(),
+        **_nvidia_smi(),
     }
 
 
-def _asked() -> Provenance:
-    """What nvidia-smi says of driver, clocks and temperature; nothing where it is not there."""
+def _nvidia_smi() -> Provenance:
+    """Driver, clocks and temperature; empty without nvidia-smi."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}
-    query = [tool, f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader"]
+    query = [tool, f"--query-gpu={','.join(_QUERIED)}", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     values = done.stdout.splitlines()[0].split(", ") if done.returncode == 0 else []
-    names = (name.replace(".", " ").replace("_", " ") for name in _ASKED)
+    names = (name.replace(".", " ").replace("_", " ") for name in _QUERIED)
     return dict(zip(names, values, strict=False))

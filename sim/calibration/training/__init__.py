@@ -1,1 +1,1 @@
-"""Running a job's training step in torch, and laying it beside its prediction."""
+"""Running a job's training step in torch, and comparing it with its prediction."""

@@ -1,11 +1,11 @@
-"""Measured beside predicted: one row a quantity, as text, JSON and CSV."""
+"""Measured and predicted side by side: one row a quantity, as text, JSON and CSV."""
 
 import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.calibration.training.observation import PHASES, Observation
+from sim.calibration.training.job_measurement import PHASES, JobMeasurement
 from sim.config import files
 from sim.config.units import human_bytes, human_seconds
 from sim.engine.timeline import Timeline
@@ -15,7 +15,7 @@ _PASSES = {"F": "forward", "B": "backward", "optimizer": "optimizer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ComparedQuantity:
     """One quantity; `unit` is s, B or empty for a count."""
 
     name: str
@@ -25,43 +25,42 @@ class Row:
 
     @property
     def error(self) -> float | None:
-        """predicted / measured - 1, or None of nothing."""
+        """predicted / measured - 1, or None if the measured quantity is zero."""
         return self.predicted / self.measured - 1.0 if self.measured else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """A measured job beside its prediction."""
+class JobComparison:
+    """A measured job and its prediction; `source` says where the kernel times are from."""
 
     scenario: str
     ranks: int
-    rows: tuple[Row, ...]
-    observation: Observation
+    quantities: tuple[ComparedQuantity, ...]
+    measurement: JobMeasurement
     result: Result
     source: str
 
-    def row(self, name: str) -> Row:
-        return next(row for row in self.rows if row.name == name)
+    def quantity(self, name: str) -> ComparedQuantity:
+        return next(quantity for quantity in self.quantities if quantity.name == name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: seconds, bytes, fractions."""
-        seen = self.observation
         return {
             "scenario": self.scenario,
             "ranks": self.ranks,
-            "machine": seen.machine,
+            "machine": self.measurement.machine,
             "times": self.source,
-            "steps": len(seen.steps),
-            "rounds": len(seen.rounds),
-            "spread": seen.spread,
-            "drift": list(seen.drift),
+            "steps": len(self.measurement.steps),
+            "rounds": len(self.measurement.rounds),
+            "spread": self.measurement.spread,
+            "drift": list(self.measurement.drift),
             **{
-                row.name.replace(" ", "_"): {
-                    "measured": row.measured,
-                    "predicted": row.predicted,
-                    "error": row.error,
+                quantity.name.replace(" ", "_"): {
+                    "measured": quantity.measured,
+                    "predicted": quantity.predicted,
+                    "error": quantity.error,
                 }
-                for row in self.rows
+                for quantity in self.quantities
             },
             "warnings": list(self.result.warnings),
         }
@@ -71,24 +70,38 @@ class Comparison:
 
 
 def compare(
-    name: str, seen: Observation, result: Result, *, memory: float, parameters: int, source: str
-) -> Comparison:
-    """Rows of an observation and a prediction of the same job; `memory` are the predicted bytes."""
-    predicted = phases(result)
-    rows = [Row(name="step time", measured=seen.median("step"), predicted=result.step_time)]
-    rows += [
-        Row(name=phase, measured=seen.median(phase), predicted=predicted[phase])
-        for phase in PHASES
-        if seen.median(phase)
+    name: str,
+    measurement: JobMeasurement,
+    result: Result,
+    *,
+    memory: float,
+    parameters: int,
+    source: str,
+) -> JobComparison:
+    """A measurement and a prediction of the same job; `memory` are the predicted bytes."""
+    predicted = {"step": result.step_time, **phases(result)}
+    quantities = [
+        ComparedQuantity(
+            name="step time" if phase == "step" else phase,
+            measured=measurement.median(phase),
+            predicted=predicted[phase],
+        )
+        for phase in ("step", *PHASES)
+        if phase == "step" or measurement.median(phase)
     ]
-    if seen.peak:
-        rows.append(Row(name="peak memory", measured=seen.peak, predicted=memory, unit="B"))
-    rows.append(Row(name="parameters", measured=seen.parameters, predicted=parameters, unit=""))
-    return Comparison(
+    for quantity, measured, expected, unit in (
+        ("peak memory", measurement.peak, memory, "B"),
+        ("parameters", measurement.parameters, parameters, ""),
+    ):
+        if measured:
+            quantities.append(
+                ComparedQuantity(name=quantity, measured=measured, predicted=expected, unit=unit)
+            )
+    return JobComparison(
         scenario=name,
         ranks=result.ranks,
-        rows=tuple(rows),
-        observation=seen,
+        quantities=tuple(quantities),
+        measurement=measurement,
         result=result,
         source=source,
     )
@@ -96,53 +109,54 @@ def compare(
 
 def phases(result: Result) -> dict[str, float]:
     """Seconds of the first role's passes and optimizer, and of its exposed communication."""
-    spent = {**dict.fromkeys(PHASES, 0.0), **_passes(result.timeline)}
-    spent["communication"] = result.breakdown.get("data communication", 0.0)
-    return spent
+    seconds = {**dict.fromkeys(PHASES, 0.0), **_passes(result.timeline)}
+    seconds["communication"] = result.breakdown.get("data communication", 0.0)
+    return seconds
 
 
 def _passes(timeline: Timeline) -> dict[str, float]:
-    spent: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for span in timeline.spans:
         phase = _PASSES.get(span.args.get("phase", ""))
         if span.role == 0 and phase:
-            spent[phase] = spent.get(phase, 0.0) + span.duration
-    return spent
+            seconds[phase] = seconds.get(phase, 0.0) + span.duration
+    return seconds
 
 
-def text(found: Comparison) -> str:
-    """A table, and under it how much the machine itself wandered."""
-    seen = found.observation
-    what = seen.machine.get("device", "")
-    ranks = f"{found.ranks} ranks" if found.ranks > 1 else "1 rank"
-    lines = [f"{found.scenario}, {ranks} on {what}, torch {seen.machine.get('torch', '')}"]
+def text(comparison: JobComparison) -> str:
+    """A table, and below it how much the machine itself drifted."""
+    measurement = comparison.measurement
+    device, torch = (measurement.machine.get(key, "") for key in ("device", "torch"))
+    ranks = f"{comparison.ranks} ranks" if comparison.ranks > 1 else "1 rank"
+    lines = [f"{comparison.scenario}, {ranks} on {device}, torch {torch}"]
     lines.append(f"  {'':14}{'measured':>12}{'predicted':>12}{'error':>9}")
-    for row in found.rows:
+    for row in comparison.quantities:
         error = "" if row.error is None else f"{row.error:+.1%}"
-        values = f"{_shown(row.measured, row.unit):>12}{_shown(row.predicted, row.unit):>12}"
+        values = f"{_human(row.measured, row.unit):>12}{_human(row.predicted, row.unit):>12}"
         lines.append(f"  {row.name:14}{values}{error:>9}")
-    low, high = seen.drift
+    low, high = measurement.drift
     lines.append(
-        f"  {len(seen.steps)} steps in {len(seen.rounds)} rounds, spread {seen.spread:.1%}; the "
-        f"machine drifted by {low:+.1%} to {high:+.1%} (reference kernels)"
+        f"  {len(measurement.steps)} steps in {len(measurement.rounds)} rounds, spread "
+        f"{measurement.spread:.1%}; the machine drifted by {low:+.1%} to {high:+.1%} "
+        "(reference kernels)"
     )
-    lines.append(f"  kernel times: {found.source}")
-    lines += [f"warning: {warning}" for warning in found.result.warnings]
+    lines.append(f"  kernel times: {comparison.source}")
+    lines += [f"warning: {warning}" for warning in comparison.result.warnings]
     return "\n".join(lines)
 
 
-def _shown(value: float, unit: str) -> str:
+def _human(value: float, unit: str) -> str:
     if unit == "B":
         return human_bytes(value)
     return human_seconds(value) if unit == "s" else f"{value:,.0f}"
 
 
-def write_rows(found: Comparison, path: Path) -> None:
+def write_steps(comparison: JobComparison, path: Path) -> None:
     """Every step as a row of CSV: round, the round's reference (s), seconds by phase."""
-    with files.whole(path) as part, part.open("w", encoding="utf-8", newline="") as out:
-        lines = csv.writer(out)
-        lines.writerow(["round", "reference", *PHASES, "step"])
-        for number, one in enumerate(found.observation.rounds, start=1):
-            for laps in one.steps:
-                spent = [laps.get(phase, 0.0) for phase in PHASES]
-                lines.writerow([number, one.reference, *spent, laps["step"]])
+    with files.atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["round", "reference", *PHASES, "step"])
+        for number, measured in enumerate(comparison.measurement.rounds, start=1):
+            for step in measured.steps:
+                seconds = [step.get(phase, 0.0) for phase in PHASES]
+                writer.writerow([number, measured.reference, *seconds, step["step"]])

@@ -1,115 +1,85 @@
-"""`sim measure`: a scenario's training step on this machine, beside its prediction."""
+"""`sim measure`: a scenario's training step on this machine, compared with its prediction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from sim.calibration.timing import loopback, ranks
-from sim.calibration.training import buildable, turns
-from sim.calibration.training.comparison import Comparison, compare
-from sim.calibration.training.observation import Observation
-from sim.calibration.training.rounds import Course, observe
-from sim.config import catalog as library
+from sim.calibration.fitting import loopback
+from sim.calibration.timing import process_group, torch_device
+from sim.calibration.training import supported_jobs
+from sim.calibration.training.comparison import JobComparison, compare
+from sim.calibration.training.interleaved_kernels import time_share, write_profile
+from sim.calibration.training.interleaving import Interleaving, measure_on_rank
+from sim.calibration.training.job_measurement import JobMeasurement
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.model import counts
 from sim.parallel.memory import memory
 from sim.parallel.step import training_step
 from sim.results.result import Result
-from sim.scenario import profiles as measured
-from sim.scenario import scenario as scenarios
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run
-
-Report = Callable[[str], None]
 
 
 def measure(
     scenario: Scenario,
     *,
     device: str = "cpu",
-    course: Course | None = None,
+    interleaving: Interleaving | None = None,
     calibrate: bool | None = None,
-    report: Report = lambda said: None,
-) -> Comparison | None:
-    """Run the scenario's job in real torch and predict it; None on ranks that do not report.
+    report: Callable[[str], None] = lambda message: None,
+) -> JobComparison | None:
+    """Run the scenario's job in torch and predict it; None on ranks that do not report.
 
-    With `calibrate` (the default on CPUs, whose speed drifts) kernels are timed in turns with the
-    training steps, and the prediction is made from what was timed; otherwise from the scenario's
-    own profile, or from rates where it has none. Raises `InputError` where the job cannot be built
-    here.
+    With `calibrate` (the default on CPUs, whose speed drifts) kernels are timed between the
+    training steps, and the prediction is made from these times; otherwise from the scenario's own
+    profile, or from rates if it has none. Raises `InputError` if the job cannot be built here.
     """
-    check_device(device)
+    torch_device.require(device, "sim measure")
     setup = from_scenario(scenario)
-    buildable.check(setup.job, scenario.name, device)
-    if device == "cpu":
-        buildable.check_memory(setup.job, scenario.name)
+    supported_jobs.check(setup.job, scenario.name, device)
     calibrate = device == "cpu" if calibrate is None else calibrate
-    course = course or Course()
+    interleaving = interleaving or Interleaving()
     if calibrate:
-        course = replace(
-            course, calibrate=turns.Turns(device=device, precision=setup.job.plan.precision)
-        )
+        share = partial(time_share, device, setup.job.plan.precision)
+        interleaving = replace(interleaving, time_kernels=share)
     processes = setup.job.plan.data_parallel
-    seen = ranks.run(
-        observe, processes, setup.job, device, course, report,
-        device=device, threads=threads(processes) if device == "cpu" else 0,
+    measurement = process_group.run(
+        measure_on_rank, processes, setup.job, device, interleaving, report,
+        device=device, threads=process_group.threads_each(processes) if device == "cpu" else 0,
     )  # fmt: skip
-    if ranks.own_rank() > 0:
+    if process_group.own_rank() > 0:
         return None
-    return _beside(scenario, setup, seen, device if calibrate else None)
+    return _compared(scenario, setup, measurement, calibrated=calibrate)
 
 
-def asked(name: str, settings: Sequence[str], profiles: Sequence[str]) -> Scenario:
-    """The scenario with profiles of a device (`device.profile`) or a fabric (`backend`)."""
-    changes = dict(map(measured.setting_of, profiles)) | dict(map(scenarios.setting, settings))
-    return scenarios.load(name, changes)
-
-
-def device_here(wanted: Literal["cuda", "cpu"] | None) -> Literal["cuda", "cpu"]:
-    """The device asked for, else a GPU where there is one. Raises `InputError`."""
-    check_device(wanted or "cpu")
+def available_device(wanted: Literal["cuda", "cpu"] | None) -> Literal["cuda", "cpu"]:
+    """The device asked for, else a GPU if there is one. Raises `InputError`."""
+    torch_device.require(wanted or "cpu", "sim measure")
     import torch
 
     return wanted or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def check_device(device: str) -> None:
-    """Raise `InputError` unless torch is installed and has the device."""
-    try:
-        import torch
-    except ImportError:
-        what = "sim measure runs torch, which is not installed"
-        raise InputError("torch", what, "pip install 'clustersim[torch]'") from None
-    if device == "cuda" and not torch.cuda.is_available():
-        what = "torch finds no CUDA device on this machine"
-        raise InputError("--device cuda", what, "run it on a GPU node, or with --device cpu")
-
-
-def threads(processes: int) -> int:
-    """Threads of each of so many processes that share this machine's cores."""
-    import os
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (cores or 1) // processes)
-
-
-def _beside(
-    scenario: Scenario, setup: Setup, seen: Observation, calibrated: str | None
-) -> Comparison:
-    """The prediction, from what was timed meanwhile where it was."""
-    if calibrated is None:
+def _compared(
+    scenario: Scenario, setup: Setup, measurement: JobMeasurement, *, calibrated: bool
+) -> JobComparison:
+    """The measurement beside the prediction; `calibrated` from kernels that were timed with it."""
+    if calibrated:
+        timings = sum(len(measured.kernels) for measured in measurement.rounds)
+        source = f"{timings} timings between the steps"
+        with TemporaryDirectory() as folder:
+            result = _predicted(scenario, setup, measurement, Path(folder) / "measured.toml")
+    else:
         source = setup.job.device.profile or f"the rates of {setup.job.device.name}"
         result = run(setup)
-    else:
-        source = f"{sum(len(one.kernels) for one in seen.rounds)} timings between the steps"
-        with TemporaryDirectory() as folder:
-            result = _predicted(scenario, setup, seen, Path(folder) / "measured.toml")
     return compare(
         scenario.name,
-        seen,
+        measurement,
         result,
         memory=memory(setup.job, training_step(setup.job), 0).total,
         parameters=counts.parameters(setup.job.model),
@@ -117,23 +87,24 @@ def _beside(
     )
 
 
-def _predicted(scenario: Scenario, setup: Setup, seen: Observation, path: Path) -> Result:
-    """The step on the device as it was timed in turns with it."""
+def _predicted(scenario: Scenario, setup: Setup, measurement: JobMeasurement, path: Path) -> Result:
+    """The step on the device as it was timed between the steps."""
     processes = setup.job.plan.data_parallel
-    turns.profile(seen, _device_file(scenario), path, processes)
-    timed = replace(scenario, change={**scenario.change, "device.profile": str(path)})
-    found = from_scenario(timed)
-    transfers = [one for turn in seen.rounds for one in turn.transfers]
+    write_profile(measurement, _device_file(scenario), path, processes)
+    changed = replace(scenario, change={**scenario.change, "device.profile": str(path)})
+    calibrated = from_scenario(changed)
+    transfers = [transfer for measured in measurement.rounds for transfer in measured.transfers]
     if transfers:
-        found = replace(found, machine=loopback.fitted(found.machine, processes, transfers))
-    return run(found)
+        machine = loopback.fitted(calibrated.machine, processes, transfers)
+        calibrated = replace(calibrated, machine=machine)
+    return run(calibrated)
 
 
 def _device_file(scenario: Scenario) -> str:
     """The name of the device's file, as the scenario's topology gives it."""
-    path = library.find("topologies", scenario.topology, where=f"{scenario.name}, topology")
-    named = scenario.changes("topology").get("device", library.read(path).get("device"))
+    path = catalog.find("topologies", scenario.topology, where=f"{scenario.name}, topology")
+    named = scenario.changes("topology").get("device", catalog.read(path).get("device"))
     if not isinstance(named, str):
         what = "describes its device itself, so that no profile can refine it"
-        raise InputError(library.place(path), what, 'name one: device = "cpu"')
+        raise InputError(catalog.place(path), what, 'name one: device = "cpu"')
     return named

@@ -1,91 +1,85 @@
-"""Direct: every rank talks to every other without relay; best where messages are small or
+"""Direct: every rank sends to every other without relay; best where messages are small or
 the network joins all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, section 3).
 """
 
 from collections.abc import Iterator
 
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import (
+    ChunkSend,
+    ClosedForm,
+    CollectiveKind,
+    CollectiveSchedule,
+    schedule,
+)
 
 AT_ONCE = 8  # peers that NCCL serves concurrently in one kernel (enqueue.cc, p2p channels)
 
 
-def all_gather(ranks: int) -> Schedule:
+def all_gather(ranks: int) -> CollectiveSchedule:
     """Each rank sends its part to all others at once: T = alpha + (n-1)/n S/B."""
     return schedule("all_gather", ranks, ranks, [_pairs(ranks, reduce=False)])
 
 
-def reduce_scatter(ranks: int) -> Schedule:
+def reduce_scatter(ranks: int) -> CollectiveSchedule:
     """Each rank sends each other rank the part that it owns: T = alpha + (n-1)/n S/B."""
     rounds = [_pairs(ranks, reduce=True)]
     return schedule("reduce_scatter", ranks, ranks, rounds)
 
 
-def all_reduce(ranks: int) -> Schedule:
+def all_reduce(ranks: int) -> CollectiveSchedule:
     """Reduce-scatter, then all-gather ("two-shot"): T = 2 alpha + 2(n-1)/n S/B."""
     rounds = reduce_scatter(ranks).rounds + all_gather(ranks).rounds
     return schedule("all_reduce", ranks, ranks, rounds)
 
 
-def broadcast(ranks: int) -> Schedule:
-    """The root sends all of it to everyone: T = alpha + (n-1) S/B."""
-    return schedule("broadcast", ranks, 1, [(Send(0, dst, 0) for dst in range(1, ranks))])
+def broadcast(ranks: int) -> CollectiveSchedule:
+    """The root sends all of it to every rank: T = alpha + (n-1) S/B."""
+    return schedule("broadcast", ranks, 1, [(ChunkSend(0, dst, 0) for dst in range(1, ranks))])
 
 
-def reduce(ranks: int) -> Schedule:
-    """Everyone sends all of it to the root: T = alpha + (n-1) S/B."""
-    return schedule("reduce", ranks, 1, [(Send(src, 0, 0, True) for src in range(1, ranks))])
+def reduce(ranks: int) -> CollectiveSchedule:
+    """Every rank sends all of it to the root: T = alpha + (n-1) S/B."""
+    return schedule("reduce", ranks, 1, [(ChunkSend(src, 0, 0, True) for src in range(1, ranks))])
 
 
-def all_to_all(ranks: int) -> Schedule:
+def all_to_all(ranks: int) -> CollectiveSchedule:
     """Pairwise exchange: in round t rank i sends to i + t: T = (n-1) (alpha + S/(n B))."""
     return schedule("all_to_all", ranks, ranks, _exchange(ranks))
 
 
-def point_to_point(ranks: int = 2) -> Schedule:
+def point_to_point(ranks: int = 2) -> CollectiveSchedule:
     """One message: T = alpha + S/B."""
-    return schedule("point_to_point", ranks, 1, [[Send(0, 1, 0)]])
+    return schedule("point_to_point", ranks, 1, [[ChunkSend(0, 1, 0)]])
 
 
-def _pairs(ranks: int, *, reduce: bool) -> Iterator[Send]:
+def _pairs(ranks: int, *, reduce: bool) -> Iterator[ChunkSend]:
     """One send for each ordered pair: the destination's part, or the source's own."""
     for src in range(ranks):
         for dst in range(ranks):
             if src != dst:
-                yield Send(src, dst, dst if reduce else src, reduce)
+                yield ChunkSend(src, dst, dst if reduce else src, reduce)
 
 
-def _exchange(ranks: int) -> Iterator[Iterator[Send]]:
+def _exchange(ranks: int) -> Iterator[Iterator[ChunkSend]]:
     for t in range(1, ranks):
-        yield (Send(i, (i + t) % ranks, i * ranks + (i + t) % ranks) for i in range(ranks))
+        yield (ChunkSend(i, (i + t) % ranks, i * ranks + (i + t) % ranks) for i in range(ranks))
 
 
-def cost(kind: Kind, ranks: int) -> Cost:
+def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     """Rounds and bytes in closed form."""
     n = ranks
     if kind == "point_to_point":
-        return Cost(rounds=1, bytes=1.0)
+        return ClosedForm(rounds=1, bytes=1.0)
     if kind in ("broadcast", "reduce"):
-        return Cost(rounds=1, bytes=n - 1.0)
+        return ClosedForm(rounds=1, bytes=n - 1.0)
     if kind == "all_to_all":
-        return Cost(rounds=n - 1, bytes=(n - 1) / n)
+        return ClosedForm(rounds=n - 1, bytes=(n - 1) / n)
     turns = 2 if kind == "all_reduce" else 1
-    return Cost(rounds=turns, bytes=turns * (n - 1) / n)
+    return ClosedForm(rounds=turns, bytes=turns * (n - 1) / n)
 
 
-def edges(kind: Kind, ranks: int) -> list[tuple[int, int, float]]:
-    """Bytes on each (src, dst) for each byte of S, without enumerating the rounds."""
-    n = ranks
-    if kind == "point_to_point":
-        return [(0, 1, 1.0)]
-    if kind in ("broadcast", "reduce"):
-        pairs = [(0, i) if kind == "broadcast" else (i, 0) for i in range(1, n)]
-        return [(src, dst, 1.0) for src, dst in pairs]
-    each = cost(kind, n).bytes / (n - 1)
-    return [(src, dst, each) for src in range(n) for dst in range(n) if src != dst]
-
-
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes when each ordered pair exchanges S/n (all-reduce: twice).
 
     A member's g - 1 neighbours are reached through its port, the other n - g through its NIC:
@@ -93,18 +87,18 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     """
     n, g = shape.ranks, shape.per_node
     if kind == "point_to_point":
-        return Loads(port=0.0, nic=1.0) if shape.nodes > 1 else Loads(port=1.0)
+        return LevelLoads(port=0.0, nic=1.0) if shape.nodes > 1 else LevelLoads(port=1.0)
     if kind in ("broadcast", "reduce"):
-        return Loads(port=g - 1.0, nic=float(n - g))
+        return LevelLoads(port=g - 1.0, nic=float(n - g))
     each = (2 if kind == "all_reduce" else 1) / n
-    return Loads(port=each * (g - 1), nic=each * g * (n - g))
+    return LevelLoads(port=each * (g - 1), nic=each * g * (n - g))
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Peers are served `AT_ONCE` at a time, those in the node beside those outside."""
     turns = 2 if kind == "all_reduce" else 1
     if kind == "point_to_point":
-        return Steps(intra=int(shape.nodes == 1), inter=int(shape.nodes > 1))
+        return LevelSteps(intra=int(shape.nodes == 1), inter=int(shape.nodes > 1))
     outside = -(-(shape.ranks - shape.per_node) // AT_ONCE)
     inside = -(-(shape.per_node - 1) // AT_ONCE)
-    return Steps(intra=turns * inside if not outside else 0, inter=turns * outside)
+    return LevelSteps(intra=turns * inside if not outside else 0, inter=turns * outside)

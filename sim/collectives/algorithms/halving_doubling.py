@@ -8,46 +8,53 @@ allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes.
 
 from collections.abc import Iterator
 
-from sim.collectives.schedule import Cost, Kind, Round, Schedule, Send, schedule
+from sim.collectives.schedule import (
+    ChunkSend,
+    ClosedForm,
+    CollectiveKind,
+    CollectiveSchedule,
+    Round,
+    schedule,
+)
 
 
-def all_gather(ranks: int) -> Schedule:
+def all_gather(ranks: int) -> CollectiveSchedule:
     """Doubling: after round k a rank holds 2^(k+1) parts.
 
     T = ceil(log2 n) alpha + (n-1)/n S/B.
 
-    >>> all_gather(2).rounds
-    ((Send(src=0, dst=1, chunk=0, reduce=False), Send(src=1, dst=0, chunk=1, reduce=False)),)
+    >>> [[(send.src, send.dst, send.chunk) for send in round_] for round_ in all_gather(2).rounds]
+    [[(0, 1, 0), (1, 0, 1)]]
     """
     return schedule("all_gather", ranks, ranks, _doubling(ranks))
 
 
-def reduce_scatter(ranks: int) -> Schedule:
+def reduce_scatter(ranks: int) -> CollectiveSchedule:
     """Halving: the all-gather backwards, every send a sum the other way. The same time."""
     return schedule("reduce_scatter", ranks, ranks, _backwards(all_gather(ranks)))
 
 
-def all_reduce(ranks: int) -> Schedule:
+def all_reduce(ranks: int) -> CollectiveSchedule:
     """Halving, then doubling: T = 2 ceil(log2 n) alpha + 2(n-1)/n S/B (Rabenseifner)."""
     rounds = reduce_scatter(ranks).rounds + all_gather(ranks).rounds
     return schedule("all_reduce", ranks, ranks, rounds)
 
 
-def broadcast(ranks: int) -> Schedule:
-    """Binomial tree: who has it sends all of it on. T = ceil(log2 n) (alpha + S/B)."""
+def broadcast(ranks: int) -> CollectiveSchedule:
+    """Binomial tree: every rank that has it sends it on. T = ceil(log2 n) (alpha + S/B)."""
     return schedule("broadcast", ranks, 1, _binomial(ranks))
 
 
-def reduce(ranks: int) -> Schedule:
+def reduce(ranks: int) -> CollectiveSchedule:
     """The binomial tree backwards: the same time."""
     return schedule("reduce", ranks, 1, _backwards(broadcast(ranks)))
 
 
-def all_to_all(ranks: int) -> Schedule:
-    """Bruck: in round k a rank sends 2^k on all that has that bit left in its way.
+def all_to_all(ranks: int) -> CollectiveSchedule:
+    """Bruck: in round k a rank sends 2^k further all chunks with bit k in their distance.
 
     Each chunk goes the distance (d - s) mod n in the powers of two that sum to it:
-    T = ceil(log2 n) alpha + (distances' bits that are set) S/(n B), about log2(n)/2 S/B.
+    T = ceil(log2 n) alpha + (bits set in all distances) S/(n B), about log2(n)/2 S/B.
     """
     return schedule("all_to_all", ranks, ranks, _bruck(ranks))
 
@@ -61,54 +68,59 @@ def distances(ranks: int) -> list[int]:
     return [1 << k for k in range(max(ranks - 1, 0).bit_length())]
 
 
-def _doubling(ranks: int) -> Iterator[Iterator[Send]]:
+def _doubling(ranks: int) -> Iterator[Iterator[ChunkSend]]:
     power_of_two = ranks & (ranks - 1) == 0
     for step in distances(ranks):
         if power_of_two:  # pairs exchange all that they hold, an aligned block of `step`
             yield (
-                Send(i, i ^ step, chunk)
+                ChunkSend(i, i ^ step, chunk)
                 for i in range(ranks)
                 for chunk in range(i // step * step, i // step * step + step)
             )
-        else:  # everyone sends what it holds, i to i + step - 1, as far as still missing
+        else:  # every rank sends what it holds, i to i + step - 1, as far as still missing
             yield (
-                Send(i, (i - step) % ranks, (i + k) % ranks)
+                ChunkSend(i, (i - step) % ranks, (i + k) % ranks)
                 for i in range(ranks)
                 for k in range(min(step, ranks - step))
             )
 
 
-def _binomial(ranks: int) -> Iterator[Iterator[Send]]:
+def _binomial(ranks: int) -> Iterator[Iterator[ChunkSend]]:
     for step in distances(ranks):
-        yield (Send(i, i + step, 0) for i in range(min(step, ranks - step)))
+        yield (ChunkSend(i, i + step, 0) for i in range(min(step, ranks - step)))
 
 
-def _bruck(ranks: int) -> Iterator[Iterator[Send]]:
+def _bruck(ranks: int) -> Iterator[Iterator[ChunkSend]]:
     for step in distances(ranks):
         yield (
-            Send((s + way % step) % ranks, (s + way % step + step) % ranks, _chunk(s, way, ranks))
-            for s in range(ranks)
-            for way in range(ranks)
-            if way & step
+            _hop(source, distance, step, ranks)
+            for source in range(ranks)
+            for distance in range(ranks)
+            if distance & step
         )
 
 
-def _chunk(source: int, way: int, ranks: int) -> int:
-    return source * ranks + (source + way) % ranks
+def _hop(source: int, distance: int, step: int, ranks: int) -> ChunkSend:
+    """The hop over `step` ranks of what goes from `source` so far; smaller steps come before."""
+    here = source + distance % step
+    chunk = source * ranks + (source + distance) % ranks
+    return ChunkSend(here % ranks, (here + step) % ranks, chunk)
 
 
-def _backwards(forwards: Schedule) -> Iterator[Round]:
-    """Data that spread along a path gathers along it in reverse, as a sum."""
+def _backwards(forwards: CollectiveSchedule) -> Iterator[Round]:
+    """A broadcast along a path, reversed, is a sum along it."""
     for round_ in reversed(forwards.rounds):
-        yield tuple(Send(s.dst, s.src, s.chunk, True) for s in round_)
+        yield tuple(ChunkSend(s.dst, s.src, s.chunk, True) for s in round_)
 
 
-def cost(kind: Kind, ranks: int) -> Cost:
+def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
     """Rounds and bytes in closed form."""
     n, rounds = ranks, len(distances(ranks))
     if kind in ("broadcast", "reduce"):
-        return Cost(rounds=rounds, bytes=float(rounds))  # the root sends in each of them
+        return ClosedForm(rounds=rounds, bytes=float(rounds))  # the root sends in each of them
     if kind == "all_to_all":
-        return Cost(rounds=rounds, bytes=sum(way.bit_count() for way in range(n)) / n)
+        return ClosedForm(
+            rounds=rounds, bytes=sum(distance.bit_count() for distance in range(n)) / n
+        )
     turns = 2 if kind == "all_reduce" else 1
-    return Cost(rounds=turns * rounds, bytes=turns * (n - 1) / n)
+    return ClosedForm(rounds=turns * rounds, bytes=turns * (n - 1) / n)

@@ -1,17 +1,24 @@
 """Hierarchical: rings inside the nodes, and rings between them, one for each slot.
 
 The two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN (NCCL
-2.12): what crosses the network is cut into as many parts as a node has members, and all parts
-move at once. Rank r is slot r mod g of node r // g; there are N nodes.
+2.12): what crosses the network is cut into as many parts as a node has members, and all parts move
+at once. Rank r is slot r mod g of node r // g; there are N nodes.
 """
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, placed, schedule, together
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.schedule import (
+    ChunkSend,
+    ClosedForm,
+    CollectiveKind,
+    CollectiveSchedule,
+    placed,
+    schedule,
+    together,
+)
 
 
 def node_size(ranks: int, largest: int = 8) -> int:
-    """The members of a node where nothing else is said: the largest divisor up to `largest`.
+    """The default size of a node: the largest divisor of the ranks up to `largest`.
 
     >>> [node_size(n) for n in (4, 7, 12, 16, 22)]
     [4, 7, 6, 8, 2]
@@ -19,7 +26,7 @@ def node_size(ranks: int, largest: int = 8) -> int:
     return max(size for size in range(1, min(ranks, largest) + 1) if ranks % size == 0)
 
 
-def all_reduce(ranks: int, per_node: int = 0) -> Schedule:
+def all_reduce(ranks: int, per_node: int = 0) -> CollectiveSchedule:
     """Reduce-scatter in the nodes, all-reduce between them, all-gather in the nodes.
 
     T = 2(g-1 + N-1) alpha + 2(n-1)/n S/B; a member sends 2(N-1)/N S/g of it to other nodes.
@@ -36,24 +43,24 @@ def all_reduce(ranks: int, per_node: int = 0) -> Schedule:
     return schedule("all_reduce", ranks, ranks, rounds)
 
 
-def all_gather(ranks: int, per_node: int = 0) -> Schedule:
-    """Each slot gathers from its like in the other nodes; then the slots of a node share.
+def all_gather(ranks: int, per_node: int = 0) -> CollectiveSchedule:
+    """Each slot gathers from the same slot of the other nodes; then the slots of a node share.
 
     T = (g-1 + N-1) alpha + (n-1)/n S/B.
     """
     return schedule("all_gather", ranks, ranks, _gathering(ranks, per_node))
 
 
-def reduce_scatter(ranks: int, per_node: int = 0) -> Schedule:
+def reduce_scatter(ranks: int, per_node: int = 0) -> CollectiveSchedule:
     """The all-gather backwards, summed on the way: the same time."""
     backwards = (
-        [Send(send.dst, send.src, send.chunk, True) for send in round_]
+        [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_gathering(ranks, per_node))
     )
     return schedule("reduce_scatter", ranks, ranks, backwards)
 
 
-def _gathering(ranks: int, per_node: int) -> list[list[Send]]:
+def _gathering(ranks: int, per_node: int) -> list[list[ChunkSend]]:
     g, nodes = _levels(ranks, per_node)
     columns = [range(j, ranks, g) for j in range(g)]
     return [
@@ -67,7 +74,7 @@ def _gathering(ranks: int, per_node: int) -> list[list[Send]]:
     ]
 
 
-def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
+def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSchedule:
     """A chain through the nodes' first members, then a chain in each node.
 
     T = (N-2+k) (alpha + S/(k B)) + (g-2+k) (alpha + S/(k B)) for k pieces.
@@ -76,16 +83,16 @@ def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
     return schedule("broadcast", ranks, pieces, rounds)
 
 
-def reduce(ranks: int, per_node: int = 0, pieces: int = 8) -> Schedule:
+def reduce(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSchedule:
     """The broadcast backwards, summed on the way: the same time."""
     backwards = (
-        [Send(send.dst, send.src, send.chunk, True) for send in round_]
+        [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_spreading(ranks, per_node, pieces))
     )
     return schedule("reduce", ranks, pieces, backwards)
 
 
-def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[Send]]:
+def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[ChunkSend]]:
     g, nodes = _levels(ranks, per_node)
     each = [[piece] for piece in range(pieces)]
     across = placed(ring.broadcast(nodes, pieces), range(0, ranks, g), each) if nodes > 1 else []
@@ -97,8 +104,8 @@ def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[Send]]:
     return [*across, *together(inside)]
 
 
-def all_to_all(ranks: int, per_node: int = 0) -> Schedule:
-    """In the node each slot collects what goes to its like elsewhere; then the likes exchange.
+def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
+    """Within a node each slot collects what goes to that slot of any node; then nodes exchange.
 
     T = (g-1 + N-1) alpha + ((g-1)/g + (N-1)/N) S/B.
     """
@@ -140,37 +147,15 @@ def _levels(ranks: int, per_node: int) -> tuple[int, int]:
     return g, ranks // g
 
 
-def cost(kind: Kind, ranks: int, per_node: int = 0, pieces: int = 8) -> Cost:
+def cost(kind: CollectiveKind, ranks: int, per_node: int = 0, pieces: int = 8) -> ClosedForm:
     """Rounds and bytes in closed form, on a uniform network."""
     g, nodes = _levels(ranks, per_node)
     if kind in ("broadcast", "reduce"):
         chains = [n for n in (g, nodes) if n > 1]
         rounds = sum(n - 2 + pieces for n in chains)
         sent = float(len(chains))
-        return Cost(rounds=rounds, bytes=sent, fill=rounds / pieces - sent)
+        return ClosedForm(rounds=rounds, bytes=sent, fill=rounds / pieces - sent)
     if kind == "all_to_all":
-        return Cost(rounds=g - 1 + nodes - 1, bytes=(g - 1) / g + (nodes - 1) / nodes)
+        return ClosedForm(rounds=g - 1 + nodes - 1, bytes=(g - 1) / g + (nodes - 1) / nodes)
     turns = 2 if kind == "all_reduce" else 1
-    return Cost(rounds=turns * (g - 1 + nodes - 1), bytes=turns * (ranks - 1) / ranks)
-
-
-def loads(kind: Kind, shape: Shape) -> Loads:
-    """Port and NIC bytes: the first level stays in the node, the second leaves it.
-
-    All-reduce 2(g-1)/g S and 2(N-1)/N S; all-gather and reduce-scatter half of that;
-    all-to-all (g-1)/g S and g (N-1)/N S; chains S each.
-    """
-    g, nodes = shape.per_node, shape.nodes
-    inside, across = (g - 1) / g, (nodes - 1) / nodes
-    if kind in ("broadcast", "reduce"):
-        return Loads(port=float(g > 1), nic=float(nodes > 1))
-    if kind == "all_to_all":
-        return Loads(port=inside, nic=g * across)
-    turns = 2 if kind == "all_reduce" else 1
-    return Loads(port=turns * inside, nic=turns * across)
-
-
-def steps(kind: Kind, shape: Shape) -> Steps:
-    """One after the other: the rounds inside a node, those between nodes."""
-    turns = 2 if kind == "all_reduce" else 1
-    return Steps(intra=turns * (shape.per_node - 1), inter=turns * (shape.nodes - 1))
+    return ClosedForm(rounds=turns * (g - 1 + nodes - 1), bytes=turns * (ranks - 1) / ranks)

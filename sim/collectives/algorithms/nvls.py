@@ -1,16 +1,16 @@
 """NVLink SHARP: the NVSwitch adds and multicasts (Hopper and later; NCCL calls it NVLS).
 
-A switch is no rank, so there are no rounds of sends here, only the levels' closed form.
+A switch is not a rank, so there are no rounds of sends here, only closed forms of both levels.
 Across nodes (NVLSTree) each member reduces its share in the switch, sends it up and down a
 double binary tree between nodes, and multicasts the result.
 """
 
 from sim.collectives.algorithms import tree
-from sim.collectives.schedule import Kind
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import CollectiveKind
 
 
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes for each byte of S, with g members a node.
 
     All-reduce: every member gives all of its S to the switch (for the others to fetch sums of)
@@ -19,9 +19,9 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     """
     share = 1.0 / shape.per_node
     nic = tree.between_nodes(kind, shape.nodes)
-    return Loads(port=1.0 + share if kind == "all_reduce" else 1.0, nic=nic)
+    return LevelLoads(port=1.0 + share if kind == "all_reduce" else 1.0, nic=nic)
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """One step into the switch and one out of it; up and down the tree between nodes."""
-    return Steps(intra=2 if kind == "all_reduce" else 1, inter=2 * tree.height(shape.nodes))
+    return LevelSteps(intra=2 if kind == "all_reduce" else 1, inter=2 * tree.height(shape.nodes))

@@ -1,39 +1,44 @@
-"""Ring: every rank talks to its two neighbours only.
+"""Ring: every rank communicates with its two neighbours only.
 
 Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations";
-the pipelined chain for broadcast and reduce is the one NCCL calls ring as well.
+NCCL also calls the pipelined chain for broadcast and reduce a ring.
 """
 
 from collections.abc import Iterator
 
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import (
+    ChunkSend,
+    ClosedForm,
+    CollectiveKind,
+    CollectiveSchedule,
+    schedule,
+)
 
 
-def reduce_scatter(ranks: int) -> Schedule:
+def reduce_scatter(ranks: int) -> CollectiveSchedule:
     """Each of n chunks travels once around, summed on the way, and ends with its owner.
 
     n - 1 rounds of S/n bytes: T = (n-1) alpha + (n-1)/n S/B (Patarasuk and Yuan, section 4).
 
-    >>> reduce_scatter(3).rounds[0]
-    (Send(src=0, dst=1, chunk=2, reduce=True), Send(src=1, dst=2, chunk=0, reduce=True), \
-Send(src=2, dst=0, chunk=1, reduce=True))
+    >>> [(send.src, send.dst, send.chunk) for send in reduce_scatter(3).rounds[0]]
+    [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
     """
     return schedule("reduce_scatter", ranks, ranks, _around(ranks, first=-1, reduce=True))
 
 
-def all_gather(ranks: int) -> Schedule:
+def all_gather(ranks: int) -> CollectiveSchedule:
     """Each rank's chunk travels once around: T = (n-1) alpha + (n-1)/n S/B."""
     return schedule("all_gather", ranks, ranks, _around(ranks, first=0, reduce=False))
 
 
-def all_reduce(ranks: int) -> Schedule:
+def all_reduce(ranks: int) -> CollectiveSchedule:
     """Reduce-scatter, then all-gather: T = 2(n-1) alpha + 2(n-1)/n S/B, optimal in bytes."""
     rounds = reduce_scatter(ranks).rounds + all_gather(ranks).rounds
     return schedule("all_reduce", ranks, ranks, rounds)
 
 
-def broadcast(ranks: int, pieces: int = 8) -> Schedule:
+def broadcast(ranks: int, pieces: int = 8) -> CollectiveSchedule:
     """A pipelined chain from rank 0: piece p leaves rank i in round p + i.
 
     T = (n - 2 + k) (alpha + S/(k B)) for k pieces.
@@ -41,46 +46,37 @@ def broadcast(ranks: int, pieces: int = 8) -> Schedule:
     return schedule("broadcast", ranks, pieces, _along(ranks, pieces, up=False))
 
 
-def reduce(ranks: int, pieces: int = 8) -> Schedule:
+def reduce(ranks: int, pieces: int = 8) -> CollectiveSchedule:
     """The broadcast's chain backwards, summed on the way: the same time."""
     return schedule("reduce", ranks, pieces, _along(ranks, pieces, up=True))
 
 
-def _around(ranks: int, *, first: int, reduce: bool) -> Iterator[Iterator[Send]]:
+def _around(ranks: int, *, first: int, reduce: bool) -> Iterator[Iterator[ChunkSend]]:
     """In round t rank i passes on chunk i + first - t."""
     for t in range(ranks - 1):
-        yield (Send(i, (i + 1) % ranks, (i + first - t) % ranks, reduce) for i in range(ranks))
+        yield (ChunkSend(i, (i + 1) % ranks, (i + first - t) % ranks, reduce) for i in range(ranks))
 
 
-def _along(ranks: int, pieces: int, *, up: bool) -> Iterator[list[Send]]:
+def _along(ranks: int, pieces: int, *, up: bool) -> Iterator[list[ChunkSend]]:
     for t in range(ranks - 2 + pieces):
         hops = [(i, t - i) for i in range(ranks - 1) if 0 <= t - i < pieces]
         if up:  # the chain ends at rank 0
-            yield [Send(ranks - 1 - i, ranks - 2 - i, piece, True) for i, piece in hops]
+            yield [ChunkSend(ranks - 1 - i, ranks - 2 - i, piece, True) for i, piece in hops]
         else:
-            yield [Send(i, i + 1, piece) for i, piece in hops]
+            yield [ChunkSend(i, i + 1, piece) for i, piece in hops]
 
 
-def cost(kind: Kind, ranks: int, pieces: int = 8) -> Cost:
+def cost(kind: CollectiveKind, ranks: int, pieces: int = 8) -> ClosedForm:
     """Rounds, bytes and fill in closed form."""
     n = ranks
     if kind in ("all_gather", "reduce_scatter"):
-        return Cost(rounds=n - 1, bytes=(n - 1) / n)
+        return ClosedForm(rounds=n - 1, bytes=(n - 1) / n)
     if kind == "all_reduce":
-        return Cost(rounds=2 * (n - 1), bytes=2 * (n - 1) / n)
-    return Cost(rounds=n - 2 + pieces, bytes=1.0, fill=(n - 2) / pieces)
+        return ClosedForm(rounds=2 * (n - 1), bytes=2 * (n - 1) / n)
+    return ClosedForm(rounds=n - 2 + pieces, bytes=1.0, fill=(n - 2) / pieces)
 
 
-def edges(kind: Kind, ranks: int) -> list[tuple[int, int, float]]:
-    """Bytes on each (src, dst) for each byte of S, without enumerating the rounds."""
-    n = ranks
-    if kind in ("broadcast", "reduce"):
-        down = [(i, i + 1, 1.0) for i in range(n - 1)]
-        return down if kind == "broadcast" else [(dst, src, load) for src, dst, load in down]
-    return [(i, (i + 1) % n, cost(kind, n).bytes) for i in range(n)]
-
-
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes of rings that enter each node once, in rank order.
 
     With h = 2(n-1)/n (all-reduce), (n-1)/n (all-gather, reduce-scatter) or 1 (chains) bytes on
@@ -90,13 +86,13 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     """
     hop = 1.0 if kind in ("broadcast", "reduce") else cost(kind, shape.ranks).bytes
     if shape.nodes == 1:
-        return Loads(port=hop)
-    return Loads(port=hop * (shape.per_node - 1) / shape.per_node, nic=hop)
+        return LevelLoads(port=hop)
+    return LevelLoads(port=hop * (shape.per_node - 1) / shape.per_node, nic=hop)
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Hops of one chunk: once or twice around, N of the n hops of a turn between nodes."""
     turns = 2 if kind == "all_reduce" else 1
     total = turns * (shape.ranks - 1)
     between = min(turns * shape.nodes - (turns == 1), total) if shape.nodes > 1 else 0
-    return Steps(intra=total - between, inter=between)
+    return LevelSteps(intra=total - between, inter=between)

@@ -7,8 +7,14 @@ scan"; in NCCL since 2.4 (Jeaugey 2019), there between nodes, with a chain insid
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from sim.collectives.schedule import Cost, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Loads, Shape, Steps
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.schedule import (
+    ChunkSend,
+    ClosedForm,
+    CollectiveKind,
+    CollectiveSchedule,
+    schedule,
+)
 
 Parents = tuple[int, ...]
 
@@ -17,9 +23,9 @@ Parents = tuple[int, ...]
 def parents(ranks: int) -> tuple[Parents, Parents]:
     """Each rank's parent in both trees; a root is its own parent.
 
-    In the first tree a rank stands as high as the number of zeros that its index ends in, so odd
-    ranks are leaves. The second is the first mirrored (shifted by one where the ranks are odd in
-    number), so that odd ranks are inner ones.
+    In the first tree a rank's height is the number of zeros at the end of its binary index, so odd
+    ranks are leaves. The second is its mirror image (shifted by one for an odd number of ranks), so
+    that odd ranks are inner nodes.
 
     >>> parents(4)
     ((0, 2, 0, 2), (1, 3, 1, 3))
@@ -54,7 +60,7 @@ def rooted(ranks: int) -> tuple[Parents, Parents]:
 
 
 def chained(nodes: int, per_node: int) -> tuple[Parents, Parents]:
-    """The trees between nodes, from whose first members chains go through the nodes, as in NCCL.
+    """Trees between nodes, and chains from their first members through the nodes, as in NCCL.
 
     >>> chained(2, 3)
     ((0, 0, 1, 0, 3, 4), (3, 0, 1, 3, 3, 4))
@@ -76,13 +82,13 @@ def depths(tree: Parents) -> tuple[int, ...]:
     >>> depths(parents(8)[0])
     (0, 3, 2, 3, 1, 3, 2, 3)
     """
-    found = [0] * len(tree)
+    distances = [0] * len(tree)
     for rank in range(len(tree)):
         above = rank
         while tree[above] != above:
             above = tree[above]
-            found[rank] += 1
-    return tuple(found)
+            distances[rank] += 1
+    return tuple(distances)
 
 
 def height(ranks: int) -> int:
@@ -94,7 +100,7 @@ def height(ranks: int) -> int:
     return max(ranks - 1, 0).bit_length()
 
 
-def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> Schedule:
+def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSchedule:
     """Sums go up both trees and results down, k pieces of each half following each other.
 
     A rank k levels above the bottom passes a piece on k rounds after the leaves; the root's
@@ -106,53 +112,53 @@ def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> Schedule:
     return schedule("all_reduce", ranks, 2 * pieces, rounds)
 
 
-def broadcast(ranks: int, pieces: int = 4) -> Schedule:
+def broadcast(ranks: int, pieces: int = 4) -> CollectiveSchedule:
     """Rank 0 feeds the roots of two trees over the others: T = (k + h) alpha + (1 + fill) S/B."""
     rounds = _both(rooted(ranks), pieces, lambda tree, half: _down(tree, half, pieces))
     return schedule("broadcast", ranks, 2 * pieces, rounds)
 
 
-def reduce(ranks: int, pieces: int = 4) -> Schedule:
+def reduce(ranks: int, pieces: int = 4) -> CollectiveSchedule:
     """The broadcast backwards, summed on the way: the same time."""
     rounds = _both(rooted(ranks), pieces, lambda tree, half: _up(tree, half, pieces))
     return schedule("reduce", ranks, 2 * pieces, rounds)
 
 
-Timed = tuple[int, Send]
+RoundSend = tuple[int, ChunkSend]
 
 
 def _both(
-    trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[Timed]]
-) -> list[list[Send]]:
-    """Rounds from the timed sends of the two trees; half 1 has the chunks from `pieces` on."""
-    rounds: dict[int, list[Send]] = {}
+    trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[RoundSend]]
+) -> list[list[ChunkSend]]:
+    """The rounds of both trees, from (round, send); half 1 has the chunks from `pieces` on."""
+    rounds: dict[int, list[ChunkSend]] = {}
     for half, tree in enumerate(trees):
         for when, send in sends(tree, half * pieces):
             rounds.setdefault(when, []).append(send)
     return [rounds[when] for when in sorted(rounds)]
 
 
-def _down(tree: Parents, first: int, pieces: int, start: int = 0) -> Iterator[Timed]:
+def _down(tree: Parents, first: int, pieces: int, start: int = 0) -> Iterator[RoundSend]:
     for rank, depth in enumerate(depths(tree)):
         if depth:
             for piece in range(pieces):
-                yield start + depth - 1 + piece, Send(tree[rank], rank, first + piece)
+                yield start + depth - 1 + piece, ChunkSend(tree[rank], rank, first + piece)
 
 
-def _up(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
+def _up(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
     lowest = max(depths(tree))
     for rank, depth in enumerate(depths(tree)):
         if depth:
             for piece in range(pieces):
-                yield lowest - depth + piece, Send(rank, tree[rank], first + piece, True)
+                yield lowest - depth + piece, ChunkSend(rank, tree[rank], first + piece, True)
 
 
-def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[Timed]:
+def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
     yield from _up(tree, first, pieces)
     yield from _down(tree, first, pieces, start=max(depths(tree)))
 
 
-def cost(kind: Kind, ranks: int, pieces: int = 4) -> Cost:
+def cost(kind: CollectiveKind, ranks: int, pieces: int = 4) -> ClosedForm:
     """Rounds and bytes in closed form; the fill is summed over the trees' levels.
 
     In steady state the busiest port has as many pieces of S/(2k) a round as in `between_nodes`
@@ -160,15 +166,17 @@ def cost(kind: Kind, ranks: int, pieces: int = 4) -> Cost:
     """
     trees = parents(ranks) if kind == "all_reduce" else rooted(ranks)
     low = max(depths(trees[0]) + depths(trees[1]))
-    ways = 2 if kind == "all_reduce" else 1
-    rounds = pieces + ways * low - 1
+    passes = 2 if kind == "all_reduce" else 1  # up and down
+    rounds = pieces + passes * low - 1
     busiest = sum(_busiest(kind, trees, low, pieces, when) for when in range(rounds))
-    total = between_nodes("all_reduce", ranks) if ways == 2 else 1.0
-    return Cost(rounds=rounds, bytes=total, fill=busiest / (2 * pieces) - total)
+    total = between_nodes("all_reduce", ranks) if passes == 2 else 1.0
+    return ClosedForm(rounds=rounds, bytes=total, fill=busiest / (2 * pieces) - total)
 
 
-def _busiest(kind: Kind, trees: Sequence[Parents], low: int, pieces: int, when: int) -> int:
-    """Most pieces that any port sends, or receives, in a round: links that are active then."""
+def _busiest(
+    kind: CollectiveKind, trees: Sequence[Parents], low: int, pieces: int, when: int
+) -> int:
+    """Most pieces that any port sends, or receives, in round `when`."""
     out, into = [0] * len(trees[0]), [0] * len(trees[0])
     for tree in trees:
         for rank, depth in enumerate(depths(tree)):
@@ -184,7 +192,7 @@ def _busiest(kind: Kind, trees: Sequence[Parents], low: int, pieces: int, when: 
     return max(out + into)
 
 
-def between_nodes(kind: Kind, nodes: int) -> float:
+def between_nodes(kind: CollectiveKind, nodes: int) -> float:
     """Bytes out of the busiest node for each byte of S, when the trees join whole nodes.
 
     A node is inner (at most two children) in one tree, a leaf in the other, each for S/2. In an
@@ -199,7 +207,7 @@ def between_nodes(kind: Kind, nodes: int) -> float:
     return 1.0 if nodes > 1 else 0.0
 
 
-def loads(kind: Kind, shape: Shape) -> Loads:
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes of chains inside the nodes, double binary trees between them.
 
     A chain's g - 1 hops carry S up and S down (all-reduce), spread over the node's g members by
@@ -207,10 +215,10 @@ def loads(kind: Kind, shape: Shape) -> Loads:
     """
     hop = 2.0 if kind == "all_reduce" else 1.0
     inside = hop * (shape.per_node - 1) / shape.per_node
-    return Loads(port=inside, nic=between_nodes(kind, shape.nodes))
+    return LevelLoads(port=inside, nic=between_nodes(kind, shape.nodes))
 
 
-def steps(kind: Kind, shape: Shape) -> Steps:
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """Up and down: the chain inside a node, the tree between them."""
-    ways = 2 if kind == "all_reduce" else 1
-    return Steps(intra=ways * (shape.per_node - 1), inter=ways * height(shape.nodes))
+    passes = 2 if kind == "all_reduce" else 1
+    return LevelSteps(intra=passes * (shape.per_node - 1), inter=passes * height(shape.nodes))

@@ -1,45 +1,57 @@
 """A backend: the library that turns a call into bytes on wires, such as NCCL.
 
->>> from sim.collectives.shape import Fabric, Shape
->>> dgx = Fabric(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
-...              nic_bandwidth=50e9, network="infiniband", nvls=True)
->>> wire = load("nccl").wire("all_reduce", 64e6, Shape.of(32, 8), dgx)
->>> wire.algorithm, wire.protocol
+>>> dgx = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
+...                    nic_bandwidth=50e9, network="infiniband", nvls=True)
+>>> cost = load("nccl").call_cost("all_reduce", 64e6, GroupShape.of(32, 8), dgx)
+>>> cost.algorithm, cost.protocol
 ('nvls_tree', 'simple')
 """
 
-from functools import cache
+from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries import profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.libraries.nccl_constants import Constants
-from sim.collectives.shape import Fabric, Shape, Wire
-from sim.config import catalog as library
+from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.config import catalog
+from sim.config.files import stamp
 
 
 class Backend(Protocol):
     """What the engine asks of a collective library."""
 
-    def wire(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
-        """The fluid reading of one call of `size` bytes (as nccl-tests counts them)."""
+    def call_cost(
+        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+    ) -> CallCost:
+        """The cost of one call of `size` bytes (as nccl-tests counts them)."""
 
 
-@cache
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     """The backend of a name: topologies/backends/<name>.toml, or a profile measured somewhere.
 
     A profile (`sim.collectives.libraries.profile`) changes constants of the library that it names.
-    Raises `InputError` where there is no such file or it does not describe a backend.
+    The same name gives the same object as long as its files stay as they are. Raises `InputError`
+    where there is no such file or it does not describe a backend.
     """
-    measured = profile.find(name, where=where)
+    path = profile.located(name, where=where)
+    measured = profile.read(path, stamp(path)) if path else None
     own = measured.backend if measured else name
-    path = library.find("topologies/backends", own, where=where)
-    data = library.read(path)
-    if measured:
-        data = profile.over(data, measured.constants)
-    place = f"{name}, constants" if measured else library.place(path)
+    constants = catalog.find("topologies/backends", own, where=where)
+    return _load(constants, stamp(constants), path if measured else None, stamp(path or constants))
+
+
+@lru_cache(maxsize=16)
+def _load(
+    path: Path, version: tuple[int, ...], changes: Path | None, changes_version: tuple[int, ...]
+) -> Backend:
+    data, place = catalog.read(path), catalog.place(path)
+    if changes and (measured := profile.read(changes, changes_version)):
+        data = catalog.overlaid(data, measured.constants)
+        place = f"{catalog.place(changes)}, constants"
     if data.pop("library", "nccl") == "gloo":
-        return library.validate(data, Gloo, place)
-    return Nccl(library.validate(data, Constants, place))
+        return catalog.validate(data, Gloo, place)
+    return Nccl(catalog.validate(data, NcclConstants, place))

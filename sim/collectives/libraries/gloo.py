@@ -10,18 +10,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.schedule import KINDS, Kind, Schedule, Send, schedule
-from sim.collectives.shape import Fabric, Loads, Shape, Wire
-from sim.config.errors import InputError
+from sim.collectives.group import GroupShape, LevelLoads
+from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.schedule import (
+    ChunkSend,
+    CollectiveKind,
+    CollectiveSchedule,
+    kind_named,
+    schedule,
+)
 from sim.config.units import Bytes, BytesPerSecond, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """What the processors make of one kind of call: copies, sums and buffers of its own.
+class HostRates:
+    """What processors spend on one kind of call: copies, sums and buffers of its own.
 
-    `message` (s) is the cost of one message of it. The bytes that a rank sends pass at `near`, and
-    at `far` those of a buffer beyond `cache`.
+    `message` (s) is the cost of one of its messages. The bytes that a rank sends pass at `near`,
+    those of a buffer beyond `cache` at `far`.
     """
 
     message: Seconds
@@ -30,9 +36,9 @@ class Pace:
     cache: Bytes
 
     def seconds(self, size: float) -> float:
-        """Of a buffer that is sent once.
+        """For a buffer that is sent once.
 
-        >>> Pace(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
+        >>> HostRates(message=0.0, near=4e9, far=1e9, cache=4e6).seconds(6e6)
         0.003
         """
         return min(size, self.cache) / self.near + max(0.0, size - self.cache) / self.far
@@ -43,15 +49,15 @@ class Gloo:
     """The backend: the content of topologies/backends/gloo.toml.
 
     `message` (s) is the software's cost of one message, half a ping-pong; `segment` the largest
-    piece of a chunk; `acknowledgements` counts those that TCP returns for each packet, each as
-    long as a packet's headers. `pace`, by kind of call, is known where it was measured; a call
-    then takes as long as its wires or its processors need, whichever is more.
+    piece of a chunk; `acknowledgements` the number that TCP returns for each packet, each as long
+    as a packet's headers. `pace`, by kind of call, is given where it was measured; a call then
+    takes as long as its wires or its processors need, whichever is longer.
     """
 
     message: Seconds
     segment: Bytes
     acknowledgements: float
-    pace: Mapping[str, Pace] = field(default_factory=dict)
+    pace: Mapping[str, HostRates] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.acknowledgements <= 1.0:
@@ -66,52 +72,59 @@ class Gloo:
         """
         return self.acknowledgements * (1.0 - efficiency)
 
-    def wire(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
-        """The fluid reading of a call; where data go both ways, links carry ACKs beside them.
+    def call_cost(
+        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+    ) -> CallCost:
+        """The cost of a call; where data go both ways, links carry acknowledgements too.
 
         Inside a node packets are so long that headers do not matter.
 
         Raises `InputError` for a collective that Gloo does not have.
         """
         if shape.ranks == 1:
-            return Wire(latency=0.0, algorithm="none", protocol="none")
-        called = _kind(kind)
-        both = 1.0 + self.returned(fabric.efficiency)
+            return CallCost(latency=0.0, algorithm="none", protocol="none")
+        called = kind_named(kind, "gloo backend")
+        both = 1.0 + self.returned(interconnect.efficiency)
         loads, rounds, name = _loads(called, shape, both)
-        port, nic = size * loads.port, size * loads.nic / fabric.efficiency
-        message, once = self.message, size / (fabric.nic_bandwidth or fabric.port_bandwidth)
+        port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
+        message, once = (
+            self.message,
+            size / (interconnect.nic_bandwidth or interconnect.port_bandwidth),
+        )
         if pace := self.pace.get(called):
             message, own = pace.message, pace.seconds(size)
             sent, _, _ = _loads(called, shape, 1.0)
-            port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, fabric)
+            port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, interconnect)
             once = max(once, own)
         if name == "ring":
             pieces = segments(size, shape.ranks, self.segment)
             message = self._filling(message, once, pieces, shape)
-        return Wire(latency=rounds * message, port=port, nic=nic, algorithm=name, protocol="tcp")
+        return CallCost(
+            latency=rounds * message, port=port, nic=nic, algorithm=name, protocol="tcp"
+        )
 
     @staticmethod
-    def _filling(message: float, once: float, pieces: int, shape: Shape) -> float:
+    def _filling(message: float, once: float, pieces: int, shape: GroupShape) -> float:
         """Seconds that one turn around the ring takes beyond its bytes.
 
-        A segment follows the one two before it: with t for its bytes and `message` m a turn of N
-        segments takes m + N t, or N (m + t) / 2 where m > t. The buffer sent `once` takes so long.
+        Two segments are in flight: with t for a segment's bytes and m for `message`, a turn of N
+        segments takes m + N t, or N (m + t) / 2 where m > t. `once` is the time to send the buffer.
         """
         turn = (shape.ranks - 1) * pieces
         return max(message, turn * (message - once / (pieces * shape.ranks)) / 2.0)
 
 
 def _at_least(
-    seconds: float, port: float, nic: float, shape: Shape, fabric: Fabric
+    seconds: float, port: float, nic: float, shape: GroupShape, interconnect: Interconnect
 ) -> tuple[float, float]:
-    """Bytes on ports and NICs, as many more as keep the slower of them busy for so long."""
+    """Bytes on ports and NICs, increased so that the slower level is busy for `seconds`."""
     if shape.nodes == 1:
-        return max(port, seconds * fabric.port_bandwidth), nic
-    return port, max(nic, seconds * fabric.nic_share(shape.per_node))
+        return max(port, seconds * interconnect.port_bandwidth), nic
+    return port, max(nic, seconds * interconnect.nic_share(shape.per_node))
 
 
 def segments(size: float, ranks: int, largest: float) -> int:
-    """Segments to a chunk: at least two, none above `largest` bytes.
+    """Segments per chunk: at least two, of at most `largest` bytes.
 
     >>> segments(16 * 2**20, 4, 2**20), segments(2**20, 4, 2**20)
     (4, 2)
@@ -119,7 +132,7 @@ def segments(size: float, ranks: int, largest: float) -> int:
     return max(2, int(-(-size // (ranks * largest))))
 
 
-def _loads(kind: Kind, shape: Shape, both: float) -> tuple[Loads, int, str]:
+def _loads(kind: CollectiveKind, shape: GroupShape, both: float) -> tuple[LevelLoads, int, str]:
     """Bytes for each byte of the call, dependent rounds (turns of a ring), and the algorithm."""
     match kind:
         case "all_reduce" | "reduce_scatter":
@@ -128,21 +141,21 @@ def _loads(kind: Kind, shape: Shape, both: float) -> tuple[Loads, int, str]:
             return _times(ring.loads("all_gather", shape), both), 1, "ring"
         case "broadcast":
             turns = _in_turn(shape.ranks)
-            loads = Loads(port=turns) if shape.nodes == 1 else Loads(port=0.0, nic=turns)
+            loads = LevelLoads(port=turns) if shape.nodes == 1 else LevelLoads(port=0.0, nic=turns)
             return loads, (shape.ranks - 1).bit_length(), "binomial"
         case "reduce":
             around = _times(ring.loads("reduce_scatter", shape), both)
             home = direct.loads("reduce", shape)
             share = 1.0 / shape.ranks
             nic = around.nic + share * home.nic
-            return Loads(port=around.port + share * home.port, nic=nic), 2, "ring"
+            return LevelLoads(port=around.port + share * home.port, nic=nic), 2, "ring"
         case "all_to_all":
             return _times(direct.loads(kind, shape), both), shape.ranks - 1, "direct"
     return direct.loads("point_to_point", shape), 1, "direct"
 
 
-def _times(loads: Loads, factor: float) -> Loads:
-    return Loads(port=loads.port, nic=factor * loads.nic)
+def _times(loads: LevelLoads, factor: float) -> LevelLoads:
+    return LevelLoads(port=loads.port, nic=factor * loads.nic)
 
 
 def _in_turn(ranks: int) -> float:
@@ -162,7 +175,7 @@ def _in_turn(ranks: int) -> float:
 
 
 def _children(rank: int, ranks: int) -> Iterator[int]:
-    """Those that a rank of a broadcast from rank 0 sends to.
+    """The ranks that a rank sends to in a broadcast from rank 0.
 
     >>> [list(_children(rank, 8)) for rank in (0, 1, 2, 3)]
     [[1, 2, 4], [3, 5], [6], [7]]
@@ -173,23 +186,22 @@ def _children(rank: int, ranks: int) -> Iterator[int]:
         bit <<= 1
 
 
-def broadcast(ranks: int) -> Schedule:
+def broadcast(ranks: int) -> CollectiveSchedule:
     """A binomial tree (broadcast.cc): T = (bytes in turn) S/B; round t is depth t.
 
-    >>> broadcast(4).rounds
-    ((Send(src=0, dst=1, chunk=0, reduce=False), Send(src=0, dst=2, chunk=0, reduce=False)), \
-(Send(src=1, dst=3, chunk=0, reduce=False),))
+    >>> [[(send.src, send.dst) for send in round_] for round_ in broadcast(4).rounds]
+    [[(0, 1), (0, 2)], [(1, 3)]]
     """
-    rounds: list[list[Send]] = []
+    rounds: list[list[ChunkSend]] = []
     level = [0]
     while level:
-        sends = [Send(rank, child, 0) for rank in level for child in _children(rank, ranks)]
+        sends = [ChunkSend(rank, child, 0) for rank in level for child in _children(rank, ranks)]
         rounds.append(sends)
         level = [send.dst for send in sends]
     return schedule("broadcast", ranks, 1, rounds)
 
 
-def all_reduce(ranks: int, pieces: int = 2) -> Schedule:
+def all_reduce(ranks: int, pieces: int = 2) -> CollectiveSchedule:
     """A ring towards rank - 1, its chunks in `pieces` segments (allreduce.cc).
 
     T = 2 message + 2(n-1)/n S/B while a segment takes longer than a message's fixed cost.
@@ -204,19 +216,11 @@ def all_reduce(ranks: int, pieces: int = 2) -> Schedule:
     return schedule("all_reduce", ranks, ranks * pieces, rounds)
 
 
-def _around(ranks: int, pieces: int, *, first: int, reduce: bool) -> Iterator[list[Send]]:
+def _around(ranks: int, pieces: int, *, first: int, reduce: bool) -> Iterator[list[ChunkSend]]:
     """In round i rank r passes segment (r + first) pieces + i on to rank r - 1."""
     count = ranks * pieces
     for i in range((ranks - 1) * pieces):
         yield [
-            Send(rank, (rank - 1) % ranks, ((rank + first) * pieces + i) % count, reduce)
+            ChunkSend(rank, (rank - 1) % ranks, ((rank + first) * pieces + i) % count, reduce)
             for rank in range(ranks)
         ]
-
-
-def _kind(name: str) -> Kind:
-    name = "point_to_point" if name == "send" else name
-    for kind in KINDS:
-        if kind == name:
-            return kind
-    raise InputError("gloo backend", f"no collective named {name!r}", f"known: {', '.join(KINDS)}")

@@ -1,9 +1,9 @@
 """NCCL's choice of algorithm and protocol for a call, and what the choice costs.
 
 For each algorithm (ring, tree, NVLS, NVLS tree) and protocol (LL, LL128, Simple) NCCL predicts
-latency + size / bandwidth and takes the least (NCCL 2.19, src/graph/tuning.cc). This module does
-the same with the bytes that `ring`, `tree`, `nvls` and `direct` state and with constants fitted
-on published nccl-tests (`nccl_constants`).
+latency + size / bandwidth and takes the fastest (NCCL 2.19, src/graph/tuning.cc). This module does
+the same with the bytes that `ring`, `tree`, `nvls` and `direct` state and with constants fitted to
+published nccl-tests (`nccl_constants`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,48 +12,49 @@ from functools import lru_cache
 from typing import TypeVar
 
 from sim.collectives.algorithms import direct, nvls, ring, tree
-from sim.collectives.algorithms.mesh import rings
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries.nccl_constants import (
     PROTOCOLS,
-    Constants,
-    Hop,
-    Network,
-    Node,
-    Per,
-    Protocol,
+    NcclConstants,
+    NcclProtocol,
+    NetworkConstants,
+    NodeConstants,
+    PerProtocol,
+    StepTime,
 )
-from sim.collectives.schedule import KINDS, Kind
-from sim.collectives.shape import Fabric, Loads, Shape, Steps, Wire
+from sim.collectives.libraries.nvlink_rings import rings
+from sim.collectives.schedule import CollectiveKind, kind_named
 from sim.config.errors import InputError
 
-LOCAL = Network(
+LOCAL = NetworkConstants(
     launch=0.0,
     latency=0.0,
-    hop=Hop(ll=0.0, ll128=0.0, simple=0.0),
-    keeps=Per(ll=1.0, ll128=1.0),
+    hop=StepTime(ll=0.0, ll128=0.0, simple=0.0),
+    keeps=PerProtocol(ll=1.0, ll128=1.0),
     fraction=1.0,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One call with everything that its price depends on; a group in one node has no network."""
+class NcclCall:
+    """One call with all that its cost depends on; the network of a group in one node is `LOCAL`."""
 
-    kind: Kind
+    kind: CollectiveKind
     size: float
-    shape: Shape
-    fabric: Fabric
-    node: Node
-    network: Network
+    shape: GroupShape
+    interconnect: Interconnect
+    node: NodeConstants
+    network: NetworkConstants
 
-    def wire(
-        self, name: str, protocol: Protocol, loads: Loads, reach: float, latency: float
-    ) -> Wire:
-        """Bytes as at line rate: the less is reached of it, the more they are."""
+    def cost(
+        self, name: str, protocol: NcclProtocol, loads: LevelLoads, reached: float, latency: float
+    ) -> CallCost:
+        """Bytes as if at line rate: the smaller the share `reached` of it, the more bytes."""
         keeps = self.node.tree_keeps if name == "tree" else self.node.keeps
-        port = reach * getattr(keeps, protocol)
+        port = reached * getattr(keeps, protocol)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
-        return Wire(
+        return CallCost(
             latency=latency,
             port=self.size * loads.port / port,
             nic=self.size * loads.nic / nic,
@@ -61,63 +62,72 @@ class Call:
             protocol=protocol,
         )
 
-    def latency(self, steps: Steps, protocol: Protocol, overhead: float = 0.0) -> float:
+    def latency(self, steps: LevelSteps, protocol: NcclProtocol, overhead: float = 0.0) -> float:
         """Launch and dependent steps (tuning.cc: base latency and hardware latencies).
 
         Steps of a ring through the network take at least the proxies' `overhead` each.
         """
-        hop = getattr(self.node.hop, protocol) + self.farther_inside
+        hop = getattr(self.node.hop, protocol) + self.extra_port_latency
         inside = steps.intra * max(hop, overhead)
-        between = steps.inter * (getattr(self.network.hop, protocol) + self.farther)
+        between = steps.inter * (getattr(self.network.hop, protocol) + self.extra_latency)
         return self.node.launch + self.network.launch + float(inside + between)
 
     @property
-    def farther(self) -> float:
-        """Seconds that this fabric's way is longer than those that the steps were measured on."""
-        if self.fabric.latency is None:
+    def extra_latency(self) -> float:
+        """Latency (s) beyond that of the networks on which the steps were measured."""
+        if self.interconnect.latency is None:
             return 0.0
-        return max(self.fabric.latency - self.network.latency, -self.network.hop.ll)
+        return max(self.interconnect.latency - self.network.latency, -self.network.hop.ll)
 
     @property
-    def farther_inside(self) -> float:
-        """The same of the way from port to port within a node."""
-        if self.fabric.port_latency is None:
+    def extra_port_latency(self) -> float:
+        """The same from port to port within a node."""
+        if self.interconnect.port_latency is None:
             return 0.0
-        return max(self.fabric.port_latency - self.node.latency, -self.node.hop.ll)
+        return max(self.interconnect.port_latency - self.node.latency, -self.node.hop.ll)
 
     @property
     def cabled(self) -> float:
         """The fraction of a port's cables that rings through this group use: 1 with a switch."""
-        fabric, members = self.fabric, self.shape.per_node
-        if not fabric.mesh or members == 1:
+        hardware, members = self.interconnect, self.shape.per_node
+        if not hardware.mesh or members == 1:
             return 1.0
-        return rings(fabric.mesh, members) * fabric.cable_bandwidth / fabric.port_bandwidth
+        return rings(hardware.mesh, members) * hardware.cable_bandwidth / hardware.port_bandwidth
 
 
 class Nccl:
     """The backend; calls are cached, because a training step repeats a few of them often."""
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: NcclConstants) -> None:
         self.constants = constants
-        self.wire = lru_cache(maxsize=1 << 16)(self._fastest)
+        self.call_cost = lru_cache(maxsize=1 << 16)(self._fastest)
 
-    def _fastest(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Wire:
+    def _fastest(
+        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+    ) -> CallCost:
         if shape.ranks == 1:
-            return Wire(latency=0.0, algorithm="none", protocol="none")
-        wires = self.candidates(kind, size, shape, fabric)
-        return min(wires, key=lambda wire: fabric.duration(wire, shape))
+            return CallCost(latency=0.0, algorithm="none", protocol="none")
+        costs = self.candidates(kind, size, shape, interconnect)
+        return min(costs, key=lambda cost: interconnect.duration(cost, shape))
 
-    def candidates(self, kind: str, size: float, shape: Shape, fabric: Fabric) -> Iterator[Wire]:
+    def candidates(
+        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+    ) -> Iterator[CallCost]:
         """Every algorithm and protocol that NCCL would consider for the call.
 
         Raises `InputError` for a generation, network or collective without constants.
         """
-        node = _named(self.constants.node, fabric.generation, "GPU generation")
+        node = _named(self.constants.node, interconnect.generation, "GPU generation")
         network = LOCAL
         if shape.nodes > 1:
-            network = _named(self.constants.network, fabric.network, "network")
-        call = Call(
-            kind=_kind(kind), size=size, shape=shape, fabric=fabric, node=node, network=network
+            network = _named(self.constants.network, interconnect.network, "network")
+        call = NcclCall(
+            kind=kind_named(kind, "nccl backend"),
+            size=size,
+            shape=shape,
+            interconnect=interconnect,
+            node=node,
+            network=network,
         )
         if call.kind in ("all_to_all", "point_to_point"):
             yield _peer(call)
@@ -125,56 +135,48 @@ class Nccl:
         yield from (_ring(call, protocol) for protocol in PROTOCOLS)
         if call.kind == "all_reduce":
             yield from (_tree(call, protocol) for protocol in PROTOCOLS)
-        together = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
-        if fabric.nvls and together:
+        supported = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
+        if interconnect.nvls and supported:
             yield _nvls(call)
 
 
-def _ring(call: Call, protocol: Protocol) -> Wire:
+def _ring(call: NcclCall, protocol: NcclProtocol) -> CallCost:
     loads = ring.loads(call.kind, call.shape)
     latency = call.latency(ring.steps(call.kind, call.shape), protocol, call.network.overhead)
     if protocol == "simple":
         latency += call.node.fill.seconds(call.size)
     if loads.port:
         turns = 2 if call.kind == "all_reduce" else 1
-        loads = Loads(port=loads.port + turns * call.node.touch, nic=loads.nic)
-    return call.wire("ring", protocol, loads, call.node.ring * call.cabled, latency)
+        loads = LevelLoads(port=loads.port + turns * call.node.touch, nic=loads.nic)
+    return call.cost("ring", protocol, loads, call.node.ring * call.cabled, latency)
 
 
-def _tree(call: Call, protocol: Protocol) -> Wire:
+def _tree(call: NcclCall, protocol: NcclProtocol) -> CallCost:
     steps = tree.steps(call.kind, call.shape)
     latency = call.latency(steps, protocol)
     if protocol == "simple":
         latency += call.node.fill.seconds(call.size)
         latency += steps.inter * call.network.fill.seconds(call.size)
     loads = tree.loads(call.kind, call.shape)
-    return call.wire("tree", protocol, loads, call.node.tree * call.cabled, latency)
+    return call.cost("tree", protocol, loads, call.node.tree * call.cabled, latency)
 
 
-def _nvls(call: Call) -> Wire:
+def _nvls(call: NcclCall) -> CallCost:
     steps = nvls.steps(call.kind, call.shape)
-    latency = call.latency(Steps(intra=0, inter=steps.inter), "simple")
+    latency = call.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
     latency += steps.intra * call.node.nvls_hop + call.node.nvls_fill.seconds(call.size)
     latency += steps.inter * call.network.fill.seconds(call.size)
     loads = nvls.loads(call.kind, call.shape)
     if call.shape.nodes == 1:
-        return call.wire("nvls", "simple", loads, call.node.nvls, latency)
-    return call.wire("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
+        return call.cost("nvls", "simple", loads, call.node.nvls, latency)
+    return call.cost("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
 
 
-def _peer(call: Call) -> Wire:
-    """Grouped sends and receives, also all-to-all, go straight to their peers."""
+def _peer(call: NcclCall) -> CallCost:
+    """Grouped sends and receives, including all-to-all, go straight to their peers."""
     latency = call.latency(direct.steps(call.kind, call.shape), "simple")
     loads = direct.loads(call.kind, call.shape)
-    return call.wire("direct", "simple", loads, call.node.peer, latency)
-
-
-def _kind(name: str) -> Kind:
-    name = "point_to_point" if name == "send" else name
-    for kind in KINDS:
-        if kind == name:
-            return kind
-    raise InputError("nccl backend", f"no collective named {name!r}", f"known: {', '.join(KINDS)}")
+    return call.cost("direct", "simple", loads, call.node.peer, latency)
 
 
 C = TypeVar("C")

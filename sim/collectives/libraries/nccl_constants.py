@@ -1,7 +1,7 @@
 """What NCCL's cost model knows of GPUs and networks: the content of topologies/backends/nccl.toml.
 
 A constant belongs to a GPU generation or to a kind of network, never to a cluster, a group or a
-size. They were fitted on published nccl-tests by `sim.calibration.fitting.nccl`.
+size. They were fitted on published nccl-tests by `sim.calibration.fitting.published_nccl`.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from typing import Literal
 
 from sim.config.units import Bytes, Seconds
 
-Protocol = Literal["ll", "ll128", "simple"]
-PROTOCOLS: tuple[Protocol, ...] = ("ll", "ll128", "simple")
+NcclProtocol = Literal["ll", "ll128", "simple"]
+PROTOCOLS: tuple[NcclProtocol, ...] = ("ll", "ll128", "simple")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Per:
+class PerProtocol:
     """One number for each protocol, such as the fraction of the bandwidth that it keeps.
 
     LL stores a flag beside every 4 bytes, LL128 one beside 120; Simple synchronises by chunk.
@@ -27,7 +27,7 @@ class Per:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class StepTime:
     """Seconds of one dependent step in each protocol, without the bytes."""
 
     ll: Seconds
@@ -37,9 +37,9 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """A pipeline fills in `time` at the largest chunks, in half of it at messages of `half`.
+    """A pipeline fills in `time` at the largest chunks, in half that time at messages of `half`.
 
-    Chunks grow with the message until the buffers are full, and the fill with them.
+    Chunks grow with the message until the buffers are full, and so does the fill.
     """
 
     time: Seconds = 0.0
@@ -50,20 +50,21 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class NodeConstants:
     """A GPU generation: what its SMs and NVLink make of the line rate of a port.
 
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
     fractions of the line rate in the Simple protocol, of which `keeps` (`tree_keeps`) remains in
-    the others; `touch` is what the ring's members move besides the wire in one turn around it, in
-    bytes for each byte of the buffer. The steps were measured between ports about `latency` apart
-    (one hop of NVLink, hwLat of LL in tuning.cc); a fabric's own makes them longer or shorter.
+    the others; `touch` is what a ring's members read and write in one turn in addition to what they
+    send, in bytes for each byte of the buffer. The steps were measured between ports about
+    `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes them
+    longer or shorter.
     """
 
     launch: Seconds
-    hop: Hop
-    keeps: Per
-    tree_keeps: Per
+    hop: StepTime
+    keeps: PerProtocol
+    tree_keeps: PerProtocol
     latency: Seconds = 0.6e-6
     ring: float
     tree: float
@@ -77,28 +78,28 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkConstants:
     """A kind of network: software and hardware between two nodes.
 
-    `launch` is what a kernel waits for its proxies once, `hop` a dependent step, `overhead` what a
-    proxy spends on each step of a ring through the network, also on those inside a node that wait
-    for it (tuning.cc, netOverhead), `fraction` what bulk traffic reaches of the NICs' line rate,
-    `fill` the pipeline of one level of a tree. The steps were measured on networks of about
-    `latency` one way; a fabric's own makes them longer or shorter.
+    `launch` is how long a kernel waits for its proxies, once; `hop` a dependent step; `overhead`
+    what a proxy spends on each step of a ring through the network, including the steps inside a
+    node that wait for it (tuning.cc, netOverhead); `fraction` the share of the NICs' line rate that
+    bulk traffic reaches; `fill` the pipeline of one level of a tree. The steps were measured on
+    networks of about `latency` one way; the actual latency makes them longer or shorter.
     """
 
     launch: Seconds
     latency: Seconds
-    hop: Hop
-    keeps: Per
+    hop: StepTime
+    keeps: PerProtocol
     fraction: float
     overhead: Seconds = 0.0
     fill: Fill = Fill()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
+class NcclConstants:
     """The content of topologies/backends/nccl.toml."""
 
-    node: Mapping[str, Node]
-    network: Mapping[str, Network]
+    node: Mapping[str, NodeConstants]
+    network: Mapping[str, NetworkConstants]

@@ -2,17 +2,19 @@
 
 `topologies/profiles/NAME.toml`, as `sim calibrate collectives` writes it, names the library
 (`backend = "gloo"`), changes its constants (`[constants]`, over those of topologies/backends), and
-says where and when they were measured and how far they are from sizes kept out of the fit. The
-readings lie beside it in a CSV, see `sim.hardware.readings`.
+says where and when they were measured and how large the errors are on sizes kept out of the fit.
+The measured times lie beside it in a CSV, see `sim.formats.operation_times`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
+from sim.config.files import stamp
 from sim.config.schema import nearest
 from sim.config.units import Bytes
 
@@ -21,8 +23,8 @@ FOLDER = "topologies/profiles"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
-    """How far the fit is from the sizes of one collective that were kept out of it.
+class CollectiveResidual:
+    """Errors of the fit on the sizes of one collective that were kept out of it.
 
     `median`, `p95` and `worst` of |predicted / measured - 1|, `bias` the mean of predicted /
     measured - 1, `sigma` the standard deviation of log(measured / predicted). Readings go from
@@ -50,7 +52,7 @@ class FabricProfile:
     measurements: str
     provenance: dict[str, str | int | float] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
-    residuals: tuple[Residual, ...] = ()
+    residuals: tuple[CollectiveResidual, ...] = ()
 
     def __post_init__(self) -> None:
         if self.format > FORMAT:
@@ -61,37 +63,34 @@ class FabricProfile:
 def find(name: str, *, where: str = "command line") -> FabricProfile | None:
     """The profile of a name or path; None where it names a backend of topologies/backends.
 
-    Raises `InputError` for a file that is no profile of a fabric.
+    Raises `InputError` for a file that is not the profile of a fabric.
     """
-    libraries = library.names("topologies/backends")
-    if name in libraries:
+    path = located(name, where=where)
+    return read(path, stamp(path)) if path else None
+
+
+def located(name: str, *, where: str = "command line") -> Path | None:
+    """The file of a profile's name or path; None for the name of a backend."""
+    path = name.endswith(".toml")
+    if not path and catalog.has("topologies/backends", name):
         return None
-    if not name.endswith(".toml") and name not in library.names(FOLDER):
-        remedy = nearest(name, libraries + library.names(FOLDER))
-        raise InputError(where, f"no backend named {name!r}, nor a profile of one", remedy)
-    path = library.find(FOLDER, name, where=where)
-    data = library.read(path)
+    if not path and not catalog.has(FOLDER, name):
+        known = catalog.names("topologies/backends") + catalog.names(FOLDER)
+        what = f"no backend named {name!r}, nor a profile of one"
+        raise InputError(where, what, nearest(name, known))
+    return catalog.find(FOLDER, name, where=where)
+
+
+@lru_cache(maxsize=16)
+def read(path: Path, version: tuple[int, ...]) -> FabricProfile | None:
+    """The profile of a file, of which `version` is the stamp; None where it is a backend's own."""
+    data = catalog.read(path)
     if "device" in data:
         what = "describes a device, not a fabric"
-        raise InputError(library.place(path), what, "use it as device.profile")
+        raise InputError(catalog.place(path), what, "use it as device.profile")
     return validated(data, path) if "backend" in data else None
 
 
 def validated(data: Mapping[str, Any], path: Path) -> FabricProfile:
     """A profile of a file's content. Raises `InputError`."""
-    return library.validate(dict(data), FabricProfile, library.place(path))
-
-
-def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The lower table with what the upper one says instead.
-
-    >>> over({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
-    {'a': 1, 'b': {'c': 4, 'd': 3}}
-    """
-    merged = dict(below)
-    for key, value in above.items():
-        inner = merged.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            value = over(inner, value)
-        merged[key] = value
-    return merged
+    return catalog.validate(dict(data), FabricProfile, catalog.place(path))

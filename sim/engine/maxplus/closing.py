@@ -61,9 +61,7 @@ class StageClosing:
         return np.array([number for step in self.steps for number in step.numbers])
 
 
-def stage_closing(
-    closing: Routine, stage: int, desk: Desk, costs: Costs
-) -> StageClosing:
+def stage_closing(closing: Routine, stage: int, desk: Desk, costs: Costs) -> StageClosing:
     """The closing operations of a stage."""
     steps = []
     for operation in closing:

@@ -121,7 +121,10 @@ class _Computation:
     ) -> None:
         self.writer, self.stage, self.played, self.work = writer, stage, played, work
         self.nodes = np.flatnonzero(writer.grid.kind == kind)
-        self.costs, self.desk = writer.estimate.machine.costs[stage], writer.estimate.machine.desks[stage]
+        self.costs, self.desk = (
+            writer.estimate.machine.costs[stage],
+            writer.estimate.machine.desks[stage],
+        )
         self.links = {link for call in work.collectives() for link, _ in self._shares(call)}
 
     def _shares(self, call: Collective) -> Iterator[tuple[int, float]]:

@@ -65,7 +65,6 @@ class Grid:
         """Whether sends and receipts between two passes are one exchange."""
         return self.style == "batched"
 
-
     @cached_property
     def depth(self) -> Indices:
         """Per node the longest chain of nodes before it."""

@@ -84,9 +84,7 @@ class Repeating:
         return np.concatenate([np.arange(cut, end + 1) for cut, end in own])
 
 
-def repeating(
-    make: Make, stages: int, rest: int, group: int, *, least: int
-) -> Repeating | None:
+def repeating(make: Make, stages: int, rest: int, group: int, *, least: int) -> Repeating | None:
     """A short form of `make(microbatches)` that repeats at least so many microbatches.
 
     It stands for all numbers that leave the same `rest` when divided by `group`. None where there

@@ -67,7 +67,9 @@ class Writer:
             for number, operation in enumerate(operations):
                 self._operation(stage, operation, nodes, number)
         self._close()
-        tracks = [track for stream, rows in self.rows.items() for track in self._tracks(stream, rows)]
+        tracks = [
+            track for stream, rows in self.rows.items() for track in self._tracks(stream, rows)
+        ]
         return Record(
             roles=tuple(role for role, _ in folding.roles),
             tracks=tuple(sorted(tracks, key=lambda track: track.role)),
@@ -177,9 +179,7 @@ class Writer:
             kind = int(self.grid.kind[same[0]])
             yield same, self.grid.kinds[kind][0], maps[kind].played
 
-    def _operation(
-        self, stage: int, played: PlayedOperation, nodes: Indices, number: int
-    ) -> None:
+    def _operation(self, stage: int, played: PlayedOperation, nodes: Indices, number: int) -> None:
         start, end = self.at(played.start, nodes), self.at(played.end, nodes)
         desk = self.estimate.machine.desks[stage]
         flights = [

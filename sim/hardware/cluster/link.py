@@ -1,17 +1,20 @@
 """Links and their names: what `[[straggler]]`, traces and pictures call a direction of a cable."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 Link = tuple[str, int] | tuple[str, int, int]
 """One direction of a connection.
 
-("port-up" | "port-down", gpu): the GPU's way into and out of its node's fabric.
-("nvlink", a, b): from GPU a to GPU b, where a node has no switch.
+("port-up" | "port-down", gpu): from the GPU into its node's fabric, and back.
+("nvlink", a, b): from GPU a to GPU b, in a node without a switch.
 ("nic-up" | "nic-down", node, j): NIC j of the node, to and from the network.
 ("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
 ("edge", a, b): a cable of a torus, dragonfly, mesh or ring, from vertex a to vertex b.
 """
+
+Route = tuple[Link, ...]
 
 _PATTERNS = {
     "port": re.compile(r"gpu(\d+)\.port(?:\.(up|down))?"),
@@ -41,6 +44,15 @@ def link_name(link: Link) -> str:
     raise ValueError(f"{link!r} is not a link")
 
 
+def path_links(kind: str, places: Sequence[int]) -> Route:
+    """The links from place to place along a path.
+
+    >>> path_links("edge", (0, 4, 5))
+    (('edge', 0, 4), ('edge', 4, 5))
+    """
+    return tuple((kind, a, b) for a, b in pairwise(places))
+
+
 def links_named(text: str) -> tuple[Link, ...]:
     """The directions that a text means, whether or not a topology has them; () if none.
 
@@ -50,12 +62,12 @@ def links_named(text: str) -> tuple[Link, ...]:
     (('edge', 1, 0),)
     """
     for kind, pattern in _PATTERNS.items():
-        if found := pattern.fullmatch(text.strip()):
-            return tuple(_directions(kind, found.groups()))
+        if match := pattern.fullmatch(text.strip()):
+            return tuple(_directions(kind, match.groups()))
     return ()
 
 
-def _directions(kind: str, parts: tuple[str | None, ...]) -> Iterator[Link]:
+def _directions(kind: str, parts: Sequence[str | None]) -> Iterator[Link]:
     if kind in ("edge", "nvlink"):
         a, arrow, b = int(parts[0] or 0), parts[1], int(parts[2] or 0)
         yield (kind, a, b)
@@ -63,8 +75,8 @@ def _directions(kind: str, parts: tuple[str | None, ...]) -> Iterator[Link]:
             yield (kind, b, a)
         return
     numbers = [int(part) for part in parts[:-1] if part is not None]
-    for way in (parts[-1],) if parts[-1] else ("up", "down"):
+    for direction in (parts[-1],) if parts[-1] else ("up", "down"):
         if len(numbers) == 2:
-            yield (f"{kind}-{way}", numbers[0], numbers[1])
+            yield (f"{kind}-{direction}", numbers[0], numbers[1])
         else:
-            yield (f"{kind}-{way}", numbers[0])
+            yield (f"{kind}-{direction}", numbers[0])

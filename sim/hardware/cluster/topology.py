@@ -11,15 +11,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster import inventory
-from sim.hardware.cluster.fabric import Fabric
-from sim.hardware.cluster.layout import Layout
-from sim.hardware.cluster.link import FORMS, Link, link_name, links_named
-from sim.hardware.cluster.network import Network
-from sim.hardware.cluster.route import Route, route
-from sim.hardware.device import Device
+from sim.hardware.cluster.link import FORMS, Link, Route, link_name, links_named
+from sim.hardware.cluster.network import ClusterNetwork
+from sim.hardware.cluster.node_fabric import NodeFabric
+from sim.hardware.cluster.placement import Placement
+from sim.hardware.cluster.route import route
+from sim.hardware.device import Device, interned
 from sim.hardware.kernels import profile as profiles
 
 __all__ = ["Degraded", "Link", "Topology", "link_name", "load"]
@@ -38,7 +38,7 @@ class Degraded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology(Layout):
+class Topology(Placement):
     """A cluster with its links (see `sim.hardware.cluster.link`), some of them perhaps degraded.
 
     >>> pair = load("dgx-a100-hdr").with_gpus(16)
@@ -49,9 +49,9 @@ class Topology(Layout):
     degraded: tuple[Degraded, ...] = ()
 
     def __post_init__(self) -> None:
-        Layout.__post_init__(self)
-        for one in self.degraded:
-            self.parse_link(one.link)
+        Placement.__post_init__(self)
+        for sick in self.degraded:
+            self.parse_link(sick.link)
 
     def with_gpus(self, gpus: int) -> "Topology":
         """The same cluster with `gpus` of its devices in use, or grown to so many.
@@ -99,8 +99,8 @@ class Topology(Layout):
         if not links:
             raise InputError(where, "is not the name of a link", f"write it like {FORMS}")
         if not all(inventory.has_link(self, link) for link in links):
-            known = inventory.summary(self)
-            raise InputError(where, f"{self.name} has no such link", f"it has {known}")
+            remedy = f"it has {inventory.summary(self)}"
+            raise InputError(where, f"{self.name} has no such link", remedy)
         return links
 
     def route(self, source: int, target: int) -> Route:
@@ -114,29 +114,23 @@ class Topology(Layout):
 
     def bandwidth(self, link: Link) -> float:
         """B/s of a link as its data sheet states it: headers counted, nothing degraded."""
+        slots = self.gpus_per_node
         match link, self._part(link):
-            case ("port-up" | "port-down", _), Fabric() as node:
-                return node.port_bandwidth(self.gpus_per_node, min(self.gpus, self.gpus_per_node))
-            case ("nvlink", a, b), Fabric() as node:
-                return node.cable_bandwidth(self.slot_of(a), self.slot_of(b), self.gpus_per_node)
-            case ("nic-up" | "nic-down", _, _), Network() as network:
-                return network.bandwidth
-            case ("pod-up" | "pod-down", _), Network() as network:
-                return network.pod_bandwidth
-            case ("edge", a, b), Network() as network:
-                return network.cable_bandwidth(a, b)
-        raise ValueError(f"{self.name} has no link {link!r}")
+            case ("nvlink", a, b), NodeFabric() as node:
+                return node.cable_bandwidth(self.slot_of(a), self.slot_of(b), slots)
+            case _, NodeFabric() as node:
+                return node.port_bandwidth(slots, min(self.gpus, slots))
+            case _, ClusterNetwork() as network:
+                return network.bandwidth_of(link)
 
     def latency(self, link: Link) -> float:
         """Seconds that a link adds to a message; along a route they add up to the whole way."""
         part = self._part(link)
-        if link[0] == "nvlink":
-            return part.latency
-        if isinstance(part, Network) and link[0] in ("edge", "pod-up", "pod-down"):
-            return part.hop_latency if part.nics else part.latency
-        return part.latency / 2  # a port or a NIC is half of the way
+        if isinstance(part, ClusterNetwork):
+            return part.latency_of(link)
+        return part.latency if link[0] == "nvlink" else part.latency / 2  # a port is half of it
 
-    def _part(self, link: Link) -> Fabric | Network:
+    def _part(self, link: Link) -> NodeFabric | ClusterNetwork:
         """What a link belongs to."""
         part = self.node if link[0] in ("port-up", "port-down", "nvlink") else self.network
         if part is None:
@@ -147,9 +141,9 @@ class Topology(Layout):
 @cache
 def _factors(degraded: tuple[Degraded, ...]) -> dict[Link, float]:
     factors: dict[Link, float] = {}
-    for one in degraded:
-        for link in links_named(one.link):
-            factors[link] = factors.get(link, 1.0) * one.factor
+    for sick in degraded:
+        for link in links_named(sick.link):
+            factors[link] = factors.get(link, 1.0) * sick.factor
     return factors
 
 
@@ -169,22 +163,22 @@ def load(
     >>> load("dgx-a100-hdr", {"network.bandwidth": "100 Gb/s"}).bandwidth(("nic-up", 0, 0))
     12500000000.0
     """
-    path = library.find("topologies", name, where=where)
-    data = {"name": path.stem, **library.read(path)}
+    path = catalog.find("topologies", name, where=where)
+    data = {"name": path.stem, **catalog.read(path)}
     of_device = {k: v for k, v in (overrides or {}).items() if k.startswith("device.")}
     of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
-    place = library.place(path, changed=bool(of_cluster))
+    place = catalog.place(path, changed=bool(of_cluster))
     for key, value in of_cluster.items():
         _set(data, key, value, place)
     if isinstance(data.get("device"), str):
         data["device"] = _device(data["device"], of_device, place)
-    return library.validate(data, Topology, place)
+    return catalog.validate(data, Topology, place)
 
 
 def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     """The device of a cluster with `device.` overrides applied to its own file."""
-    path = library.find("topologies/devices", name, where=where)
-    data, place = library.read(path), library.place(path, changed=bool(overrides))
+    path = catalog.find("topologies/devices", name, where=where)
+    data, place = catalog.read(path), catalog.place(path, changed=bool(overrides))
     profile = overrides.get("device.profile", data.get("profile", ""))
     if profile:
         measured = profiles.load(profile, where=place)
@@ -192,7 +186,7 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
         data = profiles.rated(data, measured)
     for key, value in overrides.items():
         _set(data, key.removeprefix("device."), value, place)
-    return library.validate(data, Device, place)
+    return interned(catalog.validate(data, Device, place))
 
 
 def _check_same(measured: str, name: str, profile: str) -> None:

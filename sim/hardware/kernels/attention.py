@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from sim.model.kernels import Attention
 
-# Keys of one CTA of the backward pass, and queries of one of the forward pass where nothing else is
-# known (flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h and flash_bwd_...).
+# Keys per CTA of the backward pass, and queries per CTA of the forward pass unless stated otherwise
+# (flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h and flash_bwd_...).
 ROWS = 128
 
 
@@ -14,11 +14,11 @@ ROWS = 128
 class AttentionRates:
     """Share of the 16-bit peak that a kernel generation sustains, by head size.
 
-    A head between two sizes takes the rate of the larger: kernels are compiled for few sizes and
-    pad. Counted over the multiplications performed (half of them when causal). `rows` are the
-    queries of one CTA of the forward pass; SMs finish unevenly, `tail` CTAs of the longest kind
-    after the work would be done if it were spread evenly. `granule` is how many keys a causal mask
-    skips at a time; those beside the diagonal are multiplied all the same.
+    A head between two sizes takes the rate of the larger: kernels are compiled for a few sizes and
+    pad. Only multiplications that are performed count (half of them when causal). `rows` are the
+    queries of one CTA of the forward pass. SMs finish unevenly, `tail` CTAs of the longest kind
+    later than they would if the work were spread evenly. `granule` is how many keys a causal mask
+    skips at a time; the granules on the diagonal are multiplied in full.
     """
 
     forward: Mapping[int, float]
@@ -32,9 +32,12 @@ class AttentionRates:
             if not shares or not all(size > 0 and 0 < s <= 1 for size, s in shares.items()):
                 raise ValueError("shares must lie in (0, 1], by positive head size")
 
+    def __hash__(self) -> int:
+        shares = frozenset(self.forward.items()), frozenset(self.backward.items())
+        return hash((*shares, self.rows, self.tail, self.granule))
+
     def multiplied(self, kernel: Attention) -> float:
-        """FLOPs that the kernel performs: of causal ones half, and half of the granules on the
-        diagonal.
+        """FLOPs performed: half of them when causal, and half of the granules on the diagonal.
 
         >>> rates = AttentionRates(forward={64: 0.5}, backward={64: 0.5}, granule=512)
         >>> short = Attention(
@@ -46,7 +49,7 @@ class AttentionRates:
         return kernel.flops * (1.0 + min(1.0, self.granule / kernel.kv) * kernel.causal)
 
     def share(self, head: int, *, backward: bool) -> float:
-        """Of the peak, for a head size."""
+        """The share of the peak for a head size."""
         shares = self.backward if backward else self.forward
         fitting = [size for size in shares if size >= head]
         if not fitting:

@@ -1,4 +1,4 @@
-"""Kernel times from a profile: measured where measured, elsewhere the model mended by what was.
+"""Kernel times from a profile: measured shapes as measured, others by the corrected model.
 
 A matrix product or an attention kernel takes what the device's fitted rates say, times
 exp(field), where the field is a smooth interpolation of log(measured / modelled) over the
@@ -14,81 +14,82 @@ import numpy as np
 
 from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.gaussian import Field, Floats
-from sim.hardware.kernels.profile import ANY, Class, Measurement, Profile, variant
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.hardware.kernels.measurements import ANY, KernelClass, Measurement, variant
+from sim.hardware.kernels.profile import Profile
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
-APART = 2.0  # octaves that products of another variant, or of another direction, count as farther
-NEAR = 1.5  # a size up to this factor outside of what was measured is still among it
+APART = 2.0  # octaves added to the distance of kernels of another variant or direction
+NEAR = 1.5  # a size outside the measured range by at most this factor counts as inside
 
 Modelled = Callable[[Kernel], float]
 
 
-class Lane(NamedTuple):
-    """Kernels of which some speak for the others."""
+class KernelFamily(NamedTuple):
+    """Kernels alike enough for those that were measured to predict the others."""
 
-    kind: Class
+    kind: KernelClass
     precision: str
     generation: str = ""
 
 
-class Known(NamedTuple):
-    """Seconds of a kernel. `outside`: what of it lies outside of the measured range, and the range;
-    empty where it lies inside."""
+class ProfiledTime(NamedTuple):
+    """Seconds of a kernel. `outside` names the size that leaves the measured range, and the range;
+    it is empty where all sizes lie inside."""
 
     seconds: float
     outside: str = ""
 
 
 class Calibrated:
-    """One device's kernels by its profile; `modelled` are its times by its (fitted) rates."""
+    """Kernel times of one device by its profile; `modelled` gives them by its (fitted) rates."""
 
     def __init__(self, profile: Profile, modelled: Modelled, generation: str = "") -> None:
-        """`generation` of fused attention is what runs; without it each kernel's name says which,
-        as in a profile's own measurements."""
+        """`generation` is that of the fused attention that runs; left out, each kernel's name gives
+        it, as in a profile's own measurements."""
         self.modelled, self.generation = modelled, generation
         self._exact = {
-            (lane(one.kernel), features(one.kernel)): one.seconds
+            (family(measured.kernel), features(measured.kernel)): measured.seconds
             for kind in _SHAPED
-            for one in profile.fitted(kind)
+            for measured in profile.fitted(kind)
         }  # fmt: skip
         self._curves = profile.curves()
-        self._ranges: dict[Lane, list[tuple[float, float]]] = {}
-        self._groups: dict[Lane, list[Measurement]] = {}
-        self._fields: dict[Lane, Field] = {}
+        self._ranges: dict[KernelFamily, list[tuple[float, float]]] = {}
+        self._groups: dict[KernelFamily, list[Measurement]] = {}
+        self._fields: dict[KernelFamily, Field] = {}
         self._smoothness = profile.origin.smoothness
         for kind in _SHAPED:
-            for found, group in _by_lane(profile.fitted(kind)).items():
-                points = np.array([features(one.kernel) for one in group])
+            for key, group in _by_family(profile.fitted(kind)).items():
+                points = np.array([features(measured.kernel) for measured in group])
                 low, high = points.min(axis=0).tolist(), points.max(axis=0).tolist()
-                self._ranges[found] = list(zip(low, high, strict=True))
-                self._groups[found] = group
+                self._ranges[key] = list(zip(low, high, strict=True))
+                self._groups[key] = group
 
-    def _field(self, key: Lane) -> Field | None:
-        """What differs from the model, made when it is first asked for: a stack may offer no fused
-        attention of which the model knows the time."""
+    def _field(self, key: KernelFamily) -> Field | None:
+        """The correction of the model, made when first needed: the model may not know the fused
+        attention of a stack."""
         smooth = self._smoothness.get(key.kind)
         if smooth is not None and key not in self._fields:
             group = self._groups[key]
-            points = np.array([features(one.kernel) for one in group])
+            points = np.array([features(measured.kernel) for measured in group])
             values = ratios(group, self.modelled)
             self._fields[key] = Field(points=points, values=values, smoothness=smooth)
         return self._fields.get(key)
 
-    def __call__(self, kernel: Kernel) -> Known | None:
+    def __call__(self, kernel: Kernel) -> ProfiledTime | None:
         """The time of a kernel, or None where nothing of its class and precision was measured."""
-        if isinstance(kernel, Stream):
-            return self._stream(kernel)
-        found = lane(kernel, self.generation)
-        if found not in self._ranges:
+        if isinstance(kernel, MemoryBound):
+            return self._memory_bound(kernel)
+        key = family(kernel, self.generation)
+        if key not in self._ranges:
             return None
-        exact = self._exact.get((found, features(kernel)))
+        exact = self._exact.get((key, features(kernel)))
         if exact is not None:
-            return Known(exact)
+            return ProfiledTime(exact)
         seconds = self.modelled(kernel)
-        field = self._field(found)
+        field = self._field(key)
         if field is not None:
             seconds *= exp(field.at(features(kernel)))
-        return Known(seconds, self._outside(kernel, self._ranges[found]))
+        return ProfiledTime(seconds, self._outside(kernel, self._ranges[key]))
 
     def _outside(self, kernel: Gemm | Attention, ranges: list[tuple[float, float]]) -> str:
         for name, x, (low, high) in zip(axes(kernel), features(kernel), ranges, strict=True):
@@ -96,18 +97,18 @@ class Calibrated:
                 return f"{name} = {2**x:,.0f}, measured from {2**low:,.0f} to {2**high:,.0f}"
         return ""
 
-    def _stream(self, kernel: Stream) -> Known | None:
+    def _memory_bound(self, kernel: MemoryBound) -> ProfiledTime | None:
         kind = self._kind(kernel)
         if kind is None:
             return None
-        # The curve of a kind is of the whole call, that of any kernel of one launch.
+        # The curve of a kind is that of the whole call, the general one that of a single launch.
         launches = kernel.launches if kind == ANY else 1
         curve, size = self._curves[kind], kernel.bytes / launches
-        return Known(launches * curve(size), _beyond(curve, size))
+        return ProfiledTime(launches * curve(size), _beyond(curve, size))
 
-    def _kind(self, kernel: Stream) -> str | None:
-        """The measured kind that a kernel is: its name or the last words of it, "dropout" before
-        them where it draws random numbers; else any."""
+    def _kind(self, kernel: MemoryBound) -> str | None:
+        """The measured kind that a kernel belongs to: its name or the last words of it, preceded by
+        "dropout" where it draws random numbers; otherwise the general one."""
         words = kernel.name.split(" ")
         for ending in (" ".join(words[first:]) for first in range(len(words))):
             for name in (f"dropout {ending}",) * (kernel.randoms > 0) + (ending,):
@@ -116,7 +117,7 @@ class Calibrated:
         return ANY if ANY in self._curves else None
 
 
-_SHAPED: tuple[Class, ...] = ("gemm", "attention")
+_SHAPED: tuple[KernelClass, ...] = ("gemm", "attention")
 
 
 def _beyond(curve: Curve, size: float) -> str:
@@ -128,11 +129,11 @@ def _beyond(curve: Curve, size: float) -> str:
 
 def ratios(group: Iterable[Measurement], modelled: Modelled) -> Floats:
     """log(measured / modelled) of each."""
-    return np.array([log(one.seconds / modelled(one.kernel)) for one in group])
+    return np.array([log(measured.seconds / modelled(measured.kernel)) for measured in group])
 
 
 def features(kernel: Kernel) -> tuple[float, ...]:
-    """Where a kernel lies: octaves of its sizes, and what makes it another kernel altogether."""
+    """Where a kernel lies: its sizes in octaves, and marks that set other variants apart."""
     if isinstance(kernel, Gemm):
         which = variant(kernel)
         sizes = (kernel.m, kernel.n, kernel.k, kernel.batch)
@@ -153,16 +154,16 @@ def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
     return (*sizes, "", "", "")
 
 
-def lane(kernel: Gemm | Attention | Stream, generation: str = "") -> Lane:
-    """What a kernel is compared with: its class, precision and generation of fused attention."""
-    assert not isinstance(kernel, Stream)
+def family(kernel: Kernel, generation: str = "") -> KernelFamily:
+    """Class, precision and generation of fused attention, unless `generation` replaces that."""
     if isinstance(kernel, Gemm):
-        return Lane("gemm", kernel.precision)
-    return Lane("attention", kernel.precision, generation or kernel.name)
+        return KernelFamily("gemm", kernel.precision)
+    assert isinstance(kernel, Attention)
+    return KernelFamily("attention", kernel.precision, generation or kernel.name)
 
 
-def _by_lane(group: Iterable[Measurement]) -> dict[Lane, list[Measurement]]:
-    found: dict[Lane, list[Measurement]] = {}
-    for one in group:
-        found.setdefault(lane(one.kernel), []).append(one)
-    return found
+def _by_family(measurements: Iterable[Measurement]) -> dict[KernelFamily, list[Measurement]]:
+    families: dict[KernelFamily, list[Measurement]] = {}
+    for measured in measurements:
+        families.setdefault(family(measured.kernel), []).append(measured)
+    return families

@@ -1,7 +1,7 @@
-"""How often kernels lie where a profile's own spread of errors says that they do.
+"""Cross-validation of a profile's intervals: how many kernels lie inside them.
 
-Half of the kernels that were kept out of a fit give the spread, the other half is held to it, and
-the other way round: neither the fit nor the spread has seen what it is judged by.
+One half of the kernels that were kept out of a fit gives the spread of errors, the other half is
+tested against it, and the other way round, so that neither fit nor spread has seen its test data.
 """
 
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from math import sqrt
 from statistics import NormalDist, fmean
 
 LEVEL = 0.9
-_LEAST = 4  # kept out; fewer say nothing
+_LEAST = 4  # kept-out kernels; fewer tell nothing
 
 
-def covered(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
-    """The share of logarithmic errors within the interval that every other one gives.
+def coverage(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
+    """The share of logarithmic errors within the interval that the other half of them gives.
 
-    None below four of them. The interval is that of a normal law around zero, because predictions
-    are not moved by a bias.
+    None below four errors. The interval is that of a normal law around zero, because predictions
+    are not corrected for a bias.
 
-    >>> covered([0.1, -0.1, 0.1, -0.1]), covered([0.1, 0.2])
+    >>> coverage([0.1, -0.1, 0.1, -0.1]), coverage([0.1, 0.2])
     (1.0, None)
-    >>> covered([0.01, 0.1] * 50)  # the small ones' interval is too narrow for the others
+    >>> coverage([0.01, 0.1] * 50)  # the interval of the small ones is too narrow for the large
     0.5
     """
     if len(errors) < _LEAST:
@@ -28,14 +28,14 @@ def covered(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
     halves = errors[::2], errors[1::2]
     inside = [
         abs(error) <= _reach(given, level)
-        for given, judged in (halves, halves[::-1])
-        for error in judged
+        for given, tested in (halves, halves[::-1])
+        for error in tested
     ]
     return fmean(inside)
 
 
 def _reach(errors: Sequence[float], level: float) -> float:
-    """Half the width of an interval around zero for one error more."""
+    """Half the width of a prediction interval around zero."""
     count = len(errors)
     sigma = sqrt(fmean(error**2 for error in errors) * (1.0 + 1.0 / count))
     return NormalDist().inv_cdf((1.0 + level) / 2.0) * sigma

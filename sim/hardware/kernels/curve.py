@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Curve:
     """Measured (bytes, seconds), sizes rising.
 
-    Between two sizes it is linear in the logarithms of both; below the smallest the time stays as
-    it is (a kernel's floor), above the largest the bandwidth does.
+    Between two sizes it is linear in the logarithms of both. Below the smallest size the time
+    stays constant (a kernel's floor), above the largest the bandwidth does.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -30,10 +30,6 @@ class Curve:
         right = bisect_left([measured for measured, _ in self.points], size)
         (b0, t0), (b1, t1) = self.points[right - 1], self.points[right]
         return t0 * math.exp(math.log(t1 / t0) * math.log(size / b0) / math.log(b1 / b0))
-
-    def covers(self, size: float) -> bool:
-        """Whether the size lies between the smallest and the largest measured."""
-        return self.points[0][0] <= size <= self.points[-1][0]
 
     @property
     def range(self) -> tuple[float, float]:

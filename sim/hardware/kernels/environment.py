@@ -1,4 +1,4 @@
-"""What surrounds kernels on a calibrated device: launches, copies, and slowing one another.
+"""Measured beside kernels on a calibrated device: launches, copies, mutual slowdown.
 
 A profile keeps them in `[host]`, `[[copies]]` and `[[overlaps]]`:
 
@@ -31,8 +31,8 @@ Beside = Literal["copy", "all_reduce"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """What a kernel costs besides its work.
+class LaunchTimes:
+    """What launching a kernel costs.
 
     `issue`: the host's seconds per launch in eager mode, while nothing waits. `latency`: from a
     launch until the host knows that an empty kernel has ended. `node`: the device's seconds per
@@ -45,7 +45,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class CopyTime:
     """One copy of `bytes` that took `time`; `pinned` where the host's memory is page-locked."""
 
     kind: CopyKind
@@ -55,13 +55,13 @@ class Copy:
 
     def __post_init__(self) -> None:
         if not (0 < self.time < math.inf and self.bytes > 0):
-            raise ValueError(f"a copy of {self.bytes:g} B in {self.time:g} s is none")
+            raise ValueError(f"{self.bytes:g} B in {self.time:g} s is not a valid copy")
 
     @property
     def bandwidth(self) -> float:
         """Bytes copied a second.
 
-        >>> Copy(kind="host to device", pinned=True, bytes=1e9, time=0.02).bandwidth
+        >>> CopyTime(kind="host to device", pinned=True, bytes=1e9, time=0.02).bandwidth
         50000000000.0
         """
         return self.bytes / self.time
@@ -69,7 +69,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowdown:
-    """How many times as long kernels of a class take while something runs `beside` them."""
+    """The factor on the time of a class of kernels while something runs `beside` them."""
 
     kernel: Literal["gemm", "stream"]
     beside: Beside
@@ -81,36 +81,36 @@ class Slowdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """All of it; empty where it was not measured."""
+class Environment:
+    """All of these; empty where they were not measured."""
 
-    host: Host | None = None
-    copies: tuple[Copy, ...] = ()
+    host: LaunchTimes | None = None
+    copies: tuple[CopyTime, ...] = ()
     overlaps: tuple[Slowdown, ...] = ()
 
     def toml(self) -> str:
         """The tables as a profile's file keeps them.
 
-        >>> found = Surroundings(overlaps=(Slowdown(kernel="gemm", beside="copy", slowdown=1.08),))
-        >>> print(found.toml())
+        >>> slowdown = Slowdown(kernel="gemm", beside="copy", slowdown=1.08)
+        >>> print(Environment(overlaps=(slowdown,)).toml())
         [[overlaps]]
         kernel = "gemm"
         beside = "copy"
         slowdown = 1.08
         """
         tables = [] if self.host is None else [_table("[host]", self.host)]
-        tables += [_table("[[copies]]", one) for one in self.copies]
-        tables += [_table("[[overlaps]]", one) for one in self.overlaps]
+        tables += [_table("[[copies]]", copy) for copy in self.copies]
+        tables += [_table("[[overlaps]]", slowdown) for slowdown in self.overlaps]
         return "\n\n".join(tables)
 
 
-def _table(title: str, row: Host | Copy | Slowdown) -> str:
+def _table(title: str, row: LaunchTimes | CopyTime | Slowdown) -> str:
     return "\n".join([title, *_lines(row)])
 
 
-def _lines(row: Host | Copy | Slowdown) -> Iterator[str]:
-    for one in fields(row):
-        yield f"{one.name} = {_written(getattr(row, one.name), str(one.name))}"
+def _lines(row: LaunchTimes | CopyTime | Slowdown) -> Iterator[str]:
+    for field in fields(row):
+        yield f"{field.name} = {_written(getattr(row, field.name), field.name)}"
 
 
 def _written(value: object, key: str) -> str:

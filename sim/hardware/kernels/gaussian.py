@@ -1,4 +1,4 @@
-"""Gaussian-process regression: what measured shapes say about those between them.
+"""Gaussian-process regression between measured shapes.
 
 Rasmussen and Williams 2006, Gaussian Processes for Machine Learning: equations 2.23 and 2.24 for
 the prediction, 2.30 for the marginal likelihood, 4.17 for the Matern covariance.
@@ -64,8 +64,8 @@ def covariances(left: Floats, right: Floats, smooth: Smoothness) -> Floats:
     """Matern covariance of order 3/2 between two sets of points, [len(left), len(right)]."""
     apart: Any = left[:, None, :] - right[None, :, :]
     distance = np.sqrt(3.0 * np.sum(apart**2, axis=-1)) / smooth.length
-    found: Floats = smooth.amplitude**2 * (1.0 + distance) * np.exp(-distance)
-    return found
+    covariance: Floats = smooth.amplitude**2 * (1.0 + distance) * np.exp(-distance)
+    return covariance
 
 
 LENGTHS, AMPLITUDES, NOISES = (1.0, 2.0, 3.0, 5.0, 8.0), (0.05, 0.1, 0.2, 0.4), (0.01, 0.03, 0.06)
@@ -77,7 +77,7 @@ def _choices() -> Iterator[Smoothness]:
 
 
 def likeliest(points: Floats, values: Floats) -> Smoothness:
-    """The smoothness, of a coarse grid, under which the values are likeliest."""
+    """The smoothness under which the values are likeliest, from a coarse grid."""
     return max(
         _choices(),
         key=lambda smooth: Field(points=points, values=values, smoothness=smooth).likelihood(),

@@ -18,11 +18,11 @@ from sim.model.kernels import BYTES, Gemm
 # Quantization Effect": 256x128, 128x128, 256x64, 128x64, 64x64), and their transposes.
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 
-# Ways in which a product's k is cut over CTAs (split-k); a share shorter than this is not worth it.
+# Numbers of CTAs that may share a product's k (split-k), and the shortest share worth it.
 SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8), 256
 
-# Quantisation and the power limit pass into one another (a part-filled wave draws less, so its
-# clock is higher): the two times are joined by a norm of this order, near their maximum.
+# The transition between quantisation and the power limit is smooth (a part-filled wave draws less
+# power, so its clock is higher): the two times are joined by a norm of this order.
 SHARPNESS = 12
 
 
@@ -42,7 +42,7 @@ class Shares:
                 raise ValueError(f"a share of the peak of {share} is outside (0, 1.2]")
 
     def of(self, precision: str) -> float:
-        """The share for a precision; tf32 and fp32 fall back on fp16's."""
+        """The share for a precision, by default that of fp16."""
         share: float | None = getattr(self, precision) or self.fp16
         if share is None:
             raise InputError(
@@ -95,9 +95,9 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     )
 
 
-def _joined(one: float, other: float) -> float:
-    large = max(one, other)
-    ratio = min(one, other) / large
+def _joined(power_bound: float, wave_bound: float) -> float:
+    large = max(power_bound, wave_bound)
+    ratio = min(power_bound, wave_bound) / large
     return float(large * (1.0 + ratio**SHARPNESS) ** (1.0 / SHARPNESS))
 
 
@@ -127,5 +127,5 @@ def _splits(k: int) -> tuple[int, ...]:
 
 
 def _sum(gemm: Gemm, splits: int) -> float:
-    """Bytes of the fp32 partial results of split-k, written and read once more."""
+    """Bytes of split-k's fp32 partial results, which are written and read once more."""
     return 0.0 if splits == 1 else 4.0 * (splits + 1) * gemm.batch * gemm.m * gemm.n

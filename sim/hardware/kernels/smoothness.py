@@ -1,12 +1,12 @@
-"""How smooth a measured field is: `gaussian` draws on it, profiles store it."""
+"""How smooth a measured field is: used by `gaussian`, stored in profiles."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smoothness:
-    """How far one point speaks for another: `length` in the points' units, `amplitude` the standard
-    deviation of the field, `noise` that of a measurement."""
+    """`length` is the distance over which points correlate, in their units, `amplitude` the
+    standard deviation of the field, `noise` that of a measurement."""
 
     length: float
     amplitude: float

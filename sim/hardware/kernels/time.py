@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.config.errors import InputError
 from sim.hardware.device import Device
-from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.attention import AttentionRates, attention_time
 from sim.hardware.kernels.gemm import gemm_time
-from sim.hardware.kernels.stream import random_rate, stream_time
+from sim.hardware.kernels.memory_bound import memory_bound_time, random_rate
+from sim.hardware.kernels.profile import Profile
 from sim.model.kernels import Attention, Gemm, Kernel
 
 if TYPE_CHECKING:
-    from sim.hardware.kernels.calibrated import Calibrated
+    from sim.hardware.kernels.calibrated import Calibrated, ProfiledTime
 
 
 def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> float:
@@ -29,58 +29,66 @@ def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("f
     >>> 0.7 < gemm.flops / kernel_time(gemm, a100) / a100.peak_rate("fp16") < 0.9
     True
     """
-    return _timer(device)(kernel, attention).seconds
+    return kernel_times(device)(kernel, attention).seconds
 
 
-class Timed(NamedTuple):
-    """A kernel's seconds, what they come from, and what of it a profile did not cover."""
+class KernelTime(NamedTuple):
+    """A kernel's seconds, their source, and the size that leaves a profile's measured range."""
 
     seconds: float
     source: Literal["profile", "model"]
     outside: str = ""
 
 
-def timed(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> Timed:
-    """The same with where it comes from."""
-    return _timer(device)(kernel, attention)
+def sourced_time(
+    kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)
+) -> KernelTime:
+    """The same with its source."""
+    return kernel_times(device)(kernel, attention)
+
+
+def kernel_times(device: Device) -> "KernelTimes":
+    """The times of a device's kernels, shared by all devices that are equal to it."""
+    return _kernel_times(device, device.measured)
 
 
 @lru_cache(maxsize=32)
-def _timer(device: Device) -> "_Timer":
-    return _Timer(device)
+def _kernel_times(device: Device, profile: Profile | None) -> "KernelTimes":
+    return KernelTimes(device, profile)
 
 
-class _Timer:
-    """One device's kernels, each timed once."""
+class KernelTimes:
+    """The times of one device's kernels, each computed once."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, profile: Profile | None) -> None:
+        self.device, self.profile = device, profile
         self.bandwidth = device.memory_bandwidth * device.stream.bandwidth
         self.randoms = random_rate(device.sms, device.clock, device.lanes)
         self._calibrated: dict[tuple[str, ...], Calibrated] = {}
-        self._times: dict[tuple[Kernel, tuple[str, ...]], Timed] = {}
+        self._times: dict[tuple[Kernel, tuple[str, ...]], KernelTime] = {}
 
-    def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
+    def __call__(self, kernel: Kernel, attention: tuple[str, ...]) -> "KernelTime":
         key = (kernel, attention)
         if key not in self._times:
             self._times[key] = self._timed(kernel, attention)
         return self._times[key]
 
-    def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "Timed":
-        known = self._profile(attention)(kernel) if self.device.profile else None
-        if known is None:
-            return Timed(self._modelled(kernel, attention), "model")
-        return Timed(known.seconds, "profile", known.outside)
+    def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "KernelTime":
+        measured = self._measured(self.profile, kernel, attention) if self.profile else None
+        if measured is None:
+            return KernelTime(self._modelled(kernel, attention), "model")
+        return KernelTime(measured.seconds, "profile", measured.outside)
 
-    def _profile(self, attention: tuple[str, ...]) -> "Calibrated":
+    def _measured(
+        self, profile: Profile, kernel: Kernel, attention: tuple[str, ...]
+    ) -> "ProfiledTime | None":
         if attention not in self._calibrated:
             from sim.hardware.kernels.calibrated import Calibrated  # numpy
 
-            profile = profiles.load(self.device.profile, where=self.device.name)
             modelled = partial(self._modelled, attention=attention)
-            generation = next((one for one in attention if one in self.device.attention), "none")
+            generation = next((name for name in attention if name in self.device.attention), "none")
             self._calibrated[attention] = Calibrated(profile, modelled, generation)
-        return self._calibrated[attention]
+        return self._calibrated[attention](kernel)
 
     def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
         device, bandwidth = self.device, self.bandwidth
@@ -94,7 +102,7 @@ class _Timer:
             return floor + attention_time(
                 kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
             )
-        return stream_time(kernel, device.stream, bandwidth=bandwidth, randoms=self.randoms)
+        return memory_bound_time(kernel, device.stream, bandwidth=bandwidth, randoms=self.randoms)
 
 
 def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
@@ -103,6 +111,5 @@ def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
         if generation in device.attention:
             return device.attention[generation]
     known = ", ".join(device.attention) or "none"
-    raise InputError(
-        "stack, attention", f"{device.name} runs none of {', '.join(offered)}", f"it knows {known}"
-    )
+    what = f"{device.name} runs none of {', '.join(offered)}"
+    raise InputError("stack, attention", what, f"it knows {known}")

@@ -7,7 +7,7 @@ accumulates a dense gradient of the whole shard, as torch does.
 from dataclasses import replace
 
 from sim.model.execution import Execution
-from sim.model.kernels import Item, Stream
+from sim.model.kernels import Item, MemoryBound
 from sim.model.linear import accumulate, joins_gradients
 from sim.model.operators import MASK, Operator, normalise, tensor_collective
 from sim.program.operations import Kind
@@ -35,14 +35,14 @@ def _look_up(run: Execution) -> Operator:
     hidden, width = run.model.hidden, run.width
     size, weights = run.rows * hidden, run.vocab * hidden
     sharded = run.tp > 1
-    look_up = Stream(
+    look_up = MemoryBound(
         name="embedding",
         bytes=float((3 if sharded else 2) * size * width),
         launches=1 + _MASKING_LAUNCHES * sharded,
     )
     kind: Kind = "reduce_scatter" if run.sharding.sequence_parallel else "all_reduce"
     total = tensor_collective(run, kind, "embedding sum", size)
-    dense = Stream(
+    dense = MemoryBound(
         name="embedding grad",
         bytes=float((weights + 3 * size) * width),
         launches=_SORT_LAUNCHES,
@@ -68,7 +68,7 @@ def _always_accumulate(run: Execution, name: str, weights: int) -> tuple[Item, .
     A tied one is the sum of the output layer's and its own in every micro-step.
     """
     if run.fusion.gradients == "fused":
-        return (Stream(name=f"{name} accumulate", bytes=float(weights * (run.width + 8))),)
+        return (MemoryBound(name=f"{name} accumulate", bytes=float(weights * (run.width + 8))),)
     joined = 1.0 if joins_gradients(run) else 0.0
     return accumulate(replace(run, later=run.later + joined), name, weights)
 
@@ -82,10 +82,12 @@ def _positions(run: Execution) -> Operator:
     return Operator(
         name="positions",
         forward=(
-            Stream(name="positions", bytes=float(3 * kinds * size * width), launches=2 * kinds),
+            MemoryBound(
+                name="positions", bytes=float(3 * kinds * size * width), launches=2 * kinds
+            ),
         ),
         weight_gradient=(
-            Stream(
+            MemoryBound(
                 name="positions grad", bytes=float(2 * kinds * size * width), launches=4 * kinds
             ),
         ),
@@ -100,7 +102,7 @@ def _embedding_dropout(run: Execution) -> Operator:
     moved = float(size * (2 * run.width + MASK))
     return Operator(
         name="embedding dropout",
-        forward=(Stream(name="embedding dropout", bytes=moved, randoms=float(size)),),
-        input_gradient=(Stream(name="embedding dropout grad", bytes=moved),),
+        forward=(MemoryBound(name="embedding dropout", bytes=moved, randoms=float(size)),),
+        input_gradient=(MemoryBound(name="embedding dropout grad", bytes=moved),),
         saved=float(size * MASK),
     )

@@ -8,7 +8,7 @@ tokens through a transform first, and has a classifier of sentence pairs.
 from dataclasses import replace
 
 from sim.model.execution import Execution
-from sim.model.kernels import Stream
+from sim.model.kernels import MemoryBound
 from sim.model.linear import Linear, input_collectives, joins_gradients
 from sim.model.operators import Operator, normalise, tensor_collective
 from sim.program.causes import TENSOR
@@ -35,9 +35,11 @@ def _gather_masked(run: Execution, rows: int) -> Operator:
     size = run.model.hidden * run.width
     return Operator(
         name="gather masked",
-        forward=(Stream(name="gather masked", bytes=2.0 * rows * size),),
+        forward=(MemoryBound(name="gather masked", bytes=2.0 * rows * size),),
         input_gradient=(
-            Stream(name="scatter masked", bytes=float((run.rows + 2 * rows) * size), launches=2),
+            MemoryBound(
+                name="scatter masked", bytes=float((run.rows + 2 * rows) * size), launches=2
+            ),
         ),
     )
 
@@ -62,8 +64,8 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
         ),
         Operator(
             name="transform gelu",
-            forward=(Stream(name="transform gelu", bytes=2 * size),),
-            input_gradient=(Stream(name="transform gelu grad", bytes=3 * size),),
+            forward=(MemoryBound(name="transform gelu", bytes=2 * size),),
+            input_gradient=(MemoryBound(name="transform gelu grad", bytes=3 * size),),
             saved=size,
         ),
         normalise(run, "transform norm", rows, residual=False),
@@ -76,7 +78,7 @@ def _pooler(run: Execution) -> Operator:
     linear = Linear(
         run=run, name="pooler", rows=run.microbatch, inputs=hidden, outputs=(hidden,), bias=True
     )
-    small = Stream(
+    small = MemoryBound(
         name="next sentence", bytes=8.0 * run.microbatch * hidden * run.width, launches=8
     )
     return Operator(
@@ -142,11 +144,11 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
     return Operator(
         name="cross-entropy",
         forward=(
-            Stream(name="cross-entropy", bytes=float(ahead), launches=launches[0]),
+            MemoryBound(name="cross-entropy", bytes=float(ahead), launches=launches[0]),
             *_row_sums(run, rows),
         ),
         input_gradient=(
-            Stream(name="cross-entropy grad", bytes=float(back), launches=launches[1]),
+            MemoryBound(name="cross-entropy grad", bytes=float(back), launches=launches[1]),
         ),
         saved=float(kept),
         # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.

@@ -13,8 +13,8 @@ import numpy as np
 from sim.sharing.learning.task import Vector, batch_generator
 
 
-class Shared(Protocol):
-    """What a task says of how its data are shared out."""
+class DataSplit(Protocol):
+    """How a task's data are divided among workers."""
 
     @property
     def workers(self) -> int: ...
@@ -25,22 +25,22 @@ class Shared(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class LabelledPoints:
     """Points and their labels 0 or 1, and which of them a worker draws from."""
 
     points: Vector
     labels: Vector
-    shared: Shared
+    split: DataSplit
 
     def batch(self, rank: int, step: int, size: int) -> tuple[Vector, Vector]:
-        """A worker's batch: with chance `unlike` a point from its own end of the sorted labels."""
-        shared, count = self.shared, len(self.labels)
-        generator = batch_generator(shared.seed, rank, step)
+        """A worker's batch: with chance `unlike` a point from its own part of the sorted labels."""
+        split, count = self.split, len(self.labels)
+        generator = batch_generator(split.seed, rank, step)
         chosen = generator.integers(0, count, size)
-        if shared.unlike:
-            own = (rank % shared.workers + generator.random(size)) * count / shared.workers
+        if split.unlike:
+            own = (rank % split.workers + generator.random(size)) * count / split.workers
             order = np.argsort(self.labels, kind="stable")
-            mostly = generator.random(size) < shared.unlike
+            mostly = generator.random(size) < split.unlike
             chosen = np.where(mostly, order[own.astype(int)], chosen)
         return self.points[chosen], self.labels[chosen]
 
@@ -74,11 +74,11 @@ class Logistic:
     workers: int = 1
     seed: int = 0
     name: str = "logistic"
-    _data: Samples = field(init=False, repr=False)
+    _data: LabelledPoints = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         points, labels = clouds(self.samples, self.size, np.random.default_rng((self.seed, 2)))
-        object.__setattr__(self, "_data", Samples(points, labels, self))
+        object.__setattr__(self, "_data", LabelledPoints(points, labels, self))
 
     @property
     def start(self) -> Vector:
@@ -107,11 +107,11 @@ class Perceptron:
     workers: int = 1
     seed: int = 0
     name: str = "perceptron"
-    _data: Samples = field(init=False, repr=False)
+    _data: LabelledPoints = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         points, labels = spirals(self.samples, np.random.default_rng((self.seed, 3)))
-        object.__setattr__(self, "_data", Samples(points, labels, self))
+        object.__setattr__(self, "_data", LabelledPoints(points, labels, self))
 
     @property
     def start(self) -> Vector:

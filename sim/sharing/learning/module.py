@@ -9,7 +9,7 @@ from sim.sharing.learning.task import Vector, batch_generator
 
 
 class Module:
-    """A torch module, its loss and its data as a `sim.sharing.learning.task.Task`.
+    """A torch module, its loss and its data as a `sim.sharing.learning.task.LearningTask`.
 
     `loss(outputs, targets)` gives a scalar tensor; `inputs` and `targets` are tensors of which a
     batch is a choice of rows. The module's own parameters are the weights to start from.
@@ -31,8 +31,8 @@ class Module:
         self._module, self._loss = module, loss
         self._inputs, self._targets = inputs, targets
         self._batch, self._seed = batch, seed
-        self._parameters = [one for one in module.parameters() if one.requires_grad]
-        parts = [one.detach().double().cpu().numpy().ravel() for one in self._parameters]
+        self._parameters = [weight for weight in module.parameters() if weight.requires_grad]
+        parts = [weight.detach().double().cpu().numpy().ravel() for weight in self._parameters]
         self.start: Vector = np.concatenate(parts)
 
     def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
@@ -43,7 +43,7 @@ class Module:
         self._load(weights)
         self._module.zero_grad()
         self._loss(self._module(self._inputs[rows]), self._targets[rows]).backward()
-        slopes = [one.grad.double().cpu().numpy().ravel() for one in self._parameters]
+        slopes = [weight.grad.double().cpu().numpy().ravel() for weight in self._parameters]
         return np.concatenate(slopes)
 
     def loss(self, weights: Vector) -> float:
@@ -56,9 +56,9 @@ class Module:
     def _load(self, weights: Vector) -> None:
         import torch
 
-        at = 0
+        first = 0
         with torch.no_grad():
-            for one in self._parameters:
-                part = torch.from_numpy(weights[at : at + one.numel()].copy())
-                one.copy_(part.reshape(one.shape))
-                at += one.numel()
+            for weight in self._parameters:
+                part = torch.from_numpy(weights[first : first + weight.numel()].copy())
+                weight.copy_(part.reshape(weight.shape))
+                first += weight.numel()

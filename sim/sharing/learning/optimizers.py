@@ -58,8 +58,8 @@ class Optimizer:
             return self._adam(weights, gradient, state)
         if self.rule in ("momentum", "nesterov"):
             moment = self.beta * state[0] + gradient
-            way = gradient + self.beta * moment if self.rule == "nesterov" else moment
-            return weights - self.rate * way, (moment,)
+            ahead = gradient + self.beta * moment if self.rule == "nesterov" else moment
+            return weights - self.rate * ahead, (moment,)
         squares = state[0] + gradient**2
         if self.rule == "rmsprop":
             squares = self.decay * state[0] + (1.0 - self.decay) * gradient**2

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 
-class Task(Protocol):
+class LearningTask(Protocol):
     """What a simulation asks of something that learns."""
 
     @property
@@ -29,7 +29,7 @@ class Task(Protocol):
         """The loss on all data."""
 
 
-class Nothing:
+class NoTask:
     """No weights at all: what a simulation of times alone computes with."""
 
     name = "nothing"

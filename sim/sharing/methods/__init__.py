@@ -1,1 +1,4 @@
-"""Methods of sharing updates, each a process that reads like its paper."""
+"""Methods of sharing updates, one a file: its keys, its processes and how they start.
+
+A file is found without being registered (`sim.sharing.plan.methods`).
+"""

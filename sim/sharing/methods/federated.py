@@ -1,152 +1,171 @@
-"""Federated averaging: rounds of some of the hosts, with unequal data, that come and go."""
+"""Federated averaging: rounds of some of the clients, with unequal data, that come and go."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Gt, Le, Lt
 from numpy.typing import NDArray
 
-from sim.engine.processes import Process
-from sim.sharing.methods.local_sgd import local_steps
-from sim.sharing.team import Team
-from sim.sharing.worker import Gone, Worker, mean
+from sim.config.units import Seconds
+from sim.engine.live_cluster import Process
+from sim.sharing.plan import ServerBased
+from sim.sharing.tables import Count, NonNegative
+from sim.sharing.worker import Worker, WorkerLost, mean
+from sim.sharing.worker_pool import WorkerPool
 
 Vector = NDArray[np.float64]
 
 
-def start(team: Team) -> None:
-    """Let the server lead its rounds."""
-    team.world.start(rounds(team))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Federated(ServerBased):
+    """A `fraction` of the workers each round, `period` steps of those with the mean share of the
+    data, which is `unequal` (the exponent of a power law). They are `online` and `offline` for such
+    times in the mean, and a share of `late` is not waited for."""
+
+    method: Literal["federated"] = "federated"
+    period: Count = 1
+    fraction: Annotated[float, Gt(0), Le(1)] = 1.0
+    unequal: NonNegative = 0.0
+    online: Seconds = 0.0
+    offline: Seconds = 0.0
+    late: Annotated[NonNegative, Lt(1)] = 0.0
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.cluster.start(rounds(self, pool))
 
 
-def rounds(team: Team) -> Process:
-    """Each round some hosts train at home; the mean of their changes by data moves the weights.
+def rounds(plan: Federated, pool: WorkerPool) -> Process:
+    """Each round some clients train; the mean of their changes by data moves the weights.
 
     McMahan et al. 2017, algorithm 1. Where a share of them may be late, the round ends without
     those (over-selection; Bonawitz et al. 2019, section 2.2).
     """
-    hosts = [Host(team, me) for me in team.workers]
-    for turn in team.rounds():
-        chosen = yield from _chosen(team, hosts, turn)
+    clients = [Client(plan, pool, worker) for worker in pool.workers]
+    for number in pool.round_numbers(plan.period):
+        chosen = yield from _chosen(plan, pool, clients, number)
         if not chosen:
             break
-        this = Round(team, turn, len(chosen))
-        for host in chosen:
-            team.world.start(host.take_part(this))
-        yield this.complete
-        if this.answers:
-            _apply(team, hosts, this.answers)
-    for me in team.workers:
-        me.ended = team.world.now
+        this_round = FederatedRound(plan, pool, number, len(chosen))
+        for client in chosen:
+            pool.cluster.start(client.take_part(this_round))
+        yield this_round.complete
+        if this_round.answers:
+            _apply(pool, clients, this_round.answers)
+    for worker in pool.workers:
+        worker.ended = pool.cluster.now
 
 
-def _apply(team: Team, hosts: list["Host"], answers: dict[int, Vector]) -> None:
-    hub, shares = team.hub, {rank: hosts[rank].share for rank in answers}
-    hub.weights = hub.weights - mean(answers, shares)
-    hub.version += 1
-    samples = sum(hosts[rank].steps * team.workers[rank].work.batch for rank in answers)
-    team.record.update(0, samples, lambda: hub.weights)
+def _apply(pool: WorkerPool, clients: list["Client"], answers: dict[int, Vector]) -> None:
+    server, shares = pool.server, {rank: clients[rank].share for rank in answers}
+    server.weights = server.weights - mean(answers, shares)
+    samples = sum(clients[rank].steps * pool.workers[rank].workload.batch for rank in answers)
+    server.count(0, samples)
 
 
-def _chosen(team: Team, hosts: list["Host"], turn: int) -> Process:
-    """The participants of a round, among those who are free; waits until somebody is."""
-    while not all(me.gone for me in team.workers):
-        free = [host for host in hosts if host.is_free]
+def _chosen(plan: Federated, pool: WorkerPool, clients: list["Client"], number: int) -> Process:
+    """The participants of a round, among those that are free; waits until one is."""
+    while not all(worker.lost for worker in pool.workers):
+        free = [client for client in clients if client.is_free]
         if free:
-            count = max(1, round(team.plan.fraction * len(free)))
-            picked = team.choices(1, turn).choice(len(free), count, replace=False)
+            count = max(1, round(plan.fraction * len(free)))
+            picked = pool.choices(1, number).choice(len(free), count, replace=False)
             return [free[place] for place in sorted(picked)]
-        yield team.world.sleep(max(team.plan.offline / 10.0, 1e-3))
+        yield pool.cluster.sleep(max(plan.offline / 10.0, 1e-3))
     return []
 
 
-class Round:
-    """What has come back of a round; `complete` fires when it is enough, or nobody is left."""
+class FederatedRound:
+    """The answers of a round; `complete` fires when they are enough, or nobody is left."""
 
-    def __init__(self, team: Team, turn: int, participants: int) -> None:
-        self.turn, self.team = turn, team
-        self.out = participants
-        self.wanted = max(1, round(participants * (1.0 - team.plan.late)))
+    def __init__(self, plan: Federated, pool: WorkerPool, number: int, participants: int) -> None:
+        self.number, self.record = number, pool.record
+        self.pending = participants
+        self.wanted = max(1, round(participants * (1.0 - plan.late)))
         self.answers: dict[int, Vector] = {}
-        self.complete = team.world.event()
+        self.complete = pool.cluster.event()
 
     def answer(self, rank: int, change: Vector) -> None:
         """A participant's change; one that is late is dropped."""
         if self.complete.triggered:
-            self.team.record.dropped += 1
+            self.record.dropped += 1
         else:
             self.answers[rank] = change
 
-    def over(self) -> None:
-        """One participant less is out."""
-        self.out -= 1
-        enough = len(self.answers) >= self.wanted or not self.out
+    def finish_one(self) -> None:
+        """A participant has finished, with an answer or without."""
+        self.pending -= 1
+        enough = len(self.answers) >= self.wanted or not self.pending
         if enough and not self.complete.triggered:
             self.complete.succeed()
 
 
-class Host:
+class Client:
     """A worker with its share of the data; `steps` of them in a round (E n_k / B in the paper).
 
-    Shares follow a power law of the plan's exponent `unequal`; a host with the mean share does
+    Shares follow a power law of the plan's exponent `unequal`; a client with the mean share does
     `period` steps.
     """
 
-    def __init__(self, team: Team, me: Worker) -> None:
-        self.team, self.me = team, me
-        shares = [(1.0 + one.rank) ** -team.plan.unequal for one in team.workers]
-        self.share = shares[me.rank] * len(shares) / sum(shares)
-        self.steps = max(1, round(team.plan.period * self.share))
-        self.presence = Presence(team, me.rank)
-        self.busy = False
+    def __init__(self, plan: Federated, pool: WorkerPool, worker: Worker) -> None:
+        self.pool, self.worker = pool, worker
+        shares = [(1.0 + peer.rank) ** -plan.unequal for peer in pool.workers]
+        self.share = shares[worker.rank] * len(shares) / sum(shares)
+        self.steps = max(1, round(plan.period * self.share))
+        self.availability = Availability(_changes(plan, pool.choices(2, worker.rank)))
+        self.is_busy = False
 
     @property
     def is_free(self) -> bool:
-        there = self.presence.online(self.me.world.now)
-        return there and not (self.busy or self.me.gone)
+        online = self.availability.online(self.worker.cluster.now)
+        return online and not (self.is_busy or self.worker.lost)
 
-    def take_part(self, this: Round) -> Process:
-        """Pull, train, push. What it was at is lost where it goes offline or fails for good."""
-        me, began, self.busy = self.me, self.me.world.now, True
+    def take_part(self, this_round: FederatedRound) -> Process:
+        """Pull, train, push. The work is lost where the client goes offline or fails for good."""
+        worker, server, self.is_busy = self.worker, self.pool.server, True
+        began = worker.cluster.now
         try:
-            yield from self.team.hub.pull(me)
-            read = me.weights
-            yield from local_steps(me, this.turn, self.steps)
-            if self.presence.stayed(began, me.world.now):
-                sent = yield from me.encode(read - me.weights, this.turn)
-                yield from self.team.hub.push(me, me.message)
-                this.answer(me.rank, sent)
+            yield from server.pull(worker)
+            start = worker.weights
+            yield from worker.local_steps(this_round.number, self.steps)
+            if self.availability.online_since(began, worker.cluster.now):
+                sent = yield from worker.encode(start - worker.weights, this_round.number)
+                yield from server.push(worker)
+                this_round.answer(worker.rank, sent)
             else:
-                self.team.record.dropped += 1
-        except Gone:
-            me.gone = True
-        self.busy = False
-        this.over()
+                self.pool.record.dropped += 1
+        except WorkerLost:
+            worker.lost = True
+        self.is_busy = False
+        this_round.finish_one()
 
 
-class Presence:
-    """Whether a host is there: exponential times online and offline, by turns, online at first."""
+class Availability:
+    """Whether a client is online; it is at first, and `changes` are the moments at which it goes
+    offline, comes back, and so on."""
 
-    def __init__(self, team: Team, rank: int) -> None:
-        self._changes = _changes(team, rank)
-        self._last, self._next = 0.0, next(self._changes, float("inf"))
-        self._there = True
+    def __init__(self, changes: Iterator[float]) -> None:
+        self._changes = changes
+        self._last, self._next = 0.0, next(changes, float("inf"))
+        self._online = True
 
     def online(self, now: float) -> bool:
-        """Whether it is there at a moment; moments only grow."""
+        """Whether it is online at a moment; moments only grow."""
         while self._next <= now:
-            self._there = not self._there
+            self._online = not self._online
             self._last, self._next = self._next, next(self._changes, float("inf"))
-        return self._there
+        return self._online
 
-    def stayed(self, since: float, now: float) -> bool:
-        """Whether it has been there all the time."""
-        return self.online(now) and self._last <= since
+    def online_since(self, moment: float, now: float) -> bool:
+        """Whether it has been online all the time."""
+        return self.online(now) and self._last <= moment
 
 
-def _changes(team: Team, rank: int) -> Iterator[float]:
-    """The moments at which a host goes, comes back, and so on; none where it always stays."""
-    plan, choices, at = team.plan, team.choices(2, rank), 0.0
+def _changes(plan: Federated, rng: np.random.Generator) -> Iterator[float]:
+    """Exponential times online and offline by turns; no change where a client always stays."""
+    moment = 0.0
     while plan.online and plan.offline:
         for time in (plan.online, plan.offline):
-            at += float(choices.exponential(time))
-            yield at
+            moment += float(rng.exponential(time))
+            yield moment

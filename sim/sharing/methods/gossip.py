@@ -1,117 +1,176 @@
 """Gossip: workers average with a few neighbours; nobody holds the weights of all."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.processes import Process
-from sim.sharing.graphs import exponential_hops, graph, mixing
-from sim.sharing.rendezvous import Post
-from sim.sharing.replicas import Replicas
-from sim.sharing.team import Story, Team
+from sim.config.errors import InputError
+from sim.engine.live_cluster import Process
+from sim.sharing.graphs import Neighbours, exponential_hops, graph, mixing
+from sim.sharing.mailboxes import Mailboxes
+from sim.sharing.peer_estimates import PeerEstimates
+from sim.sharing.plan import Sharing
+from sim.sharing.tables import Positive
 from sim.sharing.worker import Worker
+from sim.sharing.worker_pool import TrainingLoop, WorkerPool
 
 Vector = NDArray[np.float64]
 
+_TITLES = {
+    "d_psgd": "D-PSGD",
+    "ad_psgd": "AD-PSGD",
+    "sgp": "push-sum",
+    "random_pairs": "random pairs",
+}
 
-def start(team: Team) -> None:
-    """Let the team play the plan's algorithm."""
-    stories = {"d_psgd": d_psgd, "ad_psgd": ad_psgd, "sgp": push_sum, "random_pairs": random_pairs}
-    team.play(stories[team.plan.algorithm](team))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gossip(Sharing):
+    """An `algorithm` on a `graph` by name or edges; with `overlap` messages go beside the passes.
+
+    With `rendezvous` messages leave when their receivers are ready; `consensus` is CHOCO-SGD's step
+    size, below 1 for coarse compression.
+    """
+
+    method: Literal["gossip"] = "gossip"
+    algorithm: Literal["d_psgd", "ad_psgd", "sgp", "random_pairs"] = "d_psgd"
+    graph: str | tuple[tuple[int, ...], ...] = "ring"
+    overlap: bool = False
+    rendezvous: bool = False
+    consensus: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        kind = self.compression.kind
+        if self.algorithm == "sgp" and kind not in ("none", "fp16", "int8"):
+            raise ValueError(f'push-sum needs whole sums: "{kind}" sends a part; write "fp16"')
+        if self.algorithm == "ad_psgd" and self.rendezvous:
+            raise ValueError("ad_psgd does not wait for its partners; leave rendezvous out")
+
+    @property
+    def details(self) -> list[str]:
+        return [_TITLES[self.algorithm], *(["overlapped"] if self.overlap else [])]
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if workers < 2:
+            raise InputError(where, "gossip needs at least 2 workers", "set workers = 2")
+        self.neighbours(workers, where)
+        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    def neighbours(self, workers: int, where: str = "") -> Neighbours:
+        """Of every worker. Raises `InputError` for a graph that does not connect them."""
+        return graph(self.graph, workers, where=f"{where}.graph")
+
+    def start(self, pool: WorkerPool) -> None:
+        loops = {"d_psgd": d_psgd, "ad_psgd": ad_psgd, "sgp": push_sum, "random_pairs": in_pairs}
+        pool.train(loops[self.algorithm](self, pool))
 
 
-def d_psgd(team: Team) -> Story:
+def d_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Average with all neighbours, then step (Lian et al. 2017, algorithm 1).
 
     x_i <- sum_j W_ij x_j - rate g(x_i). With overlap the exchange runs beside the gradient, which
     the algorithm allows: both start from x_i.
     """
-    post, replicas = team.post(), team.replicas()
-    neighbours = graph(team.plan.graph, len(team.workers))
+    mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
+    neighbours = plan.neighbours(len(pool.workers))
     rows = mixing(neighbours)
 
-    def tell(me: Worker, step: int) -> Process:
-        yield from me.encode_part(1.0)
-        known = replicas.told(me.rank, "all", me.weights, step)
-        post.send(me.rank, neighbours[me.rank], step, me.message, known)
-        return known
+    def send(worker: Worker, step: int) -> Process:
+        yield from worker.encode_part(1.0)
+        own = estimates.updated(worker.rank, "all", worker.weights, step)
+        mailboxes.send(worker.rank, neighbours[worker.rank], step, worker.message, own)
+        return own
 
-    def story(me: Worker, team: Team) -> Process:
-        beside = neighbours[me.rank]
-        for step in team.steps():
-            if team.plan.overlap:
-                known = yield from tell(me, step)
-                post.expect(beside, me.rank, step)
-            gradient = yield from me.compute(step)
-            if not team.plan.overlap:
-                known = yield from tell(me, step)
-            letters = yield from _letters(me, post, beside, step)
-            me.weights = replicas.pulled(me, rows[me.rank], known, letters)
-            yield from me.apply(gradient)
-            _count(me, team)
+    def train(worker: Worker) -> Process:
+        peers = neighbours[worker.rank]
+        for step in pool.step_numbers():
+            if plan.overlap:
+                own = yield from send(worker, step)
+                mailboxes.expect(peers, worker.rank, step)
+            gradient = yield from worker.compute(step)
+            if not plan.overlap:
+                own = yield from send(worker, step)
+            received = yield from _receive_all(worker, mailboxes, peers, step)
+            worker.weights = estimates.averaged(worker, rows[worker.rank], own, received)
+            yield from worker.apply(gradient)
+            _count_update(worker, pool)
 
-    return story
+    return train
 
 
-def _letters(me: Worker, post: Post, beside: Sequence[int], step: int) -> Process:
-    """What the neighbours have written; those that are gone write nothing."""
-    found: dict[int, Vector] = {}
-    for other in beside:
-        value = yield from _letter(me, post, other, step)
+def _estimates(plan: Gossip, pool: WorkerPool) -> PeerEstimates:
+    return PeerEstimates(pool.task.start, plan.compression, rate=plan.consensus, seed=plan.seed)
+
+
+def _receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], step: int) -> Process:
+    """What the neighbours have sent; those that are gone send nothing."""
+    received: dict[int, Vector] = {}
+    for peer in peers:
+        value = yield from _receive(worker, mailboxes, peer, step)
         if value is not None:
-            found[other] = value
-    yield from me.decode(len(found))
-    return found
+            received[peer] = value
+    yield from worker.decode(len(received))
+    return received
 
 
-def ad_psgd(team: Team) -> Story:
+def _receive(worker: Worker, mailboxes: Mailboxes, source: int, step: int) -> Process:
+    began = worker.cluster.now
+    arrival = mailboxes.receive(source, worker.rank, step)
+    value = yield from worker.wait(arrival, "communication")
+    mailboxes.discard(source, worker.rank, step)
+    worker.note("receive", "data communication", began)
+    return value
+
+
+def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Step, and average with one random neighbour, atomically (Lian et al. 2018, algorithm 1).
 
     The neighbour is not asked and does not stop computing: its gradient was taken on weights that
     have changed since. With overlap the exchange runs beside the gradient.
     """
-    neighbours, replicas = graph(team.plan.graph, len(team.workers)), team.replicas()
+    neighbours, estimates = plan.neighbours(len(pool.workers)), _estimates(plan, pool)
 
-    def story(me: Worker, team: Team) -> Process:
-        choices, overlap = team.choices(me.rank), team.plan.overlap
-        for step in team.steps():
-            read = me.version
-            gradient: Any = None if overlap else (yield from me.compute(step))
-            yield from me.encode_part(1.0)
-            other = _partner(team, neighbours[me.rank], choices)
-            meeting = team.world.start(_averaged(me, other, replicas))
-            gradient = (yield from me.compute(step)) if overlap else gradient
-            yield from me.wait(meeting, "communication")
-            yield from me.decode()
-            yield from me.apply(gradient)
-            team.record.update(me.version - read - 1, me.work.batch, team.average)
+    def train(worker: Worker) -> Process:
+        choices, overlap = pool.choices(worker.rank), plan.overlap
+        for step in pool.step_numbers():
+            read = worker.version
+            gradient: Any = None if overlap else (yield from worker.compute(step))
+            yield from worker.encode_part(1.0)
+            partner = _partner(pool, neighbours[worker.rank], choices)
+            averaging = pool.cluster.start(_average(worker, partner, estimates))
+            gradient = (yield from worker.compute(step)) if overlap else gradient
+            yield from worker.wait(averaging, "communication")
+            yield from worker.decode()
+            yield from worker.apply(gradient)
+            pool.record.update(worker.version - read - 1, worker.workload.batch, pool.average)
 
-    return story
+    return train
 
 
-def _partner(team: Team, beside: Sequence[int], choices: np.random.Generator) -> Worker | None:
+def _partner(pool: WorkerPool, peers: Sequence[int], choices: np.random.Generator) -> Worker | None:
     """One of the neighbours that are there now."""
-    there = [rank for rank in beside if not team.workers[rank].away]
-    return team.workers[choices.choice(there)] if there else None
+    present = [rank for rank in peers if not pool.workers[rank].is_away]
+    return pool.workers[choices.choice(present)] if present else None
 
 
-def _averaged(me: Worker, other: Worker | None, replicas: Replicas) -> Process:
-    if other is not None:
-        began = me.world.now
-        yield me.world.swap(me.message, me.place, other.place)
-        half = {me.rank: 0.5, other.rank: 0.5}
-        mine = replicas.told(me.rank, other.rank, me.weights, me.version)
-        theirs = replicas.told(other.rank, me.rank, other.weights, other.version)
-        me.weights = replicas.pulled(me, half, mine, {other.rank: theirs})
-        other.weights = replicas.pulled(other, half, theirs, {me.rank: mine})
-        other.version += 1
-        me.note(f"average with {other.rank}", "data communication", began)
-    me.version += 1
+def _average(worker: Worker, partner: Worker | None, estimates: PeerEstimates) -> Process:
+    if partner is not None:
+        began = worker.cluster.now
+        yield worker.cluster.swap(worker.message, worker.endpoint, partner.endpoint)
+        half = {worker.rank: 0.5, partner.rank: 0.5}
+        own = estimates.updated(worker.rank, partner.rank, worker.weights, worker.version)
+        other = estimates.updated(partner.rank, worker.rank, partner.weights, partner.version)
+        worker.weights = estimates.averaged(worker, half, own, {partner.rank: other})
+        partner.weights = estimates.averaged(partner, half, other, {worker.rank: own})
+        partner.version += 1
+        worker.note(f"average with {partner.rank}", "data communication", began)
+    worker.version += 1
 
 
-def push_sum(team: Team) -> Story:
+def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Stochastic gradient push (Assran et al. 2019, algorithm 1) on the directed exponential graph.
 
     In step k everyone sends half of (x, w) to the worker 2^k places on, keeps half and adds what
@@ -119,74 +178,69 @@ def push_sum(team: Team) -> Story:
     message of its own step, but for that of the step before. What rounding a message to fp16 or
     int8 leaves out stays with its sender.
     """
-    post, hops, n = team.post(), exponential_hops(len(team.workers)), len(team.workers)
-    late = 1 if team.plan.overlap else 0
+    n, mailboxes = len(pool.workers), pool.connect(rendezvous=plan.rendezvous)
+    hops, late = exponential_hops(n), 1 if plan.overlap else 0
 
-    def story(me: Worker, team: Team) -> Process:
-        mass, me.push_weight = me.weights, 1.0
-        for step in team.steps():
-            gradient = yield from me.compute(step)
-            yield from me.optimizer_pass()
-            mass, me.state = me.rule.step(mass, gradient, me.state)
-            yield from me.encode_part(1.0)
-            half = team.plan.compression.lossy(0.5 * mass, (me.seed, step))
-            mass, me.push_weight = mass - half, 0.5 * me.push_weight
-            to, source = ((me.rank + way * hops[step % len(hops)]) % n for way in (1, -1))
-            post.send(me.rank, [to], step, me.message, (half, me.push_weight))
-            post.expect([source], me.rank, step)
+    def train(worker: Worker) -> Process:
+        mass, worker.push_weight = worker.weights, 1.0
+        for step in pool.step_numbers():
+            gradient = yield from worker.compute(step)
+            yield from worker.optimizer_pass()
+            mass, worker.state = worker.optimizer.step(mass, gradient, worker.state)
+            yield from worker.encode_part(1.0)
+            half = plan.compression.lossy(0.5 * mass, (worker.seed, step))
+            mass, worker.push_weight = mass - half, 0.5 * worker.push_weight
+            hop = hops[step % len(hops)]
+            target, source = (worker.rank + hop) % n, (worker.rank - hop) % n
+            sent = (half, worker.push_weight)
+            mailboxes.send(worker.rank, [target], step, worker.message, sent)
+            mailboxes.expect([source], worker.rank, step)
             if step >= late:
-                source = (me.rank - hops[(step - late) % len(hops)]) % n
-                arrived = yield from _letter(me, post, source, step - late)
-                if arrived is not None:
-                    mass, me.push_weight = mass + arrived[0], me.push_weight + arrived[1]
-                    yield from me.decode()
-            me.weights = mass / me.push_weight
-            _count(me, team, late)
+                source = (worker.rank - hops[(step - late) % len(hops)]) % n
+                received = yield from _receive(worker, mailboxes, source, step - late)
+                if received is not None:
+                    mass, worker.push_weight = mass + received[0], worker.push_weight + received[1]
+                    yield from worker.decode()
+            worker.weights = mass / worker.push_weight
+            _count_update(worker, pool, late)
 
-    return story
-
-
-def _letter(me: Worker, post: Post, source: int, step: int) -> Process:
-    began = me.world.now
-    value = yield from me.wait(post.read(source, me.rank, step), "communication")
-    post.done(source, me.rank, step)
-    me.note("receive", "data communication", began)
-    return value
+    return train
 
 
-def random_pairs(team: Team) -> Story:
+def in_pairs(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Every round all workers are paired at random; each steps, then averages with its partner.
 
     Boyd et al. 2006 (randomised gossip), in rounds. With an odd number one sits out.
     """
-    post, replicas, pairs = team.post(), team.replicas(), [pairing(team, 0)]
+    mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
+    pairs = [random_pairs(pool, 0)]
 
-    def story(me: Worker, team: Team) -> Process:
-        for step in team.steps():
-            gradient = yield from me.compute(step)
-            yield from me.apply(gradient)
+    def train(worker: Worker) -> Process:
+        for step in pool.step_numbers():
+            gradient = yield from worker.compute(step)
+            yield from worker.apply(gradient)
             while len(pairs) <= step:
-                pairs.append(pairing(team, len(pairs)))
-            partner = pairs[step].get(me.rank)
+                pairs.append(random_pairs(pool, len(pairs)))
+            partner = pairs[step].get(worker.rank)
             if partner is not None:
-                yield from me.encode_part(1.0)
-                known = replicas.told(me.rank, partner, me.weights, step)
-                post.send(me.rank, [partner], step, me.message, known)
-                letters = yield from _letters(me, post, (partner,), step)
-                half = {me.rank: 0.5, partner: 0.5}
-                me.weights = replicas.pulled(me, half, known, letters)
-            _count(me, team)
+                yield from worker.encode_part(1.0)
+                own = estimates.updated(worker.rank, partner, worker.weights, step)
+                mailboxes.send(worker.rank, [partner], step, worker.message, own)
+                received = yield from _receive_all(worker, mailboxes, (partner,), step)
+                half = {worker.rank: 0.5, partner: 0.5}
+                worker.weights = estimates.averaged(worker, half, own, received)
+            _count_update(worker, pool)
 
-    return story
-
-
-def pairing(team: Team, step: int) -> dict[int, int]:
-    """Every worker's partner in a round of `random_pairs`."""
-    order = [int(rank) for rank in team.choices(0, step).permutation(len(team.workers))]
-    pairs = zip(order[::2], order[1::2], strict=False)
-    return {a: b for one, other in pairs for a, b in ((one, other), (other, one))}
+    return train
 
 
-def _count(me: Worker, team: Team, staleness: int = 0) -> None:
-    me.version += 1
-    team.record.update(staleness, me.work.batch, team.average)
+def random_pairs(pool: WorkerPool, step: int) -> dict[int, int]:
+    """Every worker's partner in a round."""
+    order = [int(rank) for rank in pool.choices(0, step).permutation(len(pool.workers))]
+    pairs = list(zip(order[::2], order[1::2], strict=False))
+    return {**dict(pairs), **{right: left for left, right in pairs}}
+
+
+def _count_update(worker: Worker, pool: WorkerPool, staleness: int = 0) -> None:
+    worker.version += 1
+    pool.record.update(staleness, worker.workload.batch, pool.average)

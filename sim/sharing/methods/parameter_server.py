@@ -5,116 +5,161 @@ begin with the same weights; a server sends new ones as soon as a worker may hav
 is one message and has no request of its own.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine.processes import Event, Process
-from sim.sharing.rendezvous import Clocks, Meeting
-from sim.sharing.team import Story, Team
+from sim.config.errors import InputError
+from sim.config.units import Bytes
+from sim.engine.live_cluster import Event, Process
+from sim.sharing.barrier import Barrier
+from sim.sharing.plan import ServerBased, Sharing
+from sim.sharing.tables import Natural
 from sim.sharing.worker import Worker, mean
-from sim.sharing.workload import Piece, grouped
+from sim.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.sharing.workload import TimedLayer, buckets
 
 Vector = NDArray[np.float64]
 
 
-def start(team: Team) -> None:
-    """Let the team play the plan's mode."""
-    plan = team.plan
-    if plan.overlap:
-        team.play(layer_by_layer(team))
-    elif plan.mode == "backup":
-        team.play(with_backup_workers(team, plan.backup))
-    elif plan.mode == "ssp":
-        team.play(stale_synchronous(team.clocks(), plan.bound))
-    else:
-        team.play(asynchronous if plan.mode == "async" else bulk_synchronous(team))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServer(ServerBased):
+    """A `mode`, with the staleness `bound` of "ssp" and the `backup` workers of "backup".
+
+    With `overlap` layers of at least `bucket` bytes are pushed and pulled beside the passes.
+    """
+
+    method: Literal["parameter_server"] = "parameter_server"
+    mode: Literal["bsp", "async", "ssp", "backup"] = "bsp"
+    bound: Natural = 0
+    backup: Natural = 0
+    overlap: bool = False
+    bucket: Bytes = 25 * 2.0**20
+
+    def __post_init__(self) -> None:
+        if self.bound and self.mode != "ssp":
+            raise ValueError(f'a bound with mode = "{self.mode}"; set mode = "ssp"')
+        if self.backup and self.mode != "backup":
+            raise ValueError(f'backup workers with mode = "{self.mode}"; set mode = "backup"')
+        if self.overlap and self.mode != "bsp":
+            raise ValueError('layer by layer needs mode = "bsp"; leave overlap out')
+
+    @property
+    def details(self) -> list[str]:
+        modes = {
+            "bsp": "synchronous",
+            "async": "asynchronous",
+            "ssp": f"bound {self.bound}",
+            "backup": f"{self.backup} backup workers",
+        }
+        return [modes[self.mode], *(["overlapped"] if self.overlap else [])]
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if self.backup >= workers:
+            what = f"backup = {self.backup} of {workers} workers: nobody is left to wait for"
+            raise InputError(where, what, f"set backup to at most {workers - 1}")
+        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    def start(self, pool: WorkerPool) -> None:
+        loops = {
+            "bsp": layer_by_layer if self.overlap else bulk_synchronous,
+            "async": asynchronous,
+            "ssp": stale_synchronous,
+            "backup": with_backup_workers,
+        }
+        pool.train(loops[self.mode](self, pool))
 
 
-def asynchronous(me: Worker, team: Team) -> Process:
+def asynchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     """Nobody waits for anybody: Downpour SGD (Dean et al. 2012, section 4.1)."""
-    for step in team.steps():
-        gradient = yield from me.compute(step)
-        sent = yield from me.encode(gradient, step)
-        yield from team.hub.push(me, me.message)
-        team.hub.apply(sent, me.version, me.work.batch)
-        yield from team.hub.pull(me)
+    server = pool.server
+
+    def train(worker: Worker) -> Process:
+        for step in pool.step_numbers():
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            server.apply(sent, worker.version, worker.workload.batch)
+            yield from server.pull(worker)
+
+    return train
 
 
-def stale_synchronous(clocks: Clocks, bound: int) -> Story:
+def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013, section 2)."""
+    server, clocks = pool.server, pool.clocks()
 
-    def story(me: Worker, team: Team) -> Process:
-        for step in team.steps():
-            gradient = yield from me.compute(step)
-            sent = yield from me.encode(gradient, step)
-            yield from team.hub.push(me, me.message)
-            team.hub.apply(sent, me.version, me.work.batch)
-            clocks.tick(me.rank)
-            yield from me.wait(clocks.reach(step + 1 - bound))
-            yield from team.hub.pull(me)
+    def train(worker: Worker) -> Process:
+        for step in pool.step_numbers():
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            server.apply(sent, worker.version, worker.workload.batch)
+            clocks.tick(worker.rank)
+            yield from worker.wait(clocks.reach(step + 1 - plan.bound))
+            yield from server.pull(worker)
 
-    return story
+    return train
 
 
-def bulk_synchronous(team: Team) -> Story:
+def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     """The server waits for every gradient and applies their mean (Valiant 1990's supersteps)."""
-    everyone = team.meeting(lambda _, gradients: _applied(team, gradients))
 
-    def story(me: Worker, team: Team) -> Process:
-        for step in team.steps():
-            gradient = yield from me.compute(step)
-            sent = yield from me.encode(gradient, step)
-            yield from team.hub.push(me, me.message)
-            yield from me.meet(everyone.join(me.rank, step, sent))
-            yield from team.hub.pull(me)
+    def apply(_: int, gradients: dict[int, Vector]) -> Process:
+        _apply_mean(pool, gradients)
+        yield from ()  # it takes no time: that was booked with the last push
 
-    return story
+    server, barrier = pool.server, pool.barrier(apply)
 
+    def train(worker: Worker) -> Process:
+        for step in pool.step_numbers():
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            yield from worker.wait_for_all(barrier.join(worker.rank, step, sent))
+            yield from server.pull(worker)
 
-def _applied(team: Team, gradients: dict[int, Vector]) -> Process:
-    """The update itself takes no time: it went into the queue with the last push."""
-    _apply_mean(team, gradients)
-    yield from ()
-
-
-def _apply_mean(team: Team, gradients: dict[int, Vector]) -> None:
-    batches = sum(team.workers[rank].work.batch for rank in gradients)
-    team.hub.apply(mean(gradients), team.hub.version, batches)
+    return train
 
 
-def with_backup_workers(team: Team, backup: int) -> Story:
+def _apply_mean(pool: WorkerPool, gradients: dict[int, Vector]) -> None:
+    batches = sum(pool.workers[rank].workload.batch for rank in gradients)
+    pool.server.apply(mean(gradients), pool.server.version, batches)
+
+
+def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     """The first n - b gradients count, later ones are dropped (Chen et al. 2016, algorithm 3)."""
-    first_ones = FirstOnes(team, backup)
+    server, first_gradients = pool.server, FirstGradients(pool, plan.backup)
 
-    def story(me: Worker, team: Team) -> Process:
-        for step in team.steps():
-            if team.plan.until is None and team.hub.version >= team.plan.steps:
+    def train(worker: Worker) -> Process:
+        for step in pool.step_numbers():
+            if plan.until is None and server.version >= plan.steps:
                 return
-            gradient = yield from me.compute(step)
-            sent = yield from me.encode(gradient, step)
-            yield from team.hub.push(me, me.message)
-            if me.version < team.hub.version:
-                team.record.dropped += 1
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            if worker.version < server.version:
+                pool.record.dropped += 1
             else:
-                yield from me.wait(first_ones.bring(me.rank, sent))
-            yield from team.hub.pull(me)
+                yield from worker.wait(first_gradients.add(worker.rank, sent))
+            yield from server.pull(worker)
 
-    return story
+    return train
 
 
-class FirstOnes:
-    """Gradients of one round, until all but `backup` of those who are there have brought theirs."""
+class FirstGradients:
+    """Gradients of one round, until all workers that are left but `backup` have added theirs."""
 
-    def __init__(self, team: Team, backup: int) -> None:
-        self.team, self.backup = team, backup
-        self.members = {me.rank for me in team.workers}
+    def __init__(self, pool: WorkerPool, backup: int) -> None:
+        self.pool, self.backup = pool, backup
+        self.members = {worker.rank for worker in pool.workers}
         self.collected: dict[int, Vector] = {}
-        self.complete = team.world.event()
-        team.when_one_leaves(self.leave)
+        self.complete = pool.cluster.event()
+        pool.on_loss(self.leave)
 
-    def bring(self, rank: int, gradient: Vector) -> Event:
+    def add(self, rank: int, gradient: Vector) -> Event:
         """Fires when the round is complete."""
         self.collected[rank] = gradient
         this_round = self.complete
@@ -127,74 +172,76 @@ class FirstOnes:
 
     def _apply_if_enough(self) -> None:
         if self.collected and len(self.collected) >= len(self.members) - self.backup:
-            _apply_mean(self.team, self.collected)
+            _apply_mean(self.pool, self.collected)
             self.collected = {}
-            complete, self.complete = self.complete, self.team.world.event()
+            complete, self.complete = self.complete, self.pool.cluster.event()
             complete.succeed()
 
 
-def layer_by_layer(team: Team) -> Story:
+def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     """Each layer is pushed as soon as its gradient is there and pulled while others compute.
 
     Poseidon's wait-free backpropagation (Zhang et al. 2017, section 3.1); the next forward pass
     waits for each layer in turn (Jayarajan et al. 2019). Layers are joined to at least the plan's
     `bucket`. The arithmetic goes with the first layer, which is pushed last and needed first.
     """
-    everyone = team.meeting(lambda key, gradients: _apply_layer(team, key[1], gradients))
 
-    def story(me: Worker, team: Team) -> Process:
-        layers = grouped(me.work.pieces, parameters=team.plan.bucket / me.work.width)
-        there: dict[int, Any] = {}
-        for step in team.steps():
+    def apply(key: tuple[int, int], gradients: dict[int, Vector]) -> Process:
+        if key[1] == 0:
+            _apply_mean(pool, gradients)
+        yield from ()
+        return pool.server.weights
+
+    barrier = pool.barrier(apply)
+
+    def train(worker: Worker) -> Process:
+        work = worker.workload
+        layers = buckets(work.layers, parameters=plan.bucket / work.width)
+        pulled: dict[int, Event] = {}
+        for step in pool.step_numbers():
             for number, layer in enumerate(layers):
-                if number in there:
-                    yield from _arrived(me, team, there.pop(number), layer)
-                yield from me.forward(step, layer)
-            sent = me.compressed(me.task.gradient(me.weights, me.rank, step), step)
+                if number in pulled:
+                    yield from _wait_for_layer(worker, pool, pulled.pop(number), layer)
+                yield from worker.forward(step, layer)
+            gradient = worker.task.gradient(worker.weights, worker.rank, step)
+            sent = worker.compressed(gradient, step)
             for number, layer in reversed(list(enumerate(layers))):
-                yield from me.backward(step, layer)
-                share = layer.parameters / me.work.parameters
-                yield from me.encode_part(share)
-                trip = _round_trip(me, team, everyone, (step, number), share, sent)
-                there[number] = team.world.start(trip)
-            me.steps += 1
-        for number in sorted(there):
-            yield from _arrived(me, team, there[number], layers[number])
+                yield from worker.backward(step, layer)
+                share = layer.parameters / work.parameters
+                yield from worker.encode_part(share)
+                round_trip = _push_and_pull(worker, pool, barrier, (step, number), share, sent)
+                pulled[number] = pool.cluster.start(round_trip)
+            worker.steps += 1
+        for number in sorted(pulled):
+            yield from _wait_for_layer(worker, pool, pulled[number], layers[number])
 
-    return story
+    return train
 
 
-def _arrived(me: Worker, team: Team, trip: Event, layer: Piece) -> Process:
+def _wait_for_layer(worker: Worker, pool: WorkerPool, pulled: Event, layer: TimedLayer) -> Process:
     """A layer is back; where servers only sum, its optimizer's step follows."""
-    yield from me.wait(trip)
-    if team.hub.sums:
-        yield from me.optimizer_pass(layer.parameters / me.work.parameters)
+    yield from worker.wait(pulled)
+    if pool.server.only_sums:
+        yield from worker.optimizer_pass(layer.parameters / worker.workload.parameters)
 
 
-def _round_trip(
-    me: Worker, team: Team, everyone: Meeting, key: Any, share: float, gradient: Vector
+def _push_and_pull(
+    worker: Worker, pool: WorkerPool, barrier: Barrier, key: Any, share: float, gradient: Vector
 ) -> Process:
     """One layer to the servers, its mean back: beside the passes.
 
     The GPUs of a node each reduce, send and receive a part of it, and gather the others' parts.
     """
-    hub, world, began = team.hub, team.world, team.world.now
-    size, several = share * me.work.bytes, len(me.place.gpus) > 1
+    server, cluster, began = pool.server, pool.cluster, pool.cluster.now
+    size, several = share * worker.workload.bytes, len(worker.endpoint.gpus) > 1
     if several:
-        yield world.collective("reduce_scatter", size, [me.place])
-    yield hub.arrival(me, share * me.message)
-    yield hub.turn(size)
-    weights, _ = yield everyone.join(me.rank, key, gradient)
-    yield world.gather(size, hub.shards.places, me.place)
+        yield cluster.collective("reduce_scatter", size, [worker.endpoint])
+    yield server.arrival(worker, share * worker.message)
+    yield server.worked_in(size)
+    weights, _ = yield barrier.join(worker.rank, key, gradient)
+    yield cluster.gather(size, server.shards.shares, worker.endpoint)
     if several:
-        yield world.collective("all_gather", size, [me.place])
-    me.note(f"push and pull {key[1]}", "data communication", began)
+        yield cluster.collective("all_gather", size, [worker.endpoint])
+    worker.note(f"push and pull {key[1]}", "data communication", began)
     if key[1] == 0:
-        me.weights, me.version = weights, hub.version
-
-
-def _apply_layer(team: Team, layer: int, gradients: dict[int, Vector]) -> Process:
-    if layer == 0:
-        _apply_mean(team, gradients)
-    yield from ()
-    return team.hub.weights
+        worker.weights, worker.version = weights, server.version

@@ -1,93 +1,87 @@
-"""A fabric's profile that was written is a backend with what was fitted."""
+"""The constants that generated readings are recovered; the sizes between are predicted."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from math import nan
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from sim.calibration.fitting import report as show_fabric
-from sim.calibration.fitting.fabric import crowded, profiled, text
-from sim.cli.main import main
-from sim.collectives.libraries import backend, profile
-from sim.collectives.libraries.gloo import Gloo
+from sim.calibration.fitting.fabric import fitted
+from sim.calibration.fitting.measured_collectives import NO_WIRES, from_readings
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import Interconnect
+from sim.collectives.libraries import backend
+from sim.collectives.libraries.gloo import Gloo, HostRates
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.shape import Fabric, Shape
 from sim.config.errors import InputError
-from sim.hardware.readings import Reading, read
+from sim.formats.operation_times import OperationTime
 
 pytest.importorskip("scipy")
-pytest.importorskip("tomli_w")
 
-READINGS = [
-    Reading(operation="reduce", seconds=1e-4 + 2.0**k / 1e9, ranks=2, bytes=2.0**k, sigma=nan)
-    for k in range(3, 24)
-]
+PACE = HostRates(message=9e-5, near=3e9, far=1e9, cache=2.0**20)
+KINDS = ("all_reduce", "all_gather", "broadcast", "all_to_all", "point_to_point")
+H100 = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nvls=True)
 
 
-def test_a_profile_that_was_written_is_read_as_it_was_fitted(tmp_path: Path) -> None:
-    out = tmp_path / "here.toml"
-    made = profiled("gloo", READINGS, out, None, {"torch": "2.13"})
-    found, library = profile.find(str(out)), backend.load(str(out))
-    assert found is not None
-    assert found.provenance == {"torch": "2.13", "samples": 21}
-    assert found.residuals[0].median == pytest.approx(made.residuals[0].median, abs=1e-4)
-    assert found.residuals[0].most == 2.0**23
-    assert len(read(tmp_path / found.measurements)) == 21
-    assert isinstance(library, Gloo)
-    shape = Shape(ranks=2)
-    host = Fabric(generation="cpu", gpus_per_node=2, port_bandwidth=1e12)
-    seconds = host.duration(library.wire("reduce", 2.0**22, shape, host), shape)
-    assert seconds == pytest.approx(READINGS[19].seconds, rel=0.05)
-    assert "reduce among 2" in text(made.residuals)
+def of_gloo(kind: str, ranks: int = 2) -> Iterator[OperationTime]:
+    library = Gloo(message=1.0, segment=2**20, acknowledgements=0.5, pace={kind: PACE})
+    shape = GroupShape(ranks=ranks)
+    for power in range(3, 26):
+        size = 2.0**power
+        cost = library.call_cost(kind, size, shape, NO_WIRES)
+        seconds = NO_WIRES.duration(cost, shape)
+        yield OperationTime(operation=kind, seconds=seconds, ranks=ranks, bytes=size, sigma=nan)
 
 
-def test_a_profile_is_shown_with_its_errors_and_a_picture(tmp_path: Path) -> None:
-    out = tmp_path / "here.toml"
-    profiled("gloo", READINGS, out, None, {"torch": "2.13"})
-    picture = tmp_path / "here.png"
-    result = CliRunner().invoke(main, ["show", str(out), "--picture", str(picture)])
-    assert result.exit_code == 0, result.output
-    assert "pace.reduce.message = " in result.stdout
-    assert "reduce among 2" in result.stdout
-    assert picture.stat().st_size > 10_000
-    assert [run.time for run in show_fabric.measured(str(out))] == pytest.approx(
-        [one.seconds for one in READINGS], rel=1e-5
-    )
+@pytest.mark.parametrize("kind", KINDS)
+def test_gloos_pace_is_recovered(kind: str) -> None:
+    fit = fitted("gloo", list(of_gloo(kind)), None)
+    pace = HostRates(**fit.constants["pace"][kind])
+    assert pace.message == pytest.approx(PACE.message, rel=0.03)
+    assert pace.far == pytest.approx(PACE.far, rel=0.05)
+    (residual,) = fit.residuals
+    assert (residual.name, residual.readings) == (f"{kind} among 2", 11)
+    assert residual.worst < 0.05
 
 
-def test_nccls_profile_remembers_the_cluster_that_it_was_measured_on(tmp_path: Path) -> None:
-    out = tmp_path / "dgx.toml"
-    readings = [
-        Reading(operation="all_reduce", seconds=2e-5 + 2.0**k / 1e11, ranks=8, bytes=2.0**k)
-        for k in range(3, 24)
-    ]
-    made = profiled("nccl", readings, out, "dgx-a100-hdr", {})
-    assert made.provenance["topology"] == "dgx-a100-hdr"
-    assert set(made.constants) == {"node"}
-    assert show_fabric.measured(str(out))[0].fabric.generation == "ampere"
-    assert isinstance(backend.load(str(out)), Nccl)
+def test_one_pace_serves_groups_of_all_sizes() -> None:
+    readings = [reading for ranks in (2, 4) for reading in of_gloo("all_reduce", ranks)]
+    residuals = fitted("gloo", readings, None).residuals
+    assert [r.name for r in residuals] == ["all_reduce among 2", "all_reduce among 4"]
+    assert max(residual.median for residual in residuals) < 0.05
 
 
-def test_what_ranks_on_one_gpu_took_is_kept_and_changes_no_constant(tmp_path: Path) -> None:
-    out = tmp_path / "one-gpu.toml"
-    made = profiled("nccl", READINGS, out, None, crowded("nccl", 2, devices=1))
-    assert (made.constants, made.residuals) == ({}, ())
-    assert len(read(tmp_path / "one-gpu.csv")) == 21
-    library, usual = backend.load(str(out)), backend.load("nccl")
-    assert isinstance(library, Nccl)
+def test_the_quickest_pass_counts_and_groups_at_once_do_not() -> None:
+    reading = OperationTime(operation="reduce", seconds=2.0, ranks=2, bytes=8.0)
+    passes = [replace(reading, seconds=seconds) for seconds in (2.0, 9.0, 1.0)]
+    at_once = replace(reading, groups=2, seconds=7.0)
+    (measured,) = from_readings([*passes, at_once], NO_WIRES)
+    assert (measured.time, measured.table) == (1.0, "reduce among 2")
+
+
+def of_nccl(library: Nccl) -> Iterator[OperationTime]:
+    shape = GroupShape(ranks=8)
+    for power in range(3, 34):
+        cost = library.call_cost("all_reduce", 2.0**power, shape, H100)
+        seconds = H100.duration(cost, shape)
+        yield OperationTime(operation="all_reduce", seconds=seconds, ranks=8, bytes=2.0**power)
+
+
+def test_nccls_constants_move_to_what_was_measured() -> None:
+    usual = backend.load("nccl")
     assert isinstance(usual, Nccl)
-    assert library.constants == usual.constants
+    hopper = usual.constants.node["hopper"]
+    nodes = {**usual.constants.node, "hopper": replace(hopper, nvls=0.5)}
+    slower = Nccl(replace(usual.constants, node=nodes))
+    fit = fitted("nccl", list(of_nccl(slower)), H100)
+    assert fit.constants["node"]["hopper"]["nvls"] == pytest.approx(0.5, rel=0.02)
+    assert fit.residuals[0].median < 0.02
+    assert all(path.startswith("node.hopper.") for path in fit.paths)
 
 
-def test_a_profile_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "here.toml").write_text("format = 2\nbackend = 'gloo'\nmeasurements = ''")
-    result = CliRunner().invoke(main, ["show", str(tmp_path / "here.toml")])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "format = 2 is newer than this program reads (1)" in result.stderr
-
-
-def test_nothing_is_written_where_nothing_can_be_fitted(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        profiled("gloo", READINGS[:3], tmp_path / "here.toml", None, {})
-    assert list(tmp_path.iterdir()) == []
+def test_what_cannot_be_fitted_is_refused() -> None:
+    few = list(of_gloo("reduce"))[:3]
+    with pytest.raises(InputError, match="no collective of at least 4 sizes"):
+        fitted("gloo", few, None)
+    with pytest.raises(InputError, match="--topology NAME"):
+        fitted("nccl", list(of_gloo("reduce")), None)

@@ -1,90 +1,93 @@
-"""`sim calibrate collectives` on real gloo ranks: it keeps, it goes on, it ends with its ranks."""
+"""`sim calibrate collectives` on real gloo ranks: it keeps readings, resumes, ends its ranks."""
 
 import multiprocessing
 import os
 import signal
-import threading
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from sim.calibration.timing import exchanges
+from sim.calibration.timing import collectives
+from sim.calibration.timing.collective_suite import CollectiveCase, collective_cases
 from sim.calibration.timing.collectives import PASSES
 from sim.cli.main import main
 from sim.collectives.libraries import profile
-from sim.hardware import readings as reading
+from sim.formats import operation_times
+from sim.formats.operation_times import OperationTime
 
 pytest.importorskip("torch")
 
 
 def calibrated(table: Path, *arguments: str) -> Result:
-    known = ["calibrate", "collectives", "--out", str(table), *arguments]
-    return CliRunner().invoke(main, known)
+    return CliRunner().invoke(main, ["calibrate", "collectives", "--out", str(table), *arguments])
 
 
 def test_a_table_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     table = tmp_path / "gloo.csv"
     assert calibrated(table, "--largest", "8 B").exit_code == 0
-    first = reading.read(table)
-    assert len({(one.operation, one.bytes) for one in first}) == len(first) / PASSES["quick"] == 7
+    first = operation_times.read(table)
+    assert len({(r.operation, r.bytes) for r in first}) == len(first) / PASSES["quick"] == 7
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(lines[:-3]) + lines[-3][:9])
     result = calibrated(table, "--largest", "8 B")
     assert result.exit_code == 0, result.output
-    second = reading.read(table)
+    second = operation_times.read(table)
     assert second[:-3] == first[:-3]
-    assert [one.operation for one in second] == [one.operation for one in first]
-    assert all(one.ranks == 2 and one.sigma > 0 for one in second)
+    assert [r.operation for r in second] == [r.operation for r in first]
+    assert all(reading.ranks == 2 and reading.sigma > 0 for reading in second)
 
 
 def test_a_complete_table_becomes_a_profile_without_being_timed_again(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     pytest.importorskip("tomli_w")
     complete = [
-        reading.Reading(
-            operation=one.kind, seconds=1e-4 + one.size / 1e9, ranks=2, bytes=float(one.size)
+        OperationTime(
+            operation=case.kind, seconds=1e-4 + case.size / 1e9, ranks=2, bytes=float(case.size)
         )
-        for one in PASSES["quick"] * list(exchanges.exchanges(2, 2, "quick", 2.0 * 2**20))
+        for case in PASSES["quick"] * list(collective_cases(2, 2, "quick", 2.0 * 2**20))
     ]
-    reading.write(complete, tmp_path / "gloo.csv")
+    operation_times.write(complete, tmp_path / "gloo.csv")
     result = calibrated(tmp_path / "gloo.toml", "--largest", "1 MiB")
     assert result.exit_code == 0, result.output
     assert "all_reduce among 2" in result.stdout
-    found = profile.find(str(tmp_path / "gloo.toml"))
-    assert found is not None
-    assert (found.backend, found.provenance["processes"], len(found.residuals)) == ("gloo", 2, 7)
-    assert len(reading.read(tmp_path / "gloo.csv")) == len(complete)
+    fabric = profile.find(str(tmp_path / "gloo.toml"))
+    assert fabric is not None
+    assert (fabric.backend, fabric.provenance["processes"], len(fabric.residuals)) == ("gloo", 2, 7)
+    assert len(operation_times.read(tmp_path / "gloo.csv")) == len(complete)
 
 
-def test_a_rank_that_dies_ends_the_others_and_the_table_stays(tmp_path: Path) -> None:
+on_rank = collectives._on_rank
+
+
+def second_dies_after_three_cases(rank: int, cases: Sequence[CollectiveCase], *others: Any) -> None:
+    on_rank(rank, cases[:3] if rank == 1 else cases, *others)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_rank_that_dies_ends_the_others_and_the_table_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tmp_path / "gloo.csv"
-
-    def strike() -> None:
-        while not table.exists() or table.read_text().count("\n") < 3:
-            time.sleep(0.05)
-        os.kill(multiprocessing.active_children()[1].pid or 0, signal.SIGKILL)
-
-    killer = threading.Thread(target=strike)
-    killer.start()
+    monkeypatch.setattr(collectives, "_on_rank", second_dies_after_three_cases)
     result = calibrated(table, "--suite", "full", "--largest", "4 MiB")
-    killer.join()
     assert result.exit_code == 2
     assert "died by signal 9; the other ranks were ended" in result.stderr
     assert result.stderr.count("error:") == 1
     assert multiprocessing.active_children() == []
-    assert len(reading.read(table)) >= 2
+    assert len(operation_times.read(table)) >= 2
 
 
 def test_one_rank_is_timed_by_itself(tmp_path: Path) -> None:
     result = calibrated(tmp_path / "one.csv", "--ranks", "1", "--largest", "8 B")
     assert result.exit_code == 0, result.output
-    assert {one.ranks for one in reading.read(tmp_path / "one.csv")} == {1}
+    assert {reading.ranks for reading in operation_times.read(tmp_path / "one.csv")} == {1}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--largest", "3 parsec"), "--largest"),
         (("--backend", "nccl"), "use --backend gloo"),
@@ -92,7 +95,7 @@ def test_one_rank_is_timed_by_itself(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_timed_is_one_line(
-    tmp_path: Path, arguments: tuple[str, ...], said: str
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     import torch
 
@@ -100,7 +103,7 @@ def test_what_cannot_be_timed_is_one_line(
         pytest.skip("there is a CUDA device")
     result = calibrated(tmp_path / "x.csv", *arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "x.csv").exists()
 
@@ -110,12 +113,12 @@ def test_what_cannot_be_a_profile_is_refused_before_anything_is_timed(
     tmp_path: Path, command: list[str]
 ) -> None:
     (tmp_path / "folder.toml").mkdir()
-    for name, said in (("x.txt", "unknown ending; end it in"), ("folder.toml", "is a folder")):
+    for name, message in (("x.txt", "unknown ending; end it in"), ("folder.toml", "is a folder")):
         result = CliRunner().invoke(main, ["calibrate", *command, f"--out={tmp_path / name}"])
         assert (result.exit_code, result.stdout) == (2, "")
-        assert said in result.stderr
+        assert message in result.stderr
         assert result.stderr.count("\n") == 1
-    assert [one.name for one in tmp_path.iterdir()] == ["folder.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.toml"]
 
 
 @pytest.mark.parametrize("size", ["2 B", "-5 MiB"])

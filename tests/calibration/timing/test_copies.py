@@ -1,15 +1,15 @@
-"""Copies: every way and size; what does not fit is left out."""
+"""Copies: every kind and size; what does not fit into memory is left out."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from sim.calibration.timing.clock import Call, HostClock, Timing
-from sim.calibration.timing.copies import MIB, copies, ways
+from sim.calibration.timing.copies import MIB, copies, copy_kinds
 
 
-class Small:
-    """A CPU whose memory holds copies of up to 1 MiB."""
+class SmallMemory:
+    """A clock of a CPU whose memory holds copies of up to 1 MiB."""
 
     device = "cpu"
 
@@ -23,23 +23,23 @@ class Small:
         return Timing(1e-3, 0.0)
 
 
-def test_a_gpu_has_page_locked_copies_both_ways_and_its_own() -> None:
-    found = ways("cuda")
-    assert len(found) == len(set(found)) == 5
-    assert ("device to host", True) in found
-    assert ("device to device", True) not in found
+def test_a_gpu_has_page_locked_copies_in_both_directions_and_its_own() -> None:
+    kinds = copy_kinds("cuda")
+    assert len(kinds) == len(set(kinds)) == 5
+    assert ("device to host", True) in kinds
+    assert ("device to device", True) not in kinds
 
 
 def test_copies_that_do_not_fit_are_left_out() -> None:
     pytest.importorskip("torch")
-    said: list[str] = []
-    found = list(copies(Small(), (1024, MIB, 16 * MIB, 64 * MIB), said.append))
-    assert [one.bytes for one in found] == [1024.0, MIB]
-    assert said == ["left out a copy device to device of 16,777,216 B: CUDA out of memory."]
+    notes: list[str] = []
+    measured = list(copies(SmallMemory(), (1024, MIB, 16 * MIB, 64 * MIB), notes.append))
+    assert [copy.bytes for copy in measured] == [1024.0, MIB]
+    assert notes == ["left out a copy device to device of 16,777,216 B: CUDA out of memory."]
 
 
 def test_a_cpu_copies() -> None:
     pytest.importorskip("torch")
-    (one,) = copies(HostClock(), (MIB,))
-    assert (one.kind, one.pinned, one.bytes) == ("device to device", False, MIB)
-    assert one.bandwidth > 0
+    (copy,) = copies(HostClock(), (MIB,))
+    assert (copy.kind, copy.pinned, copy.bytes) == ("device to device", False, MIB)
+    assert copy.bandwidth > 0

@@ -3,10 +3,10 @@
 import pytest
 
 from sim.calibration.timing import launches
-from sim.calibration.timing.launches import LAUNCHES, measured
+from sim.calibration.timing.launches import LAUNCHES, launch_costs
 
 
-class Machine:
+class FakeMachine:
     """A host that issues in 5 us and a device that works 2 us a kernel, on one made-up clock."""
 
     def __init__(self) -> None:
@@ -24,23 +24,23 @@ class Machine:
         self.now = max(self.now, self.busy)
 
 
-def test_the_three_costs_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine()
+def test_the_three_costs_are_separated(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = FakeMachine()
     monkeypatch.setattr(launches.time, "perf_counter", lambda: machine.now)
-    found = measured(machine.kernel, machine.wait, machine.replay)
-    assert found.issue == pytest.approx(5e-6)
-    assert found.latency == pytest.approx(7e-6)
-    assert found.node == pytest.approx(1e-6, rel=0.02)
+    host = launch_costs(machine.kernel, machine.wait, machine.replay)
+    assert host.issue == pytest.approx(5e-6)
+    assert host.latency == pytest.approx(7e-6)
+    assert host.node == pytest.approx(1e-6, rel=0.02)
 
 
 def test_without_graphs_a_node_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine()
+    machine = FakeMachine()
     monkeypatch.setattr(launches.time, "perf_counter", lambda: machine.now)
-    assert measured(machine.kernel, machine.wait, None).node == 0.0
+    assert launch_costs(machine.kernel, machine.wait, None).node == 0.0
 
 
 def test_a_cpu_issues_and_executes_at_once() -> None:
     pytest.importorskip("torch")
-    found = launches.launches("cpu")
-    assert 0 < found.issue < 1e-2
-    assert found.node == 0.0
+    host = launches.launches("cpu")
+    assert 0 < host.issue < 1e-2
+    assert host.node == 0.0

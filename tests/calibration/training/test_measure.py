@@ -2,51 +2,40 @@
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from sim.calibration.training.comparison import Row, compare, phases, write_rows
-from sim.calibration.training.observation import Observation, Round
+from sim.calibration.training.comparison import ComparedQuantity, compare, phases, write_steps
+from sim.calibration.training.job_measurement import JobMeasurement, MeasuredRound
 from sim.cli.main import main
+from sim.parallel.work import Job
 from sim.scenario import scenario as scenarios
 from sim.simulate import simulate
 from tests.calibration.tiny import GPT, job
 
 pytest.importorskip("torch")
 
-from sim.calibration.timing import ranks
-from sim.calibration.training import measure as study
-from sim.calibration.training import rounds
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny tensors on many threads mostly wait for one another."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
+from sim.calibration.timing import process_group, reference
+from sim.calibration.training.interleaving import Interleaving, measure_on_rank
+from sim.calibration.training.measure import measure
+from sim.calibration.training.trainer import Trainer
 
 TINY = {"model.layers": 2, "model.hidden": 32, "model.heads": 4, "model.ffn": 64, "model.seq": 16}
-ONE = rounds.Course(rounds=1, steps=2)
+ONE_ROUND = Interleaving(rounds=1, steps=2)
 
 
 def tiny(**more: object) -> scenarios.Scenario:
     return scenarios.load("gpt-small-cpu", TINY | more)
 
 
-def seen(*steps: float, references: tuple[float, ...] = (1.0,)) -> Observation:
-    laps = tuple(
-        {"forward": 0.3 * s, "backward": 0.6 * s, "optimizer": 0.1 * s, "step": s} for s in steps
+def measurement(*seconds: float, references: tuple[float, ...] = (1.0,)) -> JobMeasurement:
+    steps = tuple(
+        {"forward": 0.3 * s, "backward": 0.6 * s, "optimizer": 0.1 * s, "step": s} for s in seconds
     )
-    turns = tuple(Round(reference=one, steps=laps) for one in references)
-    return Observation(rounds=turns, parameters=7, peak=2e6, loss=0.0)
+    rounds = tuple(MeasuredRound(reference=reference, steps=steps) for reference in references)
+    return JobMeasurement(rounds=rounds, parameters=7, peak=2e6, loss=0.0)
 
 
 def refuse(*arguments: str) -> str:
@@ -59,46 +48,44 @@ def refuse(*arguments: str) -> str:
 
 
 def test_a_tiny_job_is_measured_beside_its_prediction() -> None:
-    found = study.measure(tiny(), course=ONE, calibrate=False)
-    assert found is not None
-    rows = {row.name: row for row in found.rows}
+    comparison = measure(tiny(), interleaving=ONE_ROUND, calibrate=False)
+    assert comparison is not None
+    rows = {row.name: row for row in comparison.quantities}
     parts = [rows[name].measured for name in ("forward", "backward", "optimizer")]
     assert all(part > 0 for part in parts)
     assert rows["parameters"].error == 0
     assert rows["peak memory"].error == pytest.approx(0, abs=0.1)
-    assert len(found.observation.steps) == 2
+    assert len(comparison.measurement.steps) == 2
 
 
 def test_ranks_see_the_loss_of_one_process_with_the_same_batches() -> None:
-    """Batches are seeded by their number, whichever rank has them."""
+    """Batches are seeded by their number, on any rank."""
     alone, shared = job(GPT, global_batch=4), job(GPT, dp=2)
-    one = rounds.observe(0, alone, "cpu", ONE, print)
-    two = ranks.run(rounds.observe, 2, shared, "cpu", ONE, _silent, threads=1)
-    assert two.loss == pytest.approx(one.loss, rel=1e-5)
-    assert all("communication" in laps for laps in two.steps)
-    assert [size for size, _ in two.rounds[0].transfers] == list(rounds.TRANSFERS)
+    of_one = measure_on_rank(0, alone, "cpu", ONE_ROUND, silent)
+    of_two = process_group.run(measure_on_rank, 2, shared, "cpu", ONE_ROUND, silent, threads=1)
+    assert of_two.loss == pytest.approx(of_one.loss, rel=1e-5)
+    assert all("communication" in step for step in of_two.steps)
+    assert [size for size, _ in of_two.rounds[0].transfers] == list(reference.TRANSFERS)
 
 
-def _silent(said: str) -> None: ...
+def silent(message: str) -> None: ...
 
 
 def test_fully_sharded_ranks_hold_half_of_the_state() -> None:
     """Masters, moments and weights; gathered layers and activations come on top."""
-    sharded = ranks.run(_held, 2, job(GPT, dp=2, zero=3), threads=1)
-    assert sharded < 0.6 * _held(0, job(GPT))
+    sharded = process_group.run(held, 2, job(GPT, dp=2, zero=3), threads=1)
+    assert sharded < 0.6 * held(0, job(GPT))
 
 
-def _held(rank: int, one: object) -> float:
-    from sim.calibration.training.trainer import Trainer
-
-    trainer = Trainer(one, rank=rank)  # type: ignore[arg-type]
+def held(rank: int, trained: Job) -> float:
+    trainer = Trainer(trained, rank=rank)
     trainer.step()
     return trainer.held
 
 
 def test_errors_are_predicted_over_measured() -> None:
-    assert Row(name="a", measured=2.0, predicted=3.0).error == 0.5
-    assert Row(name="a", measured=0.0, predicted=3.0).error is None
+    assert ComparedQuantity(name="a", measured=2.0, predicted=3.0).error == 0.5
+    assert ComparedQuantity(name="a", measured=0.0, predicted=3.0).error is None
 
 
 def test_predicted_phases_add_up_to_the_step() -> None:
@@ -106,22 +93,24 @@ def test_predicted_phases_add_up_to_the_step() -> None:
     assert sum(phases(result).values()) == pytest.approx(result.step_time, rel=1e-6)
 
 
-def test_a_comparison_says_median_spread_and_drift(tmp_path: Path) -> None:
-    observed = seen(1.0, 2.0, 3.0, references=(1.0, 1.2, 0.9))
-    found = compare("job", observed, simulate(tiny()), memory=3e6, parameters=7, source="rates")
-    data = json.loads(json.dumps(found.to_dict()))
+def test_a_comparison_has_median_spread_and_drift(tmp_path: Path) -> None:
+    measured = measurement(1.0, 2.0, 3.0, references=(1.0, 1.2, 0.9))
+    result = simulate(tiny())
+    comparison = compare("job", measured, result, memory=3e6, parameters=7, source="rates")
+    data = json.loads(json.dumps(comparison.to_dict()))
     assert data["step_time"]["measured"] == 2.0
     assert data["peak_memory"]["error"] == pytest.approx(0.5)
     assert data["drift"] == pytest.approx([-0.1, 0.2])
-    assert "drifted by -10.0% to +20.0%" in str(found)
-    write_rows(found, tmp_path / "rows.csv")
+    assert data["spread"] == pytest.approx(1.0)
+    assert "drifted by -10.0% to +20.0%" in str(comparison)
+    write_steps(comparison, tmp_path / "rows.csv")
     lines = list(csv.DictReader((tmp_path / "rows.csv").open()))
     assert len(lines) == 9
     assert lines[3]["reference"] == "1.2"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["gpt-smal-cpu"], "did you mean 'gpt-small-cpu'?"),
         (["gpt-small-cpu", "--device=cuda"], "no CUDA device"),
@@ -132,10 +121,13 @@ def test_a_comparison_says_median_spread_and_drift(tmp_path: Path) -> None:
         (["gpt-small-cpu", "--set=model.positions=alibi"], "positions = 'alibi'"),
         (["gpt-small-cpu", "--set=model=resnet50"], "resnet50"),
         (["gpt-small-cpu", "--set=model.layers=1000000"], "GiB of this host's"),
-        (["gpt-small-cpu", "--set=stack=megatron-core"], "has kernels that plain torch has not"),
+        (
+            ["gpt-small-cpu", "--set=stack=megatron-core"],
+            "has kernels that plain torch does not have",
+        ),
         (["gpt-small-cpu", "--profile=nowhere"], "--profile: no file named"),
         (["gpt-small-cpu", "--rows=nowhere/a.csv"], "no folder 'nowhere'"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(arguments: list[str], said: str) -> None:
-    assert said in refuse(*arguments)
+def test_what_cannot_be_measured_is_one_line(arguments: list[str], message: str) -> None:
+    assert message in refuse(*arguments)

@@ -13,34 +13,26 @@ from tests.calibration.tiny import FAMILIES, GPT, LLAMA, job
 
 torch = pytest.importorskip("torch")
 
-from sim.calibration.training import allocation  # noqa: E402 - torch modules
+from sim.calibration.training.peak_memory import peak  # noqa: E402 - torch modules
 from sim.calibration.training.trainer import Trainer  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny tensors on many threads mostly wait for one another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def described(one: Job) -> Iterator[Item]:
+def described(trained: Job) -> Iterator[Item]:
     """Everything that the job lists for a micro-step."""
-    for work, times in ((one.embedding, 1), (one.layer, one.model.layers), (one.head, 1)):
+    layers = trained.model.layers
+    for work, times in ((trained.embedding, 1), (trained.layer, layers), (trained.head, 1)):
         for items in (work.forward, work.recompute, work.backward):
             yield from times * items
 
 
-def described_flops(one: Job) -> float:
-    return sum(item.flops for item in described(one) if isinstance(item, Gemm))
+def described_flops(trained: Job) -> float:
+    return sum(item.flops for item in described(trained) if isinstance(item, Gemm))
 
 
-def executed_flops(one: Job) -> float:
+def executed_flops(trained: Job) -> float:
     from torch.utils.flop_counter import FlopCounterMode
 
-    trainer = Trainer(one)
+    trainer = Trainer(trained)
     trainer.step()
     with FlopCounterMode(display=False) as counter:
         trainer.step()
@@ -52,10 +44,10 @@ def executed_flops(one: Job) -> float:
 def test_a_module_has_the_parameters_of_its_model(family: str, standard: bool) -> None:
     model = replace(FAMILIES[family], attention="standard" if standard else "flash")
     for packed in (True, False):
-        one = job(model)
-        fusion = replace(one.stack.fusion, packed_projections=packed)
-        one = replace(one, stack=replace(one.stack, fusion=fusion))
-        assert Trainer(one).network.count == model.parameters
+        trained = job(model)
+        fusion = replace(trained.stack.fusion, packed_projections=packed)
+        trained = replace(trained, stack=replace(trained.stack, fusion=fusion))
+        assert Trainer(trained).network.parameter_count == model.parameters
 
 
 @pytest.mark.parametrize(
@@ -63,26 +55,27 @@ def test_a_module_has_the_parameters_of_its_model(family: str, standard: bool) -
     [("gpt", "none"), ("gpt", "selective"), ("llama", "full"), ("bert", "none")],
 )
 def test_executed_products_are_those_described(family: str, recompute: Recompute) -> None:
-    one = job(replace(FAMILIES[family], attention="standard"), recompute=recompute)
+    trained = job(replace(FAMILIES[family], attention="standard"), recompute=recompute)
     # The next-sentence classifier's two columns are within its small kernels.
     classifier = 6 * 2 * 32 * 2 if family == "bert" else 0
-    assert executed_flops(one) == pytest.approx(described_flops(one) + classifier, rel=1e-12)
+    expected = described_flops(trained) + classifier
+    assert executed_flops(trained) == pytest.approx(expected, rel=1e-12)
 
 
 def test_full_recomputation_runs_the_layers_forward_twice() -> None:
     runs = []
     for recompute in ("none", "full"):
         trainer = Trainer(job(GPT, recompute=recompute))
-        count = []
-        trainer.network.layers[0].ffn.register_forward_hook(lambda *_, c=count: c.append(1))
+        forwards = []
+        trainer.network.layers[0].ffn.register_forward_hook(lambda *_, f=forwards: f.append(1))
         trainer.step()
-        runs.append(len(count))
+        runs.append(len(forwards))
     assert runs == [1, 2]
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_recomputation_changes_no_loss(recompute: Recompute) -> None:
-    trainers = [Trainer(job(GPT, recompute=how)) for how in ("none", recompute)]
+    trainers = [Trainer(job(GPT, recompute=choice)) for choice in ("none", recompute)]
     for _ in range(2):
         for trainer in trainers:
             trainer.step()
@@ -91,18 +84,16 @@ def test_recomputation_changes_no_loss(recompute: Recompute) -> None:
 
 def test_accumulation_over_micro_steps_is_one_large_batch() -> None:
     """Losses of equal batches average, so do gradients: the same weights after the step."""
-    cut, whole = (
-        Trainer(job(LLAMA, global_batch=4)),
-        Trainer(job(LLAMA, microbatch=4, global_batch=4)),
-    )
+    in_parts = Trainer(job(LLAMA, global_batch=4))
+    at_once = Trainer(job(LLAMA, microbatch=4, global_batch=4))
     joined = {
-        name: torch.cat([getattr(one, name) for one in cut.batches])
+        name: torch.cat([getattr(batch, name) for batch in in_parts.batches])
         for name in ("tokens", "targets")
     }
-    whole.batches = [replace(whole.batches[0], **joined)]
-    for trainer in (cut, whole):
+    at_once.batches = [replace(at_once.batches[0], **joined)]
+    for trainer in (in_parts, at_once):
         trainer.step()
-    pairs = zip(cut.network.parameters(), whole.network.parameters(), strict=True)
+    pairs = zip(in_parts.network.parameters(), at_once.network.parameters(), strict=True)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in pairs)
 
 
@@ -112,7 +103,7 @@ def test_half_precision_keeps_masters(precision: str) -> None:
     trainer.step()
     width = {"fp32": 4 + 8, "bf16": 2 + 4 + 8}[precision]
     assert trainer.held == pytest.approx(width * GPT.parameters, rel=0.02)
-    assert all(one.dtype == torch.float32 for one in trainer.update.updated)
+    assert all(master.dtype == torch.float32 for master in trainer.optimizer.updated)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +114,9 @@ def test_peak_memory_is_what_the_model_says(
     family: str, recompute: Recompute, micro_steps: int
 ) -> None:
     model = replace(FAMILIES[family], hidden=64, ffn=256, seq=64, vocab=200, head=16)
-    one = job(model, microbatch=4, global_batch=4 * micro_steps, recompute=recompute)
-    trainer = Trainer(one)
+    trained = job(model, microbatch=4, global_batch=4 * micro_steps, recompute=recompute)
+    trainer = Trainer(trained)
     for _ in range(2):
         trainer.step()
-    measured = allocation.peak(trainer.step, trainer.held, "cpu")
-    assert footprint(one, 0).total == pytest.approx(measured, rel=0.10)
+    measured = peak(trainer.step, trainer.held, "cpu")
+    assert footprint(trained, 0).total == pytest.approx(measured, rel=0.10)

@@ -7,13 +7,14 @@ import pytest
 
 from sim.collectives.execute import execute
 from sim.collectives.fluid import condense
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries import backend, gloo
 from sim.collectives.messages import messages
-from sim.collectives.shape import Fabric, Shape
 from sim.config.errors import InputError
+from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
 from sim.engine.messages import play_messages
-from sim.engine.processes import Place, World
 from sim.hardware.cluster import topology
 
 HOSTS = [2, 3, 4, 5, 8]
@@ -25,8 +26,8 @@ B2 = 100e6 / 8 * 3948 / (4014 + 33)  # data both ways, half an ACK beside each p
 def seconds(kind: str, size: float, ranks: int) -> float:
     """A call on idle links, fixed cost included."""
     machine = Machine(TESTBED.with_gpus(ranks), backend.load("gloo"))
-    wire = machine.wire(kind, size, Shape.of(ranks, 1))
-    return wire.latency + wire.nic / machine.topology.capacity(("nic-up", 0, 0))
+    cost = machine.call_cost(kind, size, GroupShape.of(ranks, 1))
+    return cost.latency + cost.nic / machine.topology.capacity(("nic-up", 0, 0))
 
 
 @pytest.mark.parametrize("ranks", HOSTS)
@@ -77,14 +78,14 @@ def test_calls_take_what_headers_and_acknowledgements_leave(
 
 
 def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
-    one, other = Place((0,)), Place((1,))
-    world = World(Machine(TESTBED, backend.load("gloo")))
-    world.send(2**20, one, {other: 1.0})
-    world.run()
-    sent = world.now
-    world.swap(2**20, one, other)
-    world.run()
-    assert (sent, world.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
+    source, target = Endpoint((0,)), Endpoint((1,))
+    cluster = LiveCluster(Machine(TESTBED, backend.load("gloo")))
+    cluster.send(2**20, source, {target: 1.0})
+    cluster.run()
+    sent = cluster.now
+    cluster.swap(2**20, source, target)
+    cluster.run()
+    assert (sent, cluster.now - sent) == pytest.approx((2**20 / B1, 2**20 / B2), rel=1e-5)
 
 
 def test_short_segments_wait_for_each_others_messages() -> None:
@@ -93,48 +94,54 @@ def test_short_segments_wait_for_each_others_messages() -> None:
     assert seconds("all_reduce", tiny, 4) == pytest.approx(2 * 3 * (50e-6 + 16 / B2), rel=1e-2)
 
 
-def paced(kind: str, size: float, shape: Shape, fabric: Fabric) -> float:
-    pace = {"all_reduce": gloo.Pace(message=1e-4, near=4e9, far=1e9, cache=4e6)}
+def paced(kind: str, size: float, shape: GroupShape, interconnect: Interconnect) -> float:
+    pace = {"all_reduce": gloo.HostRates(message=1e-4, near=4e9, far=1e9, cache=4e6)}
     library = gloo.Gloo(message=5e-5, segment=2**20, acknowledgements=0.5, pace=pace)
-    return fabric.duration(library.wire(kind, size, shape, fabric), shape)
+    return interconnect.duration(library.call_cost(kind, size, shape, interconnect), shape)
 
 
-HOST = Fabric(generation="cpu", gpus_per_node=8, port_bandwidth=100e9)
-LOOPBACK = Fabric(
+HOST = Interconnect(generation="cpu", gpus_per_node=8, port_bandwidth=100e9)
+LOOPBACK = Interconnect(
     generation="cpu", gpus_per_node=1, port_bandwidth=1.0, nics_per_node=1, nic_bandwidth=100e9
 )
 
 
 @pytest.mark.parametrize(
-    ("shape", "fabric"), [(Shape(ranks=2), HOST), (Shape(ranks=2, nodes=2), LOOPBACK)]
+    ("shape", "interconnect"),
+    [(GroupShape(ranks=2), HOST), (GroupShape(ranks=2, nodes=2), LOOPBACK)],
 )
 def test_where_the_pace_was_measured_bytes_beyond_the_caches_take_longer(
-    shape: Shape, fabric: Fabric
+    shape: GroupShape, interconnect: Interconnect
 ) -> None:
-    assert paced("all_reduce", 4e6, shape, fabric) == pytest.approx(2e-4 + 1e-3)
-    assert paced("all_reduce", 6e6, shape, fabric) == pytest.approx(2e-4 + 3e-3)
+    assert paced("all_reduce", 4e6, shape, interconnect) == pytest.approx(2e-4 + 1e-3)
+    assert paced("all_reduce", 6e6, shape, interconnect) == pytest.approx(2e-4 + 3e-3)
 
 
 def test_four_ranks_send_half_as_much_again_as_two() -> None:
-    two, four = (paced("all_reduce", 4e8, Shape(ranks=n), HOST) - 2e-4 for n in (2, 4))
+    two, four = (paced("all_reduce", 4e8, GroupShape(ranks=n), HOST) - 2e-4 for n in (2, 4))
     assert four / two == pytest.approx(1.5)
 
 
 def test_a_slow_wire_hides_the_pace_of_processors() -> None:
     slow = replace(LOOPBACK, nic_bandwidth=1e8)
-    assert paced("all_reduce", 1e6, Shape(ranks=2, nodes=2), slow) == pytest.approx(1e-2 + 2e-4)
+    assert paced("all_reduce", 1e6, GroupShape(ranks=2, nodes=2), slow) == pytest.approx(
+        1e-2 + 2e-4
+    )
 
 
 def test_calls_without_a_measured_pace_keep_the_message_of_the_library() -> None:
-    assert paced("broadcast", 1e6, Shape(ranks=2), HOST) == pytest.approx(5e-5 + 1e-5)
+    assert paced("broadcast", 1e6, GroupShape(ranks=2), HOST) == pytest.approx(5e-5 + 1e-5)
 
 
 def test_a_group_of_one_sends_nothing() -> None:
-    fabric = Fabric(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
-    assert backend.load("gloo").wire("all_reduce", 1e6, Shape(ranks=1), fabric).nic == 0.0
+    interconnect = Interconnect(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
+    assert (
+        backend.load("gloo").call_cost("all_reduce", 1e6, GroupShape(ranks=1), interconnect).nic
+        == 0.0
+    )
 
 
 def test_an_unknown_collective_is_refused() -> None:
-    fabric = Fabric(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
+    interconnect = Interconnect(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
     with pytest.raises(InputError, match="no collective named 'gather'"):
-        backend.load("gloo").wire("gather", 1e6, Shape(ranks=2, nodes=2), fabric)
+        backend.load("gloo").call_cost("gather", 1e6, GroupShape(ranks=2, nodes=2), interconnect)

@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.collectives.algorithms import nvls, ring
-from sim.collectives.algorithms.mesh import DGX1
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.nccl import Nccl
-from sim.collectives.shape import Fabric, Shape, Wire
+from sim.collectives.libraries.nvlink_rings import DGX1
 from sim.config.errors import InputError
 
 NCCL = backend.load("nccl")
-H100 = Fabric(
+H100 = Interconnect(
     generation="hopper",
     gpus_per_node=8,
     port_bandwidth=450e9,
@@ -23,7 +24,7 @@ H100 = Fabric(
     network="infiniband",
     nvls=True,
 )
-A100 = Fabric(
+A100 = Interconnect(
     generation="ampere",
     gpus_per_node=8,
     port_bandwidth=300e9,
@@ -43,20 +44,20 @@ B200 = replace(H100, generation="blackwell", port_bandwidth=900e9)
 FABRICS = [V100, A100, H100, B200]
 KINDS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
 
-groups = st.builds(Shape.of, st.integers(2, 4096), st.sampled_from([1, 2, 4, 8]))
+groups = st.builds(GroupShape.of, st.integers(2, 4096), st.sampled_from([1, 2, 4, 8]))
 sizes = st.floats(1.0, 1e11)
 
 
-def wire(kind: str, size: float, shape: Shape, fabric: Fabric = H100) -> Wire:
-    return NCCL.wire(kind, size, shape, fabric)
+def cost(kind: str, size: float, shape: GroupShape, interconnect: Interconnect = H100) -> CallCost:
+    return NCCL.call_cost(kind, size, shape, interconnect)
 
 
-def time(kind: str, size: float, shape: Shape, fabric: Fabric) -> float:
-    return fabric.duration(wire(kind, size, shape, fabric), shape)
+def time(kind: str, size: float, shape: GroupShape, interconnect: Interconnect) -> float:
+    return interconnect.duration(cost(kind, size, shape, interconnect), shape)
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "ranks", "fabric", "choice"),
+    ("kind", "size", "ranks", "interconnect", "choice"),
     [
         ("all_reduce", 8.0, 8, H100, ("ring", "ll")),
         ("all_reduce", 1e6, 8, H100, ("ring", "ll128")),
@@ -71,85 +72,93 @@ def time(kind: str, size: float, shape: Shape, fabric: Fabric) -> float:
     ],
 )
 def test_choice_is_the_one_nccl_is_known_to_make(
-    kind: str, size: float, ranks: int, fabric: Fabric, choice: tuple[str, str]
+    kind: str, size: float, ranks: int, interconnect: Interconnect, choice: tuple[str, str]
 ) -> None:
-    found = wire(kind, size, Shape.of(ranks, 8), fabric)
-    assert (found.algorithm, found.protocol) == choice
+    chosen = cost(kind, size, GroupShape.of(ranks, 8), interconnect)
+    assert (chosen.algorithm, chosen.protocol) == choice
 
 
 def test_bytes_of_a_large_ring_are_the_formula_over_the_achieved_fraction() -> None:
     node = NCCL.constants.node["hopper"]  # type: ignore[attr-defined]
-    found = wire("all_gather", 1e9, Shape.of(8, 8))
-    assert found.port == pytest.approx(ring.cost("all_gather", 8).bytes * 1e9 / node.ring)
-    assert found.nic == 0.0
+    gathered = cost("all_gather", 1e9, GroupShape.of(8, 8))
+    assert gathered.port == pytest.approx(ring.cost("all_gather", 8).bytes * 1e9 / node.ring)
+    assert gathered.nic == 0.0
 
 
 def test_bytes_of_nvls_are_the_formula_over_the_achieved_fraction() -> None:
     node = NCCL.constants.node["hopper"]  # type: ignore[attr-defined]
-    shape = Shape.of(8, 8)
+    shape = GroupShape.of(8, 8)
     expected = nvls.loads("all_reduce", shape).port * 1e9 / node.nvls
-    assert wire("all_reduce", 1e9, shape).port == pytest.approx(expected)
+    assert cost("all_reduce", 1e9, shape).port == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("fabric", "measured"), [(H100, 480e9), (A100, 229e9), (V100, 134e9)])
-def test_bus_bandwidth_of_a_node_is_the_published_one(fabric: Fabric, measured: float) -> None:
+@pytest.mark.parametrize(
+    ("interconnect", "measured"), [(H100, 480e9), (A100, 229e9), (V100, 134e9)]
+)
+def test_bus_bandwidth_of_a_node_is_the_published_one(
+    interconnect: Interconnect, measured: float
+) -> None:
     """Large all-reduces on 8 GPUs, nccl_tests.csv and vtrain_node_allreduce.csv."""
     size = 2.0**33
-    busbw = 2 * 7 / 8 * size / time("all_reduce", size, Shape.of(8, 8), fabric)
+    busbw = 2 * 7 / 8 * size / time("all_reduce", size, GroupShape.of(8, 8), interconnect)
     assert busbw == pytest.approx(measured, rel=0.04)
 
 
 def test_without_nvls_the_switch_adds_nothing() -> None:
     plain = replace(H100, nvls=False)
     for ranks in (8, 64):
-        assert "nvls" not in wire("all_reduce", 1e9, Shape.of(ranks, 8), plain).algorithm
+        assert "nvls" not in cost("all_reduce", 1e9, GroupShape.of(ranks, 8), plain).algorithm
 
 
 def test_one_gpu_a_node_has_no_use_for_the_switch() -> None:
-    shape = Shape(ranks=16, nodes=16)
+    shape = GroupShape(ranks=16, nodes=16)
     assert all(
-        "nvls" not in one.algorithm
-        for one in NCCL.candidates("all_reduce", 1e9, shape, H100)  # type: ignore[attr-defined]
+        "nvls" not in candidate.algorithm
+        for candidate in NCCL.candidates("all_reduce", 1e9, shape, H100)  # type: ignore[attr-defined]
     )
 
 
 def test_one_rank_has_nothing_to_say() -> None:
-    assert wire("all_reduce", 1e9, Shape(ranks=1)).latency == 0.0
+    assert cost("all_reduce", 1e9, GroupShape(ranks=1)).latency == 0.0
 
 
 def test_two_gpus_of_a_cube_mesh_have_one_cable() -> None:
-    two, eight = (time("all_reduce", 1e9, Shape.of(n, 8), V100) for n in (2, 8))
+    two, eight = (time("all_reduce", 1e9, GroupShape.of(n, 8), V100) for n in (2, 8))
     assert two / eight == pytest.approx((1.0 / 1) / (1.75 / 6), rel=0.01)
 
 
 def test_a_longer_way_costs_its_latency_on_every_step_between_nodes() -> None:
-    shape = Shape(ranks=2, nodes=2)
-    near, far = (wire("send", 1e6, shape, replace(H100, latency=x)) for x in (1e-6, 11e-6))
+    shape = GroupShape(ranks=2, nodes=2)
+    near, far = (cost("send", 1e6, shape, replace(H100, latency=x)) for x in (1e-6, 11e-6))
     assert far.latency - near.latency == pytest.approx(10e-6)
 
 
 def test_latency_in_the_file_is_the_usual_one_of_the_network() -> None:
     usual = NCCL.constants.network["infiniband"].latency  # type: ignore[attr-defined]
-    shape = Shape.of(64, 8)
-    assert wire("all_reduce", 8.0, shape, replace(H100, latency=usual)) == wire(
+    shape = GroupShape.of(64, 8)
+    assert cost("all_reduce", 8.0, shape, replace(H100, latency=usual)) == cost(
         "all_reduce", 8.0, shape
     )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "send"])
-@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize("interconnect", FABRICS)
 @settings(max_examples=30)
 @given(shape=groups, size=sizes, factor=st.floats(1.0, 100.0))
 def test_more_bytes_never_take_less_time(
-    kind: str, fabric: Fabric, shape: Shape, size: float, factor: float
+    kind: str, interconnect: Interconnect, shape: GroupShape, size: float, factor: float
 ) -> None:
-    assert 0 < time(kind, size, shape, fabric) <= time(kind, size * factor, shape, fabric)
+    assert (
+        0 < time(kind, size, shape, interconnect) <= time(kind, size * factor, shape, interconnect)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30)
 @given(shape=groups, size=sizes, factor=st.floats(1.0, 10.0))
-def test_faster_links_are_never_slower(kind: str, shape: Shape, size: float, factor: float) -> None:
+def test_faster_links_are_never_slower(
+    kind: str, shape: GroupShape, size: float, factor: float
+) -> None:
     faster = replace(
         H100,
         port_bandwidth=H100.port_bandwidth * factor,
@@ -160,31 +169,31 @@ def test_faster_links_are_never_slower(kind: str, shape: Shape, size: float, fac
 
 @settings(max_examples=50)
 @given(shape=groups, size=sizes)
-def test_the_choice_is_the_quickest_candidate(shape: Shape, size: float) -> None:
+def test_the_choice_is_the_quickest_candidate(shape: GroupShape, size: float) -> None:
     assert isinstance(NCCL, Nccl)
     candidates = NCCL.candidates("all_reduce", size, shape, H100)
-    quickest = min(H100.duration(one, shape) for one in candidates)
+    quickest = min(H100.duration(candidate, shape) for candidate in candidates)
     assert time("all_reduce", size, shape, H100) == quickest
 
 
 def test_no_call_moves_fewer_bytes_than_its_algorithm_needs() -> None:
     """Protocols only add: an all-gather brings (n-1)/n of the bytes to each of a node's GPUs."""
-    for fabric in FABRICS:
-        assert wire("all_gather", 1e9, Shape.of(8, 8), fabric).port >= 7 / 8 * 1e9
+    for interconnect in FABRICS:
+        assert cost("all_gather", 1e9, GroupShape.of(8, 8), interconnect).port >= 7 / 8 * 1e9
 
 
 def test_unknown_collective_is_named() -> None:
     with pytest.raises(InputError, match="no collective named 'all_sum'; known: all_reduce"):
-        wire("all_sum", 1.0, Shape.of(8, 8))
+        cost("all_sum", 1.0, GroupShape.of(8, 8))
 
 
 def test_unknown_network_is_named() -> None:
     with pytest.raises(InputError, match="no network named 'token-ring'; known: infiniband"):
-        wire("all_reduce", 1.0, Shape.of(16, 8), replace(H100, network="token-ring"))
+        cost("all_reduce", 1.0, GroupShape.of(16, 8), replace(H100, network="token-ring"))
 
 
 def test_a_group_in_one_node_needs_no_known_network() -> None:
-    assert wire("all_reduce", 1e6, Shape.of(8, 8), replace(H100, network="none")).nic == 0.0
+    assert cost("all_reduce", 1e6, GroupShape.of(8, 8), replace(H100, network="none")).nic == 0.0
 
 
 def test_unknown_backend_is_named() -> None:
@@ -197,5 +206,5 @@ def test_all_gather_over_efa_pays_its_proxies_at_every_step(nodes: int, measured
     # The bandwidth that nanotron's jobs report of themselves (ag= in nanotron_h100.csv), of 1 GB.
     efa = replace(H100, network="efa")
     ranks = 8 * nodes
-    busbw = 1e9 * (ranks - 1) / ranks / time("all_gather", 1e9, Shape.of(ranks, 8), efa)
+    busbw = 1e9 * (ranks - 1) / ranks / time("all_gather", 1e9, GroupShape.of(ranks, 8), efa)
     assert busbw == pytest.approx(measured, rel=0.2)

@@ -60,9 +60,9 @@ def test_nccl_is_measured_constant_by_constant(tmp_path: Path) -> None:
 
 
 def test_a_profile_says_how_far_it_is_from_what_was_kept_out(here: Path) -> None:
-    found = profile.find(str(here))
-    assert found is not None
-    (residual,) = found.residuals
+    measured = profile.find(str(here))
+    assert measured is not None
+    (residual,) = measured.residuals
     assert (residual.kind, residual.sigma, residual.most) == ("collective", 0.05, 64 * 2**20)
     assert profile.find("nccl") is None
 
@@ -83,3 +83,12 @@ def test_a_profile_that_cannot_be_used_is_refused(
     here.write_text(GLOO.replace(old, new, 1))
     with pytest.raises(InputError, match=said):
         backend.load(str(here))
+
+
+def test_a_profile_that_was_written_again_is_another_backend(here: Path) -> None:
+    first = backend.load(str(here))
+    assert backend.load(str(here)) is first
+    here.write_text(GLOO.replace("2 MiB", "16 MiB"))
+    again = backend.load(str(here))
+    assert isinstance(again, Gloo)
+    assert again.segment == 16 * 2**20

@@ -2,19 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
-from sim.hardware.cluster.fabric import Fabric
+from sim.hardware.cluster.cabled import CabledNetwork
+from sim.hardware.cluster.fabrics.ring import NvLinkRing
 from sim.hardware.cluster.link import Link, link_name
-from sim.hardware.cluster.network import Network
+from sim.hardware.cluster.network import ClusterNetwork
+from sim.hardware.cluster.networks.full_mesh import FullMesh
+from sim.hardware.cluster.networks.graph import CableGraph
+from sim.hardware.cluster.networks.ring import Ring
+from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.topology import Topology, load
 
-NAMES = library.names("topologies")
+NAMES = catalog.names("topologies")
 
 # The table "Cluster presets" that comes with the measurements: GPUs of a node, then GB/s per GPU
 # and direction within a node and between nodes.
@@ -37,7 +43,7 @@ PUBLISHED = {
 }
 
 
-def ends(cluster: Topology, link: Link) -> tuple[set[object], set[object]]:
+def end_points(cluster: Topology, link: Link) -> tuple[set[object], set[object]]:
     """What a link starts from and what it leads to, as sets of places that mean the same."""
     match link:
         case ("port-up", gpu):
@@ -68,8 +74,7 @@ def at_nic(cluster: Topology, node: int, j: int) -> set[object]:
 
 
 def above(cluster: Topology, node: int) -> set[object]:
-    assert cluster.network is not None
-    if cluster.network.cabled:
+    if isinstance(cluster.network, CabledNetwork):
         return {("vertex", cluster.network.vertex_of(node))}
     return {("pod", cluster.pod_of(node))}
 
@@ -96,14 +101,14 @@ def grand_teton() -> Topology:
     return load("h100-grand-teton-roce")
 
 
-def single(shape: Network | None, gpus: int) -> Topology:
+def single(network: ClusterNetwork, gpus: int) -> Topology:
     """Nodes of one device each."""
     a100 = load("dgx-a100-hdr").device
-    return Topology(name="test", device=a100, gpus=gpus, gpus_per_node=1, network=shape)
+    return Topology(name="test", device=a100, gpus=gpus, gpus_per_node=1, network=network)
 
 
-def cabled(**keys: object) -> Network:
-    return Network(kind="roce", bandwidth=25e9, latency=1e-6, **keys)  # type: ignore[arg-type]
+def cabled(shape: type[CabledNetwork], **keys: Any) -> CabledNetwork:
+    return shape(kind="roce", bandwidth=25e9, latency=1e-6, **keys)
 
 
 class TestPresets:
@@ -121,7 +126,7 @@ class TestPresets:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_every_number_of_a_preset_has_a_comment(self, name: str) -> None:
-        lines = library.find("topologies", name).read_text(encoding="utf-8").splitlines()
+        lines = catalog.find("topologies", name).read_text(encoding="utf-8").splitlines()
         for above, line in zip(["", *lines], lines, strict=False):
             if any(f"{key} = " in line for key in ("bandwidth", "latency", "efficiency")):
                 assert "#" in line or above.startswith("#"), line
@@ -153,7 +158,7 @@ class TestRoutes:
         cluster, source, target = drawn
         here: set[object] = {("gpu", source)}
         for link in cluster.route(source, target):
-            start, end = ends(cluster, link)
+            start, end = end_points(cluster, link)
             assert start & here, (link, here)
             here = end
         assert ("gpu", target) in here
@@ -168,7 +173,10 @@ class TestRoutes:
 
         def kinds(route: tuple[Link, ...], back: bool) -> Counter[str]:
             names = (link[0].partition("-") for link in route)
-            return Counter(kind + (turned.get(way, "") if back else way) for kind, _, way in names)
+            return Counter(
+                kind + (turned.get(direction, "") if back else direction)
+                for kind, _, direction in names
+            )
 
         there, back = cluster.route(source, target), cluster.route(target, source)
         assert kinds(there, back=False) == kinds(back, back=True)
@@ -190,7 +198,7 @@ class TestRoutes:
     ) -> None:
         cluster, source, target = drawn
         there, back = cluster.route(source, target), cluster.route(target, source)
-        relayed = cluster.network is not None and cluster.network.shape == "rail-optimised"
+        relayed = cluster.network is not None and cluster.network.rails
         if not relayed:  # a relay's port is used both ways, but not in the same direction
             assert not set(there) & set(back)
 
@@ -228,6 +236,11 @@ class TestRoutes:
         assert total(grand_teton, 0, 3072) == pytest.approx(4e-6)
         assert total(load("example-torus-2d"), 0, 15) == pytest.approx(2e-6)
 
+    @pytest.mark.parametrize("link", [("edge", 0, 1), ("pod-up", 0), ("nvlink", 0, 1)])
+    def test_a_link_of_another_shape_has_no_bandwidth(self, link: Link) -> None:
+        with pytest.raises(ValueError, match=r"has no (link|cable)"):
+            load("a100-roce-4n").bandwidth(link)
+
     def test_cables_of_a_dragonfly_have_their_own_rates(self) -> None:
         cluster = load("example-dragonfly", {"network.local_bandwidth": "800 Gb/s"})
         assert cluster.bandwidth(("edge", 0, 1)) == 100e9
@@ -260,7 +273,7 @@ class TestMeshNodes:
         assert cluster.route(0, 2) == (("nvlink", 0, 1), ("nvlink", 1, 2))
 
     def test_two_devices_in_a_ring_share_all_their_nvlinks(self) -> None:
-        ring = Fabric(fabric="ring", bandwidth=300e9, latency=1e-6)
+        ring = NvLinkRing(bandwidth=300e9, latency=1e-6)
         assert ring.cable_bandwidth(0, 1, slots=2) == 300e9
 
 
@@ -293,7 +306,7 @@ class TestSizes:
         assert cluster.hierarchical
 
     def test_a_large_torus_is_not_enumerated(self) -> None:
-        cluster = single(cabled(shape="torus", dims=(1000, 1000, 1000)), gpus=10**9)
+        cluster = single(cabled(Torus, dims=(1000, 1000, 1000)), gpus=10**9)
         assert len(cluster.route(0, 10**9 - 1)) == 3
 
     def test_fewer_gpus_than_a_node_are_one_partial_node(self) -> None:
@@ -301,8 +314,8 @@ class TestSizes:
         assert (cluster.nodes, cluster.gpus, cluster.gpus_per_node) == (1, 3, 8)
         assert cluster.bandwidth(("port-up", 2)) == 300e9
         assert sorted(cluster.links) == sorted(
-            [(way, gpu) for gpu in range(3) for way in ("port-up", "port-down")]
-            + [(way, 0, j) for j in range(8) for way in ("nic-up", "nic-down")]
+            [(link, gpu) for gpu in range(3) for link in ("port-up", "port-down")]
+            + [(link, 0, nic) for nic in range(8) for link in ("nic-up", "nic-down")]
         )
 
     def test_nodes_must_be_full(self) -> None:
@@ -405,7 +418,11 @@ class TestSlowLinks:
 
 def faulty() -> Iterator[tuple[str, dict[str, object], str]]:
     """Topology, changes that spoil its file, what the message must say."""
-    yield "dgx-a100-hdr", {"node.bandwith": "1 GB/s"}, "unknown key 'bandwith'; did you mean 'bandw"
+    yield (
+        "dgx-a100-hdr",
+        {"node.bandwith": "1 GB/s"},
+        "bandwith' for fabric = \"nvswitch\"; did you mean 'bandwidth'?",
+    )
     yield "dgx-a100-hdr", {"network.bandwidth": "25"}, "'25' has no unit; write it like '400 Gb/s'"
     yield "dgx-a100-hdr", {"network.bandwidth": "25 us"}, "is in 's', not in B/s"
     yield "dgx-a100-hdr", {"network.bandwidth": "0 GB/s"}, "must be a finite positive number"
@@ -413,10 +430,26 @@ def faulty() -> Iterator[tuple[str, dict[str, object], str]]:
     yield "dgx-a100-hdr", {"network.latency": float("nan")}, "finite"
     yield "dgx-a100-hdr", {"node.efficiency": 1.5}, "efficiency = 1.5 must be above 0 and at most 1"
     yield "dgx-a100-hdr", {"network.efficiency": float("nan")}, "efficiency = nan"
-    yield "dgx-a100-hdr", {"network.nics": 0}, "a fat-tree network needs nics; add nics = ..."
+    yield "dgx-a100-hdr", {"network.nics": 0}, "network: nics = 0 must be positive"
     yield "dgx-a100-hdr", {"network.nics": -8}, "nics = -8 must be positive"
-    yield "dgx-a100-hdr", {"network.dims": [4, 4]}, "a fat-tree network has no dims; leave it out"
-    yield "dgx-a100-hdr", {"network.shape": "star"}, "shape"
+    yield (
+        "dgx-a100-hdr",
+        {"network.dims": [4, 4]},
+        'for shape = "fat-tree" (it belongs to torus)',
+    )
+    yield (
+        "dgx-a100-hdr",
+        {"network.shape": "star"},
+        'shape = "star" is unknown; known: dragonfly, fat-tree',
+    )
+    yield "dgx-a100-hdr", {"network.shape": "fat-treee"}, "did you mean 'fat-tree'?"
+    yield "dgx-a100-hdr", {"network.shape": ["torus"]}, 'shape = ["torus"] is unknown'
+    yield (
+        "dgx-a100-hdr",
+        {"network": {"kind": "roce"}},
+        "network: shape is missing; known: dragonfly",
+    )
+    yield "dgx-a100-hdr", {"network": {"shape": "torus"}}, "network: kind is missing"
     yield "dgx-a100-hdr", {"network.oversubscription": 2.0}, "oversubscription needs pods"
     yield "dgx-a100-hdr", {"network.nic_of_slot": [0, 1]}, "nic_of_slot needs 8 entries"
     yield (
@@ -427,14 +460,28 @@ def faulty() -> Iterator[tuple[str, dict[str, object], str]]:
     yield "dgx-a100-hdr", {"gpus": 12}, "12 GPUs do not fill nodes of 8; use 8 or 16"
     yield "dgx-a100-hdr", {"gpus": -8}, "must be at least 1"
     yield "dgx-a100-hdr", {"device": "a100"}, "no device named 'a100'"
-    yield "dgx-a100-hdr", {"node.cables": [[0, 1, 1]]}, "fabric = 'nvswitch' has no cables"
-    yield "dgx-a100-hdr", {"node.spread": True}, "spread is for a ring or a mesh"
+    yield (
+        "dgx-a100-hdr",
+        {"node.cables": [[0, 1, 1]]},
+        'for fabric = "nvswitch" (it belongs to mesh)',
+    )
+    yield (
+        "dgx-a100-hdr",
+        {"node.spread": True},
+        'for fabric = "nvswitch" (it belongs to mesh and ring)',
+    )
     yield "dgx-1-v100", {"node.cables": [[0, 0, 1]]}, "cables join two different slots"
     yield "dgx-1-v100", {"node.cables": [[0, 9, 1]]}, "a cable leads to slot 9 of a node of 8 GPUs"
     yield "dgx-1-v100", {"node.cables": [[0, 1, 1]]}, "no path leads from gpu 0 to gpu 2; add a cab"
     yield "example-torus-2d", {"network.dims": [4, 0]}, "dims = [4, 0] must be positive"
-    yield "example-torus-2d", {"network.dims": []}, "a torus network needs dims"
-    yield "example-torus-2d", {"network.nics": 8}, "a torus network has no nics"
+    yield "example-torus-2d", {"network.dims": []}, "dims = [] must be positive"
+    yield (
+        "example-torus-2d",
+        {"network.nics": 8},
+        'for shape = "torus" (it belongs to dragonfly',
+    )
+    yield "example-torus-2d", {"network.dims": 4}, "network: dims = 4"
+    yield "example-torus-2d", {"network.dims": [4, 0.5]}, "dims = 0.5 is not a whole number"
     yield (
         "example-torus-2d",
         {"gpus_per_node": 2},
@@ -443,7 +490,7 @@ def faulty() -> Iterator[tuple[str, dict[str, object], str]]:
     yield "b200-node", {"gpus": 16}, "nothing joins its 2 nodes"
     yield "b200-node", {"degraded": [{"link": "pod0", "factor": 2.0}]}, "no such link"
     yield "b200-node", {"degraded": [{"link": "gpu0.port", "factor": -2.0}]}, "must be positive"
-    yield "b200-node", {"node": 3}, "node"
+    yield "b200-node", {"node": 3}, "node = 3 is not a table; write fabric = ... in it"
     yield "b200-node", {"name.of": 3}, "name in 'name.of' is not a table"
 
 
@@ -458,32 +505,37 @@ class TestBadFiles:
         assert f"{name}.toml" in str(caught.value)
         assert "\n" not in str(caught.value)
 
+    def test_a_cable_that_cannot_be_is_named_with_its_place(self) -> None:
+        with pytest.raises(InputError) as caught:
+            load("dgx-1-v100", {"node.cables": [[0, 1, 1], [1, "2", 1]]})
+        assert str(caught.value).startswith("topologies/dgx-1-v100.toml (changed), node: cables")
+
     def test_an_unknown_topology_is_answered_with_the_nearest(self) -> None:
         with pytest.raises(InputError, match="no topology named 'dgx-a100'; did you mean 'dgx-"):
             load("dgx-a100")
 
     def test_an_unreachable_device_is_named(self) -> None:
-        network = cabled(shape="graph", size=5, cables=((0, 1), (1, 2), (3, 4)))
+        network = cabled(CableGraph, size=5, cables=((0, 1), (1, 2), (3, 4)))
         with pytest.raises(ValueError, match=r"no path .* to node 3 \(gpu 3\); add a cable to it"):
             single(network, gpus=5)
 
 
 class TestGraphs:
     def test_the_way_on_a_graph_is_shortest_and_the_same_both_ways(self) -> None:
-        square = cabled(shape="graph", size=4, cables=((0, 1), (1, 3), (0, 2), (2, 3)))
+        square = cabled(CableGraph, size=4, cables=((0, 1), (1, 3), (0, 2), (2, 3)))
         cluster = single(square, gpus=4)
         assert cluster.route(0, 3) == (("edge", 0, 1), ("edge", 1, 3))
         assert cluster.route(3, 0) == (("edge", 3, 1), ("edge", 1, 0))
 
     @pytest.mark.parametrize("n", [1, 2, 3, 8])
     def test_a_full_mesh_has_a_cable_for_every_ordered_pair(self, n: int) -> None:
-        cluster = single(cabled(shape="full-mesh", size=n), gpus=n)
+        cluster = single(cabled(FullMesh, size=n), gpus=n)
         assert len(list(cluster.links)) == n * (n - 1)
         assert all(len(cluster.route(0, b)) == 1 for b in range(1, n))
 
     @pytest.mark.parametrize(("n", "cables"), [(2, 2), (3, 6), (8, 16)])
     def test_a_ring_has_two_cables_a_node(self, n: int, cables: int) -> None:
-        cluster = single(cabled(shape="ring", size=n), gpus=n)
+        cluster = single(cabled(Ring, size=n), gpus=n)
         assert len(list(cluster.links)) == cables
         assert max(len(cluster.route(0, b)) for b in range(n)) == n // 2
 

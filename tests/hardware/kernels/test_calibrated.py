@@ -9,9 +9,10 @@ import pytest
 from sim.hardware.kernels.calibrated import Calibrated
 from sim.hardware.kernels.curve import Curve
 from sim.hardware.kernels.gaussian import Field, likeliest
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.smoothness import Smoothness
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 SMOOTH = Smoothness(length=2.0, amplitude=0.3, noise=0.01)
 
@@ -79,7 +80,7 @@ def test_another_precision_or_class_is_not_known() -> None:
         name="", batch=1, heads=1, kv_heads=1, q=8, kv=8, head=8, causal=True, precision="fp32"
     )
     assert times(attention) is None
-    assert times(Stream(name="gelu", bytes=8.0)) is None
+    assert times(MemoryBound(name="gelu", bytes=8.0)) is None
 
 
 def test_products_are_known_where_the_software_has_no_fused_attention() -> None:
@@ -101,23 +102,23 @@ def test_products_are_known_where_the_software_has_no_fused_attention() -> None:
 
 def test_memory_bound_kernels_lie_on_the_curve_of_their_kind() -> None:
     streams = [
-        (Stream(name=name, bytes=size), size * pace)
+        (MemoryBound(name=name, bytes=size), size * pace)
         for name, pace in (("stream", 1e-9), ("gelu", 5e-9))
         for size in (1e3, 1e6)
     ]
     times = Calibrated(profile(*streams), modelled)
-    assert seconds(times, Stream(name="transform gelu", bytes=1e5)) == pytest.approx(5e-4)
-    assert seconds(times, Stream(name="merge heads", bytes=1e5)) == pytest.approx(1e-4)
-    known = times(Stream(name="gelu", bytes=1e9))
+    assert seconds(times, MemoryBound(name="transform gelu", bytes=1e5)) == pytest.approx(5e-4)
+    assert seconds(times, MemoryBound(name="merge heads", bytes=1e5)) == pytest.approx(1e-4)
+    known = times(MemoryBound(name="gelu", bytes=1e9))
     assert known is not None
     assert known.seconds == pytest.approx(5.0)
     assert known.outside == "bytes = 1,000,000,000, measured from 1,000 to 1,000,000"
 
 
 def test_kernels_of_no_kind_are_launched_one_by_one() -> None:
-    floor = [(Stream(name="stream", bytes=size), 1e-6 + size * 1e-12) for size in (1e3, 1e9)]
+    floor = [(MemoryBound(name="stream", bytes=size), 1e-6 + size * 1e-12) for size in (1e3, 1e9)]
     times = Calibrated(profile(*floor), modelled)
-    four = seconds(times, Stream(name="positions", bytes=4e3, launches=4))
+    four = seconds(times, MemoryBound(name="positions", bytes=4e3, launches=4))
     assert four == pytest.approx(4 * (1e-6 + 1e-9))
 
 
@@ -134,6 +135,6 @@ def test_the_likeliest_smoothness_predicts_a_smooth_field() -> None:
     values = 0.2 * np.sin(points[:, 0] / 2) + draw.normal(scale=0.01, size=60)
     field = Field(points=points, values=values, smoothness=likeliest(points, values))
     wanted = 0.2 * np.sin(np.array([2.2, 5.5, 7.7]) / 2)
-    found = [field.at([x]) for x in (2.2, 5.5, 7.7)]
-    assert found == pytest.approx(list(wanted), abs=0.02)
+    values = [field.at([x]) for x in (2.2, 5.5, 7.7)]
+    assert values == pytest.approx(list(wanted), abs=0.02)
     assert abs(log(exp(field.at([500.0])))) < 1e-6

@@ -1,42 +1,42 @@
-"""Surroundings: a profile's launches, copies and slowdowns, as text and back."""
+"""The environment of kernels: a profile's launches, copies and slowdowns, as text and back."""
 
 import tomllib
 
 import pytest
 
 from sim.config.schema import validate
-from sim.hardware.kernels.environment import Copy, Host, Slowdown, Surroundings
+from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
 
-FOUND = Surroundings(
-    host=Host(issue=4.1e-6, latency=7.9e-6, node=1.6e-6),
+MEASURED = Environment(
+    host=LaunchTimes(issue=4.1e-6, latency=7.9e-6, node=1.6e-6),
     copies=(
-        Copy(kind="host to device", pinned=True, bytes=2.0**20, time=25e-6),
-        Copy(kind="device to device", bytes=2.0**30, time=0.5e-3),
-        Copy(kind="device to host", bytes=2.0**34, time=12.345),
+        CopyTime(kind="host to device", pinned=True, bytes=2.0**20, time=25e-6),
+        CopyTime(kind="device to device", bytes=2.0**30, time=0.5e-3),
+        CopyTime(kind="device to host", bytes=2.0**34, time=12.345),
     ),
     overlaps=(Slowdown(kernel="stream", beside="all_reduce", slowdown=1.25),),
 )
 
 
 def test_what_is_written_is_read_again() -> None:
-    again = validate(tomllib.loads(FOUND.toml()), Surroundings, "mine.toml")
-    assert again.overlaps == FOUND.overlaps
+    again = validate(tomllib.loads(MEASURED.toml()), Environment, "mine.toml")
+    assert again.overlaps == MEASURED.overlaps
     assert again.host is not None
-    assert FOUND.host is not None
-    assert again.host.issue == pytest.approx(FOUND.host.issue)
-    for one, other in zip(again.copies, FOUND.copies, strict=True):
-        assert (one.kind, one.pinned) == (other.kind, other.pinned)
-        assert one.bandwidth == pytest.approx(other.bandwidth, rel=1e-3)
+    assert MEASURED.host is not None
+    assert again.host.issue == pytest.approx(MEASURED.host.issue)
+    for copy, written in zip(again.copies, MEASURED.copies, strict=True):
+        assert (copy.kind, copy.pinned) == (written.kind, written.pinned)
+        assert copy.bandwidth == pytest.approx(written.bandwidth, rel=1e-3)
 
 
 def test_nothing_measured_is_nothing_written() -> None:
-    assert Surroundings().toml() == ""
+    assert Environment().toml() == ""
 
 
 @pytest.mark.parametrize("time", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_copy_takes_time(time: float) -> None:
-    with pytest.raises(ValueError, match="a copy of 8 B"):
-        Copy(kind="device to device", bytes=8.0, time=time)
+    with pytest.raises(ValueError, match="is not a valid copy"):
+        CopyTime(kind="device to device", bytes=8.0, time=time)
 
 
 def test_a_slowdown_is_a_positive_number() -> None:
@@ -45,6 +45,6 @@ def test_a_slowdown_is_a_positive_number() -> None:
 
 
 def test_times_of_a_busy_machine_are_written_without_an_exponent() -> None:
-    found = Surroundings(host=Host(issue=1.46e-3, latency=0.05))
-    assert 'issue = "1460 us"' in found.toml()
-    assert 'latency = "50000 us"' in found.toml()
+    text = Environment(host=LaunchTimes(issue=1.46e-3, latency=0.05)).toml()
+    assert 'issue = "1460 us"' in text
+    assert 'latency = "50000 us"' in text

@@ -8,12 +8,14 @@ import pytest
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.cluster import topology as topologies
+from sim.hardware.kernels import measurements
 from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.calibrated import Calibrated
-from sim.hardware.kernels.profile import Measurement, Origin, Profile
+from sim.hardware.kernels.measurements import Measurement
+from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.smoothness import Smoothness
-from sim.hardware.kernels.time import kernel_time, timed
-from sim.model.kernels import Attention, Gemm, Kernel, Stream
+from sim.hardware.kernels.time import kernel_time, sourced_time
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
 TOML = """
 format = 1
@@ -22,7 +24,7 @@ measurements = "mine.csv"
 
 [provenance]
 date = "2025-01-31"
-samples = 5
+samples = 6
 
 [rates.gemm]
 prologue = "7 us"
@@ -32,7 +34,7 @@ length = 2.0
 amplitude = 0.4
 noise = 0.01
 """
-HEADER = ",".join(profiles.COLUMNS) + "\n"
+HEADER = ",".join(measurements.COLUMNS) + "\n"
 ROWS = (
     "gemm,,forward,512,256,128,1,,,,,,false,bf16,,1e-3,0.01,false\n"
     "gemm,,forward,4096,256,128,1,,,,,,false,bf16,,4e-3,0.01,false\n"
@@ -51,7 +53,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (there / "mine.toml").write_text(TOML)
     (there / "mine.csv").write_text(HEADER + ROWS)
     monkeypatch.chdir(tmp_path)
-    profiles.load.cache_clear()
     return there
 
 
@@ -61,7 +62,7 @@ def measured() -> devices.Device:
 
 def test_measured_shapes_take_what_was_measured_whatever_they_are_called(folder: Path) -> None:
     assert kernel_time(PRODUCT, measured()) == 1e-3
-    assert timed(PRODUCT, measured()).source == "profile"
+    assert sourced_time(PRODUCT, measured()).source == "profile"
     backward = Attention(
         name="any",
         batch=2,
@@ -75,8 +76,8 @@ def test_measured_shapes_take_what_was_measured_whatever_they_are_called(folder:
         precision="fp16",
     )
     assert kernel_time(backward, measured()) == 2e-3
-    other = kernel_time(backward, measured(), ("flash1",))
-    assert other == kernel_time(backward, devices.load("a100-80gb-sxm"), ("flash1",))
+    older = kernel_time(backward, measured(), ("flash1",))
+    assert older == kernel_time(backward, devices.load("a100-80gb-sxm"), ("flash1",))
 
 
 def test_what_was_measured_mends_the_model_nearby_and_not_far_away(folder: Path) -> None:
@@ -88,45 +89,47 @@ def test_what_was_measured_mends_the_model_nearby_and_not_far_away(folder: Path)
 
 
 def test_other_precisions_are_left_to_the_model(folder: Path) -> None:
-    other = timed(replace(PRODUCT, precision="fp16"), measured())
-    assert (other.source, other.outside) == ("model", "")
+    half = sourced_time(replace(PRODUCT, precision="fp16"), measured())
+    assert (half.source, half.outside) == ("model", "")
 
 
 def test_a_kernel_beyond_the_measured_range_says_which_size_and_range(folder: Path) -> None:
-    outside = timed(replace(PRODUCT, k=8192), measured()).outside
+    outside = sourced_time(replace(PRODUCT, k=8192), measured()).outside
     assert outside == "k = 8,192, measured from 128 to 128"
-    large = timed(Stream(name="add", bytes=1e9), measured()).outside
+    large = sourced_time(MemoryBound(name="add", bytes=1e9), measured()).outside
     assert large == "bytes = 1,000,000,000, measured from 1,000 to 100,000"
 
 
 def test_memory_bound_kernels_lie_between_measured_sizes(folder: Path) -> None:
     device = measured()
-    assert kernel_time(Stream(name="add", bytes=1e4), device) == pytest.approx(1e-5)
-    assert kernel_time(Stream(name="two", bytes=2e4, launches=2), device) == pytest.approx(2e-5)
-    assert kernel_time(Stream(name="small", bytes=10.0), device) == pytest.approx(1e-6)
-    assert kernel_time(Stream(name="large", bytes=1e6), device) == pytest.approx(1e-3)
+    assert kernel_time(MemoryBound(name="add", bytes=1e4), device) == pytest.approx(1e-5)
+    assert kernel_time(MemoryBound(name="two", bytes=2e4, launches=2), device) == pytest.approx(
+        2e-5
+    )
+    assert kernel_time(MemoryBound(name="small", bytes=10.0), device) == pytest.approx(1e-6)
+    assert kernel_time(MemoryBound(name="large", bytes=1e6), device) == pytest.approx(1e-3)
 
 
 def test_a_kind_of_its_own_is_known_by_the_last_words_of_its_name(folder: Path) -> None:
-    gelu = Stream(name="transform gelu", bytes=1e5, launches=8)
+    gelu = MemoryBound(name="transform gelu", bytes=1e5, launches=8)
     assert kernel_time(gelu, measured()) == pytest.approx(9e-4)
 
 
 def test_a_profile_refines_the_rates_of_its_device(folder: Path) -> None:
     changed = topologies.load("dgx-a100-hdr", {"device.profile": "mine"}).device
     assert changed.gemm.prologue == 7e-6
-    mine = {"device.profile": "mine", "device.gemm.prologue": "9 us"}
-    assert topologies.load("dgx-a100-hdr", mine).device.gemm.prologue == 9e-6
+    overridden = {"device.profile": "mine", "device.gemm.prologue": "9 us"}
+    assert topologies.load("dgx-a100-hdr", overridden).device.gemm.prologue == 9e-6
 
 
 def test_kept_out_kernels_are_not_used() -> None:
     def modelled(kernel: Kernel) -> float:
         return 5.0
 
-    one = Measurement(kernel=PRODUCT, seconds=1.0, kept_out=True)
+    measured = Measurement(kernel=PRODUCT, seconds=1.0, kept_out=True)
     origin = Origin(device="d", measurements="m.csv")
-    assert Calibrated(Profile(origin=origin, measurements=(one,)), modelled)(PRODUCT) is None
-    used = Profile(origin=origin, measurements=(replace(one, kept_out=False),))
+    assert Calibrated(Profile(origin=origin, measurements=(measured,)), modelled)(PRODUCT) is None
+    used = Profile(origin=origin, measurements=(replace(measured, kept_out=False),))
     known = Calibrated(used, modelled)(PRODUCT)
     assert known is not None
     assert known.seconds == 1.0
@@ -144,7 +147,7 @@ def test_a_smooth_field_scales_with_the_model() -> None:
         measurements="m.csv",
         smoothness={"gemm": Smoothness(length=3.0, amplitude=0.5, noise=0.01)},
     )
-    measurements = tuple(Measurement(kernel=one, seconds=2 * one.bytes) for one in shapes)
+    measurements = tuple(Measurement(kernel=shape, seconds=2 * shape.bytes) for shape in shapes)
     between = replace(PRODUCT, m=1024)
     known = Calibrated(Profile(origin=origin, measurements=measurements), modelled)(between)
     assert known is not None
@@ -158,10 +161,10 @@ def test_rows_are_read_as_they_were_written() -> None:
     for kernel in (
         replace(PRODUCT, name="wgrad", accumulate=True),
         attention,
-        Stream(name="norm grad", bytes=4096.0),
+        MemoryBound(name="norm grad", bytes=4096.0),
     ):
-        one = Measurement(kernel=kernel, seconds=1.25e-4, spread=0.02, kept_out=True)
-        assert profiles.measurement(profiles.row(one)) == one
+        measured = Measurement(kernel=kernel, seconds=1.25e-4, spread=0.02, kept_out=True)
+        assert measurements.measurement(measurements.row(measured)) == measured
 
 
 @pytest.mark.parametrize(
@@ -177,13 +180,13 @@ def test_rows_are_read_as_they_were_written() -> None:
 )
 def test_a_bad_line_is_named(folder: Path, row: str) -> None:
     (folder / "mine.csv").write_text(HEADER + ROWS + row + "\n")
-    with pytest.raises(InputError, match=r"mine.csv, line 8: is no measured kernel"):
+    with pytest.raises(InputError, match=r"mine.csv, line 8: is not a measured kernel"):
         profiles.load("mine")
 
 
 def test_a_table_that_is_no_text_is_named(folder: Path) -> None:
     (folder / "mine.csv").write_bytes(b"\x93\x8d\x00")
-    with pytest.raises(InputError, match=r"mine.csv: is no table of measured kernels"):
+    with pytest.raises(InputError, match=r"mine.csv: is not a table of measured kernels"):
         profiles.load("mine")
 
 

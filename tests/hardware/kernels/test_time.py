@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.config import catalog as library
+from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.device import Device
 from sim.hardware.kernels.attention import AttentionRates, attention_time
 from sim.hardware.kernels.time import fused_attention, kernel_time
-from sim.model.kernels import Attention, Gemm, Stream
+from sim.model.kernels import Attention, Gemm, MemoryBound
 
 # Best achieved dense rate (TFLOP/s): stas00/ml-engineering, MAMF tables (gpu_peaks.csv).
 BEST = {
@@ -51,16 +51,16 @@ def test_no_product_beats_the_best_that_was_measured(name: str, best: float) -> 
     assert 0.5 * best < max(rates) <= best
 
 
-@pytest.mark.parametrize("name", library.names("topologies/devices"))
+@pytest.mark.parametrize("name", catalog.names("topologies/devices"))
 def test_every_device_times_every_kind_of_kernel(name: str) -> None:
-    one = device(name)
-    half = "fp16" if "fp16" in one.peak.known else "bf16"
+    tested = device(name)
+    half = "fp16" if "fp16" in tested.peak.known else "bf16"
     for kernel in (
         Gemm(name="product", m=1024, n=1024, k=1024, precision=half),
-        Stream(name="add", bytes=1e8),
+        MemoryBound(name="add", bytes=1e8),
         attention(precision=half),
     ):
-        assert 0 < kernel_time(kernel, one, tuple(one.attention)) < 10  # a CPU takes seconds
+        assert 0 < kernel_time(kernel, tested, tuple(tested.attention)) < 10  # a CPU takes seconds
 
 
 def test_v100_fp16_products_reach_what_is_recalled_of_them() -> None:
@@ -98,10 +98,10 @@ def test_a_precision_that_the_device_lacks_is_refused() -> None:
 
 def test_few_heads_leave_sms_idle() -> None:
     rates = AttentionRates(forward={128: 0.5}, backward={128: 0.5}, tail=0.0)
-    one = attention(batch=1, heads=1, causal=False, q=128, kv=128)
-    alone = attention_time(one, rates, peak=1e14, sms=100, bandwidth=1e15)
-    full = attention_time(replace(one, heads=100), rates, peak=1e14, sms=100, bandwidth=1e15)
-    assert alone == pytest.approx(full) == pytest.approx(one.flops / (0.5e14 / 100))
+    single = attention(batch=1, heads=1, causal=False, q=128, kv=128)
+    alone = attention_time(single, rates, peak=1e14, sms=100, bandwidth=1e15)
+    full = attention_time(replace(single, heads=100), rates, peak=1e14, sms=100, bandwidth=1e15)
+    assert alone == pytest.approx(full) == pytest.approx(single.flops / (0.5e14 / 100))
 
 
 def test_a_head_between_two_sizes_is_padded() -> None:
@@ -113,7 +113,7 @@ def test_a_head_between_two_sizes_is_padded() -> None:
 
 def test_small_kernels_cost_their_floor() -> None:
     a100 = device("a100-80gb-sxm")
-    assert kernel_time(Stream(name="nothing", bytes=0.0, launches=3), a100) == pytest.approx(
+    assert kernel_time(MemoryBound(name="nothing", bytes=0.0, launches=3), a100) == pytest.approx(
         3 * a100.stream.floor
     )
 
@@ -122,20 +122,20 @@ def test_small_kernels_cost_their_floor() -> None:
 def test_more_bytes_or_more_launches_are_never_faster(a: float, b: float, launches: int) -> None:
     a100 = device("a100-80gb-sxm")
     few, many = sorted((a, b))
-    slow = kernel_time(Stream(name="s", bytes=many, launches=launches), a100)
-    assert kernel_time(Stream(name="s", bytes=few, launches=launches), a100) <= slow
-    assert kernel_time(Stream(name="s", bytes=many), a100) <= slow
+    slow = kernel_time(MemoryBound(name="s", bytes=many, launches=launches), a100)
+    assert kernel_time(MemoryBound(name="s", bytes=few, launches=launches), a100) <= slow
+    assert kernel_time(MemoryBound(name="s", bytes=many), a100) <= slow
 
 
 def test_a_device_of_the_same_name_with_other_rates_has_its_own_times() -> None:
     a100 = device("a100-80gb-sxm")
     slower = replace(a100, memory_bandwidth=a100.memory_bandwidth / 2)
-    add = Stream(name="add", bytes=1e9)
+    add = MemoryBound(name="add", bytes=1e9)
     assert kernel_time(add, slower) > 1.9 * kernel_time(add, a100)
 
 
 def test_dropout_is_bound_by_its_random_numbers() -> None:
     a100 = device("a100-80gb-sxm")
-    drop = Stream(name="dropout", bytes=5e9, randoms=1e9)
+    drop = MemoryBound(name="dropout", bytes=5e9, randoms=1e9)
     assert kernel_time(drop, a100) == pytest.approx(1e9 / (108 * 64 * 1.41e9 / 40), rel=1e-3)
     assert kernel_time(replace(drop, randoms=0.0), a100) < 0.9 * kernel_time(drop, a100)

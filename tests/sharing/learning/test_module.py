@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.sharing.teams import Learning, played
+from tests.sharing.pools import Learning, outcome
 
 
 def test_a_torch_module_is_a_task():
@@ -15,7 +15,7 @@ def test_a_torch_module_is_a_task():
     targets = inputs @ torch.tensor([[1.0], [-2.0], [0.5]])
     task = Module(torch.nn.Linear(3, 1), torch.nn.functional.mse_loss, inputs, targets)
     learning = Learning(task="none", rate=0.05)
-    outcome = played("parameter_server", mode="async", steps=60, task=task, learning=learning)
-    assert outcome.loss < 0.01 * task.loss(task.start)
+    result = outcome("parameter_server", mode="async", steps=60, task=task, learning=learning)
+    assert result.loss < 0.01 * task.loss(task.start)
     assert task.gradient(task.start, 0, 1) == pytest.approx(task.gradient(task.start, 0, 1))
-    assert np.isfinite(outcome.loss)
+    assert np.isfinite(result.loss)

@@ -6,9 +6,9 @@ import pytest
 from sim.sharing.learning.classifiers import Logistic, Perceptron
 from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.learning.task import Nothing, Task
+from sim.sharing.learning.task import LearningTask, NoTask
 
-TASKS: list[Task] = [
+TASKS: list[LearningTask] = [
     Quadratic(size=6, noise=0.2, unlike=0.5, workers=4),
     Logistic(size=4, samples=400, batch=64),
     Perceptron(hidden=5, samples=300, batch=64),
@@ -20,10 +20,10 @@ def test_the_mean_gradient_is_the_derivative_of_the_loss(task):
     generator = np.random.default_rng(0)
     weights = task.start + 0.3 * generator.standard_normal(task.start.size)
     drawn = [task.gradient(weights, rank, step) for rank in range(4) for step in range(500)]
-    way = generator.standard_normal(weights.size)
-    slope = (task.loss(weights + 1e-5 * way) - task.loss(weights - 1e-5 * way)) / 2e-5
-    spread = np.std([one @ way for one in drawn]) / len(drawn) ** 0.5
-    assert float(np.mean(drawn, axis=0) @ way) == pytest.approx(slope, abs=5 * spread)
+    direction = generator.standard_normal(weights.size)
+    slope = (task.loss(weights + 1e-5 * direction) - task.loss(weights - 1e-5 * direction)) / 2e-5
+    spread = np.std([gradient @ direction for gradient in drawn]) / len(drawn) ** 0.5
+    assert float(np.mean(drawn, axis=0) @ direction) == pytest.approx(slope, abs=5 * spread)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
@@ -59,6 +59,6 @@ def test_unlike_data_favour_a_workers_own_labels():
 
 
 def test_nothing_costs_nothing():
-    nothing = Nothing()
+    nothing = NoTask()
     assert nothing.gradient(nothing.start, 0, 0).size == 0
     assert nothing.loss(nothing.start) == 0.0

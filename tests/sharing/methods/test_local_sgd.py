@@ -5,30 +5,32 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from sim.engine.routes import Regions
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.plan import Fault, Learning, Slow, Wide
-from tests.sharing.teams import JITTER, QUADRATIC, STEP, lived, played
+from sim.sharing.tables import Learning, StragglerCause, WorkerFault
+from sim.variability.laws import Constant
+from tests.sharing.pools import JITTER, QUADRATIC, STEP, outcome, trained
 
 TASK = Quadratic(size=5, noise=0.3, unlike=0.5, workers=4, batch=32)
 
 
 def test_diloco_with_one_inner_step_and_plain_outer_sgd_is_data_parallel():
-    data_parallel = lived("all_reduce", learning=QUADRATIC, task=TASK)
+    data_parallel = trained("all_reduce", learning=QUADRATIC, task=TASK)
     options = dict(period=1, outer_rate=1.0, outer_momentum=0.0, nesterov=False)
-    diloco = lived("local_sgd", learning=QUADRATIC, task=TASK, **options)
+    diloco = trained("local_sgd", learning=QUADRATIC, task=TASK, **options)
     assert diloco.workers[0].weights == pytest.approx(data_parallel.workers[0].weights, rel=1e-12)
-    assert diloco.world.now == data_parallel.world.now
+    assert diloco.cluster.now == data_parallel.cluster.now
 
 
 def test_with_an_outer_momentum_it_is_not():
-    data_parallel = lived("all_reduce", learning=QUADRATIC, task=TASK).workers[0].weights
+    data_parallel = trained("all_reduce", learning=QUADRATIC, task=TASK).workers[0].weights
     options = {"nesterov": True, "outer_momentum": 0.9}
-    other = lived("local_sgd", learning=QUADRATIC, task=TASK, **options).workers[0].weights
+    other = trained("local_sgd", learning=QUADRATIC, task=TASK, **options).workers[0].weights
     assert not np.allclose(other, data_parallel, rtol=1e-3)
 
 
 def test_a_longer_period_communicates_less_and_takes_less_time():
-    often, seldom = (played("local_sgd", period=period) for period in (1, 10))
+    often, seldom = (outcome("local_sgd", period=period) for period in (1, 10))
     assert seldom.bytes == pytest.approx(often.bytes / 10, rel=1e-9)
     assert 20 * STEP < seldom.time < often.time
 
@@ -36,16 +38,16 @@ def test_a_longer_period_communicates_less_and_takes_less_time():
 def test_local_steps_average_out_stragglers():
     """max over workers of a sum is less than the sum of the maxima."""
     often, seldom = (
-        played("local_sgd", period=period, straggler=JITTER, steps=100).straggler_seconds
+        outcome("local_sgd", period=period, straggler=JITTER, steps=100).straggler_seconds
         for period in (1, 20)
     )
     assert seldom < 0.5 * often
 
 
 def test_diloco_hides_a_slow_way_between_regions():
-    wide = Wide(nodes=2, bandwidth=125e6, latency=0.05)  # 1 Gbit/s
-    every_step = played("all_reduce", regions=wide)
-    diloco = played("local_sgd", period=20, nesterov=True, outer_momentum=0.9, regions=wide)
+    wide = Regions(nodes=2, bandwidth=125e6, latency=0.05)  # 1 Gbit/s
+    every_step = outcome("all_reduce", regions=wide)
+    diloco = outcome("local_sgd", period=20, nesterov=True, outer_momentum=0.9, regions=wide)
     assert diloco.time < 0.5 * every_step.time
     assert every_step.links[0]["link"].startswith("region")
 
@@ -54,7 +56,7 @@ def test_delayed_nesterov_of_one_arrival_is_nesterov_momentum():
     """N = 1: m <- beta m + d, w <- w - rate (beta m + d)."""
     options = dict(period=2, steps=10, workers=1, outer_rate=0.7, outer_momentum=0.5, delay=1)
     task = Quadratic(size=5, noise=0.3, workers=1, batch=32)
-    team = lived("async_local_sgd", learning=QUADRATIC, task=task, **options)
+    pool = trained("async_local_sgd", learning=QUADRATIC, task=task, **options)
     weights, moment = task.start, np.zeros(5)
     for turn in range(5):
         local = weights
@@ -63,51 +65,51 @@ def test_delayed_nesterov_of_one_arrival_is_nesterov_momentum():
         delta = weights - local
         moment = 0.5 * moment + delta
         weights = weights - 0.7 * (0.5 * moment + delta)
-    assert team.hub.weights == pytest.approx(weights, rel=1e-12)
+    assert pool.server.weights == pytest.approx(weights, rel=1e-12)
 
 
 def test_dynamic_local_updates_give_the_slow_fewer_steps():
-    slow = (Slow(kind="constant", ranks=(0,), factor=4.0),)
+    slow = (StragglerCause(law=Constant(factor=4.0), ranks=(0,)),)
     options = dict(period=8, steps=80, straggler=slow)
-    fixed = played("async_local_sgd", **options)
-    dynamic = played("async_local_sgd", dynamic=True, **options)
+    fixed = outcome("async_local_sgd", **options)
+    dynamic = outcome("async_local_sgd", dynamic=True, **options)
     assert dynamic.workers[0]["steps"] == fixed.workers[0]["steps"] / 4
     assert dynamic.time < fixed.time
 
 
 def test_asynchronous_local_sgd_learns_with_momentum_that_waits():
     learning = Learning(task="quadratic", rate=0.05, noise=0.05)
-    outcome = played(
+    result = outcome(
         "async_local_sgd", period=5, steps=300, delay=4, outer_momentum=0.5, learning=learning
     )
-    assert outcome.curve[-1][2] < 0.1 * outcome.curve[0][2]
+    assert result.curve[-1][2] < 0.1 * result.curve[0][2]
 
 
 def test_a_federated_round_is_as_long_as_its_slowest_participant():
-    slow = (Slow(kind="constant", ranks=(2,), factor=3.0),)
-    outcome = played("federated", period=5, steps=20, straggler=slow)
-    assert outcome.updates == 4
-    assert outcome.time > 4 * 5 * 3 * STEP
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(2,)),)
+    result = outcome("federated", period=5, steps=20, straggler=slow)
+    assert result.updates == 4
+    assert result.time > 4 * 5 * 3 * STEP
 
 
 def test_federated_rounds_that_do_not_wait_for_the_late_are_shorter():
-    slow = (Slow(kind="constant", ranks=(2,), factor=3.0),)
-    all_of_them = played("federated", period=5, steps=40, straggler=slow)
-    without = played("federated", period=5, steps=40, straggler=slow, late=0.25)
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(2,)),)
+    all_of_them = outcome("federated", period=5, steps=40, straggler=slow)
+    without = outcome("federated", period=5, steps=40, straggler=slow, late=0.25)
     assert without.time < 0.6 * all_of_them.time
 
 
 def test_a_fraction_takes_part():
-    outcome = played("federated", period=5, steps=20, workers=8, fraction=0.25)
-    assert sum(row["steps"] for row in outcome.workers) == 4 * 5 * 2
+    result = outcome("federated", period=5, steps=20, workers=8, fraction=0.25)
+    assert sum(row["steps"] for row in result.workers) == 4 * 5 * 2
 
 
 def test_unequal_hosts_do_steps_and_count_in_proportion_to_their_data():
     """1 : 1/2 : 1/3, the mean host 11 steps; the mean of their changes has the same weights."""
     options = dict(period=11, steps=11, workers=3, unequal=1.0, learning=QUADRATIC)
     task = Quadratic(size=5, noise=0.3, unlike=0.5, workers=3, batch=32)
-    team = lived("federated", task=task, **options)
-    assert [me.steps for me in team.workers] == [18, 9, 6]
+    pool = trained("federated", task=task, **options)
+    assert [worker.steps for worker in pool.workers] == [18, 9, 6]
     changes = []
     for rank, steps in enumerate((18, 9, 6)):
         weights = task.start
@@ -115,32 +117,32 @@ def test_unequal_hosts_do_steps_and_count_in_proportion_to_their_data():
             weights = weights - QUADRATIC.rate * task.gradient(weights, rank, step)
         changes.append(weights)
     expected = (6 * changes[0] + 3 * changes[1] + 2 * changes[2]) / 11
-    assert team.hub.weights == pytest.approx(expected, rel=1e-12)
+    assert pool.server.weights == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_host_that_is_late_is_in_no_other_round_meanwhile():
-    slow = (Slow(kind="constant", ranks=(2,), factor=3.5),)
-    outcome = played("federated", period=5, steps=60, straggler=slow, late=0.25)
-    passes = sorted((s.start, s.end) for s in outcome.timeline.spans if s.role == 2)
+    slow = (StragglerCause(law=Constant(factor=3.5), ranks=(2,)),)
+    result = outcome("federated", period=5, steps=60, straggler=slow, late=0.25)
+    passes = sorted((s.start, s.end) for s in result.timeline.spans if s.role == 2)
     assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(passes))
-    assert outcome.dropped > 1
+    assert result.dropped > 1
 
 
 def test_a_host_that_goes_offline_loses_its_part_of_the_round():
     options = dict(period=20, steps=400, workers=8, learning=QUADRATIC)
-    outcome = played("federated", online=3.0, offline=1.0, **options)
-    assert outcome.dropped > 10
-    assert played("federated", **options).dropped == 0
+    result = outcome("federated", online=3.0, offline=1.0, **options)
+    assert result.dropped > 10
+    assert outcome("federated", **options).dropped == 0
 
 
 def test_hosts_that_come_and_go_are_chosen_only_while_they_are_there():
     options = dict(period=5, steps=100, workers=8, learning=QUADRATIC)
-    always = played("federated", **options)
-    some = played("federated", online=2.0, offline=4.0, **options)
-    steps = [sum(row["steps"] for row in one.workers) for one in (always, some)]
+    always = outcome("federated", **options)
+    some = outcome("federated", online=2.0, offline=4.0, **options)
+    steps = [sum(row["steps"] for row in result.workers) for result in (always, some)]
     assert steps[1] < 0.8 * steps[0]
 
 
 def test_a_round_goes_on_without_a_host_that_fails_for_good():
-    team = lived("federated", period=5, steps=20, fault=(Fault(rank=1, at=0.7),))
-    assert team.record.updates == 4
+    pool = trained("federated", period=5, steps=20, fault=(WorkerFault(rank=1, at=0.7),))
+    assert pool.record.updates == 4

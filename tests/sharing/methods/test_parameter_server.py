@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.results.outcome import Outcome
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.outcome import Outcome
-from sim.sharing.plan import Slow
-from tests.sharing.teams import JITTER, QUADRATIC, RATE, SIZE, STEP, lived, played, spans, work
+from sim.sharing.tables import StragglerCause
+from sim.variability.laws import Constant
+from tests.sharing.pools import JITTER, QUADRATIC, RATE, SIZE, STEP, outcome, spans, trained, work
 
 TASK = Quadratic(size=5, noise=0.3, unlike=0.5, workers=4, batch=32)
 
@@ -36,16 +37,16 @@ def leads(outcome: Outcome) -> list[int]:
 @settings(max_examples=15, deadline=None)
 @given(bound=st.integers(0, 5), seed=st.integers(0, 100), workers=st.integers(2, 6))
 def test_stale_synchronous_never_exceeds_its_bound(bound, seed, workers):
-    outcome = played(
+    result = outcome(
         "parameter_server", mode="ssp", bound=bound, seed=seed, workers=workers, straggler=JITTER
     )
-    assert max(leads(outcome)) <= bound
+    assert max(leads(result)) <= bound
 
 
 def test_a_bound_that_binds_is_reached_and_asynchronous_exceeds_it():
-    slow = (Slow(kind="constant", ranks=(0,), factor=3.0),)
-    bounded = played("parameter_server", mode="ssp", bound=2, straggler=slow)
-    free = played("parameter_server", mode="async", straggler=slow)
+    slow = (StragglerCause(law=Constant(factor=3.0), ranks=(0,)),)
+    bounded = outcome("parameter_server", mode="ssp", bound=2, straggler=slow)
+    free = outcome("parameter_server", mode="async", straggler=slow)
     assert max(leads(bounded)) == 2
     assert max(leads(free)) > 2
 
@@ -53,82 +54,82 @@ def test_a_bound_that_binds_is_reached_and_asynchronous_exceeds_it():
 @pytest.mark.parametrize("seed", range(5))
 def test_a_bound_of_nothing_has_the_schedule_of_bulk_synchronous(seed):
     options = dict(seed=seed, straggler=JITTER, server_passes=3.0, overhead=1e-4)
-    bulk = played("parameter_server", mode="bsp", **options)
-    stale = played("parameter_server", mode="ssp", bound=0, **options)
+    bulk = outcome("parameter_server", mode="bsp", **options)
+    stale = outcome("parameter_server", mode="ssp", bound=0, **options)
     assert spans(stale) == spans(bulk)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_an_unlimited_bound_has_the_schedule_and_the_weights_of_asynchronous(seed):
     options = dict(seed=seed, straggler=JITTER, server_passes=3.0, learning=QUADRATIC)
-    free = played("parameter_server", mode="async", **options)
-    stale = played("parameter_server", mode="ssp", bound=10**9, **options)
+    free = outcome("parameter_server", mode="async", **options)
+    stale = outcome("parameter_server", mode="ssp", bound=10**9, **options)
     assert spans(stale) == spans(free)
     assert stale.loss == free.loss
     assert stale.staleness == free.staleness
 
 
 def test_bulk_synchronous_gives_the_weights_of_large_batch_sgd_bit_for_bit():
-    team = lived("parameter_server", mode="bsp", learning=QUADRATIC, straggler=JITTER, task=TASK)
+    pool = trained("parameter_server", mode="bsp", learning=QUADRATIC, straggler=JITTER, task=TASK)
     weights = TASK.start
     for step in range(20):
         total = TASK.gradient(weights, 0, step)
         for rank in range(1, 4):
             total = total + TASK.gradient(weights, rank, step)
         weights = weights - QUADRATIC.rate * (total / 4)
-    assert np.array_equal(team.hub.weights, weights)
+    assert np.array_equal(pool.server.weights, weights)
 
 
 def test_layer_by_layer_gives_the_same_weights_sooner():
-    load = dict(mode="bsp", learning=QUADRATIC, task=TASK, bucket=1.0)
-    whole = lived("parameter_server", mode="bsp", learning=QUADRATIC, task=TASK, load=layers())
-    pieces = lived("parameter_server", overlap=True, load=layers(), **load)
-    assert np.array_equal(whole.hub.weights, pieces.hub.weights)
-    assert pieces.world.now < whole.world.now
+    options = dict(mode="bsp", learning=QUADRATIC, task=TASK, workload=layers())
+    whole = trained("parameter_server", **options)
+    pieces = trained("parameter_server", overlap=True, bucket=1.0, **options)
+    assert np.array_equal(whole.server.weights, pieces.server.weights)
+    assert pieces.cluster.now < whole.cluster.now
 
 
 def layers():
     whole = work()
     part = replace(
-        whole.pieces[0],
+        whole.layers[0],
         forward=whole.forward / 4,
         backward=whole.backward / 4,
         parameters=whole.parameters / 4,
     )
-    return replace(whole, pieces=(part,) * 4)
+    return replace(whole, layers=(part,) * 4)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 8])
 def test_the_incast_takes_n_s_over_b(shards):
     """All workers push at once: n S bytes enter k servers of B each."""
     n = 6
-    outcome = played("parameter_server", mode="bsp", workers=n, steps=1, shards=shards)
+    result = outcome("parameter_server", mode="bsp", workers=n, steps=1, shards=shards)
     incast = n * SIZE / (RATE * min(shards, n))
     # A push and a pull; a worker's own link is the limit where there are more servers than workers.
-    assert outcome.time == pytest.approx(STEP + 2 * incast, rel=1e-9)
+    assert result.time == pytest.approx(STEP + 2 * incast, rel=1e-9)
 
 
 def test_asynchronous_updates_come_up_to_the_rate_of_the_servers_link_and_never_above():
     """b = B / S; pushes and pulls are two queues of that rate, which are not always both filled."""
-    outcome = played("parameter_server", mode="async", workers=40, until=40.0, straggler=JITTER)
-    assert 0.88 * RATE / SIZE < outcome.updates_per_second <= RATE / SIZE
+    result = outcome("parameter_server", mode="async", workers=40, until=40.0, straggler=JITTER)
+    assert 0.88 * RATE / SIZE < result.updates_per_second <= RATE / SIZE
 
 
 def test_equal_asynchronous_workers_are_n_minus_one_updates_stale():
-    outcome = played("parameter_server", mode="async", workers=5, steps=200, straggler=JITTER)
-    assert outcome.staleness["mean"] == pytest.approx(4.0, rel=0.03)
+    result = outcome("parameter_server", mode="async", workers=5, steps=200, straggler=JITTER)
+    assert result.staleness["mean"] == pytest.approx(4.0, rel=0.03)
 
 
 def test_servers_that_work_slowly_queue():
-    fast = played("parameter_server", mode="async", steps=10)
-    slow = played("parameter_server", mode="async", steps=10, server_passes=3.0, server_memory=1e9)
+    fast = outcome("parameter_server", mode="async", steps=10)
+    slow = outcome("parameter_server", mode="async", steps=10, server_passes=3.0, server_memory=1e9)
     assert slow.shares["server"] > 0.2 > fast.shares["server"]
 
 
 def test_backup_workers_spare_the_wait_for_the_slowest_and_drop_its_gradients():
-    slow = (Slow(kind="constant", ranks=(3,), factor=4.0),)
-    all_of_them = played("parameter_server", mode="bsp", straggler=slow)
-    with_backup = played("parameter_server", mode="backup", backup=1, straggler=slow)
+    slow = (StragglerCause(law=Constant(factor=4.0), ranks=(3,)),)
+    all_of_them = outcome("parameter_server", mode="bsp", straggler=slow)
+    with_backup = outcome("parameter_server", mode="backup", backup=1, straggler=slow)
     assert with_backup.updates == all_of_them.updates == 20
     assert with_backup.dropped > 0
     assert with_backup.time < 0.5 * all_of_them.time
@@ -136,18 +137,18 @@ def test_backup_workers_spare_the_wait_for_the_slowest_and_drop_its_gradients():
 
 def test_without_backup_workers_it_is_bulk_synchronous():
     options = dict(straggler=JITTER, learning=QUADRATIC)
-    none = played("parameter_server", mode="backup", backup=0, **options)
-    assert spans(none) == spans(played("parameter_server", mode="bsp", **options))
+    without = outcome("parameter_server", mode="backup", backup=0, **options)
+    assert spans(without) == spans(outcome("parameter_server", mode="bsp", **options))
 
 
 def test_colocated_shards_spread_the_incast_over_all_workers():
-    one = played("parameter_server", mode="bsp", steps=1, workers=4)
-    spread = played(
+    single = outcome("parameter_server", mode="bsp", steps=1, workers=4)
+    spread = outcome(
         "parameter_server", mode="bsp", steps=1, workers=4, shards=4, servers="colocated"
     )
     # Each NIC receives 3/4 of every other worker's quarter: 3 S / 4 B each way.
     assert spread.time == pytest.approx(STEP + 2 * 3 / 4 * SIZE / RATE, rel=1e-9)
-    assert spread.time < one.time
+    assert spread.time < single.time
 
 
 def test_spare_hosts_take_the_load_off_the_workers_links():
@@ -155,27 +156,27 @@ def test_spare_hosts_take_the_load_off_the_workers_links():
     n, times = 4, []
     for shards in (1, 2, 4):
         options = dict(mode="bsp", steps=1, workers=n, servers="spare", shards=shards)
-        times.append(played("parameter_server", **options).time - STEP)
+        times.append(outcome("parameter_server", **options).time - STEP)
     assert times[-1] == pytest.approx(2 * SIZE / RATE, rel=1e-9)
     assert times == sorted(times, reverse=True)
 
 
 def test_fluid_and_message_by_message_agree_within_a_percent():
     options = dict(mode="async", workers=6, shards=4, steps=30, straggler=JITTER)
-    fluid = played("parameter_server", **options)
-    each = played("parameter_server", fluid=False, **options)
+    fluid = outcome("parameter_server", **options)
+    each = outcome("parameter_server", fluid=False, **options)
     assert fluid.time == pytest.approx(each.time, rel=0.01)
     assert fluid.staleness["mean"] == pytest.approx(each.staleness["mean"], rel=0.01)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_servers_that_only_sum_leave_the_optimizer_to_the_workers(overlap):
-    options = dict(mode="bsp", overlap=overlap, workers=4, shards=4, load=work(optimizer=0.01))
+    options = dict(mode="bsp", overlap=overlap, workers=4, shards=4, workload=work(optimizer=0.01))
     updating, summing = (
-        played("parameter_server", servers=servers, **options).shares["optimizer"]
+        outcome("parameter_server", servers=servers, **options).shares["optimizer"]
         for servers in ("dedicated", "spare")
     )
     assert updating == 0.0
-    assert summing * played("parameter_server", servers="spare", **options).time == pytest.approx(
+    assert summing * outcome("parameter_server", servers="spare", **options).time == pytest.approx(
         20 * 0.01
     )

@@ -1,1 +1,1 @@
-"""Models of the library as real torch modules, kernel by kernel what `sim.model` describes."""
+"""Models as torch modules, kernel by kernel what `sim.model` describes."""

@@ -1,6 +1,8 @@
 """Self-attention: projections in and out around softmax(Q K' / sqrt(d)) V."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own abbreviation
@@ -14,22 +16,24 @@ from sim.model.transformer import Transformer
 DROPOUT = 0.1
 
 
-class Attention(nn.Module):
-    """(b, s, hidden) -> (b, s, hidden), of all heads, grouped-query where the model is.
+class SelfAttention(nn.Module):
+    """(b, s, hidden) -> (b, s, hidden), all heads, with grouped queries if the model has them.
 
     "flash" models run torch's scaled_dot_product_attention; "standard" ones keep the scores.
-    `again` keeps Q, K and V only and computes the rest a second time in the backward pass.
+    If `recomputed`, only Q, K and V are kept, the rest is recomputed in the backward pass.
     """
 
     mask: torch.Tensor
 
-    def __init__(self, model: Transformer, fusion: Fusion, *, again: bool = False) -> None:
+    def __init__(self, model: Transformer, fusion: Fusion, *, recomputed: bool = False) -> None:
         super().__init__()
-        self.model, self.again = model, again
+        self.model, self.recomputed = model, recomputed
         self.widths = (model.query_width, model.kv_width, model.kv_width)
         parts = (sum(self.widths),) if fusion.packed_projections else self.widths
-        self.into = nn.ModuleList(nn.Linear(model.hidden, n, bias=model.bias) for n in parts)
-        self.out = nn.Linear(model.query_width, model.hidden, bias=model.bias)
+        self.input_projections = nn.ModuleList(
+            nn.Linear(model.hidden, n, bias=model.bias) for n in parts
+        )
+        self.output_projection = nn.Linear(model.query_width, model.hidden, bias=model.bias)
         rotary = model.positions == "rotary"
         self.rotary = Rotary(model.head, model.seq) if rotary else None
         if model.attention == "standard":
@@ -41,14 +45,17 @@ class Attention(nn.Module):
         q, k, v = self._heads(x)
         if self.rotary is not None:
             q, k = self.rotary(q), self.rotary(k)
-        core = self._standard if self.model.attention == "standard" else self._fused
-        mixed = checkpoint(core, q, k, v, use_reentrant=False) if self.again else core(q, k, v)
-        joined: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return joined
+        core: Callable[..., torch.Tensor] = (
+            self._standard if self.model.attention == "standard" else self._fused
+        )
+        if self.recomputed:
+            core = partial(checkpoint, core, use_reentrant=False)
+        projected: torch.Tensor = self.output_projection(core(q, k, v).transpose(1, 2).flatten(2))
+        return projected
 
     def _heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, each (b, heads, s, head)."""
-        parts = [project(x) for project in self.into]
+        parts = [project(x) for project in self.input_projections]
         if len(parts) == 1:
             parts = list(parts[0].split(self.widths, dim=-1))
         q, k, v = (part.unflatten(-1, (-1, self.model.head)).transpose(1, 2) for part in parts)

@@ -1,4 +1,4 @@
-"""One microbatch of random tokens, with everything that a family's loss asks for."""
+"""A microbatch of random tokens, with everything that the loss of a model family needs."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,9 @@ from sim.model.transformer import Transformer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Tokens and targets (b, s); for BERT also token types, the masked places and their targets
-    (b, predictions, as indices of the flat tokens), and whether the second sentence follows (b).
+    """Tokens and targets (b, s); for BERT also token types, the positions of masked tokens and
+    their targets (b, predictions, as indices of the flat tokens), and whether the second sentence
+    follows (b).
     """
 
     tokens: torch.Tensor
@@ -21,11 +22,11 @@ class Batch:
 
 
 def draw(model: Transformer, size: int, seed: int, device: str) -> Batch:
-    """`size` sequences; the same seed gives the same ones on every device."""
-    source = torch.Generator().manual_seed(seed)
+    """`size` sequences, the same for the same seed on every device."""
+    generator = torch.Generator().manual_seed(seed)
 
     def integers(high: int, *shape: int) -> torch.Tensor:
-        return torch.randint(high, shape, generator=source)
+        return torch.randint(high, shape, generator=generator)
 
     counted = model.predictions or model.seq
     tokens = integers(model.vocab, size, model.seq)

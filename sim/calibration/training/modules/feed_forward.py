@@ -9,7 +9,7 @@ from sim.model.transformer import Transformer
 
 
 class FeedForward(nn.Module):
-    """(b, s, hidden) -> (b, s, hidden); gate and what it gates are one matrix where packed."""
+    """(b, s, hidden) -> (b, s, hidden); gate and up projection are one matrix if packed."""
 
     def __init__(self, model: Transformer, fusion: Fusion) -> None:
         super().__init__()
@@ -17,13 +17,15 @@ class FeedForward(nn.Module):
         parts: tuple[int, ...] = (model.ffn,)
         if model.gated_mlp:
             parts = (2 * model.ffn,) if fusion.packed_projections else (model.ffn, model.ffn)
-        self.into = nn.ModuleList(nn.Linear(model.hidden, n, bias=model.bias) for n in parts)
-        self.out = nn.Linear(model.ffn, model.hidden, bias=model.bias)
+        self.input_projections = nn.ModuleList(
+            nn.Linear(model.hidden, n, bias=model.bias) for n in parts
+        )
+        self.output_projection = nn.Linear(model.ffn, model.hidden, bias=model.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = [project(x) for project in self.into]
-        narrowed: torch.Tensor = self.out(self._activated(parts))
-        return narrowed
+        parts = [project(x) for project in self.input_projections]
+        projected: torch.Tensor = self.output_projection(self._activated(parts))
+        return projected
 
     def _activated(self, parts: list[torch.Tensor]) -> torch.Tensor:
         if not self.gated:

@@ -14,12 +14,12 @@ class Rotary(nn.Module):
 
     def __init__(self, head: int, seq: int) -> None:
         super().__init__()
-        speeds = BASE ** (-torch.arange(0, head, 2).float() / head)
-        angles = torch.outer(torch.arange(seq).float(), speeds).repeat(1, 2)
+        frequencies = BASE ** (-torch.arange(0, head, 2).float() / head)
+        angles = torch.outer(torch.arange(seq).float(), frequencies).repeat(1, 2)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         left, right = x.chunk(2, dim=-1)
-        turned = torch.cat((-right, left), dim=-1)
-        return x * self.cos.to(x.dtype) + turned * self.sin.to(x.dtype)
+        rotated = torch.cat((-right, left), dim=-1)
+        return x * self.cos.to(x.dtype) + rotated * self.sin.to(x.dtype)

@@ -1,0 +1,72 @@
+"""Which jobs `sim measure` can build as a torch module, and why not the others."""
+
+import os
+
+from sim.config.errors import InputError
+from sim.parallel.job import Job
+from sim.parallel.memory import memory
+from sim.parallel.step import training_step
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+# Kernels of Megatron-LM, apex and TransformerEngine, which plain torch does not have.
+_FOREIGN = (
+    "bias_gelu", "masked_softmax", "bias_dropout_add", "rotary", "swiglu", "cross_entropy",
+    "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
+)  # fmt: skip
+# A job of 17.5 GiB was killed on a host of 23.5 GiB: torch's libraries, the profiler that counts
+# allocations, and freed blocks that are kept need memory too.
+_MARGIN = 1.5
+
+
+def check(job: Job, name: str, device: str) -> None:
+    """Raise `InputError` unless a torch module on `device` does what the job describes."""
+    _check_model(job, name)
+    _check_plan(job, name, device)
+    _check_stack(job, device)
+    if device == "cpu":
+        _check_memory(job, name)
+
+
+def _check_memory(job: Job, name: str) -> None:
+    """The ranks together must fit into this host's memory: Linux overcommits, so the kernel would
+    otherwise kill this process, or another one."""
+    needed = _MARGIN * memory(job, training_step(job), 0).total * job.plan.data_parallel
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > host:
+        what = f"takes up to {needed / 2**30:.1f} GiB of this host's {host / 2**30:.1f} GiB"
+        raise InputError(name, what, "take fewer layers (model.layers), or a larger machine")
+
+
+def _check_model(job: Job, name: str) -> None:
+    if job.model.positions == "alibi":
+        what = f"a module with positions = {job.model.positions!r} is not built"
+        raise InputError(f"{name}, model", what, "GPT, Llama and BERT families are")
+
+
+def _check_plan(job: Job, name: str, device: str) -> None:
+    plan, where = job.plan, f"{name}, plan"
+    for axis in ("tp", "pp", "cp"):
+        if getattr(plan, axis) > 1:
+            what = f"{axis} = {getattr(plan, axis)} is not measured"
+            raise InputError(where, what, f"set {axis} = 1; DDP (zero = 0) and FSDP (zero = 3) are")
+    if plan.data_parallel > 1 and plan.zero not in (0, 3):
+        what = f"zero = {plan.zero} is not measured"
+        raise InputError(where, what, "set zero = 0 (DDP) or 3 (FSDP)")
+    if plan.optimizer == "lamb":
+        raise InputError(where, "torch has no lamb", 'set optimizer = "adam" or "sgd"')
+    if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):
+        offered = "fp32 or bf16" if device == "cpu" else "fp32, tf32 or bf16"
+        what = f"precision = {plan.precision!r} is not measured"
+        raise InputError(where, what, f"set {offered}")
+
+
+def _check_stack(job: Job, device: str) -> None:
+    fusion, where = job.stack.fusion, f"stack {job.stack.name}"
+    foreign = [key for key in _FOREIGN if getattr(fusion, key) and not fusion.compiled]
+    if fusion.gradients not in ("fresh", "grad"):
+        foreign.append(f"gradients = {fusion.gradients!r}")
+    if job.stack.graph and device == "cpu":
+        raise InputError(where, "a CPU has no CUDA graphs", 'set stack = "pytorch-cpu"')
+    if foreign:
+        what = f"has kernels that plain torch does not have ({', '.join(foreign)})"
+        raise InputError(where, what, 'set stack = "pytorch-eager", or "pytorch-cpu" on CPUs')

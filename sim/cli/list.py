@@ -1,0 +1,28 @@
+"""`sim list`: the names of what there is."""
+
+import click
+
+from sim.config.errors import InputError
+
+_FOLDERS = {
+    "scenarios": "scenarios",
+    "models": "models",
+    "topologies": "topologies",
+    "devices": "topologies/devices",
+    "stacks": "topologies/stacks",
+}
+
+
+@click.command("list")
+@click.argument("what", required=False, metavar="[FOLDER]")
+def list_(what: str | None) -> None:
+    """List scenarios, models, topologies, devices and stacks."""
+    from sim.config import catalog
+
+    if what is not None and what not in _FOLDERS:
+        raise InputError("sim list", f"no folder named {what!r}", f"known: {', '.join(_FOLDERS)}")
+    for title, folder in _FOLDERS.items():
+        if what in (None, title):
+            click.echo(f"{title}:")
+            for name in catalog.names(folder):
+                click.echo(f"  {name}")

@@ -1,0 +1,50 @@
+"""`sim plan`: the fastest layout that fits."""
+
+import json
+from pathlib import Path
+
+import click
+
+from sim.cli import options
+from sim.cli.files import output, wrote
+from sim.plots import SUFFIXES
+
+
+@click.command()
+@click.argument("model")
+@click.argument("topology")
+@click.option("--gpus", type=click.IntRange(min=1), help="How many; all of the topology otherwise.")
+@click.option("--global-batch", type=click.IntRange(min=1), required=True, help="Sequences a step.")
+@click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
+@click.option("--precision", default="bf16", show_default=True, help="Of the matrix products.")
+@click.option("--seq", type=click.IntRange(min=1), help="Tokens a sequence; the model's otherwise.")
+@click.option("--max-tp", type=click.IntRange(min=1), help="Tensor parallelism at most; a node.")
+@options.JOBS
+@output("--plot", SUFFIXES, "Draw time against memory")
+@options.JSON
+def plan(
+    model: str,
+    topology: str,
+    gpus: int | None,
+    global_batch: int,
+    stack: str,
+    precision: str,
+    seq: int | None,
+    max_tp: int | None,
+    jobs: int | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Search the fastest layout of MODEL on TOPOLOGY that fits in memory."""
+    from sim.search import search, text
+    from sim.search.space import space
+
+    layouts = space(model, topology, gpus=gpus, global_batch=global_batch, stack=stack,
+                    precision=precision, seq=seq, max_tp=max_tp)  # fmt: skip
+    outcome = search.search(layouts, jobs=jobs)
+    if plot is not None:
+        from sim.plots import pareto, picture
+
+        picture.save(pareto.figure(outcome), plot)
+        wrote(plot)
+    click.echo(json.dumps(search.to_dict(outcome)) if as_json else text.text(outcome))

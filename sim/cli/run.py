@@ -1,0 +1,96 @@
+"""`sim run`: one training step, or many with stragglers, and the files that show them."""
+
+import json
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from sim.cli import options
+from sim.cli.files import output_attributes, wrote
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+
+if TYPE_CHECKING:
+    from sim.scenario.scenario import Scenario
+
+
+def _outputs() -> dict[str, ModuleType]:
+    return modules("sim.outputs")
+
+
+class _WithOutputs(click.Command):
+    """A command that has an option for each module of `sim.outputs` too."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *own, help_option = super().get_params(ctx)
+        return [*own, *map(_option, _outputs()), help_option]
+
+
+@cache  # click tells options apart by identity
+def _option(name: str) -> click.Option:
+    module = _outputs()[name]
+    return click.Option([_flag(name), name], **output_attributes(module.SUFFIXES, module.HELP))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@click.command(cls=_WithOutputs)
+@click.argument("scenario")
+@options.SETTINGS
+@options.PROFILES
+@click.option("--unfold", is_flag=True, help="Simulate every rank by itself (slow, same answer).")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "clock", "replay"]),
+    default="auto",
+    help="Play on the clock, or replay without one.",
+)
+@click.option("--samples", type=int, help="Draw so many steps with stragglers, see [jitter].")
+@options.JSON
+def run(
+    scenario: str,
+    settings: tuple[str, ...],
+    profiles: tuple[str, ...],
+    unfold: bool,
+    engine: Literal["auto", "clock", "replay"],
+    samples: int | None,
+    as_json: bool,
+    **outputs: Path | None,
+) -> None:
+    """Predict one training step of SCENARIO (a name or a TOML file)."""
+    from sim.simulate import simulate
+
+    job = options.scenario_of(scenario, settings, profiles)
+    files = {name: path for name, path in outputs.items() if path is not None}
+    if samples is not None:
+        _refuse_with_samples(files, unfold=unfold, clock=engine == "clock")
+        return _sample(job, samples, files, as_json)
+    result = simulate(job, unfold=unfold, engine=engine)
+    for name, path in files.items():
+        _outputs()[name].write(result, path)
+        wrote(path)
+    click.echo(json.dumps(result.to_dict()) if as_json else str(result))
+
+
+def _refuse_with_samples(files: dict[str, Path], *, unfold: bool, clock: bool) -> None:
+    given = [_flag(name) for name in files if not hasattr(_outputs()[name], "write_samples")]
+    given += ["--unfold"] if unfold else []
+    given += ["--engine clock"] if clock else []
+    for option in given:
+        raise InputError(option, "plays one step, not --samples", "leave out one of the two")
+
+
+def _sample(job: "Scenario", count: int, files: dict[str, Path], as_json: bool) -> None:
+    """Many steps with stragglers, their distribution instead of one result."""
+    from sim.samples.samples import samples
+
+    drawn = samples(job, count)
+    for name, path in files.items():
+        _outputs()[name].write_samples(drawn, path)
+        wrote(path)
+    click.echo(json.dumps(drawn.to_dict()) if as_json else str(drawn))

@@ -1,0 +1,82 @@
+"""`sim show`: a topology, a profile or a collective algorithm, as text and as a picture."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sim.cli.files import output, wrote
+from sim.plots import SUFFIXES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_RANKS = 8  # of an algorithm, where --gpus does not say how many
+
+
+@click.command()
+@click.argument("name", metavar="TOPOLOGY|PROFILE|ALGORITHM")
+@output("--picture", SUFFIXES, "Where to draw it")
+@click.option("--gpus", type=click.IntRange(min=1), help="Show it with so many GPUs.")
+def show(name: str, picture: Path | None, gpus: int | None) -> None:
+    """Describe and draw a TOPOLOGY, the PROFILE of a device or fabric, or an ALGORITHM (ring)."""
+    from sim.calibration.fitting.fabric_text import is_fabric
+    from sim.config import catalog
+    from sim.results.collective import is_algorithm
+    from sim.results.profile import is_profile
+
+    if is_fabric(name):
+        _show_fabric(name, picture)
+    elif is_profile(name):
+        _show_profile(name, picture)
+    elif is_algorithm(name) and name not in catalog.names("topologies"):
+        _show_algorithm(name, gpus or _RANKS, picture)
+    else:
+        _show_topology(name, gpus, picture)
+
+
+def _show_algorithm(name: str, ranks: int, picture: Path | None) -> None:
+    """Its collectives, and the rounds of the first of them."""
+    from sim.plots import collective
+    from sim.results.collective import describe, schedules
+
+    click.echo(describe(name, ranks))
+    _draw(collective.figure(schedules(name, ranks)[0], title=name), picture, name)
+
+
+def _show_fabric(name: str, picture: Path | None) -> None:
+    from sim.calibration.fitting.fabric_text import describe
+    from sim.plots import fabric
+
+    click.echo(describe(name))
+    _draw(fabric.figure(name), picture, Path(name).stem)
+
+
+def _show_profile(name: str, picture: Path | None) -> None:
+    from sim.hardware.kernels.profile import load
+    from sim.plots import profile
+    from sim.results.profile import describe
+
+    shown, title = load(name), Path(name).stem
+    click.echo(describe(shown, title))
+    _draw(profile.figure(shown, title), picture, title)
+
+
+def _show_topology(name: str, gpus: int | None, picture: Path | None) -> None:
+    from sim.hardware.cluster.topology import load
+    from sim.plots import topology
+    from sim.results.topology import describe
+
+    shown = load(name)
+    shown = shown.with_gpus(gpus) if gpus else shown
+    click.echo(describe(shown))
+    _draw(topology.figure(shown), picture, shown.name)
+
+
+def _draw(figure: "Figure", path: Path | None, title: str) -> None:
+    from sim.plots.picture import save
+
+    path = path or Path(f"{title}.png")
+    save(figure, path)
+    wrote(path)

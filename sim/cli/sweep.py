@@ -1,0 +1,76 @@
+"""`sim sweep`: one scenario at every point of a grid or table."""
+
+import json
+from pathlib import Path
+
+import click
+
+from sim.cli import options
+from sim.cli.files import output, wrote
+from sim.config.errors import InputError
+from sim.sweep.table import SUFFIXES
+
+
+@click.command()
+@click.argument("scenario")
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    metavar="KEY=VALUES",
+    help="plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5; may be repeated.",
+)
+@click.option("--zip", "zipped", is_flag=True, help="Take values side by side, not all pairs.")
+@click.option(
+    "--csv", "rows", type=options.INPUT_FILE, help="Take points from a CSV, one column a key."
+)
+@click.option("--samples", type=click.IntRange(min=1), help="Draw so many steps with stragglers.")
+@options.JOBS
+@click.option("--cluster", metavar="ADDRESS", help="Work on this Dask scheduler instead.")
+@click.option(
+    "--store",
+    type=options.INPUT_FILE,
+    default="sweeps.db",
+    show_default=True,
+    help="Keep results in this SQLite file; continue from it.",
+)
+@click.option("--no-store", "forget", is_flag=True, help="Keep nothing.")
+@output("--out", SUFFIXES, "Write the table")
+@options.JSON
+def sweep(
+    scenario: str,
+    varied: tuple[str, ...],
+    zipped: bool,
+    rows: Path | None,
+    samples: int | None,
+    jobs: int | None,
+    cluster: str | None,
+    store: Path,
+    forget: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate SCENARIO at every point of a grid or table; one row a point.
+
+    Rows are stored as they are computed: a sweep that was interrupted continues, one asked again
+    is answered from the store, and what has changed meanwhile is computed anew.
+    """
+    from sim.sweep import points, table
+    from sim.sweep.sweep import sweep as swept
+
+    if not varied and rows is None:
+        raise InputError("sim sweep", "nothing is varied", "add --vary KEY=VALUES or --csv FILE")
+    given = points.rows(rows) if rows is not None else [{}]
+    grid = points.points([points.axis(text) for text in varied], given, zipped=zipped)
+    frame = swept(
+        scenario,
+        grid,
+        samples=samples or 0,
+        store=None if forget else store,
+        jobs=jobs,
+        cluster=cluster,
+    )
+    if out is not None:
+        table.write(frame, out)
+        wrote(out)
+    click.echo(json.dumps(table.to_dict(frame)) if as_json else table.text(frame))

@@ -1,0 +1,52 @@
+"""`sim validate`: predictions beside measured runs."""
+
+import json
+from pathlib import Path
+
+import click
+
+from sim.cli import options
+from sim.cli.files import output, wrote
+from sim.plots import SUFFIXES
+
+
+@click.command()
+@click.argument("tables", nargs=-1, required=True, type=options.INPUT_FILE)
+@output("--plot", SUFFIXES, "Draw predicted against measured")
+@output("--rows", (".csv",), "Write every row's prediction")
+@output("--spread", (".toml",), "Write how far off the tables are, for intervals")
+@click.option("--coverage", is_flag=True, help="Hold intervals against rows kept out of them.")
+@options.JSON
+@click.option("--quiet", is_flag=True, help="Print the tables' errors only, not every row.")
+def validate(
+    tables: tuple[Path, ...],
+    plot: Path | None,
+    rows: Path | None,
+    spread: Path | None,
+    coverage: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Hold predictions against the measured runs of TABLES (CSV)."""
+    from sim.validation import coverage as coverages
+    from sim.validation import errors, text
+    from sim.validation import rows as rows_file
+    from sim.validation import spread as spread_file
+    from sim.validation.validate import validate as validated
+
+    runs = validated(tables)
+    if plot is not None:
+        from sim.plots import picture, validation
+
+        picture.save(validation.figure(runs), plot)
+        wrote(plot)
+    for path, write in ((rows, rows_file.write), (spread, spread_file.write)):
+        if path is not None:
+            write(runs, path)
+            wrote(path)
+    answer, page = errors.to_dict(runs), [text.text(runs, quiet=quiet)]
+    if coverage:
+        covered = coverages.coverage(runs)
+        answer["coverage"] = coverages.summary(covered)
+        page.append(coverages.text(covered))
+    click.echo(json.dumps(answer) if as_json else "\n\n".join(page))

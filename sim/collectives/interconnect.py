@@ -1,0 +1,67 @@
+"""The hardware as a collective library finds it, and what a call costs on it."""
+
+from dataclasses import dataclass
+
+from sim.collectives.group import GroupShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCost:
+    """The cost of one call: a delay, then bytes through ports and NICs.
+
+    `latency` (s) is software, dependent steps and pipeline fill. `port` bytes pass each member's
+    port each way, `nic` bytes leave (and enter) each node, shared evenly by the NICs of its
+    members. Both include what the protocol adds. On an idle network the call takes
+    latency + max(port / port capacity, nic / members per node / NIC share).
+    """
+
+    latency: float
+    port: float = 0.0
+    nic: float = 0.0
+    algorithm: str = ""
+    protocol: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interconnect:
+    """What a collective library detects of the hardware.
+
+    Bandwidths are line rates each way: `port_bandwidth` of one GPU's NVLink (or PCIe) port,
+    `nic_bandwidth` of one NIC; the library's achievable fractions are its own constants.
+    `mesh[i][j]` counts the NVLink cables between GPUs i and j of a node without switch, each of
+    `cable_bandwidth`; it is empty when a switch joins the ports. `latency` and `port_latency` (s)
+    are one way through the network and from port to port; None stands for what is usual for their
+    kind. `efficiency` is the share of payload in what the network's wires carry.
+    """
+
+    generation: str
+    gpus_per_node: int
+    port_bandwidth: float
+    nics_per_node: int = 0
+    nic_bandwidth: float = 0.0
+    network: str = "none"
+    nvls: bool = False
+    mesh: tuple[tuple[int, ...], ...] = ()
+    cable_bandwidth: float = 0.0
+    latency: float | None = None
+    port_latency: float | None = None
+    efficiency: float = 1.0
+
+    def nic_share(self, per_node: int) -> float:
+        """Network bandwidth (B/s) of a node for a group with `per_node` members in it.
+
+        A member reaches the network through its own NIC; fewer NICs than GPUs are shared.
+
+        >>> p4d = Interconnect(generation="ampere", gpus_per_node=8, port_bandwidth=300e9,
+        ...                    nics_per_node=4, nic_bandwidth=12.5e9, network="efa")
+        >>> [p4d.nic_share(members) / 12.5e9 for members in (1, 2, 8)]
+        [1.0, 1.0, 4.0]
+        """
+        nics = -(-self.nics_per_node * min(per_node, self.gpus_per_node) // self.gpus_per_node)
+        return nics * self.nic_bandwidth
+
+    def duration(self, cost: CallCost, shape: GroupShape) -> float:
+        """Seconds that a call takes when nothing else uses the network."""
+        port = cost.port / self.port_bandwidth
+        nic = cost.nic / self.nic_share(shape.per_node) if cost.nic else 0.0
+        return cost.latency + max(port, nic)

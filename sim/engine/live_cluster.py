@@ -1,0 +1,222 @@
+"""A cluster on which processes compute, send, receive and wait: for jobs that decide as they go.
+
+A synchronous step is a program that is known beforehand; asynchronous training is SimPy processes
+(`sim.sharing`). They run on the same devices, topology and links: a message is a flow through
+`sim.engine.flow_classes`, and everything that happens is a span of a timeline.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, prod
+from typing import Any
+
+import simpy
+from simpy.events import AllOf, Event
+
+from sim.engine.flow_classes import FlowClassNetwork
+from sim.engine.machine import Machine
+from sim.engine.network import Loads, then
+from sim.engine.routes import Endpoint, LinkLoads, Regions, Routes, name_of
+from sim.engine.timeline import Role, Span, Timeline
+from sim.hardware.cluster.link import Link
+from sim.hardware.cluster.topology import Topology
+
+__all__ = ["Endpoint", "Event", "LiveCluster", "Process", "Regions"]
+
+Process = Generator[Event, Any, Any]
+
+
+@dataclass(slots=True)
+class LiveCluster:
+    """A machine on a clock, its links, and what has happened on them.
+
+    `overhead` is the software's cost of a message (s). Only the first `keep_spans` spans are kept;
+    seconds and bytes are counted to the end.
+    """
+
+    machine: Machine
+    overhead: float = 0.0
+    regions: Regions | None = None
+    keep_spans: int = 200_000
+    each_message: bool = False
+    env: simpy.Environment = field(default_factory=simpy.Environment)
+    spans: list[Span] = field(default_factory=list)
+    network: FlowClassNetwork = field(init=False)
+    routes: Routes = field(init=False)
+    _links: dict[Link, int] = field(default_factory=dict)  # their numbers in the network
+    _capacity: dict[int, float] = field(default_factory=dict)  # when nothing slows them
+    _slowed: dict[Link, dict[Any, float]] = field(default_factory=dict)
+    _numbered_routes: dict[tuple[Any, ...], tuple[Loads, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.network = FlowClassNetwork(self.env)
+        self.routes = Routes(self.machine, self.overhead, self.regions)
+
+    @property
+    def topology(self) -> Topology:
+        return self.machine.topology
+
+    @property
+    def now(self) -> float:
+        return float(self.env.now)
+
+    # What processes do.
+
+    def start(self, process: Process) -> Event:
+        """Let a process run; the event fires with what it returns."""
+        return self.env.process(process)
+
+    def sleep(self, seconds: float) -> Event:
+        return self.env.timeout(seconds)
+
+    def event(self) -> Event:
+        """Something to wait for, which another process triggers by `succeed(value)`."""
+        return Event(self.env)
+
+    def all_of(self, events: Iterable[Event]) -> Event:
+        return AllOf(self.env, events)
+
+    def send(self, size: float, source: Endpoint, targets: Mapping[Endpoint, float]) -> Event:
+        """Send `size` bytes, of which each target gets its share (1 is all of it).
+
+        One weighted transfer: all shares progress together and arrive together, or, where
+        `each_message` is set, a flow for each that arrives by itself. The event is the last.
+        """
+        return self._scatter(size, source, targets, outwards=True)
+
+    def gather(self, size: float, sources: Mapping[Endpoint, float], target: Endpoint) -> Event:
+        """The same the other way round: every source sends its share of `size` bytes."""
+        return self._scatter(size, target, sources, outwards=False)
+
+    def _scatter(
+        self, size: float, root: Endpoint, shares: Mapping[Endpoint, float], *, outwards: bool
+    ) -> Event:
+        if self.each_message and len(shares) > 1:
+            parts = [{endpoint: share} for endpoint, share in shares.items()]
+            return self.all_of([self._scatter(size, root, p, outwards=outwards) for p in parts])
+        key = (outwards, root, tuple(shares), tuple(shares.values()))
+        if key not in self._numbered_routes:
+            pairs = [((root, leaf) if outwards else (leaf, root)) for leaf in shares]
+            loads, latency = self.routes.together(pairs, shares.values())
+            self._numbered_routes[key] = self._numbered(loads), latency
+        return self._launch(size, *self._numbered_routes[key])
+
+    def swap(self, size: float, left: Endpoint, right: Endpoint) -> Event:
+        """Both send `size` bytes to each other at once, and acknowledge what they receive."""
+        route = self.routes.together([(left, right), (right, left)], (1.0, 1.0))
+        return self._transfer(self.crossing(size), *route)
+
+    def crossing(self, size: float) -> float:
+        """Bytes of a message with the acknowledgements of one that comes the other way."""
+        return size * (1.0 + self.machine.returned)
+
+    def collective(self, kind: str, size: float, endpoints: Sequence[Endpoint]) -> Event:
+        """A collective of all GPUs of some endpoints, as the machine's library carries it out."""
+        if sum(len(endpoint.gpus) for endpoint in endpoints) == 1:
+            return self.sleep(0.0)
+        return self._transfer(1.0, *self.routes.collective(kind, size, endpoints))
+
+    def set_bandwidth(self, host: Endpoint, bandwidth: float) -> None:
+        """A host's NICs together carry so much each way, instead of what the topology says."""
+        topology = self.topology
+        nics = {topology.nic_of(gpu) for gpu in host.gpus}
+        for node, nic in nics:
+            for link in (("nic-up", node, nic), ("nic-down", node, nic)):
+                self._capacity[self._number(link)] = bandwidth / len(nics)
+                self._change(link)
+
+    def slow_link(self, link: Link, factor: float, cause: Any) -> None:
+        """From now on a cause divides a link's capacity by `factor`; causes multiply."""
+        self._slowed.setdefault(link, {})[cause] = factor
+        self._change(link)
+
+    def _change(self, link: Link) -> None:
+        number, factors = self._number(link), self._slowed.get(link, {}).values()
+        self.network.change(number, self._capacity[number] / prod(factors))
+
+    def call_at(self, moment: float, act: Callable[[], None]) -> None:
+        """Call `act` at a later moment."""
+        then(self.env.timeout(max(moment - self.now, 0.0)), lambda _: act())
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing is left to happen."""
+        return self.env.peek() == inf
+
+    def run(self, until: Event | None = None) -> None:
+        """Let time pass until nothing is left to happen, or until an event."""
+        self.env.run(until)
+
+    # What is recorded.
+
+    def span(
+        self,
+        role: int,
+        stream: str,
+        name: str,
+        cause: str,
+        start: float,
+        end: float | None = None,
+        **args: Any,
+    ) -> None:
+        """Record what began at `start` and ended at `end`, by default now."""
+        if len(self.spans) < self.keep_spans:
+            end = self.now if end is None else end
+            self.spans.append(Span(role, stream, name, cause, start, end, args))
+
+    def timeline(self, roles: Sequence[Role], end: float) -> Timeline:
+        return Timeline(roles=tuple(roles), spans=self.spans, end=end, events=next(self.env._eid))
+
+    @property
+    def leaves_out_spans(self) -> bool:
+        """Whether spans have been left out."""
+        return len(self.spans) >= self.keep_spans > 0
+
+    @property
+    def events(self) -> int:
+        """Events so far; simpy counts them but has no public name for the count."""
+        return next(self.env._eid)
+
+    def carried(self) -> dict[str, float]:
+        """Bytes that every link has carried, by its name."""
+        carried = self.network.carried
+        return {name_of(link): carried[number] for link, number in self._links.items()}
+
+    def busy(self, end: float) -> dict[str, float]:
+        """The share of the time in which each link would carry its bytes at full rate."""
+        carried = self.network.carried
+        return {
+            name_of(link): carried[number] / self._capacity[number] / end
+            for link, number in self._links.items()
+        }
+
+    # Links.
+
+    def _transfer(self, size: float, loads: LinkLoads, latency: float) -> Event:
+        return self._launch(size, self._numbered(loads), latency)
+
+    def _numbered(self, loads: LinkLoads) -> Loads:
+        return tuple((self._number(link), load) for link, load in loads)
+
+    def _launch(self, size: float, numbered: Loads, latency: float) -> Event:
+        done = Event(self.env)
+        if size <= 0.0 or not numbered:
+            then(self.env.timeout(latency), lambda _: _fire(done))
+        elif latency > 0.0:
+            go = self.env.timeout(latency)
+            then(go, lambda _: self.network.start(size, numbered, _fire, done))
+        else:
+            self.network.start(size, numbered, _fire, done)
+        return done
+
+    def _number(self, link: Link) -> int:
+        number = self._links.get(link)
+        if number is None:
+            capacity = self.routes.capacity(link)
+            number = self._links[link] = self.network.add_link(capacity)
+            self._capacity[number] = capacity
+        return number
+
+
+def _fire(done: Event) -> None:
+    done.succeed()

@@ -1,0 +1,77 @@
+"""Networks of cables from node to node, or from router to router."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from sim.hardware.cluster.link import Link, Route, path_links
+from sim.hardware.cluster.network import ClusterNetwork
+
+
+class CabledNetwork(ClusterNetwork, ABC):
+    """Vertices (nodes, or routers that nodes hang on) joined by cables that are told apart.
+
+    Routes are deterministic and minimal, and answered by arithmetic on the vertices' numbers.
+    """
+
+    @property
+    @abstractmethod
+    def vertices(self) -> int:
+        """How many nodes or routers the cables join."""
+
+    @abstractmethod
+    def neighbours(self, vertex: int) -> tuple[int, ...]:
+        """The vertices that a cable joins to this one."""
+
+    @abstractmethod
+    def path(self, source: int, target: int) -> tuple[int, ...]:
+        """The vertices on the way, both ends included."""
+
+    @property
+    def cabled(self) -> bool:
+        return True
+
+    @property
+    def largest(self) -> int:
+        """How many nodes it can join."""
+        return self.vertices
+
+    def check(self, nodes: int, slots: int) -> None:
+        super().check(nodes, slots)
+        if nodes > self.largest:
+            raise ValueError(
+                f"its {self.shape} has room for {self.largest} nodes, not {nodes}; "
+                f"use at most {self.largest * slots} GPUs"
+            )
+
+    def vertex_of(self, node: int) -> int:
+        """The vertex that a node is, or the router that it hangs on."""
+        return node
+
+    def cable_bandwidth(self, a: int, b: int) -> float:
+        """One direction of the cable between two vertices."""
+        return self.bandwidth
+
+    def route(self, source: int, target: int) -> Route:
+        return path_links("edge", self.path(self.vertex_of(source), self.vertex_of(target)))
+
+    def links(self, nodes: int) -> Iterator[Link]:
+        yield from super().links(nodes)
+        for a in range(self.vertices):
+            yield from (("edge", a, b) for b in self.neighbours(a))
+
+    def has_link(self, link: Link, nodes: int) -> bool:
+        match link:
+            case ("edge", a, b):
+                return a < self.vertices and b in self.neighbours(a)
+        return super().has_link(link, nodes)
+
+    def link_names(self, nodes: int) -> Iterator[str]:
+        yield from super().link_names(nodes)
+        if self.vertices > 1:
+            yield f"edge 0-{self.neighbours(0)[0]} and others"
+
+    def bandwidth_of(self, link: Link) -> float:
+        match link:
+            case ("edge", a, b):
+                return self.cable_bandwidth(a, b)
+        return super().bandwidth_of(link)

@@ -1,0 +1,1 @@
+"""What may join the devices of a node, one a file: its keys, checks and cables."""

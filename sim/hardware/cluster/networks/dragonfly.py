@@ -1,0 +1,94 @@
+"""A dragonfly: groups of routers, all joined within a group, every two groups by one cable.
+
+Kim, Dally, Scott and Abts 2008, "Technology-driven, highly-scalable dragonfly topology".
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.config.units import BytesPerSecond, Seconds
+from sim.hardware.cluster.cabled import CabledNetwork
+from sim.hardware.cluster.link import Link
+from sim.hardware.cluster.switched import SwitchedNetwork
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dragonfly(SwitchedNetwork, CabledNetwork):
+    """`groups` of `routers` with `nodes_per_router` each, which reach them through their NICs.
+
+    Cables within a group carry `local_bandwidth`, those between groups `global_bandwidth` (that of
+    a NIC where left out), and add `hop_latency` each.
+    """
+
+    shape: Literal["dragonfly"] = "dragonfly"
+    groups: int
+    routers: int
+    nodes_per_router: int
+    local_bandwidth: BytesPerSecond | None = None
+    global_bandwidth: BytesPerSecond | None = None
+    hop_latency: Seconds = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._positive("groups", "routers", "nodes_per_router")
+
+    @property
+    def vertices(self) -> int:
+        return self.groups * self.routers
+
+    @property
+    def largest(self) -> int:
+        return self.vertices * self.nodes_per_router
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        groups = f"{self.groups} groups of {self.routers} routers"
+        return groups, f"{self.nodes_per_router} nodes a router"
+
+    def vertex_of(self, node: int) -> int:
+        return node // self.nodes_per_router
+
+    def gateway(self, group: int, towards: int) -> int:
+        """The router of `group` that holds the cable to group `towards`.
+
+        Cable k of a group leads to the k+1-th group after it (the relative arrangement, Camarero
+        et al. 2014, section 3); the cables are dealt to the group's routers evenly and in order.
+        """
+        cable = (towards - group - 1) % self.groups
+        cables_per_router = -(-(self.groups - 1) // self.routers)
+        return group * self.routers + cable // cables_per_router
+
+    def path(self, source: int, target: int) -> tuple[int, ...]:
+        """Minimal routing, at most 3 hops: to the gateway, across, to the target (Kim et al. 2008,
+        section 4.1).
+
+        >>> dragonfly = Dragonfly(kind="infiniband", bandwidth=25e9, latency=1e-6, nics=1,
+        ...                       groups=3, routers=2, nodes_per_router=1)
+        >>> dragonfly.path(0, 5)
+        (0, 1, 4, 5)
+        """
+        here, there = source // self.routers, target // self.routers
+        stops: tuple[int, ...] = (source, target)
+        if here != there:
+            stops = (source, self.gateway(here, there), self.gateway(there, here), target)
+        return tuple(dict.fromkeys(stops))
+
+    def neighbours(self, vertex: int) -> tuple[int, ...]:
+        """The other routers of the group, then those at the far end of the router's own cables."""
+        group = vertex // self.routers
+        peers = range(group * self.routers, (group + 1) * self.routers)
+        local = [peer for peer in peers if peer != vertex]
+        elsewhere = [(group + step) % self.groups for step in range(1, self.groups)]
+        far = [
+            self.gateway(there, group)
+            for there in elsewhere
+            if self.gateway(group, there) == vertex
+        ]
+        return tuple(local + far)
+
+    def cable_bandwidth(self, a: int, b: int) -> float:
+        local = a // self.routers == b // self.routers
+        return (self.local_bandwidth if local else self.global_bandwidth) or self.bandwidth
+
+    def latency_of(self, link: Link) -> float:
+        return self.hop_latency if link[0] == "edge" else super().latency_of(link)

@@ -1,0 +1,28 @@
+"""A full mesh: a cable between every two nodes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.hardware.cluster.cabled import CabledNetwork
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullMesh(CabledNetwork):
+    """`size` nodes, every two of them joined."""
+
+    shape: Literal["full-mesh"] = "full-mesh"
+    size: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._positive("size")
+
+    @property
+    def vertices(self) -> int:
+        return self.size
+
+    def neighbours(self, vertex: int) -> tuple[int, ...]:
+        return tuple(peer for peer in range(self.size) if peer != vertex)
+
+    def path(self, source: int, target: int) -> tuple[int, ...]:
+        return tuple(dict.fromkeys((source, target)))

@@ -1,0 +1,29 @@
+"""A ring of nodes: a torus of one dimension."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.hardware.cluster import grid
+from sim.hardware.cluster.cabled import CabledNetwork
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring(CabledNetwork):
+    """`size` nodes, each cabled to the one before and the one after it."""
+
+    shape: Literal["ring"] = "ring"
+    size: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._positive("size")
+
+    @property
+    def vertices(self) -> int:
+        return self.size
+
+    def neighbours(self, vertex: int) -> tuple[int, ...]:
+        return grid.neighbours(vertex, (self.size,))
+
+    def path(self, source: int, target: int) -> tuple[int, ...]:
+        return grid.path(source, target, (self.size,))

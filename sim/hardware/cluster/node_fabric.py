@@ -1,0 +1,88 @@
+"""What joins the devices of one node; each fabric is a file of `sim.hardware.cluster.fabrics`."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from sim.config.plugins import dataclasses
+from sim.config.schema import Tagged
+from sim.config.units import BytesPerSecond, Seconds
+
+NvLinks = tuple[tuple[int, int, int], ...]
+"""(slot, slot, number of NVLinks) of each cable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFabric:
+    """The inside of a node: the keys of every fabric, and what each answers.
+
+    `bandwidth` is what one device can send (and receive) in all, `latency` from device to device
+    (through the switch, or over one cable), `efficiency` the share of payload in what the wire
+    carries.
+    """
+
+    title: ClassVar[str]
+    """As people call it."""
+    network_through_ports: ClassVar[bool] = False
+    """Whether the traffic to the NICs passes through the devices' ports too."""
+    relays: ClassVar[bool] = False
+    """Whether NCCL hands messages to another device of the node on their way to a NIC (PXN)."""
+    switched: ClassVar[bool] = False
+    """Whether a switch joins the devices, so that only their ports limit them."""
+
+    fabric: str
+    bandwidth: BytesPerSecond
+    latency: Seconds
+    efficiency: float = 1.0
+    spread: bool = field(default=False, init=False)
+    """Whether software uses all NVLinks of a device at once."""
+    reduces: bool = field(default=False, init=False)
+    """Whether the switch adds up itself (NVLink SHARP, what NCCL's NVLS needs)."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.efficiency <= 1:
+            raise ValueError(
+                f"efficiency = {self.efficiency} must be above 0 and at most 1; e.g. 0.98"
+            )
+
+    @property
+    def ports(self) -> bool:
+        """Whether traffic inside the node loads ports only."""
+        return True
+
+    def check(self, slots: int) -> None:
+        """Raise `ValueError` where it cannot join so many devices."""
+
+    def port_bandwidth(self, slots: int, used: int) -> float:
+        """B/s that one of the first `used` of `slots` devices can exchange with the others."""
+        return self.bandwidth
+
+    def neighbours(self, slot: int, slots: int) -> tuple[int, ...]:
+        """The slots that a cable joins to this one."""
+        return ()
+
+    def path(self, source: int, target: int, slots: int) -> tuple[int, ...]:
+        """The slots on the way, both included."""
+        return source, target
+
+    def nvlinks(self, slots: int) -> NvLinks:
+        """The cables between slots; () with a switch."""
+        return ()
+
+    def mesh(self, slots: int) -> tuple[tuple[int, ...], ...]:
+        """NVLinks between every two slots as a matrix; () with a switch."""
+        return ()
+
+    def nvlink_bandwidth(self, slots: int) -> float:
+        """B/s of a single NVLink, each way; 0 with a switch."""
+        return 0.0
+
+    def cable_bandwidth(self, a: int, b: int, slots: int) -> float:
+        """B/s of the NVLinks between two slots, each way."""
+        raise ValueError(f"{self.title} has no cable from slot {a} to slot {b}")
+
+
+def _fabrics() -> tuple[type, ...]:
+    return dataclasses("sim.hardware.cluster.fabrics", "fabric")
+
+
+AnyNodeFabric = Annotated[NodeFabric, Tagged("fabric", _fabrics)]

@@ -1,0 +1,85 @@
+"""Where things are in a cluster: which device in which node, slot and pod, on which NIC."""
+
+from dataclasses import dataclass
+
+from sim.hardware.cluster.network import AnyNetwork
+from sim.hardware.cluster.node_fabric import AnyNodeFabric
+from sim.hardware.cluster.price import Price
+from sim.hardware.cluster.switched import SwitchedNetwork
+from sim.hardware.device import Device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside.
+
+    GPUs are numbered node after node; only a single node may be partly used. `network` is None
+    for a cluster of one node, `node` None where a node is one device, `price` None where unknown.
+    `backend` is the collective library, or a profile of it.
+    """
+
+    name: str
+    device: Device
+    gpus: int
+    gpus_per_node: int
+    node: AnyNodeFabric | None = None
+    network: AnyNetwork | None = None
+    price: Price | None = None
+    backend: str = "nccl"
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or self.gpus_per_node < 1:
+            raise ValueError("gpus and gpus_per_node must be at least 1")
+        if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
+            low = self.gpus // self.gpus_per_node * self.gpus_per_node
+            raise ValueError(
+                f"{self.gpus} GPUs do not fill nodes of {self.gpus_per_node}; "
+                f"use {low} or {low + self.gpus_per_node}"
+            )
+        if self.node is not None:
+            self.node.check(self.gpus_per_node)
+        elif self.gpus_per_node > 1:
+            raise ValueError(
+                f"nothing joins the {self.gpus_per_node} GPUs of a node; add a [node] table"
+            )
+        if self.network is not None:
+            self.network.check(self.nodes, self.gpus_per_node)
+        elif self.nodes > 1:
+            raise ValueError(
+                f"nothing joins its {self.nodes} nodes; use at most {self.gpus_per_node} GPUs "
+                "or add a [network] table"
+            )
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in use."""
+        return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def pods(self) -> int:
+        """Pods in use; 1 where their uplinks cannot limit anything."""
+        return self.pod_of(self.nodes - 1) + 1
+
+    def node_of(self, gpu: int) -> int:
+        """The node that holds a GPU."""
+        return gpu // self.gpus_per_node
+
+    def slot_of(self, gpu: int) -> int:
+        """The GPU's place in its node."""
+        return gpu % self.gpus_per_node
+
+    def nic_of(self, gpu: int) -> tuple[int, int]:
+        """(node, j): the NIC that a GPU uses; slots share the NICs of a node evenly."""
+        if not isinstance(self.network, SwitchedNetwork):
+            raise ValueError(f"{self.name} has no NICs")
+        return self.node_of(gpu), self.network.nic_of(self.slot_of(gpu), self.gpus_per_node)
+
+    def pod_of(self, node: int) -> int:
+        """The pod whose uplinks a node shares; 0 where they cannot limit anything."""
+        return 0 if self.network is None else self.network.pod_of(node)
+
+    @property
+    def hierarchical(self) -> bool:
+        """True where all links are ports, NICs and pod uplinks, which need not be enumerated."""
+        ports = self.node is None or self.node.ports
+        return ports and not (self.network is not None and self.network.cabled)

@@ -1,0 +1,53 @@
+"""How long memory-bound kernels take: a floor each, and bytes over the achievable bandwidth."""
+
+from dataclasses import dataclass
+
+from sim.config.units import Seconds
+from sim.model.kernels import MemoryBound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBoundRates:
+    """What memory-bound kernels achieve: a share of the data sheet's bandwidth, and the time of a
+    kernel that moves almost nothing (start, ramp and drain)."""
+
+    bandwidth: float
+    floor: Seconds
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bandwidth <= 1:
+            raise ValueError(f"bandwidth = {self.bandwidth} is a share of the peak, in (0, 1]")
+
+
+# Integer operations of one number of Philox4x32-10 (Salmon et al. 2011, section 3.2), torch's
+# generator on CUDA: ten rounds of four multiplications, four exclusive-ors and two additions make
+# four numbers; conversion, comparison and scaling take about half as much again.
+OPERATIONS_PER_RANDOM = 40
+
+# Per SM and clock, on every generation from Volta to Hopper (NVIDIA H100 white paper, table 3).
+INTEGER_LANES = 64
+
+
+def random_rate(sms: int, clock: float, lanes: int = INTEGER_LANES) -> float:
+    """Pseudo-random numbers a second.
+
+    >>> f"{random_rate(108, 1.41e9) / 1e9:.0f} billion"
+    '244 billion'
+    """
+    return sms * lanes * clock / OPERATIONS_PER_RANDOM
+
+
+def memory_bound_time(
+    kernel: MemoryBound, rates: MemoryBoundRates, *, bandwidth: float, randoms: float = float("inf")
+) -> float:
+    """Seconds of `kernel.launches` kernels that move `kernel.bytes` in all.
+
+    launches x floor + max(bytes / bandwidth, random numbers / their rate): small kernels are all
+    floor, and the achieved bandwidth rises with size to `bandwidth` (B/s).
+
+    >>> rates = MemoryBoundRates(bandwidth=0.9, floor=2e-6)
+    >>> memory_bound_time(MemoryBound(name="add", bytes=1.8e9), rates, bandwidth=1.8e12)
+    0.001002
+    """
+    moved = max(kernel.bytes / bandwidth, kernel.randoms / randoms)
+    return kernel.launches * rates.floor + moved

@@ -1,0 +1,41 @@
+"""`--picture`: the pipeline, or the distribution of sampled steps."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.plots import SUFFIXES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sim.results.outcome import Outcome
+    from sim.results.result import Result
+    from sim.samples.samples import Samples
+
+__all__ = ["HELP", "SUFFIXES", "figure", "write", "write_samples"]
+
+HELP = "Draw the pipeline"
+
+
+def write(result: "Result | Outcome", path: Path) -> None:
+    """The timeline of a step; the first steps where updates are shared."""
+    from sim.plots import picture
+
+    picture.save(figure(result), path)
+
+
+def write_samples(samples: "Samples", path: Path) -> None:
+    """Step times, and where their loss comes from."""
+    from sim.plots import picture
+    from sim.plots import samples as plot
+
+    picture.save(plot.figure(samples), path)
+
+
+def figure(result: "Result | Outcome") -> "Figure":
+    """What `write` draws."""
+    from sim.plots import pipeline
+    from sim.results.result import Result
+
+    timeline = result.timeline if isinstance(result, Result) else result.excerpt
+    return pipeline.figure(timeline, title=result.scenario)

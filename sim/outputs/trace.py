@@ -1,0 +1,18 @@
+"""`--trace`: the timeline for Perfetto."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.results.outcome import Outcome
+    from sim.results.result import Result
+
+HELP = "Write a trace for Perfetto (Chrome trace JSON)"
+SUFFIXES = (".json", ".gz")
+
+
+def write(result: "Result | Outcome", path: Path) -> None:
+    """Every role, compressed where the file ends in .gz."""
+    from sim.formats import perfetto
+
+    perfetto.write(result.timeline, path)

@@ -1,0 +1,31 @@
+"""A search as a picture: every evaluated layout, time against memory, with the Pareto front."""
+
+from matplotlib.figure import Figure
+
+from sim.search.search import Found
+
+
+def figure(search: Found) -> Figure:
+    """The layouts of a search, in the colour of their number of pipeline stages."""
+    fig = Figure(figsize=(8, 5), layout="constrained")
+    axes = fig.subplots()
+    layouts = axes.scatter(
+        [layout.step_time for layout in search.layouts],
+        [layout.memory / 2**30 for layout in search.layouts],
+        c=[layout.plan.pp for layout in search.layouts],
+        s=10,
+        cmap="viridis",
+        label=f"{len(search.layouts)} layouts",
+    )
+    front = search.pareto
+    times = [layout.step_time for layout in front]
+    sizes = [layout.memory / 2**30 for layout in front]
+    axes.step(times, sizes, where="post", color="tab:red", label="Pareto front")
+    topology = search.space.topology
+    limit = topology.device.usable_memory / 2**30
+    axes.axhline(limit, color="grey", linestyle=":", label="memory of a GPU")
+    fig.colorbar(layouts, label="pipeline stages")
+    axes.set(xlabel="step time (s)", ylabel="memory of the fullest GPU (GiB)", xscale="log")
+    axes.set_title(f"{topology.gpus} GPUs, {search.space.global_batch} sequences a step")
+    axes.legend()
+    return fig

@@ -1,0 +1,100 @@
+"""What the picture of a pipeline consists of: a coloured box for every pass and every transfer."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sim.engine.timeline import Span, Timeline
+
+Colour = tuple[float, float, float]
+
+FORWARD, BACKWARD = (0.0, 0.447, 0.698), (0.902, 0.45, 0.0)
+OTHERS: dict[str, Colour] = {
+    "optimizer": (0.0, 0.62, 0.451),
+    "pipeline communication": (0.25, 0.25, 0.25),
+    "data communication": (0.8, 0.475, 0.655),
+    "embedding communication": (0.55, 0.2, 0.45),
+    "tensor communication": (0.94, 0.894, 0.259),
+    "context communication": (0.72, 0.66, 0.1),
+    "push": (0.337, 0.706, 0.914),
+    "pull": (0.8, 0.475, 0.655),
+}
+_GREY: Colour = (0.6, 0.6, 0.6)
+TOP, PASS_HEIGHT = -0.45, 0.62  # of a pass, within a row of height 1 around its number
+_LANE = 0.13  # height of a lane of transfers
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A coloured rectangle and what it says."""
+
+    left: float
+    right: float
+    top: float
+    height: float
+    colour: Colour
+    meaning: str
+    number: str = ""
+
+
+def boxes_of(timeline: Timeline, rows: int, scale: float) -> Iterator[Box]:
+    """The boxes of the first rows, times in units of `scale` (s)."""
+    chunks = 1 + max((span.args.get("chunk", 0) for span in timeline.spans), default=0)
+    last = max((span.args.get("microbatch", 0) for span in timeline.spans), default=0)
+    lanes = _lanes(timeline.spans)
+    for span in timeline.spans:
+        if span.role >= rows:
+            continue
+        if computes(span):
+            yield _pass_box(span, chunks, last, scale)
+        else:
+            for cause, begin, end in _in_flight(span):
+                top = span.role + TOP + PASS_HEIGHT + _LANE * lanes[cause]
+                colour = OTHERS.get(cause, _GREY)
+                yield Box(begin / scale, end / scale, top, 0.85 * _LANE, colour, cause)
+
+
+def computes(span: Span) -> bool:
+    """Whether a span is a pass or other work of the compute stream, not a transfer."""
+    return "parts" in span.args or "phase" in span.args
+
+
+def _pass_box(span: Span, chunks: int, last: int, scale: float) -> Box:
+    phase, microbatch = span.args.get("phase", ""), span.args.get("microbatch", -1)
+    place = span.start / scale, span.end / scale, span.role + TOP, PASS_HEIGHT
+    if phase not in ("F", "B"):
+        meaning = "other compute" if span.cause == "compute" else span.cause
+        return Box(*place, OTHERS.get(span.cause, _GREY), meaning)
+    chunk = span.args.get("chunk", 0)
+    base, meaning = (FORWARD, "forward") if phase == "F" else (BACKWARD, "backward")
+    colour = shade(base, chunk, chunks, microbatch / max(last, 1))
+    meaning += f" (chunk {chunk})" if chunks > 1 else ""
+    return Box(*place, colour, meaning, str(microbatch))
+
+
+def shade(base: Colour, chunk: int, chunks: int, progress: float) -> Colour:
+    """Chunks from dark to light, and within a chunk a little lighter from first to last."""
+    step = chunk / (chunks - 1) if chunks > 1 else 0.45
+    return _mix(base, -0.38 + 0.84 * step + 0.14 * progress)
+
+
+def _mix(colour: Colour, light: float) -> Colour:
+    """Towards white by `light` in 0 ... 1, towards black below 0.
+
+    >>> _mix((0.0, 0.5, 1.0), 0.5), _mix((0.0, 0.5, 1.0), -0.5)
+    ((0.5, 0.75, 1.0), (0.0, 0.25, 0.5))
+    """
+    red, green, blue = (c + (1.0 - c) * light if light > 0 else c * (1.0 + light) for c in colour)
+    return red, green, blue
+
+
+def _in_flight(span: Span) -> Iterable[tuple[str, float, float]]:
+    """The transfers of a span, without the waiting before them."""
+    if "transfers" in span.args:
+        return [(cause, begin, end) for cause, _, begin, end in span.args["transfers"]]
+    return [(span.cause, span.start, span.end)]
+
+
+def _lanes(spans: Iterable[Span]) -> dict[str, int]:
+    """Pipeline communication in the first lane under the passes, all other in the second."""
+    causes = dict.fromkeys(cause for span in spans for cause, _, _ in _in_flight(span))
+    return {cause: int(cause != "pipeline communication") for cause in causes}

@@ -1,0 +1,63 @@
+"""Goodput as text: the account of the days, the formulas beside, and what the target needs."""
+
+from sim.config.units import HOUR, MINUTE, human_bytes, human_seconds
+from sim.reliability.goodput import TARGET, Goodput
+from sim.results.tables import preformatted
+
+
+def text(goodput: Goodput) -> str:
+    """The account of the days, the formulas beside, and what the target needs."""
+    blocks = (_account(goodput), _checkpoints(goodput), _needs(goodput), [_bill(goodput)])
+    return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def html(goodput: Goodput) -> str:
+    """The same page for a notebook."""
+    return preformatted(text(goodput))
+
+
+def _account(goodput: Goodput) -> list[str]:
+    total = sum(goodput.seconds.values())
+    head = (
+        f"{goodput.days:g} days on {goodput.gpus:,} GPUs: effective training time "
+        f"{goodput.effective:.1%} ({goodput.interruptions} interruptions, one in "
+        f"{_hours(goodput.between)})"
+    )
+    return [head, ""] + [
+        f"  {cause:<12} {seconds / total:7.2%}  {_hours(seconds)}"
+        for cause, seconds in goodput.seconds.items()
+    ]
+
+
+def _checkpoints(goodput: Goodput) -> list[str]:
+    conduct, (best, share) = goodput.conduct, goodput.best
+    return [
+        f"checkpoints of {human_bytes(goodput.checkpoint_bytes)} stop training for "
+        f"{human_seconds(conduct.stop)} every {human_seconds(conduct.interval)}",
+        f"best interval: Young {human_seconds(goodput.young)}, Daly {human_seconds(goodput.daly)}, "
+        f"simulated {human_seconds(best)} ({share:.1%} effective)",
+        f"by Daly's formula this interval gives {goodput.formula:.1%}",
+    ]
+
+
+def _needs(goodput: Goodput) -> list[str]:
+    return [
+        f"{TARGET:.0%} effective training time needs, at most, with the best interval:",
+        "  checkpoint stops for   detection and restart together",
+        *(f"  {human_seconds(row['checkpoint']):>20}   {_within(row['away'])}"
+          for row in goodput.allowed),
+    ]  # fmt: skip
+
+
+def _bill(goodput: Goodput) -> str:
+    cost = goodput.cost
+    words = f"{goodput.tokens / 1e9:,.0f} billion tokens, {cost.gpu_hours:,.0f} GPU-hours"
+    return words if cost.dollars is None else f"{words}, {cost.dollars:,.0f} dollars"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / HOUR:,.1f} h"
+
+
+def _within(seconds: float) -> str:
+    return "out of reach" if seconds == 0.0 else f"{seconds / MINUTE:.1f} min"

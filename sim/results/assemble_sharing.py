@@ -1,0 +1,119 @@
+"""From workers at the end of their training to the outcome of the run."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from sim.engine.timeline import Role
+from sim.results.outcome import Outcome
+from sim.sharing.setup import SharingSetup
+from sim.sharing.worker import Worker
+from sim.sharing.worker_pool import WorkerPool
+
+LABEL = "the effect of staleness and averaging on this task, not a forecast of a large model's loss"
+_CAUSES = ("compute", "optimizer", "compression", "communication", "server", "waiting", "down")
+_BUSIEST = 16
+
+
+def outcome(
+    setup: SharingSetup, pool: WorkerPool, healthy: WorkerPool | None, *, wall_seconds: float
+) -> Outcome:
+    """Read a pool that has run, and the same with nothing slow if anything was."""
+    cluster, record, end = pool.cluster, pool.record, finished(pool)
+    weights = pool.servers.weights if pool.servers else pool.average()
+    learnt, learning = bool(weights.size), setup.plan.learning
+    rows = tuple(_row(worker, end) for worker in pool.workers)
+    result = Outcome(
+        scenario=setup.name,
+        method=setup.plan.title,
+        time=end,
+        updates=record.updates,
+        samples=record.samples,
+        updates_per_second=record.updates / end if end else 0.0,
+        samples_per_second=record.samples / end if end else 0.0,
+        dropped=record.dropped,
+        shares={key: sum(row[key] for row in rows) / len(rows) for key in (*_CAUSES, "idle")},
+        staleness=_staleness(pool),
+        workers=rows,
+        links=tuple(_busiest_links(pool, end)),
+        bytes=sum(cluster.carried().values()),
+        straggler_seconds=_lost_seconds(pool, healthy, end),
+        loss=pool.task.loss(weights) if learnt else None,
+        curve=tuple(record.curve),
+        time_to_target=None,
+        task=pool.task.name,
+        label=LABEL if learnt else "",
+        timeline=cluster.timeline(_roles(pool), end),
+        events=cluster.events,
+        wall_seconds=wall_seconds,
+        warnings=tuple(_warnings(pool)),
+    )
+    target = learning.target if learning else None
+    return result if target is None else replace(result, time_to_target=result.time_to(target))
+
+
+def finished(pool: WorkerPool) -> float:
+    """When the last worker had finished, or the time limit."""
+    if pool.until is not None:
+        return pool.until
+    return max(pool.record.last, *(worker.ended for worker in pool.workers))
+
+
+def _row(worker: Worker, end: float) -> dict[str, Any]:
+    """A worker's seconds as shares of the run, with what it was doing when the run ended."""
+    seconds = dict(worker.seconds)
+    if worker.activity:
+        cause, began = worker.activity
+        seconds[cause] = seconds.get(cause, 0.0) + end - began
+    shares = {cause: seconds.get(cause, 0.0) / end if end else 0.0 for cause in _CAUSES}
+    idle = max(0.0, 1.0 - sum(shares.values()))
+    return {"rank": worker.rank, "steps": worker.steps, **shares, "idle": idle}
+
+
+def _staleness(pool: WorkerPool) -> dict[str, Any]:
+    counted = dict(sorted(pool.record.staleness.items()))
+    total = sum(counted.values())
+    return {
+        "mean": sum(late * times for late, times in counted.items()) / total if total else 0.0,
+        "max": max(counted, default=0),
+        "histogram": {str(late): times for late, times in counted.items()},
+    }
+
+
+def _busiest_links(pool: WorkerPool, end: float) -> Iterator[dict[str, Any]]:
+    busy, carried = pool.cluster.busy(end), pool.cluster.carried()
+    for name in sorted(busy, key=lambda name: (-busy[name], name))[:_BUSIEST]:
+        yield {"link": name, "bytes": carried[name], "busy": busy[name]}
+
+
+def _lost_seconds(pool: WorkerPool, healthy: WorkerPool | None, end: float) -> float:
+    """Seconds more than with nothing slow; under a time limit, what the lost samples took."""
+    if healthy is None:
+        return 0.0
+    if pool.until is None:
+        return end - finished(healthy)
+    return end * (1.0 - pool.record.samples / max(healthy.record.samples, 1.0))
+
+
+def _roles(pool: WorkerPool) -> list[Role]:
+    return [
+        Role(
+            index=worker.rank,
+            name=f"worker {worker.rank}",
+            stage=0,
+            ranks=len(worker.endpoint.gpus),
+            first_rank=worker.endpoint.first,
+            slowdown=round(worker.mean_slowdown, 3),
+        )
+        for worker in pool.workers
+    ]
+
+
+def _warnings(pool: WorkerPool) -> Iterator[str]:
+    if pool.cluster.leaves_out_spans:
+        yield f"only the first {pool.cluster.keep_spans:,} spans are kept for pictures and traces"
+    stuck = [worker.rank for worker in pool.workers if not worker.ended and not worker.lost]
+    if stuck and pool.until is None:
+        yield f"workers {stuck} wait for a peer that never arrives"
+    if lost := [worker.rank for worker in pool.workers if worker.lost]:
+        yield f"workers {lost} failed and did not come back"

@@ -1,0 +1,33 @@
+"""A collective algorithm as text: what it offers, in how many rounds and with how many bytes."""
+
+from sim.collectives.fluid import condense
+from sim.collectives.schedule import CollectiveSchedule, algorithms, offered
+from sim.results.tables import aligned
+
+
+def is_algorithm(name: str) -> bool:
+    """Whether a module of `sim.collectives.algorithms` has that name."""
+    return name in algorithms()
+
+
+def schedules(name: str, ranks: int) -> list[CollectiveSchedule]:
+    """The collectives that an algorithm offers, among so many ranks."""
+    module = algorithms()[name]
+    return [getattr(module, kind)(ranks) for kind in offered(module)]
+
+
+def describe(name: str, ranks: int) -> str:
+    """A line a collective: dependent rounds, and bytes of the busiest port.
+
+    >>> print(describe("tree", 4))
+    tree among 4 ranks, for each byte of the buffer
+      all_reduce  7 rounds  2 B through the busiest port
+      broadcast   6 rounds  1 B through the busiest port
+      reduce      6 rounds  1 B through the busiest port
+    """
+    rows = []
+    for schedule in schedules(name, ranks):
+        fluid = condense(schedule)
+        rounds = f"{fluid.rounds} round{'s' if fluid.rounds != 1 else ''}"
+        rows.append((schedule.kind, rounds, f"{fluid.bytes:.3g} B through the busiest port"))
+    return f"{name} among {ranks} ranks, for each byte of the buffer\n{aligned(rows)}"

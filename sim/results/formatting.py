@@ -1,0 +1,61 @@
+"""Figures as people read them: rounded so that they add up, with separators, as bars."""
+
+from collections.abc import Sequence
+
+_BAR = 30  # characters of the longest bar
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def apportioned(values: Sequence[float], digits: int) -> list[float]:
+    """Values rounded so that they add up to their rounded sum (largest remainders).
+
+    >>> apportioned([33.333, 33.333, 33.333], 0), apportioned([0.06, 0.06, 0.88], 1)
+    ([34.0, 33.0, 33.0], [0.1, 0.0, 0.9])
+    """
+    scale = 10**digits
+    floors = [int(value * scale) for value in values]
+    left = round(sum(values) * scale) - sum(floors)
+    order = sorted(range(len(values)), key=lambda i: floors[i] - values[i] * scale)
+    for i in order[: max(left, 0)]:
+        floors[i] += 1
+    return [floor / scale for floor in floors]
+
+
+def bar(share: float) -> str:
+    """A bar of block characters, in eighths of a character.
+
+    >>> bar(0.05)
+    '█▌'
+    """
+    eighths = round(share * _BAR * 8)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def count(value: float) -> str:
+    """A number with three digits or all of its integer ones.
+
+    >>> count(7303.9), count(3.5664), count(114.12), count(64)
+    ('7,304', '3.57', '114', '64')
+    """
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """A fraction in per cent.
+
+    >>> percent(0.39374)
+    '39.4 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit in which a reader would give a time: its seconds and its name.
+
+    >>> time_unit(0.02)
+    (0.001, 'ms')
+    """
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+    return next((unit for unit in units if seconds >= unit[0]), units[-1])

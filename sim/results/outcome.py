@@ -1,0 +1,77 @@
+"""What a run of workers that share updates answers."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from sim.engine.timeline import Timeline
+from sim.results.shown import Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STEPS_SHOWN = 10
+_NOT_IN_JSON = ("timeline",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Shown):
+    """How fast updates were shared, and what the task made of them.
+
+    `time` (s) is the whole run's, `shares` the mean over workers of how they spent it (adding up
+    to 1; `idle` is after a worker's last step), `workers` one row each. `staleness` holds how many
+    updates came between reading the weights and updating them: mean, largest and how often each.
+    `links` are the busiest with the bytes they carried; `bytes` is what all links carried.
+    `straggler_seconds` is what the run takes longer than with nothing slow. `curve` holds (s,
+    samples, loss) on the way and `time_to_target` when the loss was first as low as asked; `label`
+    says what these two show.
+    """
+
+    view = "sim.results.outcome_text"
+
+    scenario: str
+    method: str
+    time: float
+    updates: int
+    samples: float
+    updates_per_second: float
+    samples_per_second: float
+    dropped: int
+    shares: dict[str, float]
+    staleness: dict[str, Any]
+    workers: tuple[dict[str, Any], ...]
+    links: tuple[dict[str, Any], ...]
+    bytes: float
+    straggler_seconds: float
+    loss: float | None
+    curve: tuple[tuple[float, float, float], ...]
+    time_to_target: float | None
+    task: str
+    label: str
+    events: int
+    wall_seconds: float
+    warnings: tuple[str, ...] = ()
+    timeline: Timeline = field(repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; everything but the timeline."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_JSON}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The timeline as a table, one row a span."""
+        return self.timeline.to_frame()
+
+    def time_to(self, loss: float) -> float | None:
+        """Seconds until the loss was first that low; None where it never was."""
+        return next((moment for moment, _, now in self.curve if now <= loss), None)
+
+    @property
+    def excerpt(self) -> Timeline:
+        """The first steps alone: what a picture has room for."""
+        steps = max((row["steps"] for row in self.workers), default=1)
+        end = min(self.time, self.time * _STEPS_SHOWN / max(steps, 1))
+        spans = [
+            span if span.end <= end else replace(span, end=end)
+            for span in self.timeline.spans
+            if span.start < end
+        ]
+        return replace(self.timeline, spans=spans, end=end)

@@ -1,0 +1,58 @@
+"""Tables for people, as aligned text and as HTML, and pictures within a page."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from html import escape
+
+Cells = tuple[str, ...]
+
+
+def aligned(rows: Iterable[Cells]) -> str:
+    """Columns aligned: the first to the left, figures to the right, bars and notes to the left."""
+    lines = list(rows)
+    columns = max(map(len, lines), default=0)
+    widths = [
+        max((len(row[i]) for row in lines if len(row) > i), default=0) for i in range(columns)
+    ]
+    return "\n".join(_line(row, widths) for row in lines)
+
+
+def _line(row: Cells, widths: Sequence[int]) -> str:
+    cells = [
+        cell.ljust(width) if i == 0 or not _is_figure(cell) else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+    ]
+    return ("  " + "  ".join(cells)).replace("  (", " (").rstrip()
+
+
+def _is_figure(cell: str) -> bool:
+    return cell[:1].isdigit() and not cell.endswith(("/s", "GPU"))
+
+
+def html_table(rows: Iterable[Cells], shares: Sequence[float] = ()) -> str:
+    """An HTML table; `shares` draw a bar behind the first rows."""
+    style = "padding:1px 12px 1px 4px;border:none;"
+    lines = []
+    for i, row in enumerate(rows):
+        cells = [
+            f'<td style="{style}text-align:{"right" if _is_figure(text) and j else "left"}">'
+            f"{escape(text)}</td>"
+            for j, text in enumerate(row)
+        ]
+        if i < len(shares):
+            width = round(180 * shares[i])
+            stripe = f"background:#0072b2;height:0.7em;width:{width}px"
+            cells.append(f'<td style="{style}"><div style="{stripe}"></div></td>')
+        lines.append(f'<tr style="background:none">{"".join(cells)}</tr>')
+    return f'<table style="margin:2px 0 8px 0">{"".join(lines)}</table>'
+
+
+def preformatted(text: str) -> str:
+    """A page of text as HTML."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def html_image(png: bytes) -> str:
+    """A PNG as HTML."""
+    data = b64encode(png).decode()
+    return f'<img style="max-width:100%" src="data:image/png;base64,{data}">'

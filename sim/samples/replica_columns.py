@@ -1,0 +1,179 @@
+"""Every replica of a job as a column of one replay, each stage with a slowdown of its own."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from sim.config.errors import InputError
+from sim.engine.fold import Folding
+from sim.engine.folded import FoldedProgram
+from sim.engine.machine import Machine
+from sim.engine.replay import Replay
+from sim.engine.replay_contention import clocked_contention, clocked_times, errors, spread
+from sim.engine.replay_nearby import Nearby
+from sim.parallel.axis import dividing
+from sim.parallel.step import training_step
+from sim.program.causes import Cause
+from sim.program.operations import Collective
+from sim.program.program import Program
+from sim.samples.rank_slowdowns import Floats, RankPlacement
+from sim.scenario.setup import Setup
+
+Key = TypeVar("Key", int, tuple[int, int])
+
+PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
+_TEST = 0.1  # the slowdown by which sensitivity is asked
+
+
+class ReplicaColumns:
+    """One replay that holds every replica of a job as a column."""
+
+    def __init__(self, setup: Setup, folding: Folding, replay: Replay, *, contended: bool) -> None:
+        self.setup, self.folding, self.replay = setup, folding, replay
+        self.contended = contended
+        self.placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+        self.replicas, self.stages = self.placement.ranks.shape[:2]
+        shape = replay.shape
+        classes = shape.computations
+        self._stage = np.array([shape.program.roles[own.role].role.stage for own in classes])
+        self._at = np.array([shape.compute_parameter(k) for k in range(len(classes))])
+        moved = [
+            sum(seconds for cause, seconds in own.parts if _is_communication(cause))
+            for own in classes
+        ]
+        self._kernels = np.array([sum(s for _, s in own.parts) for own in classes]) - moved
+        self.healthy = replay.time()
+        moves = zip(self._at.tolist(), self._stage.tolist(), self._kernels.tolist(), strict=True)
+        self._near = Nearby(replay, {at: (stage, seconds) for at, stage, seconds in moves})
+
+    @classmethod
+    def of(cls, setup: Setup) -> "ReplicaColumns":
+        """Compile a job's step. Raises `InputError` where its replicas are not alike."""
+        program = training_step(setup.job)
+        folding = Folding(program, replace(setup.machine, slowdown={}))
+        if len(folding.roles) != len(program.stages):
+            what = "a slow link or an uneven placement makes replicas unlike"
+            raise InputError(f"{setup.name}, --samples", what, "leave the slow link out")
+        folded = folding.folded()
+        contention = clocked_contention(folded)
+        replay = Replay(
+            folded,
+            factors=contention.factors,
+            longer=contention.longer,
+            joint=_joint(program, folded),
+        )
+        return cls(setup, folding, replay, contended=bool(contention))
+
+    def contended_like(self, groups: Floats) -> "ReplicaColumns":
+        """The same with the contention of replicas at these slowdowns [runs, stages], in the mean."""
+        runs = [clocked_contention(self._slowed(slowdowns)) for slowdowns in groups]
+        replay = Replay(
+            self.replay.shape.program,
+            factors=_mean([run.factors for run in runs], usual=1.0),
+            longer=_mean([run.longer for run in runs], usual=0.0),
+            joint=self.replay.joint,
+        )
+        return ReplicaColumns(self.setup, self.folding, replay, contended=True)
+
+    def _slowed(self, slowdowns: Floats) -> FoldedProgram:
+        """What one replica runs whose stages have these factors."""
+        return self.folding.folded(dict(enumerate(slowdowns.tolist())))
+
+    def durations(self, groups: Floats) -> Floats:
+        """Durations [parameters, columns] of pipelines whose stages have these factors
+        [columns, stages]."""
+        durations: Floats = np.repeat(self.replay.parameters[:, None], len(groups), axis=1)
+        durations[self._at] += self._kernels[:, None] * (groups.T[self._stage] - 1.0)
+        return durations
+
+    def steps(self, groups: Floats) -> Floats:
+        """The step time of each sample [samples, replicas, stages], replicas meeting."""
+        slowest: Floats = self._times(groups, meet=True).max(axis=1)
+        return slowest
+
+    def own_steps(self, groups: Floats) -> Floats:
+        """[samples, replicas]: the step of each replica if it had to wait for no other one."""
+        return self._times(groups, meet=False)
+
+    def _times(self, groups: Floats, *, meet: bool) -> Floats:
+        slower = groups.reshape(-1, self.stages).T - 1.0
+        times = self._near.times(slower, group=self.replicas if meet else 1)
+        return times.reshape(-1, self.replicas)
+
+    def pipelines(self, groups: Floats) -> Floats:
+        """The step times of single replicas [columns, stages]."""
+        return self.replay.times(self.durations(groups))
+
+    def clock_check(self, groups: Floats) -> "ClockCheck":
+        """Hold replicas spread over all samples to the clock, in a process beside this one."""
+        flat = groups.reshape(-1, self.stages)
+        chosen = flat[spread(len(flat))]
+        return ClockCheck(self.pipelines(chosen), self.folding, chosen)
+
+    def sensitivity(self) -> tuple[dict[str, float], ...]:
+        """What one group of each stage, a tenth slower, costs the step."""
+        slower = 1.0 + _TEST * np.eye(self.stages)
+        lost = self.pipelines(slower) - self.healthy
+        share = lost / self.healthy / _TEST
+        return tuple(
+            {"stage": stage, "seconds": float(lost[stage]), "share": float(share[stage])}
+            for stage in range(self.stages)
+        )
+
+
+class ClockCheck:
+    """Replicas played on the clock, in processes beside this one; `with` ends them."""
+
+    def __init__(self, replayed: Floats, folding: Folding, slowdowns: Floats) -> None:
+        self._replayed = replayed
+        self._pool = ProcessPoolExecutor(max_workers=PROCESSES)
+        self._clocked = [
+            self._pool.submit(_clocked, folding.program, folding.machine, slowdowns[n : n + _BATCH])
+            for n in range(0, len(slowdowns), _BATCH)
+        ]
+
+    def __enter__(self) -> "ClockCheck":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def errors(self) -> tuple[float, float]:
+        """The mean and the worst error of replay. Raises `InexactError` where one is above 1 %."""
+        clocked = [seconds for batch in self._clocked for seconds in batch.result()]
+        return errors(self._replayed, clocked)
+
+
+def _clocked(program: Program, machine: Machine, slowdowns: Floats) -> list[float]:
+    """Step times of replicas by the clock."""
+    folding = Folding(program, machine)
+    return clocked_times(folding.folded(dict(enumerate(own.tolist()))) for own in slowdowns)
+
+
+def _mean(runs: Sequence[Mapping[Key, float]], *, usual: float) -> dict[Key, float]:
+    """What several runs say, in the mean."""
+    keys = sorted(set().union(*runs))
+    return {key: sum(run.get(key, usual) for run in runs) / len(runs) for key in keys}
+
+
+def _is_communication(cause: str) -> bool:
+    return isinstance(cause, Cause) and cause.kind == "communication"
+
+
+def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:
+    """The transfers at which replicas meet: those of collectives over axes that divide the batch."""
+    batch = set(dividing("batch"))
+    names = {
+        call.name
+        for stage in program.stages
+        for call in stage.calls
+        if isinstance(call, Collective) and batch & set(call.axes)
+    }
+    return frozenset(
+        number
+        for number, transfer in enumerate(folded.transfers)
+        if transfer.kind != "send" and any(transfer.name.endswith(f" {name}") for name in names)
+    )

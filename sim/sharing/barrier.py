@@ -1,0 +1,47 @@
+"""A barrier: rounds that wait for every worker and then act on what all of them brought."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sim.engine.live_cluster import Event, LiveCluster, Process
+
+Action = Callable[[Any, dict[int, Any]], Process]
+
+
+class Barrier:
+    """Rounds in which every member brings a value; `act(key, values)` then gives the answer.
+
+    Rounds run one after the other, as collectives on one stream do. A member that leaves is no
+    longer waited for.
+    """
+
+    def __init__(self, cluster: LiveCluster, members: Iterable[int], act: Action) -> None:
+        self.cluster, self.members, self._act = cluster, set(members), act
+        self._open: dict[Any, dict[int, Any]] = {}
+        self._answers: dict[Any, Event] = {}
+        self._last: Event | None = None
+
+    def join(self, rank: int, key: Any, value: Any) -> Event:
+        """Bring a value to a round; the event brings the answer and when all were there."""
+        values = self._open.setdefault(key, {})
+        values[rank] = value
+        answer = self._answers.setdefault(key, self.cluster.event())
+        self._begin_if_complete(key)
+        return answer
+
+    def leave(self, rank: int) -> None:
+        self.members.discard(rank)
+        for key in list(self._open):
+            self._begin_if_complete(key)
+
+    def _begin_if_complete(self, key: Any) -> None:
+        if self.members and self.members <= self._open[key].keys():
+            self._last = self.cluster.start(self._round(key, self._last))
+
+    def _round(self, key: Any, before: Event | None) -> Process:
+        values, answer = self._open.pop(key), self._answers.pop(key)
+        complete = self.cluster.now
+        if before is not None and not before.processed:
+            yield before
+        result = yield from self._act(key, values)
+        answer.succeed((result, complete))

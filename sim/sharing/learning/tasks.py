@@ -1,0 +1,26 @@
+"""The task that a `[sharing.learning]` table names."""
+
+from typing import Any
+
+from sim.sharing.learning.classifiers import Logistic, Perceptron
+from sim.sharing.learning.quadratic import Quadratic
+from sim.sharing.learning.task import LearningTask, NoTask
+from sim.sharing.tables import Learning
+
+
+def task_of(learning: Learning | None, workers: int, *, batch: int, seed: int) -> LearningTask:
+    """The task of so many workers, each with batches of so many samples."""
+    if learning is None or learning.task == "none":
+        return NoTask()
+    common: dict[str, Any] = {"workers": workers, "seed": seed, "batch": batch}
+    if learning.task == "logistic":
+        return Logistic(size=learning.size, unlike=learning.unlike, **common)
+    if learning.task == "perceptron":
+        return Perceptron(hidden=learning.size, unlike=learning.unlike, **common)
+    return Quadratic(
+        size=learning.size,
+        condition=learning.condition,
+        noise=learning.noise,
+        unlike=learning.unlike,
+        **common,
+    )

@@ -1,0 +1,90 @@
+"""Data parallelism by all-reduce, with and without overlap."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config.units import Bytes
+from sim.engine.live_cluster import Process
+from sim.sharing.averaging import all_reduce, count_update, messages_to_decode
+from sim.sharing.plan import Sharing
+from sim.sharing.worker import Worker
+from sim.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.sharing.workload import buckets
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce(Sharing):
+    """With `overlap` buckets of at least `bucket` bytes are reduced beside the backward pass."""
+
+    in_step: ClassVar[bool] = True
+
+    method: Literal["all_reduce"] = "all_reduce"
+    overlap: bool = False
+    bucket: Bytes = 25 * 2.0**20
+
+    @property
+    def details(self) -> list[str]:
+        return ["overlapped"] if self.overlap else []
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.train(overlapped(self, pool) if self.overlap else synchronous_sgd(self, pool))
+
+
+def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
+    """The mean of all gradients, then everybody's step (Goyal et al. 2017)."""
+
+    def reduce(_: int, values: dict[int, Vector]) -> Process:
+        return all_reduce(pool, plan.compression, pool.workers[0].message, values)
+
+    barrier = pool.barrier(reduce)
+
+    def train(worker: Worker) -> Process:
+        for step in pool.step_numbers():
+            gradient = yield from worker.passes(step)
+            sent = yield from worker.encode(gradient, step)
+            joined = barrier.join(worker.rank, step, sent)
+            average = yield from worker.wait_for_all(joined, "all-reduce")
+            yield from worker.decode(messages_to_decode(plan.compression, barrier))
+            yield from worker.apply(average)
+            count_update(worker, pool, barrier)
+
+    return train
+
+
+def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
+    """DistributedDataParallel: buckets are reduced while backward goes on (Li et al. 2020).
+
+    The task's gradient travels with the last bucket.
+    """
+
+    def reduce(key: tuple[int, int, float], values: dict[int, Vector]) -> Process:
+        return all_reduce(pool, plan.compression, key[2] * pool.workers[0].message, values)
+
+    barrier = pool.barrier(reduce)
+
+    def train(worker: Worker) -> Process:
+        work = worker.workload
+        layers = buckets(work.layers, parameters=plan.bucket / work.width)
+        for step in pool.step_numbers():
+            gradient = worker.task.gradient(worker.weights, worker.rank, step)
+            for layer in layers:
+                yield from worker.forward(step, layer)
+            sent = worker.compressed(gradient, step)
+            reduced: list[Any] = []
+            for number, layer in reversed(list(enumerate(layers))):
+                share = layer.parameters / work.parameters
+                yield from worker.backward(step, layer)
+                yield from worker.encode_part(share)
+                reduced.append(barrier.join(worker.rank, (step, number, share), sent))
+            average = yield from worker.wait_for_all(reduced[-1], "all-reduce")
+            yield from worker.decode(messages_to_decode(plan.compression, barrier))
+            yield from worker.apply(average)
+            worker.steps += 1
+            count_update(worker, pool, barrier)
+
+    return train

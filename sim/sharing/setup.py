@@ -1,0 +1,85 @@
+"""A plan of shared updates put onto a machine: where workers and servers are, what they compute."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sim.engine.live_cluster import Endpoint
+from sim.engine.machine import Machine
+from sim.sharing.learning.task import LearningTask, NoTask
+from sim.sharing.learning.tasks import task_of
+from sim.sharing.plan import Sharing
+from sim.sharing.server_placement import reserved_gpus, server_shares
+from sim.sharing.workload import Workload
+
+KEEP_SPANS = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSetup:
+    """Everything that a run of shared updates needs, checked.
+
+    `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
+    is the number of spans kept for pictures.
+    """
+
+    name: str
+    plan: Sharing
+    machine: Machine
+    workers: tuple[Endpoint, ...]
+    servers: Mapping[Endpoint, float]
+    workloads: tuple[Workload, ...]
+    task: LearningTask = field(default_factory=NoTask)
+    keep_spans: int = KEEP_SPANS
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is slow, changes or fails."""
+        plan = self.plan
+        constant = not (plan.straggler or plan.fault or plan.change)
+        equal = all(group.slowdown == 1.0 for group in plan.group)
+        return constant and equal and self.machine.is_healthy
+
+    @property
+    def healthy(self) -> "SharingSetup":
+        """The same with nothing slow, for its times alone."""
+        group = tuple(replace(group, slowdown=1.0) for group in self.plan.group)
+        plan = replace(self.plan, straggler=(), fault=(), change=(), group=group)
+        machine = self.machine.healthy
+        return replace(self, plan=plan, machine=machine, task=NoTask(), keep_spans=0)
+
+
+def assemble(
+    plan: Sharing,
+    machine: Machine,
+    workload: Workload | Sequence[Workload],
+    *,
+    name: str = "sharing",
+    task: LearningTask | None = None,
+    keep_spans: int = KEEP_SPANS,
+) -> SharingSetup:
+    """Put workers and servers onto a machine, which grows by the nodes of dedicated servers.
+
+    `workload` is every worker's step, or one for each; `task` replaces the plan's own. Raises
+    `InputError` where the plan does not fit.
+    """
+    where, topology = f"{name}, sharing", machine.topology
+    each = topology.gpus_per_node if plan.worker == "node" else 1
+    available = topology.gpus - reserved_gpus(plan, topology.gpus_per_node)
+    count = plan.workers or max(1, available // each)
+    workloads = (workload,) * count if isinstance(workload, Workload) else tuple(workload)
+    plan.check(count, -(-count * each // topology.gpus_per_node), where)
+    plan.compression.check(workloads[0].parameters, f"{where}.compression")
+    workers = tuple(Endpoint(tuple(range(i * each, (i + 1) * each))) for i in range(count))
+    servers, gpus = server_shares(plan, workers, topology.gpus_per_node, where)
+    if gpus > 1 and gpus != topology.gpus:
+        machine = replace(machine, topology=topology.with_gpus(gpus))
+    return SharingSetup(
+        name=name,
+        plan=plan,
+        machine=machine,
+        workers=workers,
+        servers=servers,
+        workloads=workloads,
+        task=task or task_of(plan.learning, count, batch=plan.batch, seed=plan.seed),
+        keep_spans=keep_spans,
+    )

@@ -1,0 +1,95 @@
+"""The tables inside `[sharing]`: workers that differ, are slow or fail, links, learning."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+
+from sim.config.schema import Tagged
+from sim.config.units import Seconds
+from sim.sharing.learning.optimizers import Rule
+from sim.variability.laws import LAWS, SlowdownLaw
+
+Count = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """A step that was measured: seconds of its passes and the number of parameters."""
+
+    forward: Seconds
+    backward: Seconds
+    parameters: Positive
+    layers: Count = 1
+    optimizer: Seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerGroup:
+    """Some workers that differ from the others: another device, perhaps with another software
+    stack (a CPU among GPUs), or `slowdown` times as slow."""
+
+    ranks: tuple[Natural, ...]
+    device: str = ""
+    stack: str = ""
+    slowdown: Positive = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerCause:
+    """Steps that take longer by a law, for some ranks or nodes, or for all.
+
+    With `links` it is these that are slow, by another factor every `interval` (at least 1). Several
+    causes multiply.
+    """
+
+    law: Annotated[SlowdownLaw, Tagged("kind", lambda: LAWS, inline=True)]
+    ranks: tuple[Natural, ...] | None = None
+    nodes: tuple[Natural, ...] | None = None
+    links: tuple[str, ...] = ()
+    interval: Annotated[Seconds, Gt(0)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.links and (self.ranks is not None or self.nodes is not None):
+            raise ValueError("ranks or nodes are slow in their steps, links by time; write two")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFault:
+    """A worker that fails at `at`, loses its step, and is back `after` later, or never."""
+
+    rank: Natural
+    at: Seconds
+    after: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkChange:
+    """From `at` on, a link carries 1/`factor` of its capacity."""
+
+    link: str
+    at: Seconds
+    factor: Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """A task of `sim.sharing.learning` that the simulated order of updates drives.
+
+    `unlike` makes the workers' data differ. The rate and rule are those of the (inner) optimizer;
+    with `decay` of the rate by staleness an update s updates late counts 1/(1 + s).
+    """
+
+    task: Literal["none", "quadratic", "logistic", "perceptron"] = "quadratic"
+    size: Count = 10
+    noise: NonNegative = 0.1
+    condition: Annotated[float, Ge(1)] = 10.0
+    unlike: NonNegative = 0.0
+    optimizer: Rule = "sgd"
+    rate: Positive = 0.1
+    beta: NonNegative = 0.9
+    decay: bool = False
+    target: Positive | None = None

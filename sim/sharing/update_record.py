@@ -1,0 +1,52 @@
+"""What a run leaves behind: updates with their staleness, samples, the loss on the way."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.live_cluster import LiveCluster
+from sim.sharing.learning.task import LearningTask
+
+_POINTS = 200  # of the loss curve, at least, in a run that is long enough
+
+Vector = NDArray[np.float64]
+
+
+class UpdateRecord:
+    """Counts updates, and takes the loss of the weights after every so many of them.
+
+    The longer the run, the fewer: when the curve is full, every second point goes.
+
+    `weighs_staleness` tells servers to weigh an update by 1/(1 + staleness) (Zhang et al. 2016).
+    """
+
+    def __init__(
+        self, cluster: LiveCluster, task: LearningTask, *, weighs_staleness: bool = False
+    ) -> None:
+        self.cluster, self.task, self.weighs_staleness = cluster, task, weighs_staleness
+        self.updates = 0
+        self.samples = 0.0
+        self.dropped = 0
+        self.staleness: Counter[int] = Counter()
+        self.curve: list[tuple[float, float, float]] = []
+        self.last = 0.0
+        self._every = 1
+
+    def update(self, staleness: int, samples: float, weights: Callable[[], Vector]) -> None:
+        """The weights have been updated, with something so many updates old."""
+        self.updates += 1
+        self.samples += samples
+        self.staleness[staleness] += 1
+        self.last = self.cluster.now
+        if self.updates % self._every == 0:
+            self._take_loss(weights())
+
+    def _take_loss(self, weights: Vector) -> None:
+        if not weights.size:
+            return
+        self.curve.append((self.cluster.now, self.samples, self.task.loss(weights)))
+        if len(self.curve) >= 2 * _POINTS:
+            self.curve = self.curve[1::2]
+            self._every *= 2

@@ -1,0 +1,96 @@
+"""The table of a sweep: one row a point, as a data frame, a file, JSON and text."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+from sim.config.units import human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+WALL = "wall_seconds"
+METRICS = (
+    "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
+    "hfu", "model_tflops_per_gpu", "bubble_fraction", "straggler_seconds", "ranks", "roles",
+    "operations", "events", "capacity", "fits",
+)  # fmt: skip
+
+
+def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
+    """One row a point: what was varied, every input, every metric, validity, wall time."""
+    import pandas as pd
+
+    merged = [_cells({**point, **row}) for point, row in rows]
+    varied = list(dict.fromkeys(key for point, _ in rows for key in point))
+    names = sorted({name for row in merged for name in row}, key=_place)
+    columns = [*varied, *(name for name in names if name not in varied)]
+    frame = pd.DataFrame(merged, columns=columns).rename_axis("point")
+    frame.attrs["varied"] = varied
+    return frame
+
+
+def _cells(row: Row) -> Row:
+    return {key: _cell(value) for key, value in row.items()}
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
+
+
+def _place(name: str) -> tuple[int, int, str]:
+    """Inputs, metrics, seconds by cause, bytes by part, validity, wall time; each by name."""
+    if name in METRICS:
+        return 1, METRICS.index(name), name
+    prefix = name.partition(".")[0]
+    groups = {"seconds": 2, "memory": 3, "samples": 4, "valid": 5, "reason": 6, WALL: 7}
+    return groups.get(prefix, 0), 0, name
+
+
+def write(frame: "pd.DataFrame", path: Path) -> None:
+    """Write a table as .parquet or .csv, whole or not at all. Raises `InputError`."""
+    writer = _WRITERS.get(path.suffix)
+    if writer is None:
+        raise InputError(f"--out {path}", "has an unknown ending", "end it in .csv or .parquet")
+    with atomic_write(path) as part:
+        writer(frame, part)
+
+
+def _csv(frame: "pd.DataFrame", path: Path) -> None:
+    frame.to_csv(path)
+
+
+def _parquet(frame: "pd.DataFrame", path: Path) -> None:
+    try:
+        frame.to_parquet(path)
+    except ImportError:
+        remedy = "pip install 'clustersim[parquet]', or name a .csv file"
+        raise InputError("--out", "Parquet needs pyarrow", remedy) from None
+
+
+_WRITERS: dict[str, Callable[["pd.DataFrame", Path], None]] = {".csv": _csv, ".parquet": _parquet}
+SUFFIXES = tuple(_WRITERS)
+
+
+def to_dict(frame: "pd.DataFrame") -> dict[str, Any]:
+    """What `--json` prints: every row, numbers that are absent left out."""
+    rows = json.loads(frame.to_json(orient="records", double_precision=15))
+    clean = [{key: value for key, value in row.items() if value is not None} for row in rows]
+    return {"points": len(frame), "valid": int(frame["valid"].sum()), "rows": clean}
+
+
+def text(frame: "pd.DataFrame") -> str:
+    """What varied, and the first figures that anyone looks at."""
+    formatters: dict[str, Any] = {
+        "step_time": human_seconds, "samples.p99": human_seconds, "mfu": "{:.1%}".format,
+        "bubble_fraction": "{:.1%}".format, "memory.total": human_bytes, "reason": str,
+    }  # fmt: skip
+    columns = dict.fromkeys([*frame.attrs["varied"], *formatters])
+    narrow = frame[[name for name in columns if name in frame.columns]]
+    page = narrow.to_string(na_rep="", formatters=formatters, max_colwidth=100)
+    return "\n".join(line.rstrip() for line in page.splitlines())

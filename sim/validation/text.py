@@ -1,0 +1,91 @@
+"""Validation as text: every row, what could not be simulated and why, the errors of the tables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sim.config.units import human_bytes, human_seconds
+from sim.validation.errors import summary
+from sim.validation.validate import ValidatedRun, ValidatedTable
+
+_COLUMNS = ("simulated", "mape", "median", "bias", "worst", "spearman", "naive_mape")
+_TITLES = ("rows", "MAPE", "median", "bias", "worst", "rank corr.", "naive MAPE")
+
+
+def text(tables: Sequence[ValidatedTable], *, quiet: bool = False) -> str:
+    """The whole page; `quiet` leaves the rows out."""
+    parts = [] if quiet else [_rows(table) for table in tables]
+    return "\n\n".join([*parts, *_left_out(tables), _summaries(tables), *_memories(tables)])
+
+
+def _rows(table: ValidatedTable) -> str:
+    width = max(len(run.id) for run in table.rows)
+    lines = [f"{table.name}", f"  {'row':<{width}}  measured  predicted   error"]
+    for run in table.rows:
+        if run.predicted is None:
+            continue
+        measured = "did not fit" if run.measured is None else human_seconds(run.measured)
+        error = "" if run.error is None else f"{run.error:+7.1%}"
+        lines.append(
+            f"  {run.id:<{width}}  {measured:>8}  {human_seconds(run.predicted):>9}  {error}"
+            f"{_row_memory(run)}"
+        )
+    return "\n".join(lines)
+
+
+def _row_memory(run: ValidatedRun) -> str:
+    if run.memory_error is None or run.memory_predicted is None or run.memory_measured is None:
+        return "" if run.fits_predicted in (None, run.fits_measured) else "   fits: wrong"
+    measured, predicted = human_bytes(run.memory_measured), human_bytes(run.memory_predicted)
+    return f"   {run.memory_kind} {measured} {predicted} {run.memory_error:+.1%}"
+
+
+def _left_out(tables: Sequence[ValidatedTable]) -> list[str]:
+    left_out = [(table, run) for table in tables for run in table.rows if run.reason]
+    if not left_out:
+        return []
+    lines = [f"  {table.name}, {run.id}: {_without_id(run)}" for table, run in left_out]
+    return ["\n".join([f"not simulated ({len(left_out)} rows):", *lines])]
+
+
+def _without_id(run: ValidatedRun) -> str:
+    return run.reason.removeprefix(run.id).lstrip(":, ")
+
+
+def _summaries(tables: Sequence[ValidatedTable]) -> str:
+    width = max(len(table.name) for table in tables)
+    head = "  ".join(f"{title:>10}" for title in _TITLES)
+    lines = [f"{'table':<{width}}  {head}"]
+    for table in tables:
+        errors = summary(table)
+        cells = [f"{errors['simulated']}/{errors['rows']}"]
+        cells += [_cell(key, errors.get(key)) for key in _COLUMNS[1:]]
+        lines.append(f"{table.name:<{width}}  " + "  ".join(f"{cell:>10}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _cell(key: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if key == "spearman":
+        return f"{value:.3f}"
+    return f"{value:+.1%}" if key in ("bias", "worst") else f"{value:.1%}"
+
+
+def _memories(tables: Sequence[ValidatedTable]) -> list[str]:
+    return [
+        f"{table.name} memory: {_memory_line(errors)}"
+        for table in tables
+        if "memory_median" in (errors := summary(table)) or errors.get("fits_accuracy") is not None
+    ]
+
+
+def _memory_line(errors: dict[str, Any]) -> str:
+    parts = [
+        f"median error{key.removeprefix('memory_median').replace('_zero', ' zero-')} {value:.1%}"
+        for key, value in errors.items()
+        if key.startswith("memory_median")
+    ]
+    if errors.get("fits_accuracy") is not None:
+        cells = ", ".join(f"{key.replace('_', ' ')} {n}" for key, n in errors["fits"].items())
+        parts.append(f"fits right {errors['fits_accuracy']:.1%} balanced ({cells})")
+    return "; ".join(parts)

@@ -1,0 +1,191 @@
+"""Laws of slowdown: how many times as long as usual something takes, as distributions.
+
+One description for all that varies: the kernels of a rank (`[jitter]`), the steps of a worker and
+the time of a link (`[[sharing.straggler]]`). A law knows its mean and variance in closed form and
+draws factors [steps, members]: 1.0 is the usual time, 1.2 a fifth more. Members are independent of
+each other; whether a member's steps are, depends on the law.
+
+>>> from sim.variability.generators import generator
+>>> factors = Lognormal(sigma=0.02).draw(generator(7, "kernels"), 1000, 8)
+>>> factors.shape, round(float(factors.mean()), 2)
+((1000, 8), 1.0)
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from math import exp, inf
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt
+from numpy.typing import NDArray
+
+from sim.variability import recorded
+
+Floats = NDArray[np.float64]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+Steps = Annotated[float, Ge(1)]
+
+
+class SlowdownLaw(ABC):
+    """A distribution of factors; `kind` names it in files."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def mean(self) -> float: ...
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        """Factors [steps, members]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant(SlowdownLaw):
+    """Always the same factor."""
+
+    kind: Literal["constant"] = "constant"
+    factor: Positive
+
+    @property
+    def mean(self) -> float:
+        return self.factor
+
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        return np.full((steps, members), self.factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal(SlowdownLaw):
+    """exp(N(0, sigma^2)): its median is 1, its mean exp(sigma^2/2)."""
+
+    kind: Literal["lognormal"] = "lognormal"
+    sigma: NonNegative
+
+    @property
+    def mean(self) -> float:
+        return exp(self.sigma**2 / 2.0)
+
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        factors = rng.standard_normal((steps, members))
+        factors *= self.sigma
+        return np.exp(factors, out=factors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftedExponential(SlowdownLaw):
+    """At least 1, and exponentially more: 1 + Exp(`extra`) (Lee et al. 2018, eq. 2)."""
+
+    kind: Literal["shifted-exponential"] = "shifted-exponential"
+    extra: NonNegative
+
+    @property
+    def mean(self) -> float:
+        return 1.0 + self.extra
+
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        return 1.0 + self.extra * rng.standard_exponential((steps, members))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pareto(SlowdownLaw):
+    """Heavy-tailed: P(factor > x) = x^-alpha from 1 on.
+
+    The mean is infinite for alpha <= 1, the variance for alpha <= 2.
+    """
+
+    kind: Literal["pareto"] = "pareto"
+    alpha: Positive
+
+    @property
+    def mean(self) -> float:
+        return self.alpha / (self.alpha - 1.0) if self.alpha > 1.0 else inf
+
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        return 1.0 + rng.pareto(self.alpha, (steps, members))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnOff(SlowdownLaw):
+    """Slow by `factor` for a while, then well for a while (Gilbert 1960).
+
+    Slow spells last `slow` steps in the mean and healthy ones `well`, both geometric.
+    """
+
+    kind: Literal["on-off"] = "on-off"
+    factor: Positive
+    slow: Steps
+    well: Steps
+
+    @property
+    def share(self) -> float:
+        """Of steps that are slow."""
+        return self.slow / (self.slow + self.well)
+
+    @property
+    def mean(self) -> float:
+        return 1.0 + self.share * (self.factor - 1.0)
+
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        chance = rng.random((steps, members))
+        is_slow = np.empty((steps, members), dtype=bool)
+        now = chance[0] < self.share if steps else np.empty(members, dtype=bool)
+        for step in range(steps):
+            if step:
+                now = np.where(now, chance[step] >= 1.0 / self.slow, chance[step] < 1.0 / self.well)
+            is_slow[step] = now
+        return np.where(is_slow, self.factor, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses(SlowdownLaw):
+    """Every `every`th step takes `factor` times as long (garbage collection, a checkpoint).
+
+    Members pause at steps of their own unless `together`.
+    """
+
+    kind: Literal["pauses"] = "pauses"
+    factor: Positive
+    every: Annotated[int, Ge(1)]
+    together: bool = False
+
+    @property
+    def mean(self) -> float:
+        return 1.0 + (self.factor - 1.0) / self.every
+
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        phase = rng.integers(self.every, size=1 if self.together else members)
+        pausing = (np.arange(steps)[:, None] + phase) % self.every == 0
+        return np.broadcast_to(np.where(pausing, self.factor, 1.0), (steps, members)).copy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace(SlowdownLaw):
+    """Recorded factors in their order; each member begins at a place of its own and goes round.
+
+    They are read from `file` (`sim.variability.recorded`); raises `InputError` where it has holes.
+    """
+
+    kind: Literal["trace"] = "trace"
+    file: str
+    factors: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factors", recorded.factors(Path(self.file)))
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.factors))
+
+    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+        first = rng.integers(len(self.factors), size=members)
+        places = (np.arange(steps)[:, None] + first) % len(self.factors)
+        return np.asarray(np.array(self.factors)[places])
+
+
+LAWS: tuple[type[SlowdownLaw], ...] = (
+    Constant, Lognormal, ShiftedExponential, Pareto, OnOff, Pauses, Trace,
+)  # fmt: skip

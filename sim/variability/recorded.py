@@ -1,0 +1,65 @@
+"""Recorded step times: a CSV file becomes the factors of a trace."""
+
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+
+import numpy as np
+
+from sim.config.errors import InputError
+
+_Line = tuple[int, str]  # its number in the file, its text
+
+
+def factors(path: Path) -> tuple[float, ...]:
+    """Step times over their median, in their order.
+
+    The last column of the CSV file holds step times (s), a first one may number the steps; a header
+    and comments are skipped. Raises `InputError` for a missing file, an empty one or one with
+    holes: a line or a cell without a time, a number that is left out.
+    """
+    where = f"trace {path}"
+    if not path.is_file():
+        raise InputError(where, "no such file", "name a CSV of step times")
+    text = path.read_text(encoding="utf-8").rstrip()
+    lines = [line for line in enumerate(text.splitlines(), 1) if not line[1].startswith("#")]
+    if lines and _is_header(lines[0][1]):
+        del lines[0]
+    times = [_step_time(line, number, where) for number, line in lines]
+    if not times:
+        raise InputError(where, "holds no step times", "one a line, in seconds")
+    _check_numbers(lines, where)
+    return tuple((np.array(times) / np.median(times)).tolist())
+
+
+def _is_header(line: str) -> bool:
+    return _time(line) is None and bool(line.split(",")[-1].strip())
+
+
+def _time(line: str) -> float | None:
+    try:
+        return float(line.split(",")[-1])
+    except ValueError:
+        return None
+
+
+def _step_time(line: str, number: int, where: str) -> float:
+    seconds = _time(line)
+    if seconds is None:
+        what = f"line {number} holds no step time: {line.strip()!r}"
+        raise InputError(where, what, "fill the hole or leave the line out")
+    if not 0.0 < seconds < inf:
+        what = f"line {number}: {seconds} s is not a valid step time"
+        raise InputError(where, what, "correct it or leave the line out")
+    return seconds
+
+
+def _check_numbers(lines: list[_Line], where: str) -> None:
+    """Steps that are numbered must be numbered without holes."""
+    numbers = [line.split(",")[0].strip() for _, line in lines if "," in line]
+    if not all(number.isdecimal() for number in numbers):
+        return
+    for before, after in pairwise(map(int, numbers)):
+        if after != before + 1:
+            what = f"step {before} is followed by step {after}"
+            raise InputError(where, what, "fill the hole or leave the numbers out")

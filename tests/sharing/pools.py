@@ -1,0 +1,68 @@
+"""Small pools of workers on small machines, for all tests of sharing."""
+
+from dataclasses import replace
+from typing import Any
+
+from sim.collectives.libraries import backend
+from sim.engine.machine import Machine
+from sim.hardware.cluster import topology
+from sim.hardware.cluster.networks.switch import Switch
+from sim.results.outcome import Outcome
+from sim.sharing.plan import ServerBased, Sharing, methods
+from sim.sharing.run import run
+from sim.sharing.setup import SharingSetup, assemble
+from sim.sharing.tables import Learning, StragglerCause
+from sim.sharing.worker_pool import WorkerPool
+from sim.sharing.workload import Workload
+from sim.simulate_sharing import played
+from sim.variability.laws import Lognormal
+
+RATE = 1.25e9  # B/s of every host's link
+SIZE = 25e6  # bytes of all weights
+STEP = 0.1  # s of forward and backward
+
+JITTER = (StragglerCause(law=Lognormal(sigma=0.3)),)
+QUADRATIC = Learning(task="quadratic", rate=0.05, noise=0.3, unlike=0.5)
+
+METHODS: dict[str, Any] = {kind.__dataclass_fields__["method"].default: kind for kind in methods()}
+
+
+def hosts() -> Machine:
+    """Single-GPU hosts on one switch, links of `RATE` without latency or headers."""
+    dgx = topology.load("dgx-1-v100")
+    network = Switch(kind="infiniband", nics=1, bandwidth=RATE, latency=0.0)
+    alone = replace(dgx, gpus=1, gpus_per_node=1, node=None, network=network)
+    return Machine(alone, backend.load("nccl"))
+
+
+def work(**options: Any) -> Workload:
+    return replace(Workload.plain(STEP, SIZE / 4), **options)
+
+
+def plan(method: str, **options: Any) -> Sharing:
+    """A plan whose servers take no time, unless told otherwise."""
+    kind = METHODS[method]
+    free = {"server_passes": 0.0} if issubclass(kind, ServerBased) else {}
+    keys = {"workers": 4, "steps": 20} | free | options
+    return kind(**keys)  # type: ignore[no-any-return]
+
+
+def setup(
+    method: str, *, task: Any = None, workload: Any = None, machine: Any = None, **options: Any
+) -> SharingSetup:
+    machine, workload = machine or hosts(), workload or work()
+    return assemble(plan(method, **options), machine, workload, task=task)
+
+
+def outcome(method: str, **options: Any) -> Outcome:
+    return played(setup(method, **options))
+
+
+def trained(method: str, **options: Any) -> WorkerPool:
+    """The pool itself at the end of its run."""
+    return run(setup(method, **options))
+
+
+def spans(outcome: Outcome) -> list[tuple[Any, ...]]:
+    """What happened, in order, without what the weights were."""
+    return [(s.role, s.stream, s.name, s.start, s.end) for s in outcome.timeline.spans]
