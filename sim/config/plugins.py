@@ -10,7 +10,7 @@ from functools import cache, wraps
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
@@ -40,12 +40,12 @@ def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args
 
     def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
         @cache
-        def answer(folders: tuple[str, ...], *args: Args.args, **kwargs: Args.kwargs) -> Answer:
-            return function(*args, **kwargs)
+        def of_folders(_: tuple[str, ...]) -> Callable[Args, Answer]:
+            return cast("Callable[Args, Answer]", cache(function))
 
         @wraps(function)
         def remembering(*args: Args.args, **kwargs: Args.kwargs) -> Answer:
-            return answer(_folders(package), *args, **kwargs)
+            return of_folders(_folders(package))(*args, **kwargs)
 
         return remembering
 

@@ -238,7 +238,7 @@ class _Links:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.slots = topology.gpus_per_node
-        self.behind_port = topology.node is not None and topology.node.fabric == "pcie"
+        self.behind_port = topology.node is not None and topology.node.network_through_ports
         self.nics = topology.network.nics if topology.network is not None else 0
         used = range(min(topology.gpus, self.slots)) if self.nics else ()
         self.nic_of_slot = np.array([topology.nic_of(slot)[1] for slot in used], dtype=np.int64)
@@ -289,8 +289,8 @@ class _Links:
         return Loads(own, link, size * port, size * nic)
 
     def _uplinks(self, own: Indices, node: Indices, pods: Indices) -> Loads:
-        assert self.topology.network is not None
-        pod = node // self.topology.network.nodes_per_pod
+        nodes, position = np.unique(node, return_inverse=True)
+        pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
         room = int(pod.max(initial=0)) + 1
         pairs, first = np.unique(own * room + pod, return_index=True)
         groups, places = pairs // room, pairs % room
@@ -313,8 +313,7 @@ class _Links:
                     rows.append((group, self._number(link), float(local), float(not local)))
         if not rows:
             return Loads(*(np.empty(0, dtype=kind) for kind in "llff"))
-        group, number, port, nic = (np.array(column) for column in zip(*rows, strict=True))
-        return _summed([Loads(group, number, port, nic)])
+        return _summed([Loads(*(np.array(column) for column in zip(*rows, strict=True)))])
 
     def _number(self, link: Link) -> int:
         kind, *place = link

@@ -55,7 +55,7 @@ class Machine:
             network=network.kind if network else "none",
             nvls=node.reduces if node else False,
             latency=network.latency if network else None,
-            port_latency=node.latency if node and node.fabric == "nvswitch" else None,
+            port_latency=node.latency if node and node.relays else None,
             efficiency=network.efficiency if network else 1.0,
         )
 

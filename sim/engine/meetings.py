@@ -68,6 +68,10 @@ class Meetings:
 
     def _send(self, traffic: Traffic, share: float, done: Event) -> None:
         if traffic.size * share > 0.0:
-            self.network.start(traffic.size * share, traffic.loads, lambda _: done.succeed(), None)
+            self.network.start(traffic.size * share, traffic.loads, _succeed, done)
         else:
             done.succeed()
+
+
+def _succeed(done: Event) -> None:
+    done.succeed()

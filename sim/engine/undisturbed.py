@@ -6,6 +6,7 @@ that have ended by then are counted off, and the one under way is played with th
 
 from sim.engine.costs import Parts
 from sim.engine.folded import ComputeStep, Item
+from sim.program.causes import Cause
 
 
 class Progress:
@@ -14,7 +15,7 @@ class Progress:
     def __init__(self, step: ComputeStep, ready: float, host_free: float) -> None:
         self.step, self.ready, self.host_free = step, ready, host_free
         self._place = 0
-        self._lost: dict[str, float] = {}
+        self._lost: dict[Cause, float] = {}
 
     @property
     def over(self) -> bool:

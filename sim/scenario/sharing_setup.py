@@ -9,7 +9,7 @@ from sim.engine.machine import Machine
 from sim.hardware import device as devices
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
-from sim.program import Collective
+from sim.program.operations import Collective
 from sim.scenario.scenario import SharingScenario
 from sim.scenario.setup import load_document, load_stack, load_topology, machine
 from sim.sharing import setup as sharing

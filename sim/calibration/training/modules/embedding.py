@@ -7,7 +7,7 @@ from torch import nn
 from sim.calibration.training.modules.attention import DROPOUT
 from sim.calibration.training.modules.batch import Batch
 from sim.calibration.training.modules.norm import norm
-from sim.model.kernels import Fusion
+from sim.model.fusion import Fusion
 from sim.model.transformer import Transformer
 
 
