@@ -102,6 +102,9 @@ class Nccl:
         self.constants = constants
         self.call_cost = lru_cache(maxsize=1 << 16)(self._fastest)
 
+    def __reduce__(self) -> tuple[type["Nccl"], tuple[NcclConstants]]:
+        return Nccl, (self.constants,)  # another process has a cache of its own
+
     def _fastest(
         self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
     ) -> CallCost:
