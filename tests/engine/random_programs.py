@@ -46,7 +46,7 @@ class _Writer:
             rng.choice((0.0, 1.0, rng.uniform(0, 5))),
             rng.choice((0.0, rng.uniform(0, 4))),
         )
-        lead = max(device, host) + rng.choice((0.0, rng.uniform(0, 1)))
+        lead = max(device, host) + rng.choice((0.0, rng.random(), 1.0)) * min(device, host)
         cost, sync = Cost(Duration(device, host, lead), {COMPUTE: device}), rng.random() < 0.2
         step = ComputeStep(index, f"C{index}", cost, self.after(role), sync, joins=joins)
         self.add(role, "compute", step)
