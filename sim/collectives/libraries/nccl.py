@@ -103,7 +103,8 @@ class Nccl:
         self.call_cost = lru_cache(maxsize=1 << 16)(self._fastest)
 
     def __reduce__(self) -> tuple[type["Nccl"], tuple[NcclConstants]]:
-        return Nccl, (self.constants,)  # another process has a cache of its own
+        """Without the cache: another process fills its own."""
+        return Nccl, (self.constants,)
 
     def _fastest(
         self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
