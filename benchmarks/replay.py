@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, best
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.engine.replay import Replay
-from sim.engine.replay_contention import clocked_factors, contended
+from sim.engine.replay_contention import clocked_contention
 from sim.parallel.step import training_step
 from sim.samples.replica_columns import PROCESSES
 from sim.scenario.scenario import load
@@ -27,18 +27,19 @@ NAME = "gpt3-175b-megatron"
 def speed(columns: int = 4096) -> dict[str, float]:
     """One evaluation and many of the 175B job, beside the clock."""
     setup = from_scenario(load(NAME))
-    score = fold(training_step(setup.job), setup.machine)
-    replay = Replay(score, factors=clocked_factors(score))
+    program = fold(training_step(setup.job), setup.machine)
+    contention = clocked_contention(program)
+    replay = Replay(program, factors=contention.factors, longer=contention.longer)
     compiling = best(replay.time, repeat=1)
     noise = np.random.default_rng(0).lognormal(0.0, 0.02, (len(replay.parameters), columns))
     many = replay.parameters[:, None] * noise
     return {
-        "steps": sum(part.steps for part in score.parts),
-        "clock_seconds": best(lambda: play(score), repeat=5),
+        "steps": program.steps,
+        "clock_seconds": best(lambda: play(program), repeat=5),
         "compile_seconds": compiling,
         "one_seconds": best(replay.time, repeat=100),
         "columns_per_second": columns / best(lambda: replay.times(many), repeat=3),
-        "difference": abs(replay.time() / play(score).end - 1.0),
+        "difference": abs(replay.time() / play(program).end - 1.0),
     }
 
 
@@ -64,12 +65,12 @@ def agreement(wanted: int = 500) -> dict[str, float]:
     while compared < wanted:
         plan = random_plan(rng)
         gpus = plan["tp"] * plan["dp"] * plan["pp"]  # type: ignore[operator]
-        score = fold(training(**plan), machine("dgx-a100-hdr", gpus))  # type: ignore[arg-type]
-        replay, tried = Replay(score), tried + 1
-        if contended(replay):
+        program = fold(training(**plan), machine("dgx-a100-hdr", gpus))  # type: ignore[arg-type]
+        tried += 1
+        if clocked_contention(program):
             continue
         compared += 1
-        worst = max(worst, abs(replay.time() / play(score).end - 1.0))
+        worst = max(worst, abs(Replay(program).time() / play(program).end - 1.0))
     return {"plans": compared, "tried": tried, "worst": worst}
 
 
@@ -114,10 +115,10 @@ def sampling(count: int = 1000) -> dict[str, float]:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     seconds, error, loss, peak = json.loads(done.stdout)
     setup = from_scenario(load(JOB))
-    score = fold(training_step(setup.job), setup.machine)
+    program = fold(training_step(setup.job), setup.machine)
     return {"samples": count, "seconds": seconds, "peak_mib": peak,
-            "worst_error": error, "loss": loss, "replicas": setup.job.plan.replicas,
-            "clock_seconds": best(lambda: play(score), repeat=3)}  # fmt: skip
+            "worst_error": error, "loss": loss, "replicas": setup.job.plan.data_parallel,
+            "clock_seconds": best(lambda: play(program), repeat=3)}  # fmt: skip
 
 
 def sampling_rows(sampled: dict[str, float]) -> list[Figure]:
