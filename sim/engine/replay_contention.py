@@ -16,7 +16,7 @@ from sim.engine.clock import end_of, perform
 from sim.engine.folded import ComputeStep, FoldedProgram
 from sim.engine.replay_weights import Floats
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-12  # of the step: what sums of times are off by
 SAMPLES, TOLERANCE = 20, 0.01
 
 
@@ -35,14 +35,12 @@ class Contention:
 def clocked_contention(program: FoldedProgram) -> Contention:
     """Contention as one run of the clock finds it."""
     _, meetings, processes = perform(program)
-    factors = {}
+    factors, least = {}, _ROUNDING * end_of(processes)
     for number, transfer in enumerate(program.transfers):
         traffic = transfer.traffic
-        if traffic.seconds > 0.0:
-            took = meetings.end[number] - meetings.start[number]
-            factor = (took - traffic.latency) / traffic.seconds
-            if factor > 1.0 + _ROUNDING:
-                factors[number] = factor
+        late = meetings.end[number] - meetings.start[number] - traffic.alone
+        if late > least:
+            factors[number] = 1.0 + late / traffic.seconds
     longer = {}
     for number, process in enumerate(processes):
         for logged in (logged for log in process.logs.values() for logged in log):
