@@ -46,7 +46,9 @@ def clocked_contention(program: FoldedProgram) -> Contention:
         for logged in (logged for log in process.logs.values() for logged in log):
             step = logged.step
             if isinstance(step, ComputeStep) and logged.parts is not step.cost.parts:
-                longer[number, step.index] = sum(logged.parts.values()) - step.cost.duration.device
+                more = sum(logged.parts.values()) - step.cost.duration.device
+                if more > least:
+                    longer[number, step.index] = more
     return Contention(factors, longer)
 
 
