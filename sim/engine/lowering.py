@@ -163,7 +163,7 @@ class _Inner:
 
 
 def _named(calls: Iterable[Call], prefix: str) -> Iterable[Call]:
-    """Collectives with names that their peers give them too, and nobody else; messages have keys."""
+    """Collectives by names that only their peers give them too; messages have keys."""
     return (
         replace(call, name=f"{prefix} {call.name}") if isinstance(call, Collective) else call
         for call in calls

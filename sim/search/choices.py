@@ -74,7 +74,7 @@ def _tensor(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _context(space: Space, plan: Plan) -> Iterator[int]:
-    """Two shares of the sequence for each rank, so that a causal mask leaves all with equal work."""
+    """Each rank has two shares of the sequence, so that a causal mask leaves equal work to all."""
     for cp in divisors(space.gpus // plan.tp, space.model.seq):
         if cp == 1 or space.model.seq % (2 * cp) == 0:
             yield cp
@@ -151,7 +151,8 @@ def _orders(space: Space, plan: Plan) -> tuple[str, ...]:
     return ORDERS if plan.pp > 1 and plan.data_parallel > 1 else ORDERS[:1]
 
 
-# The sizes of the mesh and the microbatch: layouts that share these share most of their work.
+# Layouts that share the sizes of the mesh share most of their work; those that share their passes
+# too differ in states and places only.
 SIZES = (
     Choice(
         name="tp",
@@ -165,12 +166,14 @@ SIZES = (
     ),
     Choice(name="pp", possible=_stages, take=_with_stages),
 )
-OTHERS = (
+PASSES = (
     Choice(
         name="microbatch",
         possible=_microbatches,
         usual=lambda space, plan, size: size <= _MICROBATCH and size & (size - 1) == 0,
     ),
+    Choice(name="recompute", possible=lambda space, plan: get_args(Recompute)),
+    Choice(name="sequence_parallel", possible=_sequence),
     Choice(
         name="schedule",
         possible=_schedules,
@@ -187,10 +190,10 @@ OTHERS = (
         usual=lambda space, plan, split: split == EVEN or plan.chunks == 1,
         take=_with_split,
     ),
+)
+STATES = (
     Choice(name="zero", possible=_zero_stages),
     Choice(name="dp_replicate", possible=_replicas, take=_with_replicas),
-    Choice(name="recompute", possible=lambda space, plan: get_args(Recompute)),
-    Choice(name="sequence_parallel", possible=_sequence),
     Choice(name="order", possible=_orders),
 )
 
@@ -201,7 +204,7 @@ def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
     >>> parsed(["zero=1,3", "schedule=1f1b"], "--only")
     {'zero': ('1', '3'), 'schedule': ('1f1b',)}
     """
-    known = [choice.name for choice in (*SIZES, *OTHERS)]
+    known = [choice.name for choice in (*SIZES, *PASSES, *STATES)]
     values: dict[str, tuple[str, ...]] = {}
     for word in words:
         name, equals, own = word.partition("=")
