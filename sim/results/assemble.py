@@ -62,6 +62,7 @@ def report(
         roles=len(record.roles),
         operations=record.steps,
         events=record.events,
+        engine=record.engine,
         wall_seconds=wall_seconds,
         warnings=(*_warnings(setup, worst), *sources.warnings, *warnings),
         device_time=sources.shares,

@@ -25,7 +25,8 @@ class Result(Shown):
     `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
-    `wall_seconds` is what the simulation itself took, and no part of the answer.
+    `engine` is what played the step, "clock" or "replay", and `wall_seconds` what the simulation
+    itself took, no part of the answer.
     """
 
     view = "sim.results.text"
@@ -51,6 +52,7 @@ class Result(Shown):
     roles: int
     operations: int
     events: int
+    engine: str
     wall_seconds: float
     warnings: tuple[str, ...] = ()
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})

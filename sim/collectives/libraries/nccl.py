@@ -102,6 +102,10 @@ class Nccl:
         self.constants = constants
         self.call_cost = lru_cache(maxsize=1 << 16)(self._fastest)
 
+    def __reduce__(self) -> tuple[type["Nccl"], tuple[NcclConstants]]:
+        """Without the cache: another process fills its own."""
+        return Nccl, (self.constants,)
+
     def _fastest(
         self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
     ) -> CallCost:
