@@ -21,13 +21,14 @@ class MemoryCurve:
 
     `bytes` [points, parts] hold from each of the `times` (s) on. Blocks are taken and given back in
     the order of the program, as a caching allocator does on the host's side, each no earlier than
-    the operation that asks for it begins.
+    the operation that asks for it begins. `fragmented` are bytes that the allocator cannot use.
     """
 
     stage: int
     levels: Levels
     times: Floats
     bytes: Floats
+    fragmented: float = 0.0
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -35,24 +36,25 @@ class MemoryCurve:
 
     @cached_property
     def total(self) -> Floats:
-        """Bytes of all parts [points]."""
-        total: Floats = self.bytes.sum(axis=1)
+        """Bytes of all parts and what is lost between them [points]."""
+        total: Floats = self.bytes.sum(axis=1) + self.fragmented
         return total
 
     @property
     def peak(self) -> float:
-        """The most bytes at once: those of `sim.parallel.memory.Memory.total`."""
-        return sum(self.levels.by_part(self.levels.during[self.levels.fullest]).values())
+        """The most bytes at once, what `sim.parallel.memory.Memory` says is reserved."""
+        fullest = self.levels.by_part(self.levels.during[self.levels.fullest])
+        return sum(fullest.values()) + self.fragmented
 
 
-def memory_curve(program: Program, record: Record, stage: int) -> MemoryCurve:
-    """The curve of the lowest rank of a stage."""
+def memory_curve(
+    program: Program, record: Record, stage: int, fragmented: float = 0.0
+) -> MemoryCurve:
+    """The curve of the lowest rank of a stage whose allocator has lost so many bytes."""
     role = next(role for role in record.roles if role.stage == stage)
     spans = [span for span in record.timeline.spans if span.role == role.index]
     allocating = [
-        operation
-        for operation, _ in operations(program, stage)
-        if operation.memory is not NOTHING
+        operation for operation, _ in operations(program, stage) if operation.memory is not NOTHING
     ]
     order = np.arange(len(allocating))
     step = levels(program.stages[stage].resident, [op.memory for op in allocating], order)
@@ -61,7 +63,8 @@ def memory_curve(program: Program, record: Record, stage: int) -> MemoryCurve:
     ends = np.clip(ends, starts, np.append(starts[1:], record.end))
     times = np.concatenate(([0.0], np.column_stack((starts, ends)).ravel()))
     middle = np.stack((step.during[1:], step.after[1:]), axis=1).reshape(-1, len(step.parts))
-    return MemoryCurve(stage, step, times, np.concatenate((step.after[:1], middle)))
+    bytes = np.concatenate((step.after[:1], middle))
+    return MemoryCurve(stage, step, times, bytes, fragmented)
 
 
 def _times(allocating: list[Operation], spans: list[Span]) -> Iterator[tuple[float, float]]:

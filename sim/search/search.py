@@ -212,7 +212,7 @@ def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
     """A layout's result, without the spans, which need not travel between processes."""
     space, number, layout = task
     result = run(assembled(space, layout.plan))
-    return number, replace(result, timeline=replace(result.timeline, spans=[]))
+    return number, replace(result, timeline=replace(result.timeline, spans=[]), memory=())
 
 
 def assembled(space: Space, plan: Plan) -> Setup:

@@ -106,7 +106,8 @@ def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
         str(rank), str(plan.tp), str(plan.cp), str(plan.pp), _replicas(plan), str(plan.microbatch),
         _schedule(plan), str(plan.zero), plan.recompute, "yes" if plan.sequence_parallel else "no",
         plan.order if plan.pp > 1 else "", human_seconds(layout.step_time),
-        f"{search.mfu(layout):.1%}", human_bytes(layout.memory), bubble, "" if dollars is None else f"{dollars:,.0f}",
+        f"{search.mfu(layout):.1%}", human_bytes(layout.memory), bubble,
+        "" if dollars is None else f"{dollars:,.0f}",
     )  # fmt: skip
 
 
