@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sim.parallel.plan import Plan
-from sim.search.choices import PASSES, SIZES, STATES, Choice
+from sim.search.choices import PASSES, STATES, Choice, sizes
 from sim.search.space import Space
 
 
@@ -28,7 +28,7 @@ def meshes(space: Space, pruned: Pruned) -> list[Plan]:
     """Plans of which only the sizes of the mesh are chosen; `pruned` counts those that the batch
     cannot be divided among."""
     start = Plan(global_batch=space.global_batch, precision=space.precision)
-    chosen = list(_chosen(space, start, SIZES))
+    chosen = list(_chosen(space, start, sizes()))
     divided = [plan for plan in chosen if space.global_batch % plan.data_parallel == 0]
     pruned.divisibility += len(chosen) - len(divided)
     return divided
