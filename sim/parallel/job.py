@@ -92,6 +92,7 @@ class Job:
                 tp=plan.tp,
                 sequence_parallel=plan.sequence_parallel,
                 cp=plan.degree(dividing("sequence")),
+                context=plan.split(dividing("sequence")),
             ),
             precision=plan.precision,
             fusion=self.stack.fusion,
@@ -107,7 +108,7 @@ class Job:
         return (
             plan.microbatch,
             plan.tp,
-            plan.degree(dividing("sequence")),
+            *(plan.size(axis) for axis in dividing("sequence")),
             plan.sequence_parallel,
             plan.recompute,
             plan.precision,

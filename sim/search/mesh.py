@@ -6,6 +6,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from sim.collectives.libraries import backend as backends
+from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.maxplus.play import FoldedMachine
 from sim.parallel.chunks import chunks_of
@@ -31,7 +32,9 @@ class Mesh:
         self.capacity = topology.device.usable_memory
         model, attends = space.model, space.stack.attention
         self._model = model if attends else replace(model, attention="standard")
-        self._passes = list(layouts.passes(space, sizes))
+        chosen = list(layouts.passes(space, sizes))
+        self._passes = [plan for plan in chosen if self._suits(plan)]
+        self.unsuited = len(chosen) - len(self._passes)
         self._activations: dict[tuple[object, ...], Floats] = {}
         self._stays: dict[tuple[object, ...], Floats] = {}
 
@@ -45,6 +48,14 @@ class Mesh:
         bounds = PipelineBounds(self._folded.costs, probe)
         bounded = [(bounds.seconds(self._job(plan)), plan) for plan in self._passes]
         return sorted(bounded, key=lambda row: row[0])
+
+    def _suits(self, plan: Plan) -> bool:
+        """Whether the model can be divided so."""
+        try:
+            self._job(plan).block(self._model.kinds[0])
+        except InputError:
+            return False
+        return True
 
     def candidate(self, plan: Plan) -> Candidate | None:
         """A layout with its program, None where it does not fit in memory."""

@@ -139,6 +139,7 @@ def _evaluated(task: tuple[Space, Family, Standings]) -> tuple[list[Layout], Pru
     with garbage_left():
         for sizes in family:
             mesh = Mesh(space, sizes, known)
+            pruned.divisibility += mesh.unsuited
             left = list(_contenders(mesh, standings, pruned))
             while left:
                 left.sort(key=lambda contender: contender.bound)
