@@ -42,12 +42,11 @@ def bare_simpy(events: int = 300_000) -> float:
 
 
 def operations_per_second(name: str) -> tuple[int, float]:
-    """Steps of a scenario's score, and how many the clock plays a second."""
+    """Steps of a scenario's folded program, and how many the clock plays a second."""
     setup = from_scenario(load(name))
-    score = fold(training_step(setup.job), setup.machine)
-    steps = sum(part.steps for part in score.parts)
+    program = fold(training_step(setup.job), setup.machine)
     with garbage_left():  # as `simulate` plays it
-        return steps, steps / best(lambda: play(score), repeat=5)
+        return program.steps, program.steps / best(lambda: play(program), repeat=5)
 
 
 def measure() -> dict[str, Any]:

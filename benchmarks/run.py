@@ -15,12 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import clock, figures, replay, study
+from benchmarks import clock, cold, figures, replay, study
 
 HERE = Path(__file__).parent
 Measure = Callable[[], Any]
 
 PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
+    "cold": (cold.measure, cold.rows),
     "clock": (clock.measure, clock.rows),
     "scaling": (clock.scaling, clock.scaling_rows),
     "replay": (replay.measure, replay.rows),

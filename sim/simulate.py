@@ -33,8 +33,8 @@ def simulate(
     `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
     rank by itself, which gives the same answer more slowly. `engine` "clock" plays the step on the
     SimPy clock, "replay" without one, which is faster and exact where no transfers share a link;
-    "auto" takes it there, and the result says so (`Result.engine`). A scenario with a `[sharing]` table has an `Outcome` instead
-    (`sim.simulate_sharing`). Raises `InputError`.
+    "auto" takes it there, and the result says so (`Result.engine`). A scenario with a `[sharing]`
+    table has an `Outcome` instead (`sim.simulate_sharing`). Raises `InputError`.
 
     >>> result = simulate("gpt3-175b-megatron")
     >>> result.ranks, result.roles, result.fits

@@ -88,7 +88,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\nschedule = 'interleavd'", "did you mean 'interleaved'?"),
         ("tp = 2", "tp = 2\norder = 'tp-pp'", "name tp, cp, dp and pp once each"),
         ("tp = 2", "tp = 2\nlayers = [6, 7]", "13 but the model has 12 layers"),
-        ("tp = 2", "tp = 2\nlayers = [6, 6, 0]", "layers"),
+        ("tp = 2", "tp = 2\nlayers = [6, 6, 0]", "plan, layers: 3 counts for 2 stages"),
         ("tp = 2", "tp = 5", "GPUs"),
         ("tp = 2", "tp = 8", "tp = 8 does not divide heads = 12; lower tp"),
         ("gpus = 16", "gpus = 12", "12 GPUs do not fill nodes of 8; use 8 or 16"),

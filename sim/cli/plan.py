@@ -18,7 +18,25 @@ from sim.plots import SUFFIXES
 @click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
 @click.option("--precision", default="bf16", show_default=True, help="Of the matrix products.")
 @click.option("--seq", type=click.IntRange(min=1), help="Tokens a sequence; the model's otherwise.")
-@click.option("--max-tp", type=click.IntRange(min=1), help="Tensor parallelism at most; a node.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="CHOICE=VALUE[,VALUE]",
+    help="Search these values only, such as zero=1,3 or schedule=1f1b; repeatable.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="CHOICE=VALUE[,VALUE]",
+    help="Leave these values out; repeatable.",
+)
+@click.option(
+    "--within",
+    type=click.FloatRange(min=1.0),
+    default=1.25,
+    show_default=True,
+    help="How much slower than the best a layout may be.",
+)
 @options.JOBS
 @output("--plot", SUFFIXES, "Draw time against memory")
 @options.JSON
@@ -30,21 +48,28 @@ def plan(
     stack: str,
     precision: str,
     seq: int | None,
-    max_tp: int | None,
+    only: tuple[str, ...],
+    without: tuple[str, ...],
+    within: float,
     jobs: int | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Search the fastest layout of MODEL on TOPOLOGY that fits in memory."""
-    from sim.search import search, text
+    """Search the fastest layout of MODEL on TOPOLOGY that fits in memory.
+
+    Choices are tp, cp, pp, microbatch, recompute, sequence_parallel, schedule, interleave, layers
+    (even, balanced), zero, dp_replicate and order.
+    """
+    from sim.search import choices, search, text
     from sim.search.space import space
 
     layouts = space(model, topology, gpus=gpus, global_batch=global_batch, stack=stack,
-                    precision=precision, seq=seq, max_tp=max_tp)  # fmt: skip
-    outcome = search.search(layouts, jobs=jobs)
+                    precision=precision, seq=seq, only=choices.parsed(only, "--only"),
+                    without=choices.parsed(without, "--without"))  # fmt: skip
+    outcome = search.search(layouts, jobs=jobs, within=within)
     if plot is not None:
         from sim.plots import pareto, picture
 
         picture.save(pareto.figure(outcome), plot)
         wrote(plot)
-    click.echo(json.dumps(search.to_dict(outcome)) if as_json else text.text(outcome))
+    click.echo(json.dumps(text.to_dict(outcome)) if as_json else text.text(outcome))

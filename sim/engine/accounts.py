@@ -103,7 +103,8 @@ class _Accountant:
                 self._wait(waits)
         else:
             self._wait(self._between(np.array([0.0]), np.array([self.record.end])))
-        return {cause: seconds for cause, seconds in self._seconds.items() if seconds > 0.0}
+        least = _ROUNDING * self.record.end
+        return {cause: seconds for cause, seconds in self._seconds.items() if seconds > least}
 
     def _runs(self, track: Track) -> None:
         """Computations by their parts; what they last longer is the host's."""

@@ -63,8 +63,8 @@ def scopes_of(program: Program) -> list[Scope]:
 
 
 class Loads(NamedTuple):
-    """Which group loads which link, and how much: `port` x (bytes through a member's port) + `nic`
-    x (bytes that leave a node), see `sim.collectives.interconnect.CallCost`. Arrays of one length."""
+    """Which group loads which link, and how much, in arrays of one length: `port` x (bytes through
+    a member's port) + `nic` x (bytes that leave a node), see `CallCost`."""
 
     group: Indices
     link: Indices
@@ -305,12 +305,13 @@ class _Links:
 
     def of_routes(self, routes: Iterable[tuple[int, Sequence[tuple[int, int]]]]) -> Loads:
         """What groups load whose members send to each other by these (source, target)."""
-        rows = []
-        for group, hops in routes:
-            for source, target in hops:
-                local = source // self.slots == target // self.slots
-                for link in self.topology.route(source, target):
-                    rows.append((group, self._number(link), float(local), float(not local)))
+        rows = [
+            (group, self._number(link), float(local), float(not local))
+            for group, hops in routes
+            for source, target in hops
+            for local in [source // self.slots == target // self.slots]
+            for link in self.topology.route(source, target)
+        ]
         if not rows:
             return Loads(*(np.empty(0, dtype=kind) for kind in "llff"))
         return _summed([Loads(*(np.array(column) for column in zip(*rows, strict=True)))])

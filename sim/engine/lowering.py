@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sim.engine.communicators import scope_of
-from sim.engine.costs import Costs
+from sim.engine.costs import Cost, Costs
 from sim.engine.folded import CommunicateStep, ComputeStep, Item, Step, Traffic
 from sim.engine.transfers import Desk
 from sim.program.actions import Action
+from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.operations import (
     Call,
@@ -26,6 +27,8 @@ from sim.program.operations import (
 )
 from sim.program.program import Program
 from sim.program.written_out import operations
+
+Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, and why
 
 
 def lower(program: Program, stage: int, desk: Desk, slowdown: float) -> dict[str, list[Step]]:
@@ -44,7 +47,9 @@ class _Lowering:
         self.costs = Costs(links, slowdown=slowdown, interference=desk.interference)
         self._count = 0
         self._index: dict[str, int] = {}
+        # Keys are identities: what they stand for is kept, and so they stay its own.
         self._inner: dict[int, tuple[Work, _Inner]] = {}
+        self._items_known: dict[int, tuple[Segment | Collective, Cost, Cost | None, Flows]] = {}
 
     def add(self, operation: Operation, action: Action | None) -> None:
         after = tuple(self._index[str(name)] for name in operation.after)
@@ -103,14 +108,21 @@ class _Lowering:
         items: list[Item] = []
         rest = Duration()
         for item in reversed(list(work.flat())):
-            cost = self.costs.of(item)
+            known = self._items_known.get(id(item))
+            if known is None:
+                known = self._items_known[id(item)] = item, *self._item(item)
+            _, cost, kernels, traffic = known
             rest = cost.duration.then(rest)
-            if isinstance(item, Collective):
-                items.append(Item(cost, rest, None, ((self._traffic(item), item.cause),)))
-            else:
-                traffic = tuple((self._traffic(call), call.cause) for call in item.beside)
-                items.append(Item(cost, rest, self.costs.disturbed(item), traffic))
+            items.append(Item(cost, rest, kernels, traffic))
         return tuple(reversed(items))
+
+    def _item(self, item: Segment | Collective) -> tuple[Cost, Cost | None, Flows]:
+        """What an item costs alone, what its kernels cost disturbed, and its traffic."""
+        cost = self.costs.of(item)
+        if isinstance(item, Collective):
+            return cost, None, ((self._traffic(item), item.cause),)
+        traffic = tuple((self._traffic(call), call.cause) for call in item.beside)
+        return cost, self.costs.disturbed(item), traffic
 
     def _traffic(self, call: Collective) -> Traffic:
         return self.desk.traffic(call, self.stage)
@@ -163,7 +175,7 @@ class _Inner:
 
 
 def _named(calls: Iterable[Call], prefix: str) -> Iterable[Call]:
-    """Collectives with names that their peers give them too, and nobody else; messages have keys."""
+    """Collectives by names that only their peers give them too; messages have keys."""
     return (
         replace(call, name=f"{prefix} {call.name}") if isinstance(call, Collective) else call
         for call in calls

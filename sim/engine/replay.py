@@ -1,4 +1,4 @@
-"""Replay: a folded program without a clock, a graph of (max, +), for thousands of columns at once.
+"""Replay: a folded program as a graph of (max, +) instead of a clock, for thousands of columns.
 
 A static program in which no two transfers share a link at the same time is a graph of maxima and
 sums; its step time equals the clock's to 1e-9. The graph is compiled once a shape (what waits for

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,35 +44,32 @@ class Span:
         return self.end - self.start
 
 
-class Deferred(Sequence[Span]):
-    """Spans that are written down when somebody first asks for them."""
+class Deferred(Sequence[Row]):
+    """Rows that are written down when somebody first asks for them."""
 
-    def __init__(self, write: Callable[[], Sequence[Span]]) -> None:
+    def __init__(self, write: Callable[[], Sequence[Row]]) -> None:
         self._write = write
-        self._spans: Sequence[Span] | None = None
 
-    @property
-    def spans(self) -> Sequence[Span]:
-        """The spans, now written down."""
-        if self._spans is None:
-            self._spans = self._write()
-        return self._spans
+    @cached_property
+    def rows(self) -> Sequence[Row]:
+        """The rows, now written down."""
+        return self._write()
 
     @overload
-    def __getitem__(self, index: int) -> Span: ...
+    def __getitem__(self, index: int) -> Row: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Span]: ...
-    def __getitem__(self, index: int | slice) -> Span | Sequence[Span]:
-        return self.spans[index]
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return self.rows[index]
 
     def __len__(self) -> int:
-        return len(self.spans)
+        return len(self.rows)
 
-    def __iter__(self) -> Iterator[Span]:
-        return iter(self.spans)
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
 
-    def __reduce__(self) -> tuple[type[list[Span]], tuple[list[Span]]]:
-        return list, (list(self.spans),)
+    def __reduce__(self) -> tuple[type[list[Row]], tuple[list[Row]]]:
+        return list, (list(self.rows),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,7 +209,7 @@ def _context(run: Execution, kind: Kind) -> Collective:
     tokens = run.microbatch * run.model.seq
     return Collective(
         kind=kind,
-        axes=("cp",),
+        axes=run.sharding.context,
         bytes=float(tokens * 2 * run.kv_width * run.width),
         name="keys and values" if kind == "all_gather" else "their gradients",
         cause=CONTEXT,

@@ -17,12 +17,14 @@ class Sharding:
 
     Sequence parallelism (Korthikanti et al. 2022, section 4.2.2) divides what tensor parallelism
     leaves whole, norms, dropouts and residual sums, along the sequence over the same ranks.
-    Context parallelism divides every tensor along the sequence over `cp` further ranks.
+    Context parallelism divides every tensor along the sequence over `cp` further ranks, those along
+    the mesh axes of `context`.
     """
 
     tp: int = 1
     sequence_parallel: bool = False
     cp: int = 1
+    context: tuple[str, ...] = ("cp",)
 
     def check(self, model: Transformer) -> None:
         """Raise `InputError` unless the model's sizes divide."""

@@ -76,7 +76,7 @@ class Job:
     def block(self, kind: str) -> Block:
         """What a block of this kind does on one rank of this job."""
         return self.known.once(
-            ("block", kind, *self._shape),
+            ("block", kind, *self.workload),
             lambda: block(kind, self.execution, self.plan.recompute),
         )
 
@@ -92,6 +92,7 @@ class Job:
                 tp=plan.tp,
                 sequence_parallel=plan.sequence_parallel,
                 cp=plan.degree(dividing("sequence")),
+                context=plan.split(dividing("sequence")),
             ),
             precision=plan.precision,
             fusion=self.stack.fusion,
@@ -101,13 +102,13 @@ class Job:
         )
 
     @cached_property
-    def _shape(self) -> Key:
-        """What the blocks of jobs depend on that share a model, a stack and a device."""
+    def workload(self) -> Key:
+        """What the work of blocks depends on, for jobs that share a model, a stack and a device."""
         plan = self.plan
         return (
             plan.microbatch,
             plan.tp,
-            plan.degree(dividing("sequence")),
+            *(plan.size(axis) for axis in dividing("sequence")),
             plan.sequence_parallel,
             plan.recompute,
             plan.precision,
@@ -120,7 +121,7 @@ class Job:
         """A number that jobs have in common whose passes through a chunk are the same."""
         plan = self.plan
         key = (
-            *self._shape,
+            *self.workload,
             plan.zero,
             plan.optimizer,
             plan.activations,
@@ -162,7 +163,7 @@ class Job:
     def work(self, kind: str, action: Kind) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""
         return self.known.once(
-            ("work", kind, action, self.call, *self._shape),
+            ("work", kind, action, self.call, *self.workload),
             lambda: Work(name=kind, items=self._items(kind, action)),
         )
 

@@ -16,8 +16,7 @@ from sim.config.errors import InputError
 
 Balance = Literal["even", "ends", "cost", "threshold", "quota"]
 
-WHERE = "plan, balance"
-
+WHERE, LAYERS = "plan, balance", "plan, layers"
 
 Split = tuple[int, ...]
 
@@ -95,12 +94,12 @@ def explicit(counts: Sequence[int], layers: int, stages: int, chunks: int = 1) -
     pieces = _pieces(stages, chunks)
     if len(counts) != pieces:
         what = f"{len(counts)} counts for {_product(stages, chunks)}"
-        raise InputError(WHERE, what, f"write {pieces} counts, or leave them out")
+        raise InputError(LAYERS, what, f"write {pieces} counts, or leave them out")
     if min(counts) < 0:
-        raise InputError(WHERE, f"a chunk of {min(counts)} layers", "write counts >= 0")
+        raise InputError(LAYERS, f"a chunk of {min(counts)} layers", "write counts >= 0")
     if sum(counts) != layers:
         what = f"the counts add up to {sum(counts)} but the model has {layers} layers"
-        raise InputError(WHERE, what, "mend the counts")
+        raise InputError(LAYERS, what, "mend the counts")
     return _split(list(counts), layers)
 
 

@@ -1,4 +1,4 @@
-"""What passes run: one routine for each occasion on which a chunk of the model is passed through."""
+"""What passes run: one routine for each occasion on which a chunk is passed through."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

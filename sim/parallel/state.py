@@ -19,9 +19,9 @@ class State:
     ZeRO-1 divides `master` and `moments` among `shards` ranks, ZeRO-2 also `gradients`, ZeRO-3 also
     `weights`. `fresh` gradients live until the backward pass that makes them has ended; `update`
     lives only while the optimizer steps, on the share that the rank updates; `gather` are the
-    copies through which ZeRO-1 gathers weights. `growing` gradients are not there before the backward
-    pass that makes them; under DDP they are views of its buckets, which stay, and those of earlier
-    micro-steps lie `beside` them.
+    copies through which ZeRO-1 gathers weights. `growing` gradients are not there before the
+    backward pass that makes them; under DDP they are views of its buckets, which stay, and those of
+    earlier micro-steps lie `beside` them.
     """
 
     weights: float

@@ -31,7 +31,7 @@ from sim.program.stage import Stage
 
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
-    """The program of one optimizer step of `job`, of its plan's schedule unless another is given."""
+    """The program of one optimizer step, by the plan's schedule unless another is given."""
     schedule = schedule or job.plan.passes()
     style = job.stack.pipeline_exchange
     if style == "batched" and schedule.chunks > 1:

@@ -2,10 +2,10 @@
 
 from matplotlib.figure import Figure
 
-from sim.search.search import Found
+from sim.search.search import SearchResult
 
 
-def figure(search: Found) -> Figure:
+def figure(search: SearchResult) -> Figure:
     """The layouts of a search, in the colour of their number of pipeline stages."""
     fig = Figure(figsize=(8, 5), layout="constrained")
     axes = fig.subplots()

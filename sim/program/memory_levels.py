@@ -94,3 +94,13 @@ def peaks(program: Program) -> Floats:
     start, closing = np.array([own.end_totals for own in stages]).T
     most: Floats = start + np.maximum(during, passes + closing)
     return most
+
+
+def most_kept(program: Program, part: str) -> Floats:
+    """The most bytes of one part that the passes of each stage keep at once."""
+    rows, starts = program.schedule.rows
+    routines = [routine for own in program.stages for routine in own.routines.values()]
+    kept = np.array([routine.memory.kept.get(part, 0.0) for routine in routines])[rows]
+    after = np.cumsum(kept)
+    most: Floats = np.maximum.reduceat(after, starts) - (after - kept)[starts]
+    return most

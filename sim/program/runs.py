@@ -14,5 +14,5 @@ def runs(things: Iterable[Thing]) -> Iterator[tuple[Thing, int]]:
     [('a', 2), ('b', 1), ('a', 1)]
     """
     for _, same in groupby(things, key=id):
-        first = next(same)
-        yield first, 1 + sum(1 for _ in same)
+        alike = list(same)
+        yield alike[0], len(alike)

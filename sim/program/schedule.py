@@ -1,4 +1,4 @@
-"""A pipeline schedule: in which order every stage runs its actions, and where the model's pieces lie.
+"""A pipeline schedule: the order of every stage's actions, and where the model's pieces lie.
 
 It says nothing of time. Piece 0 of the model holds the embedding, the last one the head; a
 microbatch goes forward through all pieces in order and back the same way.

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role
+from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
+from sim.engine.timeline import Deferred
 from sim.model.counts import full_flops, model_flops
 from sim.parallel.job import Job
 from sim.parallel.memory import Memory, fullest, memories
@@ -62,12 +65,14 @@ def report(
         roles=len(record.roles),
         operations=record.steps,
         events=record.events,
+        engine=record.engine,
         wall_seconds=wall_seconds,
         warnings=(*_warnings(setup, worst), *sources.warnings, *warnings),
         device_time=sources.shares,
         straggler_seconds=step - healthy.end if healthy else 0.0,
         plan=plan,
         timeline=record.timeline,
+        memory=Deferred(partial(_curves, program, record, taken)),
         memory_per_gpu=_parts(worst),
         capacity=job.device.usable_memory,
         fits=worst.fits(job.device.usable_memory),
@@ -116,6 +121,10 @@ def _stages(
             "stragglers": account.get("stragglers", 0.0),
             "memory": taken[stage].reserved,
         }
+
+
+def _curves(program: Program, record: Record, taken: Sequence[Memory]) -> list[MemoryCurve]:
+    return [memory_curve(program, record, stage, own.fragmented) for stage, own in enumerate(taken)]
 
 
 def _parts(memory: Memory) -> dict[str, float]:

@@ -1,8 +1,10 @@
 """What a simulation answers: numbers with the field's names, ready for JSON, text and Jupyter."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from sim.engine.memory_curve import MemoryCurve
 from sim.engine.timeline import Timeline
 from sim.parallel.plan import Plan
 from sim.results.shown import Shown
@@ -10,7 +12,7 @@ from sim.results.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-_NOT_IN_JSON = ("timeline", "plan")
+_NOT_IN_JSON = ("timeline", "memory", "plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +24,12 @@ class Result(Shown):
     probability `interval["level"]`; its other keys say why (`sim.uncertainty.intervals`). `mfu` is
     model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the same with
     recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and their
-    `total`; `capacity` is what that GPU offers. `stages` has one row a pipeline stage.
+    `total`; `capacity` is what that GPU offers; `memory` has a curve over the step for each stage.
+    `stages` has one row a pipeline stage.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
-    `wall_seconds` is what the simulation itself took, and no part of the answer.
+    `engine` is what played the step, "clock" or "replay", and `wall_seconds` what the simulation
+    itself took, no part of the answer.
     """
 
     view = "sim.results.text"
@@ -51,15 +55,17 @@ class Result(Shown):
     roles: int
     operations: int
     events: int
+    engine: str
     wall_seconds: float
     warnings: tuple[str, ...] = ()
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
     straggler_seconds: float = 0.0
     plan: Plan | None = field(default=None, repr=False)
     timeline: Timeline = field(repr=False, compare=False)
+    memory: Sequence[MemoryCurve] = field(default=(), repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; everything but the timeline."""
+        """Plain data for JSON; everything but what is drawn over time."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_IN_JSON}
 
     def to_frame(self) -> "pd.DataFrame":

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.hardware.cluster.topology import Topology
+from sim.parallel.axis import dividing
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.variability.generators import generator
@@ -28,9 +29,11 @@ class RankPlacement:
         axes = list(plan.mesh)  # fastest varying first
         numbers = np.arange(grid.size, dtype=np.intp)
         table = numbers.reshape([plan.mesh[axis] for axis in reversed(axes)])
-        table = np.moveaxis(table, [len(axes) - 1 - axes.index(a) for a in ("dp", "pp")], [0, 1])
-        replicas, stages = plan.mesh["dp"], plan.mesh["pp"]
-        return cls(table.reshape(replicas, stages, -1), numbers // topology.gpus_per_node)
+        first = [axis for axis in reversed(axes) if axis in dividing("batch")] + ["pp"]
+        places = [len(axes) - 1 - axes.index(axis) for axis in first]
+        table = np.moveaxis(table, places, range(len(places)))
+        shape = plan.data_parallel, plan.pp, -1
+        return cls(table.reshape(shape), numbers // topology.gpus_per_node)
 
     @property
     def nodes(self) -> int:

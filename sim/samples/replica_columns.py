@@ -68,7 +68,7 @@ class ReplicaColumns:
         return cls(setup, folding, replay, contended=bool(contention))
 
     def contended_like(self, groups: Floats) -> "ReplicaColumns":
-        """The same with the contention of replicas at these slowdowns [runs, stages], in the mean."""
+        """The same with the mean contention of replicas with these slowdowns [runs, stages]."""
         runs = [clocked_contention(self._slowed(slowdowns)) for slowdowns in groups]
         replay = Replay(
             self.replay.shape.program,
@@ -164,7 +164,7 @@ def _is_communication(cause: str) -> bool:
 
 
 def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:
-    """The transfers at which replicas meet: those of collectives over axes that divide the batch."""
+    """The transfers at which replicas meet: collectives over axes that divide the batch."""
     batch = set(dividing("batch"))
     names = {
         call.name

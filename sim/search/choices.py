@@ -10,7 +10,7 @@ from typing import Any, get_args
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.parallel import schedule as schedules
-from sim.parallel.axis import dividing
+from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
 from sim.parallel.plan import Plan, Recompute
 from sim.search.space import Space
@@ -25,15 +25,19 @@ _MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """`possible` are all values that the sizes allow, `usual` tells those worth trying unasked;
-    `take` makes a plan with one of them."""
+    `take` makes a plan with one of them. Plans to which it does not apply stay as they are."""
 
     name: str
     possible: Callable[[Space, Plan], Iterable[Any]]
+    applies: Callable[[Plan], bool] = lambda plan: True
     usual: Callable[[Space, Plan, Any], bool] = lambda space, plan, value: True
     take: Callable[[Space, Plan, Any], Plan] | None = None
 
     def plans(self, space: Space, plan: Plan) -> Iterator[Plan]:
         """The plan with each of the values to try."""
+        if not self.applies(plan):
+            yield plan
+            return
         for value in self._tried(space, plan):
             if self.take is not None:
                 yield self.take(space, plan, value)
@@ -74,18 +78,33 @@ def _tensor(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _context(space: Space, plan: Plan) -> Iterator[int]:
-    """Two shares of the sequence for each rank, so that a causal mask leaves all with equal work."""
-    for cp in divisors(space.gpus // plan.tp, space.model.seq):
+    """Each rank has two shares of the sequence, so that a causal mask leaves equal work to all."""
+    for cp in divisors(_left(space, plan), space.model.seq):
         if cp == 1 or space.model.seq % (2 * cp) == 0:
             yield cp
 
 
 def _stages(space: Space, plan: Plan) -> list[int]:
-    return divisors(space.gpus // (plan.tp * plan.cp), space.model.layers)
+    return divisors(_left(space, plan), space.model.layers)
 
 
 def _with_stages(space: Space, plan: Plan, pp: int) -> Plan:
-    return replace(plan, pp=pp, dp=space.gpus // (plan.tp * plan.cp * pp))
+    return replace(plan, pp=pp, dp=_left(space, plan) // pp)
+
+
+def _left(space: Space, plan: Plan) -> int:
+    """The GPUs for each set of ranks of the axes chosen so far."""
+    return space.gpus // plan.degree(axes())
+
+
+def _own_axis(name: str) -> Choice:
+    """An axis of one's own, which is used where it is asked for."""
+    return Choice(
+        name=name,
+        possible=lambda space, plan: divisors(_left(space, plan), space.gpus),
+        usual=lambda space, plan, size: size == 1,
+        take=lambda space, plan, size: replace(plan, axes={**plan.axes, name: size}),
+    )
 
 
 def _microbatches(space: Space, plan: Plan) -> list[int]:
@@ -94,9 +113,6 @@ def _microbatches(space: Space, plan: Plan) -> list[int]:
 
 
 def _schedules(space: Space, plan: Plan) -> Iterator[str]:
-    if plan.pp == 1:
-        yield "none"
-        return
     for name, entry in schedules.table().items():
         least, group = entry.least(plan.pp), entry.group(plan.pp)
         if plan.microbatches >= least and plan.microbatches % group == 0:
@@ -104,7 +120,7 @@ def _schedules(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _chunks(space: Space, plan: Plan) -> Iterable[int]:
-    if plan.pp == 1 or schedules.entry(plan.schedule).chunks is not None:
+    if schedules.entry(plan.schedule).chunks is not None:
         return (1,)
     return range(2, space.model.layers // plan.pp + 1)
 
@@ -113,9 +129,9 @@ def _splits(space: Space, plan: Plan) -> Iterator[str]:
     """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
     layers, pieces = space.model.layers, plan.pp * plan.chunks
     fits = layers % pieces == 0 or (layers + 2) % pieces == 0
-    if plan.pp == 1 or fits or space.stack.balance != "even":
+    if fits or space.stack.balance != "even":
         yield EVEN
-    if plan.pp > 1 and layers >= pieces:
+    if layers >= pieces:
         yield BALANCED
 
 
@@ -125,17 +141,18 @@ def _with_split(space: Space, plan: Plan, way: str) -> Plan:
     return replace(plan, layers=balanced(space.model, space.stack, plan.pp, plan.chunks))
 
 
-def _zero_stages(space: Space, plan: Plan) -> tuple[int, ...]:
-    several = plan.degree(dividing("batch", "sequence")) > 1
-    return (0, 1, 2, 3) if several else (0,)
+def _pipelined(plan: Plan) -> bool:
+    return plan.pp > 1
 
 
 def _replicas(space: Space, plan: Plan) -> Iterator[int]:
     """States sharded over all replicas, or over those of one node."""
     yield 1
-    inside = space.topology.gpus_per_node // (plan.tp * plan.cp)
+    inside = space.topology.gpus_per_node // plan.degree(
+        axis for axis in axes() if axis not in ("dp", "pp")
+    )
     shards = plan.dp or 1
-    if plan.zero and 1 < inside < shards and shards % inside == 0:
+    if 1 < inside < shards and shards % inside == 0:
         yield shards // inside
 
 
@@ -143,16 +160,9 @@ def _with_replicas(space: Space, plan: Plan, count: int) -> Plan:
     return replace(plan, dp=(plan.dp or 1) // count, dp_replicate=count)
 
 
-def _sequence(space: Space, plan: Plan) -> tuple[bool, ...]:
-    return (False, True) if plan.tp > 1 else (False,)
-
-
-def _orders(space: Space, plan: Plan) -> tuple[str, ...]:
-    return ORDERS if plan.pp > 1 and plan.data_parallel > 1 else ORDERS[:1]
-
-
-# The sizes of the mesh and the microbatch: layouts that share these share most of their work.
-SIZES = (
+# Layouts that share the sizes of the mesh share most of their work; those that share their passes
+# too differ in states and places only.
+TENSOR, CONTEXT, STAGES = (
     Choice(
         name="tp",
         possible=_tensor,
@@ -165,33 +175,63 @@ SIZES = (
     ),
     Choice(name="pp", possible=_stages, take=_with_stages),
 )
-OTHERS = (
+
+
+def sizes() -> tuple[Choice, ...]:
+    """The sizes of the mesh, axes of one's own among them; data parallelism is what is left."""
+    own = (axis for axis in axes() if axis not in Plan.__dataclass_fields__)
+    return TENSOR, CONTEXT, *map(_own_axis, own), STAGES
+
+
+PASSES = (
     Choice(
         name="microbatch",
         possible=_microbatches,
         usual=lambda space, plan, size: size <= _MICROBATCH and size & (size - 1) == 0,
     ),
+    Choice(name="recompute", possible=lambda space, plan: get_args(Recompute)),
+    Choice(
+        name="sequence_parallel",
+        possible=lambda space, plan: (False, True),
+        applies=lambda plan: plan.tp > 1,
+    ),
     Choice(
         name="schedule",
         possible=_schedules,
+        applies=_pipelined,
         usual=lambda space, plan, name: name != "naive",  # like 1F1B, but one stage at a time
     ),
     Choice(
         name="interleave",
         possible=_chunks,
+        applies=_pipelined,
         usual=lambda space, plan, chunks: chunks <= _CHUNKS,
     ),
     Choice(
         name="layers",
         possible=_splits,
+        applies=_pipelined,
         usual=lambda space, plan, split: split == EVEN or plan.chunks == 1,
         take=_with_split,
     ),
-    Choice(name="zero", possible=_zero_stages),
-    Choice(name="dp_replicate", possible=_replicas, take=_with_replicas),
-    Choice(name="recompute", possible=lambda space, plan: get_args(Recompute)),
-    Choice(name="sequence_parallel", possible=_sequence),
-    Choice(name="order", possible=_orders),
+)
+STATES = (
+    Choice(
+        name="zero",
+        possible=lambda space, plan: (0, 1, 2, 3),
+        applies=lambda plan: plan.degree(dividing("batch", "sequence")) > 1,
+    ),
+    Choice(
+        name="dp_replicate",
+        possible=_replicas,
+        take=_with_replicas,
+        applies=lambda plan: plan.zero > 0,
+    ),
+    Choice(
+        name="order",
+        possible=lambda space, plan: ORDERS,
+        applies=lambda plan: plan.pp > 1 and plan.data_parallel > 1,
+    ),
 )
 
 
@@ -201,7 +241,7 @@ def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
     >>> parsed(["zero=1,3", "schedule=1f1b"], "--only")
     {'zero': ('1', '3'), 'schedule': ('1f1b',)}
     """
-    known = [choice.name for choice in (*SIZES, *OTHERS)]
+    known = [choice.name for choice in (*sizes(), *PASSES, *STATES)]
     values: dict[str, tuple[str, ...]] = {}
     for word in words:
         name, equals, own = word.partition("=")
@@ -217,7 +257,7 @@ def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
 def _check(name: str, values: Iterable[str], option: str) -> None:
     """Refuse words that no value of a choice is written as."""
     words = {
-        "schedule": ["none", *schedules.table()],
+        "schedule": list(schedules.table()),
         "layers": [EVEN, BALANCED],
         "recompute": list(get_args(Recompute)),
         "sequence_parallel": ["yes", "no"],

@@ -24,10 +24,8 @@ from sim.program.program import Program
 from sim.program.schedule import Schedule
 
 _NUMBERS = 4_000_000  # of moments and causes that are evaluated at once
-_STEADY = (
-    1,
-    3,
-)  # microbatches for each stage, within which a pipeline is to come to a steady state
+# Microbatches for each stage within which a pipeline is to come to a steady state, tried in turn.
+_STEADY = (3,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,20 +105,21 @@ class Evaluator:
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
         for number, own in candidates.items():
-            estimate = self._estimate(own.program, own.machine)
-            shapes[estimate.shape].append((number, estimate, own.order))
+            estimate = self.machine(own.program, own.machine).estimate(own.program)
+            shapes[own.order.steady, estimate.shape].append((number, estimate, own.order))
         for columns in shapes.values():
             most = max(_NUMBERS // (20 * columns[0][1].grid.size), 1)
             for first in range(0, len(columns), most):
                 numbers, estimates, orders = zip(*columns[first : first + most], strict=True)
                 times[list(numbers)] = _seconds(estimates, orders)
 
-    def _estimate(self, program: Program, machine: Machine) -> Estimate:
+    def machine(self, program: Program, machine: Machine) -> FoldedMachine:
+        """A machine, folded for programs of this mesh."""
         scopes = frozenset().union(*(stage.scopes for stage in dict.fromkeys(program.stages)))
         key = id(machine), tuple(program.mesh.items()), program.schedule.pieces, scopes
         if key not in self._machines:
             self._machines[key] = machine, FoldedMachine(Folding(program, machine))
-        return self._machines[key][1].estimate(program)
+        return self._machines[key][1]
 
 
 def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Floats:

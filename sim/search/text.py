@@ -1,21 +1,23 @@
-"""A search as text: the best twenty layouts, why the runner-up lost, time against memory."""
+"""A search as text and as JSON: the best layouts, why the runner-up lost, time against memory."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from sim.config.units import human_bytes, human_seconds
 from sim.parallel.plan import Plan
 from sim.results.tables import Cells
-from sim.search.search import Found, Layout, why
+from sim.search.search import SearchResult
+from sim.search.standings import Layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_HEAD = ("rank", "tp", "pp", "dp", "mb", "schedule", "zero", "recompute", "seq.par.", "order",
-         "step", "MFU", "memory", "bubble", "$/1e9 tok")  # fmt: skip
+_HEAD = ("rank", "tp", "cp", "pp", "dp", "mb", "schedule", "zero", "recompute", "seq.par.",
+         "order", "step", "MFU", "memory", "bubble", "$/1e9 tok")  # fmt: skip
 
 
-def text(search: Found) -> str:
+def text(search: SearchResult) -> str:
     """The table, the reason, the Pareto front, and how it was found."""
     rows = [_HEAD, *_rows(search)]
     front = [("step", "memory", "layout")]
@@ -23,21 +25,44 @@ def text(search: Found) -> str:
         (human_seconds(layout.step_time), human_bytes(layout.memory), plan_text(layout.plan))
         for layout in search.pareto
     ]
-    pruned, seconds = search.pruned, search.wall_seconds
-    rate = len(search.layouts) / seconds
     return "\n".join(
         [
             *_aligned(rows),
-            "step times marked * are the clock's, others by replay of the passes",
             "",
             f"Why the first: {why(search)}.",
             "",
-            "Pareto front, time against memory:",
+            "Pareto front, time against memory (without contention where not among the best):",
             *_aligned(front),
             "",
-            f"{len(search.layouts)} layouts evaluated in {seconds:.1f} s ({rate:.0f} a second); "
-            f"{pruned.memory} more do not fit in memory, {pruned.divisibility} sizes do not divide",
+            _found(search),
         ]
+    )
+
+
+def _found(search: SearchResult) -> str:
+    pruned, seconds, evaluated = search.pruned, search.wall_seconds, len(search.layouts)
+    decided = evaluated + pruned.slower
+    return (
+        f"{evaluated} layouts evaluated and {pruned.slower} left out that cannot be faster or "
+        f"smaller, in {seconds:.1f} s ({decided / seconds:.0f} a second); "
+        f"{pruned.memory} do not fit in memory, {pruned.divisibility} sizes do not divide"
+    )
+
+
+def why(search: SearchResult) -> str:
+    """Why the runner-up lost: what it spends more on, and what less, than the best."""
+    results = [layout.result for layout in search.best if layout.result is not None]
+    if len(results) < 2:
+        return "there is no other layout to compare with"
+    best, second = results[:2]
+    causes = sorted({*best.breakdown, *second.breakdown})
+    more = {c: second.breakdown.get(c, 0.0) - best.breakdown.get(c, 0.0) for c in causes}
+    apart = [(seconds, c) for c, seconds in more.items() if abs(seconds) > 1e-4 * best.step_time]
+    apart.sort(key=lambda row: -abs(row[0]))
+    words = [f"{seconds:+.3f} s {cause}" for seconds, cause in apart[:4]]
+    lost = second.step_time - best.step_time
+    return f"the runner-up takes {lost:.3f} s ({lost / best.step_time:.2%}) longer: " + ", ".join(
+        words or ["the same in every cause"]
     )
 
 
@@ -47,31 +72,41 @@ def plan_text(plan: Plan) -> str:
     >>> plan_text(Plan(global_batch=8, tp=2, pp=2, dp=2, zero=1))
     'tp 2, pp 2, dp 2, microbatch 1, 1f1b, zero 1'
     """
-    words = [f"tp {plan.tp}", f"pp {plan.pp}", f"dp {plan.dp}", f"microbatch {plan.microbatch}"]
+    words = [f"tp {plan.tp}"] + ([f"cp {plan.cp}"] if plan.cp > 1 else [])
+    words += [f"pp {plan.pp}", f"dp {_replicas(plan)}", f"microbatch {plan.microbatch}"]
     words += [_schedule(plan)] if plan.pp > 1 else []
+    words += ["balanced layers"] if plan.layers is not None else []
     words += [f"zero {plan.zero}"] if plan.zero else []
     words += [f"{plan.recompute} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
+    words += [plan.order] if plan.order != Plan(global_batch=1).order else []
     return ", ".join(words)
 
 
 def _schedule(plan: Plan) -> str:
-    return f"interleaved {plan.interleave}" if plan.interleaved else plan.schedule
+    if plan.pp == 1:
+        return ""
+    return f"{plan.pipeline} {plan.interleave}" if plan.interleave > 1 else plan.pipeline
 
 
-def _rows(search: Found) -> Iterator[Cells]:
+def _replicas(plan: Plan) -> str:
+    """Of hybrid sharding groups x ranks of a group."""
+    return f"{plan.dp_replicate} x {plan.dp}" if plan.dp_replicate > 1 else str(plan.dp)
+
+
+def _rows(search: SearchResult) -> Iterator[Cells]:
     for rank, layout in enumerate(search.best, 1):
         yield _cells(search, layout, rank)
 
 
-def _cells(search: Found, layout: Layout, rank: int) -> Cells:
+def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
     plan, dollars = layout.plan, search.cost(layout).dollars
+    bubble = f"{layout.result.bubble_fraction:.1%}" if layout.result else ""
     return (
-        str(rank), str(plan.tp), str(plan.pp), str(plan.dp), str(plan.microbatch),
+        str(rank), str(plan.tp), str(plan.cp), str(plan.pp), _replicas(plan), str(plan.microbatch),
         _schedule(plan), str(plan.zero), plan.recompute, "yes" if plan.sequence_parallel else "no",
-        plan.order.replace("cp-", ""),
-        human_seconds(layout.step_time) + ("*" if layout.result else " "),
-        f"{search.mfu(layout):.1%}", human_bytes(layout.memory), f"{layout.bubble:.1%}",
+        plan.order if plan.pp > 1 else "", human_seconds(layout.step_time),
+        f"{search.mfu(layout):.1%}", human_bytes(layout.memory), bubble,
         "" if dollars is None else f"{dollars:,.0f}",
     )  # fmt: skip
 
@@ -81,8 +116,30 @@ def _aligned(rows: Sequence[Cells]) -> list[str]:
     return ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in rows]
 
 
-def frame(search: Found) -> "pd.DataFrame":
+def frame(search: SearchResult) -> "pd.DataFrame":
     """The best layouts as a table, one row each."""
     import pandas as pd
 
     return pd.DataFrame(list(_rows(search)), columns=_HEAD).set_index("rank")
+
+
+def to_dict(search: SearchResult) -> dict[str, Any]:
+    """The keys of `--json`."""
+    return {
+        "best": [_row(search, layout, rank) for rank, layout in enumerate(search.best, 1)],
+        "evaluated": len(search.layouts),
+        "pruned": asdict(search.pruned),
+        "pareto": [
+            {"plan": asdict(own.plan), "step_time": own.step_time, "memory": own.memory}
+            for own in search.pareto
+        ],
+        "why": why(search),
+        "wall_seconds": search.wall_seconds,
+    }
+
+
+def _row(search: SearchResult, layout: Layout, rank: int) -> dict[str, Any]:
+    """A layout with the keys of a run."""
+    result = layout.result.to_dict() if layout.result is not None else {}
+    own = {"rank": rank, "plan": asdict(layout.plan), "uncontended": layout.uncontended}
+    return {**result, **own, "dollars_per_billion_tokens": search.cost(layout).dollars}

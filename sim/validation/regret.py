@@ -16,8 +16,8 @@ from sim.config.errors import InputError
 from sim.model.counts import model_flops
 from sim.results.assemble import recomputed_flops
 from sim.scenario.setup import Setup
-from sim.search.search import CLOCKED
-from sim.search.step_estimate import Tempo, step_times
+from sim.search.evaluate import Candidate, Evaluator
+from sim.search.search import BEST
 from sim.simulate import run
 from sim.validation.table import number, records, setup_of
 
@@ -43,11 +43,12 @@ class Regret:
 
 @dataclass(frozen=True, slots=True)
 class _MeasuredLayout:
-    """A measured layout: its step time as measured, by replay and at the peak rate (s)."""
+    """A measured layout: its step time as measured, with transfers alone on their links, and at the
+    peak rate (s)."""
 
     setup: Setup
     measured: float
-    replayed: float
+    uncontended: float
     at_peak: float
 
 
@@ -80,20 +81,21 @@ def _layout(record: Mapping[str, Any]) -> _MeasuredLayout | None:
         if measured is None:
             return None
         setup = setup_of(record)
-        replayed = step_times([Tempo(setup)])[0]
+        candidate = Candidate.of(setup.job, setup.machine)
+        uncontended = float(Evaluator().times([candidate])[0])
     except InputError:
         return None
     job, gpus = setup.job, setup.machine.topology.gpus
     flops = model_flops(job.model, job.plan.global_batch) + recomputed_flops(job)
     peak = gpus * job.device.peak_rate(job.plan.precision)
-    return _MeasuredLayout(setup, measured, replayed, flops / peak)
+    return _MeasuredLayout(setup, measured, uncontended, flops / peak)
 
 
 def _searched(group: Sequence[_MeasuredLayout]) -> list[float]:
-    """As `sim plan` ranks: all by replay, of which the first few are confirmed by the clock."""
-    slowest = sorted(layout.replayed for layout in group)[:CLOCKED][-1]
+    """As `sim plan` ranks: all without contention, of which the best are played in full."""
+    slowest = sorted(layout.uncontended for layout in group)[:BEST][-1]
     return [
-        run(layout.setup).step_time if layout.replayed <= slowest else float("inf")
+        run(layout.setup).step_time if layout.uncontended <= slowest else float("inf")
         for layout in group
     ]
 

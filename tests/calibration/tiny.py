@@ -5,9 +5,8 @@ from typing import Any
 
 from sim.hardware import device, stack
 from sim.model.transformer import Transformer
-from sim.parallel.balance import Chunk
+from sim.parallel.job import Chunk, Job
 from sim.parallel.plan import Plan
-from sim.parallel.work import Job
 
 GPT = Transformer(layers=2, hidden=32, heads=4, ffn=96, vocab=60, seq=16, dropout=False)
 LLAMA = replace(
@@ -31,5 +30,5 @@ def job(model: Transformer, *, dp: int = 1, stack_name: str = "pytorch-cpu", **p
         plan=Plan(**settings).resolved(dp),
         stack=stack.load(stack_name),
         device=device.load("h100-80gb-sxm"),
-        chunks=((Chunk(layers=model.layers, embedding=True, head=True),),),
+        chunks=((Chunk(model.row),),),
     )

@@ -17,7 +17,7 @@ from sim.config import catalog
 KEYS = {
     "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
     "hfu", "model_tflops_per_gpu", "breakdown", "bubble_fraction", "memory_per_gpu", "fits",
-    "ranks", "roles", "operations", "events", "wall_seconds", "warnings", "step_time_low",
+    "ranks", "roles", "operations", "events", "engine", "wall_seconds", "warnings", "step_time_low",
     "step_time_high", "interval",
 }  # fmt: skip
 
@@ -74,6 +74,12 @@ def test_the_text_names_the_step_the_causes_and_the_memory() -> None:
     for word in ("step time", "MFU", "tensor communication", "bubble", "Memory", "stage"):
         assert word in shown.stdout
     assert shown.stderr == ""
+
+
+def test_the_answer_names_the_engine_and_both_give_the_same_step() -> None:
+    replayed, clocked = (answer("gpt3-175b-megatron", f"--engine={e}") for e in ("auto", "clock"))
+    assert (replayed["engine"], clocked["engine"]) == ("replay", "clock")
+    assert replayed["step_time"] == pytest.approx(clocked["step_time"], rel=1e-9)
 
 
 def test_the_same_question_has_the_same_answer() -> None:

@@ -42,6 +42,7 @@ RESULT = Result(
     roles=4,
     operations=8986,
     events=12000,
+    engine="clock",
     wall_seconds=0.2,
     warnings=("the network is assumed",),
     timeline=Timeline(roles=(), spans=[], end=18.0),

@@ -11,13 +11,26 @@ from typing import Any
 
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.gloo import Gloo
-from sim.engine.clock import play
-from sim.engine.fold import fold
 from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
+from sim.engine.play import play
 from sim.hardware.cluster import topology
 from sim.hardware.cluster.topology import Topology
-from sim.program import Collective, Communicate, Compute, Kind, Operation, Program, Segment, Work
+from sim.program.actions import Action, Occasion
+from sim.program.causes import COMPUTE, DATA
+from sim.program.operations import (
+    Collective,
+    Communicate,
+    Compute,
+    Kind,
+    Operation,
+    Segment,
+    Work,
+)
+from sim.program.program import Program
+from sim.program.routine import Routine
+from sim.program.schedule import Schedule
+from sim.program.stage import Stage
 from sim.sharing.methods.gossip import Gossip, random_pairs
 from sim.sharing.methods.parameter_server import ParameterServer
 from sim.sharing.plan import Sharing
@@ -77,9 +90,15 @@ class Predictor:
         return self._step(operations, slowdown)
 
     def _step(self, operations: Sequence[Operation], slowdown: Sequence[float] = ()) -> float:
-        program = Program(mesh={"dp": self.hosts}, stages=(tuple(operations),))
+        """Operations of one pass that every rank runs, on the clock as everything else here."""
+        routine = {Occasion("F", 0, first=True): Routine(tuple(operations))}
+        program = Program(
+            mesh={"dp": self.hosts, "pp": 1},
+            schedule=Schedule(orders=((Action("F", 0),),), pieces=((0,),)),
+            stages=(Stage(routines=routine),),
+        )
         slow = {rank: factor for rank, factor in enumerate(slowdown) if factor != 1.0}
-        return play(fold(program, replace(self.machine, slowdown=slow))).end
+        return play(program, replace(self.machine, slowdown=slow), engine="clock").end
 
     # One by one: the processes of `sim.sharing`.
 
@@ -165,9 +184,9 @@ def _cluster(hosts: int) -> Topology:
 
 
 def _call(kind: Kind, size: float, name: str) -> Collective:
-    return Collective(kind=kind, axes=("dp",), bytes=size, name=name, cause="data communication")
+    return Collective(kind=kind, axes=("dp",), bytes=size, name=name, cause=DATA)
 
 
 def _compute(name: str, seconds: float) -> Compute:
-    segment = Segment(name=name, cause="compute", device=seconds, lead=seconds)
+    segment = Segment(name=name, cause=COMPUTE, device=seconds, lead=seconds)
     return Compute(name=name, work=Work(name=name, items=(segment,)))

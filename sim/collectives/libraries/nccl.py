@@ -24,7 +24,7 @@ from sim.collectives.libraries.nccl_constants import (
     StepTime,
 )
 from sim.collectives.libraries.nvlink_rings import rings
-from sim.collectives.schedule import CollectiveKind, kind_named
+from sim.collectives.schedule import CollectiveKind, algorithms, kind_named, offered
 from sim.config.errors import InputError
 
 LOCAL = NetworkConstants(
@@ -137,6 +137,8 @@ class Nccl:
             yield _peer(call)
             return
         yield from (_ring(call, protocol) for protocol in PROTOCOLS)
+        for name in self.constants.further:
+            yield from _further(call, name)
         if call.kind == "all_reduce":
             yield from (_tree(call, protocol) for protocol in PROTOCOLS)
         supported = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
@@ -153,6 +155,20 @@ def _ring(call: NcclCall, protocol: NcclProtocol) -> CallCost:
         turns = 2 if call.kind == "all_reduce" else 1
         loads = LevelLoads(port=loads.port + turns * call.node.touch, nic=loads.nic)
     return call.cost("ring", protocol, loads, call.node.ring * call.cabled, latency)
+
+
+def _further(call: NcclCall, name: str) -> Iterator[CallCost]:
+    """An algorithm of one's own, whose kernels are taken to be as good as those of rings."""
+    algorithm = _named(algorithms(), name, "algorithm")
+    if call.kind not in offered(algorithm):
+        return
+    if not hasattr(algorithm, "loads") or not hasattr(algorithm, "steps"):
+        what = f"the algorithm {name!r} does not state its loads and steps"
+        raise InputError("nccl backend", what, "add both, as in collectives/algorithms/ring.py")
+    for protocol in PROTOCOLS:
+        latency = call.latency(algorithm.steps(call.kind, call.shape), protocol)
+        loads = algorithm.loads(call.kind, call.shape)
+        yield call.cost(name, protocol, loads, call.node.ring * call.cabled, latency)
 
 
 def _tree(call: NcclCall, protocol: NcclProtocol) -> CallCost:

@@ -99,7 +99,9 @@ class NetworkConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclConstants:
-    """The content of topologies/backends/nccl.toml."""
+    """The content of topologies/backends/nccl.toml. `further` names algorithms of
+    `sim.collectives.algorithms` that the library offers beside NCCL's own."""
 
     node: Mapping[str, NodeConstants]
     network: Mapping[str, NetworkConstants]
+    further: tuple[str, ...] = ()

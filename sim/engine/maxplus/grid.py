@@ -8,6 +8,7 @@ input is the latest of some moments of other nodes, each and a message behind it
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +113,7 @@ class _Builder:
         owners = [stage for stage, _ in self.schedule.owners]
         pairs = dict.fromkeys(
             pair
-            for here, there in zip(owners, owners[1:], strict=False)
+            for here, there in pairwise(owners)
             if here != there
             for pair in ((here, there), (there, here))
         )
@@ -233,7 +234,7 @@ class _Builder:
 
 
 def _way(kinds: NDArray[np.str_]) -> Indices:
-    """0 for passes that go forward, 1 for those that go back, `NOTHING` for those that go nowhere."""
+    """0 for passes that go forward, 1 for those that go back, `NOTHING` for W."""
     way: Indices = np.select([kinds == "F", kinds == "W"], [0, NOTHING], 1)
     return way
 

@@ -1,7 +1,7 @@
 """When the passes of a pipeline run: wavefronts of maxima and sums, for many layouts at once.
 
-Every moment of a node is the latest of a few moments of nodes before it, each and some seconds. Nodes
-of one wavefront depend on earlier ones only, so that a wavefront is a few operations on arrays.
+Every moment of a node is the latest of a few moments of nodes before it, each and some seconds.
+Nodes of one wavefront depend on earlier ones only, so that it is a few operations on arrays.
 Layouts with the same schedule and manner of exchange differ in the seconds alone.
 """
 
@@ -38,9 +38,9 @@ class Durations:
 
     `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]: outputs
     are the end, the side streams, and the end of the last but one computation where something
-    waits for it; inputs as in `sim.engine.maxplus.routine`. `host` is what passes hold the host for [kinds, layouts],
-    `messages` what passes between neighbours [pairs, layouts], `opening` when stages begin
-    [layouts].
+    waits for it; inputs as in `sim.engine.maxplus.routine`. `host` is how long passes hold the host
+    [kinds, layouts], `messages` what passes between neighbours [pairs, layouts], `opening` when
+    stages begin [layouts].
     """
 
     maps: Floats

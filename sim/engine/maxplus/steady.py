@@ -7,6 +7,7 @@ So a schedule of a thousand microbatches is one of a few dozen, and so many peri
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Indices
 from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
-from sim.program.schedule import Actions, Schedule
+from sim.program.actions import Action
+from sim.program.schedule import Actions, Order, Schedule
 
 _COMPARED = 3  # periods whose moments are compared: each must be the one before, only later
 _ENDS = 1  # periods at the end of a region whose passes may feel it
@@ -96,17 +98,32 @@ def repeating(make: Make, stages: int, rest: int, group: int, *, least: int) -> 
         found = _repeating(make(count), make(count + group), count, group, periods)
         if found is not None:
             return found
-        count += group * -(-max(stages // 2, 1) // group)
+        count += group * -(-count // (2 * group))
     return None
 
 
 def _repeating(
     short: Schedule, longer: Schedule, count: int, group: int, periods: int
 ) -> Repeating | None:
+    if not _may_repeat(short.orders[0], longer.orders[0], group, periods):
+        return None
     pairs = zip(short.actions, longer.actions, strict=True)
     regions = [_region(own, more, group, periods) for own, more in pairs]
     sound = [region for region in regions if region is not None]
     return Repeating(short, count, group, tuple(sound)) if len(sound) == len(regions) else None
+
+
+def _may_repeat(own: Order, more: Order, group: int, periods: int) -> bool:
+    """Whether enough actions at the beginning of two orders, and at their ends, are the same."""
+    long = len(more) - len(own)
+    early = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, more, strict=False)))
+    pairs = zip(reversed(own), reversed(more), strict=False)
+    late = sum(1 for _ in takewhile(lambda pair: _later(pair[0], group) == pair[1], pairs))
+    return long > 0 and early + late - len(own) >= periods * long
+
+
+def _later(action: Action, group: int) -> Action:
+    return action._replace(microbatch=action.microbatch + group)
 
 
 def _region(own: Actions, more: Actions, group: int, periods: int) -> Region | None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sim.calibration.training.comparison import ComparedQuantity, compare, phases, write_steps
 from sim.calibration.training.job_measurement import JobMeasurement, MeasuredRound
 from sim.cli.main import main
-from sim.parallel.work import Job
+from sim.parallel.job import Job
 from sim.scenario import scenario as scenarios
 from sim.simulate import simulate
 from tests.calibration.tiny import GPT, job

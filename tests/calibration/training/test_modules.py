@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from sim.model.counts import parameters
 from sim.model.execution import Recompute
 from sim.model.kernels import Gemm, Item
-from sim.parallel.footprint import footprint
-from sim.parallel.work import Job
+from sim.parallel.job import Job
+from sim.parallel.memory import memory
+from sim.parallel.step import training_step
 from tests.calibration.tiny import FAMILIES, GPT, LLAMA, job
 
 torch = pytest.importorskip("torch")
@@ -19,10 +21,9 @@ from sim.calibration.training.trainer import Trainer  # noqa: E402
 
 def described(trained: Job) -> Iterator[Item]:
     """Everything that the job lists for a micro-step."""
-    layers = trained.model.layers
-    for work, times in ((trained.embedding, 1), (trained.layer, layers), (trained.head, 1)):
-        for items in (work.forward, work.recompute, work.backward):
-            yield from times * items
+    ((chunk,),) = trained.chunks
+    for block in trained.blocks(chunk):
+        yield from (*block.forward, *block.recompute, *block.backward)
 
 
 def described_flops(trained: Job) -> float:
@@ -47,7 +48,7 @@ def test_a_module_has_the_parameters_of_its_model(family: str, standard: bool) -
         trained = job(model)
         fusion = replace(trained.stack.fusion, packed_projections=packed)
         trained = replace(trained, stack=replace(trained.stack, fusion=fusion))
-        assert Trainer(trained).network.parameter_count == model.parameters
+        assert Trainer(trained).network.parameter_count == parameters(model)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_half_precision_keeps_masters(precision: str) -> None:
     trainer = Trainer(job(GPT, precision=precision))
     trainer.step()
     width = {"fp32": 4 + 8, "bf16": 2 + 4 + 8}[precision]
-    assert trainer.held == pytest.approx(width * GPT.parameters, rel=0.02)
+    assert trainer.held == pytest.approx(width * parameters(GPT), rel=0.02)
     assert all(master.dtype == torch.float32 for master in trainer.optimizer.updated)
 
 
@@ -119,4 +120,5 @@ def test_peak_memory_is_what_the_model_says(
     for _ in range(2):
         trainer.step()
     measured = peak(trainer.step, trainer.held, "cpu")
-    assert footprint(trained, 0).total == pytest.approx(measured, rel=0.10)
+    predicted = memory(trained, training_step(trained), stage=0)
+    assert predicted.total == pytest.approx(measured, rel=0.10)

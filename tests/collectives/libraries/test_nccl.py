@@ -1,5 +1,6 @@
 """NCCL's choices: what it takes when, and laws that no fitted constant may break."""
 
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -194,6 +195,12 @@ def test_unknown_network_is_named() -> None:
 
 def test_a_group_in_one_node_needs_no_known_network() -> None:
     assert cost("all_reduce", 1e6, GroupShape.of(8, 8), replace(H100, network="none")).nic == 0.0
+
+
+def test_another_process_gets_the_same_choices() -> None:
+    shape = GroupShape.of(16, 8)
+    copy = pickle.loads(pickle.dumps(NCCL))
+    assert copy.call_cost("all_reduce", 1e6, shape, H100) == cost("all_reduce", 1e6, shape)
 
 
 def test_unknown_backend_is_named() -> None:

@@ -1,0 +1,128 @@
+"""Lower bounds of a step's time, at a fraction of the cost of evaluating it.
+
+The first is told from the pipeline alone, before any program is written. On every stage the first
+microbatch has to come forward to its first piece; then all passes of all microbatches take their
+seconds; and behind the last gradient that it hands on, that has to go back to the first piece of
+the model, beside which only W is left to do.
+
+The second is told from a program: a stream is not through with the passes before it has carried
+the collectives of all of them. Messages, the host and what follows the passes only add to both.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from sim.engine.costs import Costs
+from sim.engine.maxplus.play import FoldedMachine
+from sim.engine.transfers import Desk
+from sim.parallel import schedule as schedules
+from sim.parallel.job import Chunk, Job
+from sim.program.actions import Kind
+from sim.program.memory import added
+from sim.program.operations import Collective, Communicate, Work
+from sim.program.program import Program
+from sim.program.routine import Routine
+
+
+class ChunkSeconds(NamedTuple):
+    """What one microbatch takes in a chunk: forward, until its gradient is handed on, and after."""
+
+    forward: float
+    back: float
+    behind: float
+
+
+class PipelineBounds:
+    """The first bounds of jobs on one mesh, whose stages have these costs.
+
+    Stages whose collectives run on the same links take the same time for the `probe`.
+    """
+
+    def __init__(self, costs: Sequence[Costs], probe: Work) -> None:
+        self._costs = costs
+        first: dict[float, int] = {}
+        self._like = [
+            first.setdefault(own.of(probe).duration.device, stage)
+            for stage, own in enumerate(costs)
+        ]
+        self._known: dict[tuple[object, ...], ChunkSeconds] = {}
+
+    def seconds(self, job: Job) -> float:
+        """No step of `job` is shorter than this, whatever its order of passes."""
+        plan = job.plan
+        splits = plan.pp > 1 and schedules.entry(plan.pipeline).splits_backward
+        chunks = {
+            piece: self._chunk(job, stage, job.chunks[stage][chunk], splits=splits)
+            for stage, own in enumerate(plan.pieces)
+            for chunk, piece in enumerate(own)
+        }
+        pieces = [chunks[piece] for piece in range(len(chunks))]
+        fill = [0.0, *accumulate(piece.forward for piece in pieces)]
+        drain = [0.0, *accumulate(piece.back for piece in pieces)]
+        bounds = []
+        for own in plan.pieces:
+            handed = sum(pieces[piece].forward + pieces[piece].back for piece in own)
+            behind = sum(pieces[piece].behind for piece in own)
+            first, count = min(own), plan.microbatches
+            bounds.append(fill[first] + count * handed + max(count * behind, drain[first]))
+        return max(bounds)
+
+    def _chunk(self, job: Job, stage: int, chunk: Chunk, *, splits: bool) -> ChunkSeconds:
+        key = job.workload, chunk, splits, self._like[stage]
+        if key not in self._known:
+            forward, back, inputs = (
+                self._device(job, self._like[stage], chunk, kind)
+                for kind in ("F", "B", "I" if splits else "B")
+            )
+            weights = self._device(job, self._like[stage], chunk, "W") if splits else 0.0
+            behind = max(min(back, inputs + weights) - min(back, inputs), 0.0)
+            self._known[key] = ChunkSeconds(forward, min(back, inputs), behind)
+        return self._known[key]
+
+    def _device(self, job: Job, stage: int, chunk: Chunk, kind: Kind) -> float:
+        """The device's seconds in one pass through a chunk."""
+        costs = self._costs[stage]
+        return sum(
+            float(times) * costs.of(job.work(block, kind)).duration.device
+            for block, times in Counter(chunk.kinds).items()
+        )
+
+
+class StreamBounds:
+    """The second bounds of programs; `machines` tells what calls of stages cost."""
+
+    def __init__(self, machines: Callable[[Program], FoldedMachine]) -> None:
+        self._machines = machines
+        self._known: dict[tuple[int, ...], tuple[Routine, Mapping[str, float]]] = {}
+
+    def seconds(self, program: Program, microbatches: int) -> float:
+        """No step of this program is shorter than this, or of a longer one of its kind; what is
+        only done in first and last passes is left out."""
+        first = {own: stage for stage, own in reversed(list(enumerate(program.stages)))}
+        longest, desks = 0.0, self._machines(program).desks
+        for own, stage in first.items():
+            middle = [
+                self._streams(routine, desks[stage], stage)
+                for occasion, routine in own.routines.items()
+                if not (occasion.first or occasion.last)
+            ]
+            longest = max(longest, *added(*middle).values(), 0.0)
+        return longest * max(microbatches - 2, 0)
+
+    def _streams(self, routine: Routine, desk: Desk, stage: int) -> Mapping[str, float]:
+        """The seconds of a routine's communication on each stream."""
+        key = id(routine), id(desk), stage
+        if key not in self._known:
+            streams: dict[str, float] = defaultdict(float)
+            for operation in routine:
+                if isinstance(operation, Communicate):
+                    seconds = (
+                        desk.traffic(call, stage).alone
+                        for call in operation.calls
+                        if isinstance(call, Collective)
+                    )
+                    streams[operation.stream] += max(seconds, default=0.0)
+            self._known[key] = routine, streams
+        return self._known[key][1]

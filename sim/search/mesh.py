@@ -1,0 +1,140 @@
+"""One mesh of a space: its layouts as candidates, what they have in common worked out once."""
+
+from dataclasses import replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from sim.collectives.libraries import backend as backends
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.engine.maxplus.play import FoldedMachine
+from sim.parallel.chunks import chunks_of
+from sim.parallel.job import Job, Known
+from sim.parallel.memory import fragmented, resident, stall
+from sim.parallel.plan import Plan
+from sim.parallel.step import training_step
+from sim.program.memory_levels import Floats, most_kept, peaks
+from sim.program.program import Program
+from sim.search import layouts
+from sim.search.bound import PipelineBounds, StreamBounds
+from sim.search.evaluate import Candidate, Evaluator, pipelining
+from sim.search.space import Space
+
+
+class Mesh:
+    """The layouts on a mesh of these `sizes`; `known` is shared by meshes of one space."""
+
+    def __init__(self, space: Space, sizes: Plan, known: Known) -> None:
+        self.space, self._known, self.evaluator = space, known, Evaluator()
+        topology = space.topology
+        self._machine = Machine(topology, backends.load(topology.backend))
+        self.capacity = topology.device.usable_memory
+        model, attends = space.model, space.stack.attention
+        self._model = model if attends else replace(model, attention="standard")
+        chosen = list(layouts.passes(space, sizes))
+        self._passes = [plan for plan in chosen if self._suits(plan)]
+        self.unsuited = len(chosen) - len(self._passes)
+        self._activations: dict[tuple[object, ...], Floats] = {}
+        self._stays: dict[tuple[object, ...], Floats] = {}
+
+    @cached_property
+    def passes(self) -> list[tuple[float, Plan]]:
+        """All plans whose passes are chosen, behind a lower bound of their step time (s), shortest
+        first."""
+        if not self._passes:
+            return []
+        probe = self._job(self._passes[0]).work(self._model.kinds[0], "F")
+        bounds = PipelineBounds(self._folded.costs, probe)
+        bounded = [(bounds.seconds(self._job(plan)), plan) for plan in self._passes]
+        return sorted(bounded, key=lambda row: row[0])
+
+    def _suits(self, plan: Plan) -> bool:
+        """Whether the model can be divided so."""
+        try:
+            self._job(plan).block(self._model.kinds[0])
+        except InputError:
+            return False
+        return True
+
+    def candidate(self, plan: Plan) -> Candidate | None:
+        """A layout with its program, None where it does not fit in memory."""
+        job = self._job(plan)
+        order = pipelining(job)
+        program = training_step(job, order.schedule)
+        if _passes_key(plan) not in self._activations:
+            self._activations[_passes_key(plan)] = most_kept(program, "activations")
+        taken, needed = self._memory(job, program)
+        lost = stall(self.space.stack, job.device, taken)
+        if lost:
+            job = replace(job, stall=lost)
+            program = training_step(job, order.schedule)
+        if needed > self.capacity:
+            return None
+        return Candidate(job, self._machine, order, program, taken)
+
+    def stream_bound(self, candidate: Candidate) -> float:
+        """No step of this layout is shorter (s)."""
+        return self._streams.seconds(candidate.program, candidate.job.plan.microbatches)
+
+    def least_memory(self, plan: Plan) -> float:
+        """No stage that is fullest needs less: what stays from step to step, and the activations
+        of the same passes where these are known already."""
+        passes = _passes_key(plan)
+        key = passes, plan.zero, plan.dp_replicate
+        if key not in self._stays:
+            job = self._job(plan)
+            stages = (
+                self._known.once(("stays", job.key, chunks), partial(_resident, job, stage))
+                for stage, chunks in enumerate(job.chunks)
+            )
+            self._stays[key] = np.array(list(stages))
+        return float((self._stays[key] + self._activations.get(passes, 0.0)).max())
+
+    def _job(self, plan: Plan) -> Job:
+        space = self.space
+        key = "chunks", plan.pp, plan.chunks, plan.layers, plan.pieces
+        return Job(
+            model=self._model,
+            plan=plan,
+            stack=space.stack,
+            device=space.topology.device,
+            chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan)),
+            nodes=space.topology.nodes,
+            known=self._known,
+        )
+
+    @cached_property
+    def _folded(self) -> FoldedMachine:
+        """The machine as passes on this mesh see it."""
+        job = self._job(self._passes[0])
+        return self.evaluator.machine(training_step(job, pipelining(job).schedule), self._machine)
+
+    @cached_property
+    def _streams(self) -> StreamBounds:
+        return StreamBounds(lambda program: self.evaluator.machine(program, self._machine))
+
+    def _memory(self, job: Job, program: Program) -> tuple[float, float]:
+        """The bytes that the fullest stage allocates, and those that it needs with fragments."""
+
+        def both() -> tuple[float, float]:
+            taken = peaks(program)
+            return float(taken.max()), float((taken + fragmented(job)).max())
+
+        return self._known.once(("memory", program.schedule, program.stages), both)
+
+
+def _passes_key(plan: Plan) -> tuple[object, ...]:
+    """Equal for layouts on a mesh that run the same passes."""
+    return (
+        plan.microbatch,
+        plan.recompute,
+        plan.sequence_parallel,
+        plan.schedule,
+        plan.interleave,
+        plan.layers,
+    )
+
+
+def _resident(job: Job, stage: int) -> float:
+    return sum(resident(job, stage).values())

@@ -1,0 +1,40 @@
+"""A mesh axis is one file; its size stands in a plan's `axes`, or in an option of the search."""
+
+import pytest
+
+from tests.adding.conftest import Add
+from tests.adding.walk import planned, played
+
+SOURCE = '''
+"""An axis of one's own."""
+
+from sim.parallel.axis import Axis
+
+AXIS = Axis(name="{name}", divides="{divides}", place={place}, shards_states=True)
+'''
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_an_axis_that_divides_the_sequence_is_context_parallelism(add: Add, zero: int) -> None:
+    add("sim.parallel.axes", "ulysses",
+        SOURCE.format(name="ulysses", divides="sequence", place=20))  # fmt: skip
+    mine = played({"plan.axes": {"ulysses": 2}, "plan.zero": zero})
+    usual = played({"plan.cp": 2, "plan.zero": zero})
+    assert mine.step_time == pytest.approx(usual.step_time, rel=1e-9)
+    assert mine.memory_per_gpu == pytest.approx(usual.memory_per_gpu, rel=1e-12)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_an_axis_that_divides_the_batch_sums_gradients(add: Add, zero: int) -> None:
+    add("sim.parallel.axes", "islands", SOURCE.format(name="islands", divides="batch", place=35))
+    mine = played({"plan.axes": {"islands": 2}, "plan.dp": 2, "plan.zero": zero})
+    usual = played({"plan.dp": 4, "plan.zero": zero})
+    assert mine.step_time == pytest.approx(usual.step_time, rel=1e-9)
+    assert mine.memory_per_gpu == pytest.approx(usual.memory_per_gpu, rel=1e-12)
+
+
+def test_an_axis_is_searched(add: Add) -> None:
+    add("sim.parallel.axes", "islands", SOURCE.format(name="islands", divides="batch", place=35))
+    best = planned("--only", "islands=2", "--only", "pp=1", "--only", "tp=1,2")
+    assert {layout["plan"]["axes"]["islands"] for layout in best} == {2}
+    assert {layout["ranks"] for layout in best} == {8}

@@ -1,0 +1,47 @@
+"""A kind of layer is one file, and a word in a model's."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.config.errors import InputError
+from tests.adding.conftest import Add
+from tests.adding.walk import planned, played
+
+SOURCE = '''
+"""A layer without attention: a norm, a feed-forward block, a residual sum."""
+
+from sim.model import feed_forward
+from sim.model.operators import dropout_add, normalise
+
+
+def operators(run):
+    return (
+        normalise(run, "ffn norm", run.local),
+        *feed_forward.operators(run),
+        dropout_add(run, "ffn residual", run.local),
+    )
+'''
+MIXED = {"model.pattern": "dense, narrow"}
+
+
+def test_a_kind_of_layer_is_played_drawn_and_remembered(add: Add) -> None:
+    add("sim.model.blocks", "narrow", SOURCE)
+    for plan in ({"plan.tp": 2}, {"plan.zero": 3}, {"plan.pp": 2}):
+        mixed, dense = played({**plan, **MIXED}), played(plan)
+        assert mixed.step_time < dense.step_time
+        assert mixed.memory_per_gpu["total"] < dense.memory_per_gpu["total"]
+
+
+def test_a_model_of_ones_own_is_searched_with_it(add: Add, here: Path) -> None:
+    add("sim.model.blocks", "narrow", SOURCE)
+    packaged = Path(__file__).parents[2] / "models" / "llama3.2-1b.toml"
+    (here / "mixed.toml").write_text(packaged.read_text() + 'pattern = "dense, narrow"\n')
+    mixed = planned("--only", "pp=1,2", model="mixed.toml")
+    dense = planned("--only", "pp=1,2")
+    assert mixed[0]["step_time"] < dense[0]["step_time"]
+
+
+def test_without_its_file_a_kind_is_unknown() -> None:
+    with pytest.raises(InputError, match="no kind of block named 'narrow'"):
+        played(MIXED)

@@ -1,0 +1,52 @@
+"""A pipeline schedule is one file."""
+
+import pytest
+
+from sim.results.result import Result
+from tests.adding.conftest import Add
+from tests.adding.walk import planned, played
+
+SOURCE = '''
+"""1F1B that starts one more forward pass on every stage but the last."""
+
+from sim.parallel.schedule import Entry
+from sim.parallel.schedules.flush import alternate
+from sim.program.actions import Action
+from sim.program.schedule import Schedule, in_loops
+
+
+def eager(stages, microbatches, chunks=1):
+    """Stage s runs p - s forward passes before its first backward pass."""
+    forward = tuple(Action("F", i) for i in range(microbatches))
+    backward = tuple(Action("B", i) for i in range(microbatches))
+    orders = (
+        alternate(forward, backward, stages - stage if stage < stages - 1 else 0)
+        for stage in range(stages)
+    )
+    return Schedule(tuple(orders), in_loops(stages, chunks), "eager")
+
+
+SCHEDULES = (Entry(name="eager", paper="this test", order=eager),)
+'''
+
+PIPELINE = {"plan.pp": 4, "plan.global_batch": 16}
+
+
+def test_a_schedule_is_played_drawn_and_remembered(add: Add) -> None:
+    add("sim.parallel.schedules", "eager", SOURCE)
+    eager = played({**PIPELINE, "plan.schedule": "eager"})
+    plain = played({**PIPELINE, "plan.schedule": "1f1b"})
+    most, usual = (_activations(result) for result in (eager, plain))
+    assert most == pytest.approx(usual * 5 / 4), "one more microbatch is in flight"
+
+
+def _activations(result: Result) -> float:
+    """The most that the first stage holds."""
+    curve = result.memory[0]
+    return float(curve.bytes[:, curve.parts.index("activations")].max())
+
+
+def test_a_schedule_is_searched(add: Add) -> None:
+    add("sim.parallel.schedules", "eager", SOURCE)
+    best = planned("--only", "schedule=eager", "--only", "pp=4")
+    assert {layout["plan"]["schedule"] for layout in best} == {"eager"}
