@@ -15,7 +15,7 @@ import sim
 ROOT = Path(sim.__file__).parent
 
 # Later layers may import earlier ones; names on one line may not import one another, except that
-# descriptions of work (sim.model.kernels) are for everyone after the waist.
+# descriptions of work (kernels, what is fused of them) are for everyone after the waist.
 LAYERS = [
     ["config"],
     ["program", "variability"],
@@ -39,7 +39,7 @@ LAYERS = [
     ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-DESCRIPTIONS = ("sim.model.kernels", "sim.program")
+DESCRIPTIONS = ("sim.model.kernels", "sim.model.fusion", "sim.program")
 
 
 def name_of(path: Path) -> str:

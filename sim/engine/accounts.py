@@ -172,8 +172,7 @@ class _Accountant:
         if not len(waits.begin):
             return
         clock = waits.begin.copy()
-        arrived = np.where(waits.kinds >= 0, waits.arrived, np.inf)
-        order = np.argsort(arrived, axis=1, kind="stable")
+        order = self._by_arrival(waits)
         rows = np.arange(len(clock))
         for column in order.T:
             kinds = waits.kinds[rows, column]
@@ -188,6 +187,15 @@ class _Accountant:
                 self._add(self.record.kinds[kind][0], float((stop - start)[of_kind].sum()))
             clock = np.where(flies, stop, clock)
         self._peers(clock, waits.end, WAITING, "")
+
+    def _by_arrival(self, waits: _Waits) -> Indices:
+        """Transfers in the order of their arrival; of those that arrive together, as what is waited
+        for often does, the one that began first is first, whatever stream it is on."""
+        there, end = waits.kinds >= 0, waits.end[:, None]
+        begun = np.where(there, waits.begun, np.inf)
+        arrived = np.where(there, waits.arrived, np.inf)
+        last = arrived >= end - _ROUNDING * self.record.end
+        return np.lexsort((begun, np.where(last, end, arrived)), axis=1)
 
     def _peers(self, begin: Floats, end: Floats, cause: str, kind: str) -> None:
         """Waiting for peers: for their passes a bubble, afterwards for whatever else they do."""

@@ -3,21 +3,20 @@
 A static program in which no two transfers share a link at the same time is a graph of maxima and
 sums; its step time equals the clock's to 1e-9. The graph is compiled once a shape (what waits for
 what) and kept; durations are columns. Where transfers do share links, the clock says by how much
-each is slowed (`clocked`), and replay is then an approximation that `check` holds to the clock.
+each is slowed (`sim.engine.replay_contention`), and replay is then an approximation.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sim.engine.folded import ComputeStep, FoldedProgram, RoleProgram, Step, Transfer
+from sim.engine.folded import FoldedProgram
 from sim.engine.replay_graph import Graph, Level, graph_of
 from sim.engine.replay_shape import Shape, shape_of
 from sim.engine.replay_weights import Floats
-from sim.program.durations import Duration
 
 _MARGIN = 2.0  # a graph holds for durations between a half and the double of those it was made for
 _KEPT = 64  # graphs
@@ -97,32 +96,6 @@ class Replay:
             values = _propagated(compiled.graph, rows, group, self._space)
             found[columns] = compiled.graph.end.at(values, rows)[0]
         return found
-
-    def intervals(self, parameters: Floats | None = None) -> tuple[Floats, Floats, Floats]:
-        """Per transfer, when all have met, when its bytes start to flow and when they are there."""
-        own = self.parameters if parameters is None else parameters
-        first = [self.shape.transfer_parameter(k) for k in self.shape.class_of_transfer]
-        if not first:
-            nothing = np.empty((0, *own.shape[1:]))
-            return nothing, nothing, nothing
-        graph = _compiled(self.shape, self.joint, own).graph
-        start = graph.starts.at(self._values(graph, own), own)
-        begin = start + own[first]
-        return start, begin, begin + own[np.array(first) + 1]
-
-    def spans(self, parameters: Floats | None = None) -> dict[tuple[int, int], tuple[float, float]]:
-        """When each step (part, index) is ready and when it ends (s)."""
-        own = self.parameters if parameters is None else parameters
-        graph = _compiled(self.shape, self.joint, own).graph
-        found = graph.steps.at(self._values(graph, own), own).tolist()
-        half = len(graph.keys)
-        return dict(zip(graph.keys, zip(found[:half], found[half:], strict=True), strict=True))
-
-    def _values(self, graph: Graph, parameters: Floats) -> Floats:
-        rows = graph.table.values(parameters)
-        if parameters.ndim == 1:
-            return _single(graph)(rows)
-        return _propagated(graph, rows, 1, _Space())
 
 
 def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compiled:
@@ -210,43 +183,3 @@ def _advance(level: Level, space: _Space, rows: Floats) -> None:
     np.maximum(terms[:wide], terms[-wide:], out=out)
     for k in range(1, len(level.nodes) - 1):
         np.maximum(out, terms[k * wide : (k + 1) * wide], out=out)
-
-
-def with_parameters(program: FoldedProgram, shape: Shape, parameters: Floats) -> FoldedProgram:
-    """The program with other durations: what the clock plays where replay evaluates a column."""
-    new, old = parameters.tolist(), shape.parameters.tolist()
-    roles = []
-    for number, role in enumerate(program.roles):
-        streams = {
-            stream: [_with(step, number, shape, new, old) for step in steps]
-            for stream, steps in role.streams.items()
-        }
-        roles.append(RoleProgram(role.role, streams))
-    starts = map(shape.transfer_parameter, shape.class_of_transfer)
-    transfers = [
-        _resized(transfer, first, new, old)
-        for transfer, first in zip(program.transfers, starts, strict=True)
-    ]
-    return FoldedProgram(roles=tuple(roles), transfers=tuple(transfers), links=program.links)
-
-
-def _with(step: Step, role: int, shape: Shape, new: list[float], old: list[float]) -> Step:
-    if not isinstance(step, ComputeStep):
-        return step
-    first = shape.compute_parameter(shape.class_of_computation[role, step.index])
-    if new[first : first + 3] == old[first : first + 3]:
-        return step
-    device, host, gap = new[first : first + 3]
-    cost = step.cost._replace(duration=Duration(device, host, device + gap))
-    return replace(step, cost=cost, items=(), links=())
-
-
-def _resized(transfer: Transfer, first: int, new: list[float], old: list[float]) -> Transfer:
-    if new[first : first + 2] == old[first : first + 2]:
-        return transfer
-    ratio = new[first + 1] / old[first + 1] if old[first + 1] > 0.0 else 1.0
-    traffic = transfer.traffic
-    resized = replace(
-        traffic, latency=new[first], size=traffic.size * ratio, seconds=traffic.seconds * ratio
-    )
-    return replace(transfer, traffic=resized)

@@ -1,9 +1,8 @@
-"""Where transfers share links: found from their intervals, taken over from one clocked run.
+"""Where traffic shares links: by how much it is slowed, taken over from one clocked run.
 
-A transfer alone moves at the rate of its narrowest link and uses a share of every other one. As
-long as the shares on no link add up to more than one at any time, all of them move as if alone,
-and replay is exact. Otherwise weighted max-min fairness slows some of them; by how much depends
-on when they meet, which only the clock knows.
+As long as no link is asked for more than it has, all traffic moves as if alone, and replay is
+exact. Otherwise weighted max-min fairness slows some of it; by how much depends on when it meets,
+which only the clock knows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,59 +14,10 @@ from numpy.typing import NDArray
 from sim.config.errors import InputError
 from sim.engine.clock import end_of, perform
 from sim.engine.folded import ComputeStep, FoldedProgram
-from sim.engine.replay import Replay, with_parameters
 from sim.engine.replay_weights import Floats
 
-_ROUNDING = 1e-9
-_MOST_CHECKED = 32  # columns looked at for contention
+_ROUNDING = 1e-12  # of the step: what sums of times are off by
 SAMPLES, TOLERANCE = 20, 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Loads:
-    """Which transfer uses which share of which link when it is alone."""
-
-    links: NDArray[np.intp]
-    transfers: NDArray[np.intp]
-    shares: Floats
-
-    @classmethod
-    def of(cls, program: FoldedProgram) -> "Loads":
-        rows = []
-        for number, transfer in enumerate(program.transfers):
-            traffic = transfer.traffic
-            if traffic.seconds > 0.0:
-                rate = traffic.size / traffic.seconds
-                rows += [
-                    (link, number, rate * load / program.links[link].capacity)
-                    for link, load in traffic.loads
-                ]
-        links, transfers, shares = zip(*rows, strict=True) if rows else ((), (), ())
-        return cls(
-            np.array(links, dtype=np.intp), np.array(transfers, dtype=np.intp), np.array(shares)
-        )
-
-    def overfull(self, begin: Floats, end: Floats) -> bool:
-        """Whether some link is asked for more than it has, with transfers in these intervals."""
-        if not len(self.links):
-            return False
-        last = float(end.max())
-        # A transfer that ends as another one begins leaves the link to it.
-        times = np.concatenate((begin[self.transfers], end[self.transfers] - _ROUNDING * last))
-        changes = np.concatenate((self.shares, -self.shares))
-        order = np.lexsort((changes, times, np.concatenate((self.links, self.links))))
-        return bool(np.cumsum(changes[order]).max() > 1.0 + 1e-6)
-
-
-def contended(replay: Replay, parameters: Floats | None = None) -> bool:
-    """Whether transfers slow each other in a column, or in any of some columns spread evenly."""
-    loads = Loads.of(replay.shape.program)
-    own = replay.parameters if parameters is None else parameters
-    if own.ndim == 1:
-        return loads.overfull(*replay.intervals(own)[1:])
-    count = own.shape[1]
-    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_CHECKED)).astype(int))
-    return any(loads.overfull(*replay.intervals(own[:, i].copy())[1:]) for i in chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +35,20 @@ class Contention:
 def clocked_contention(program: FoldedProgram) -> Contention:
     """Contention as one run of the clock finds it."""
     _, meetings, processes = perform(program)
-    factors = {}
+    factors, least = {}, _ROUNDING * end_of(processes)
     for number, transfer in enumerate(program.transfers):
         traffic = transfer.traffic
-        if traffic.seconds > 0.0:
-            took = meetings.end[number] - meetings.start[number]
-            factor = (took - traffic.latency) / traffic.seconds
-            if factor > 1.0 + _ROUNDING:
-                factors[number] = factor
+        late = meetings.end[number] - meetings.start[number] - traffic.alone
+        if late > least:
+            factors[number] = 1.0 + late / traffic.seconds
     longer = {}
     for number, process in enumerate(processes):
         for logged in (logged for log in process.logs.values() for logged in log):
             step = logged.step
             if isinstance(step, ComputeStep) and logged.parts is not step.cost.parts:
-                longer[number, step.index] = sum(logged.parts.values()) - step.cost.duration.device
+                more = sum(logged.parts.values()) - step.cost.duration.device
+                if more > least:
+                    longer[number, step.index] = more
     return Contention(factors, longer)
 
 
@@ -127,10 +77,3 @@ def errors(replayed: Floats, clocked: Sequence[float]) -> tuple[float, float]:
         what = f"transfers contend, and replay is off by {worst:.1%} on {len(clocked)} samples"
         raise InexactError("--engine replay", what, "use --engine clock")
     return float(relative.mean()), worst
-
-
-def check(replay: Replay, columns: Floats) -> float:
-    """The worst error on up to 20 of the columns; raises as `errors` does."""
-    chosen, shape = columns[:, spread(columns.shape[1])], replay.shape
-    programs = (with_parameters(shape.program, shape, column) for column in chosen.T)
-    return errors(replay.times(chosen), clocked_times(programs))[1]

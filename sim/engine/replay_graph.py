@@ -42,18 +42,6 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
-    """Many moments with a table of their own."""
-
-    terms: Terms
-    table: Table
-
-    def at(self, times: Floats, parameters: Floats) -> Floats:
-        """Their values, given those of nodes and of parameters."""
-        return self.terms.at(times, self.table.values(parameters))
-
-
-@dataclass(frozen=True, slots=True)
 class Level:
     """Nodes first to last - 1, each the maximum over k of times[nodes[k]] + rows[weights[k]].
 
@@ -69,19 +57,12 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What is left of a score.
-
-    `end` is the moment when all is done; `starts` are those of transfers, `steps` first the ready
-    moments of all steps in `keys` (part, index) and then their ends.
-    """
+    """What is left of a program; `end` is the moment when all is done."""
 
     levels: tuple[Level, ...]
     nodes: int
     table: Table
     end: Terms
-    starts: "Moments"
-    steps: "Moments"
-    keys: tuple[tuple[int, int], ...]
 
 
 def graph_of(shape: Shape, low: Floats, high: Floats, joint: frozenset[int] = frozenset()) -> Graph:
@@ -105,10 +86,8 @@ class _Builder:
         program = shape.program
         self.host: list[Moment] = [ZERO for _ in program.roles]
         self.ended: list[dict[int, Moment]] = [{} for _ in program.roles]
-        self.steps: dict[tuple[int, int], tuple[Moment, Moment]] = {}
         self.missing = [one.arity for one in program.transfers]
         self.joins: list[list[Term]] = [[] for _ in program.transfers]
-        self.start: list[Moment] = [() for _ in program.transfers]
         self.done: list[Moment] = [() for _ in program.transfers]
         self._last: list[Moment] = []
         self._waiting: dict[object, list[Iterator[object]]] = {}
@@ -145,7 +124,6 @@ class _Builder:
             else:
                 yield from self._meet(part, step, ready, stream)
                 clock = self._met(part, step, ready)
-            self.steps[part, step.index] = ready, clock
             ended[step.index] = clock
             self._wake((part, step.index))
         self._last.append(clock)
@@ -198,7 +176,6 @@ class _Builder:
             start = self.named(start, most=0)
             self.meeting.add(start[0][0])
         first = self.shape.transfer_parameter(self.shape.class_of_transfer[number])
-        self.start[number] = start
         self.done[number] = self.named(self.later(self.later(start, first), first + 1))
         self._wake(number)
 
@@ -252,18 +229,12 @@ class _Builder:
         order, bounds = self._levels()
         place = np.empty(len(self.before), dtype=np.intp)
         place[order] = np.arange(len(order))
-        used = {row for terms in (*self.before, end) for _, row in terms}
-        table, rows = self._table(used)
-        keys = tuple(self.steps)
-        both = [self.steps[key][i] for i in (0, 1) for key in keys]
+        table, rows = self._table({row for terms in (*self.before, end) for _, row in terms})
         return Graph(
             levels=tuple(self._level(first, last, order, place, rows) for first, last in bounds),
             nodes=len(self.before),
             table=table,
             end=_flat([end], place, rows),
-            starts=self._moments(self.start, place),
-            steps=self._moments(both, place),
-            keys=keys,
         )
 
     def _table(self, used: Iterable[int]) -> tuple[Table, NDArray[np.intp]]:
@@ -273,10 +244,6 @@ class _Builder:
         rows = np.full(len(self.weights.sums), -1, dtype=np.intp)
         rows[listed] = table.place
         return table, rows
-
-    def _moments(self, moments: list[Moment], place: NDArray[np.intp]) -> Moments:
-        table, rows = self._table({row for moment in moments for _, row in moment})
-        return Moments(_flat(moments, place, rows), table)
 
     def _levels(self) -> tuple[NDArray[np.intp], list[tuple[int, int]]]:
         """Nodes by level, those at which replicas meet last, and where each level lies."""

@@ -30,7 +30,8 @@ class Entry:
     `order` gives it for (stages, microbatches, chunks); `paper` is its source. `chunks` is how many
     it has on each stage: exactly so many, or any number from 2 on if None. On so many stages,
     `group` must divide the number of microbatches, of which there must be at least `least`.
-    `bubble` is its closed form, for I = W = F where it splits the backward pass.
+    `bubble` is its closed form for as many microbatches as stages or more, and for I = W = F where
+    it splits the backward pass.
     """
 
     name: str

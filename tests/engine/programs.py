@@ -5,28 +5,36 @@ from collections.abc import Mapping
 from sim.collectives.libraries import backend as backends
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
-from sim.parallel import pipeline
-from sim.parallel.exchange import Style, exchanged, name_of
-from sim.parallel.pipeline import Pass
-from sim.program import Collective, Communicate, Compute, Operation, Program, Segment, Work
+from sim.parallel.schedule import schedule as schedule_named
+from sim.program.actions import Occasion
+from sim.program.causes import COMPUTE, DATA, TENSOR, Cause
+from sim.program.exchange import Exchange, Style
+from sim.program.operations import (
+    INPUT,
+    Collective,
+    Communicate,
+    Compute,
+    Drained,
+    Segment,
+    Work,
+)
+from sim.program.program import Program
+from sim.program.routine import Routine
+from sim.program.stage import Stage
 
 AXES = ("tp", "dp", "pp")
 
 
-def segment(seconds: float, *, host: float = 0.0, cause: str = "compute") -> Segment:
+def segment(seconds: float, *, host: float = 0.0, cause: Cause = COMPUTE) -> Segment:
     return Segment(name=cause, cause=cause, device=seconds, host=host, lead=host + seconds)
 
 
 def tensor(bytes: float = 1e7) -> Collective:
-    return Collective(
-        kind="all_reduce", axes=("tp",), bytes=bytes, name="tensor", cause="tensor communication"
-    )
+    return Collective(kind="all_reduce", axes=("tp",), bytes=bytes, name="tensor", cause=TENSOR)
 
 
 def data(name: str, bytes: float) -> Collective:
-    return Collective(
-        kind="all_reduce", axes=("dp",), bytes=bytes, name=name, cause="data communication"
-    )
+    return Collective(kind="all_reduce", axes=("dp",), bytes=bytes, name=name, cause=DATA)
 
 
 def training(
@@ -36,7 +44,9 @@ def training(
     pp: int = 1,
     microbatches: int = 4,
     chunks: int = 1,
+    schedule: str = "",
     style: Style = "batched",
+    sync: bool = False,
     order: tuple[str, ...] = AXES,
     layers: int = 2,
     forward: float = 1e-3,
@@ -46,66 +56,58 @@ def training(
     host: float = 1e-5,
 ) -> Program:
     """A step with tensor-parallel layers, a pipeline and, if `overlap`, early gradients."""
-    sizes = {"tp": tp, "dp": dp, "pp": pp}
     works = {
-        "F": Work(name="F", items=(segment(forward, host=host), tensor()) * layers),
-        "B": Work(name="B", items=(segment(2 * forward, host=host), tensor()) * layers),
-    }
-    schedule = (
-        pipeline.interleaved(pp, microbatches, chunks)
-        if chunks > 1
-        else pipeline.one_f_one_b(pp, microbatches)
-    )
-    stages = []
-    for stage in range(pp):
-        emit = _emitter(works, schedule[stage], overlap, gradients)
-        operations = exchanged(
-            schedule[stage],
-            emit,
-            stage=stage,
-            stages=pp,
-            chunks=chunks,
-            bytes=boundary,
-            style=style,
+        kind: Work(name=kind, items=(segment(seconds, host=host), *calls) * layers)
+        for kind, seconds, calls in (
+            ("F", forward, (tensor(),)),
+            ("B", 2 * forward, (tensor(),)),
+            ("I", forward, (tensor(),)),
+            ("W", forward, ()),
         )
-        stages.append((*operations, *_closing(operations, gradients)))
-    return Program(mesh={axis: sizes[axis] for axis in order}, stages=tuple(stages))
-
-
-def _emitter(works: Mapping[str, Work], order: tuple[Pass, ...], overlap: bool, gradients: float):
-    last = {one.chunk: one for one in order if one.phase == "B"}
-
-    def emit(one: Pass, after: tuple[str, ...]) -> list[Operation]:
-        def compute(name: str, after: tuple[str, ...]) -> Compute:
-            return Compute(
-                name=name,
-                work=works[one.phase],
-                after=after,
-                phase=one.phase,
-                chunk=one.chunk,
-                microbatch=one.microbatch,
+    }
+    name = schedule or ("interleaved" if chunks > 1 else "1f1b")
+    passes = schedule_named(name, pp, microbatches, chunks)
+    sizes = {"tp": tp, "dp": dp, "pp": pp}
+    if style == "batched" and passes.chunks > 1:
+        style = "async-send"  # as `sim.parallel.step` does
+    return Program(
+        mesh={axis: sizes[axis] for axis in order},
+        schedule=passes,
+        stages=tuple(
+            Stage(
+                routines={own: _routine(works, own, overlap, gradients) for own in each.occasions},
+                closing=_closing(gradients),
             )
-
-        if not overlap or last[one.chunk] != one:
-            return [compute(name_of(one), after)]
-        early = compute(f"{name_of(one)} early", after)
-        call = data(f"gradients {one.chunk}", gradients)
-        name = f"reduce {one.chunk}"
-        reduce = Communicate(name=name, calls=(call,), after=(early.name,), stream="data")
-        return [early, reduce, compute(name_of(one), ())]
-
-    return emit
-
-
-def _closing(operations: list[Operation], gradients: float) -> list[Operation]:
-    reduces = tuple(op.name for op in operations if op.stream == "data")
-    norm = Collective(
-        kind="all_reduce", axes=AXES, bytes=4.0, name="norm", cause="data communication"
+            for each in passes.actions
+        ),
+        exchange=Exchange(style=style, bytes=boundary, sync=sync),
     )
-    return [
-        Communicate(name="rest", calls=(data("rest", gradients / 4),)),
-        Communicate(name="norm", calls=(norm,), after=reduces),
-    ]
+
+
+def _routine(
+    works: Mapping[str, Work], occasion: Occasion, overlap: bool, gradients: float
+) -> Routine:
+    work = works[occasion.kind]
+    if not overlap or not occasion.last:
+        return Routine((Compute(name="", work=work, after=(INPUT,)),))
+    call = data(f"gradients {occasion.chunk}", gradients)
+    return Routine(
+        (
+            Compute(name="early", work=work, after=(INPUT,)),
+            Communicate(name="reduce", calls=(call,), after=("early",), stream="data"),
+            Compute(name="", work=work),
+        )
+    )
+
+
+def _closing(gradients: float) -> Routine:
+    norm = Collective(kind="all_reduce", axes=AXES, bytes=4.0, name="norm", cause=DATA)
+    return Routine(
+        (
+            Communicate(name="rest", calls=(data("rest", gradients / 4),)),
+            Communicate(name="norm", calls=(norm,), after=(Drained("data"),)),
+        )
+    )
 
 
 def machine(

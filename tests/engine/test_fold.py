@@ -42,15 +42,15 @@ LAYOUTS = [
 def both(layout: dict, where: dict, order: tuple[str, ...]):
     program = training(order=order, **layout)
     on = machine("dgx-a100-hdr", **where)
-    return program, fold(program, on), fold(program, on, unfold=True)
+    return fold(program, on), fold(program, on, unfold=True)
 
 
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize(("layout", "where"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
 def test_folded_equals_unfolded(layout, where, order):
-    _, folded, unfolded = both(layout, where, order)
+    folded, unfolded = both(layout, where, order)
     short, long = play(folded), play(unfolded)
-    assert len(folded.parts) < len(unfolded.parts) == where["gpus"]
+    assert len(folded.roles) < len(unfolded.roles) == where["gpus"]
     assert short.end == pytest.approx(long.end, rel=1e-9)
     assert sum(role.ranks for role in short.roles) == where["gpus"]
 
@@ -58,38 +58,38 @@ def test_folded_equals_unfolded(layout, where, order):
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize(("layout", "where"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
 def test_every_step_ends_when_it_does_unfolded(layout, where, order):
-    _, folded, unfolded = both(layout, where, order)
+    folded, unfolded = both(layout, where, order)
     ends: dict[int, dict[tuple[str, str], float]] = {}
     long = play(unfolded)
-    for span in long.spans:
+    for span in long.timeline.spans:
         rank = long.roles[span.role].first_rank
         ends.setdefault(rank, {})[span.stream, span.name] = span.end
     short = play(folded)
     compared = 0
-    for span in short.spans:
+    for span in short.timeline.spans:
         alone = ends[short.roles[span.role].first_rank]
         if (span.stream, span.name) in alone:
             assert span.end == pytest.approx(alone[span.stream, span.name], rel=1e-9)
             compared += 1
     # Tensor collectives inside a pass have no step of their own where it is folded in time.
-    assert compared >= 0.5 * len(short.spans)
+    assert compared >= 0.5 * len(short.timeline.spans)
 
 
 def test_equal_replicas_are_one_role_a_stage():
     folded = fold(training(tp=8, pp=4, dp=2), machine("dgx-a100-hdr", 64))
-    assert [part.role.ranks for part in folded.parts] == [16] * 4
+    assert [own.role.ranks for own in folded.roles] == [16] * 4
 
 
 def test_a_slow_rank_splits_its_stage_and_its_replicas_only():
     folded = fold(training(tp=8, pp=2, dp=4), machine("dgx-a100-hdr", 64, slowdown={0: 2.0}))
     # Slow rank, its tensor peers; in healthy replicas, the slow rank's data peers and the others.
-    assert sorted(part.role.ranks for part in folded.parts if part.role.stage == 0) == [1, 3, 7, 21]
+    assert sorted(own.role.ranks for own in folded.roles if own.role.stage == 0) == [1, 3, 7, 21]
 
 
 def test_roles_do_not_grow_with_replicas():
     small = fold(training(tp=8, pp=4, dp=2), machine("dgx-h100-ndr", 64))
     large = fold(training(tp=8, pp=4, dp=256), machine("dgx-h100-ndr", 8192))
-    assert len(large.parts) == len(small.parts)
+    assert len(large.roles) == len(small.roles)
     assert len(large.transfers) == len(small.transfers)
 
 
@@ -127,7 +127,7 @@ def test_pods_fold_exactly(order, sick, dp):
 
 def test_roles_do_not_grow_with_pods():
     program = training(tp=8, pp=2, dp=256, order=("tp", "pp", "dp"))
-    assert len(fold(program, machine("h100-grand-teton-roce", 4096)).parts) == 2
+    assert len(fold(program, machine("h100-grand-teton-roce", 4096)).roles) == 2
 
 
 def test_network_traffic_of_pcie_nodes_passes_their_ports():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sim.engine.replay import Replay
 from sim.engine.replay_nearby import Nearby
-from tests.engine.scores import random_score
+from tests.engine.random_programs import random_program
 
 
 def moved(replay: Replay, spread: float, seed: int, columns: int = 12):
@@ -21,31 +21,32 @@ def moved(replay: Replay, spread: float, seed: int, columns: int = 12):
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9), spread=st.sampled_from((0.001, 0.05, 0.8)))
 def test_columns_are_replays_to_a_millionth_of_what_they_differ_by(seed, spread):
-    replay = Replay(random_score(seed))
+    replay = Replay(random_program(seed))
     moves, coordinates, full = moved(replay, spread, seed)
-    found, wanted = Nearby(replay, moves).times(coordinates), replay.times(full)
+    near, exact = Nearby(replay, moves).times(coordinates), replay.times(full)
     most = float(np.abs(replay.parameters).sum())
-    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-6 * spread * most + 1e-12)
+    assert near == pytest.approx(exact, rel=1e-9, abs=1e-6 * spread * most + 1e-12)
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_replicas_meet_as_they_do_in_replay(seed):
-    score = random_score(seed, shared=False)
-    replay = Replay(score, joint=frozenset(range(0, len(score.transfers), 3)))
+    program = random_program(seed, shared=False)
+    replay = Replay(program, joint=frozenset(range(0, len(program.transfers), 3)))
     moves, coordinates, full = moved(replay, 0.1, seed)
-    found = Nearby(replay, moves).times(coordinates, group=3)
-    assert found == pytest.approx(replay.times(full, group=3), rel=1e-6)
+    near = Nearby(replay, moves).times(coordinates, group=3)
+    assert near == pytest.approx(replay.times(full, group=3), rel=1e-6)
 
 
 def test_no_deviation_is_the_reference_itself():
-    replay = Replay(random_score(7))
+    replay = Replay(random_program(7))
     moves, coordinates, _ = moved(replay, 0.1, 7)
     assert Nearby(replay, moves).times(0.0 * coordinates).tolist() == [replay.time()] * 12
 
 
 def test_deviations_too_large_for_the_graph_get_another_one():
-    replay = Replay(random_score(11))
+    replay = Replay(random_program(11))
     near = Nearby(replay, {p: (0, float(own)) for p, own in enumerate(replay.parameters)})
-    found = near.times(np.array([[0.0, 9.0]]))
-    assert found == pytest.approx([replay.time(), 10.0 * replay.time()], rel=1e-6)
+    assert near.times(np.array([[0.0, 9.0]])) == pytest.approx(
+        [replay.time(), 10.0 * replay.time()], rel=1e-6
+    )

@@ -1,12 +1,14 @@
 """Convolutional models: published counts, FLOPs, and throughput on one device."""
 
+from dataclasses import replace
+
 import pytest
 
 from sim.hardware import device, stack
 from sim.hardware.kernels.time import kernel_time
-from sim.model.convolution import Convolution, Convolutional, Stage, layer_works, load
+from sim.model.convolution import Convolution, Convolutional, Stage, load, operators
 from sim.model.kernels import Gemm
-from sim.program import Collective
+from sim.program.operations import Collective
 from sim.sharing.methods.all_reduce import AllReduce
 from sim.sharing.worker_step import worker_step
 
@@ -42,21 +44,20 @@ def test_single_device_throughput_is_met_within_an_eighth(name, precision, batch
 
 
 def test_backward_multiplies_twice_as_much_as_forward_but_for_the_first_layer():
-    works = layer_works(load("resnet50"), microbatch=4, precision="fp32")
-    for number, work in enumerate(works):
-        ahead = sum(one.flops for one in work.forward if isinstance(one, Gemm))
-        back = sum(one.flops for one in work.backward if isinstance(one, Gemm))
+    layers = operators(load("resnet50"), microbatch=4, precision="fp32")
+    for number, layer in enumerate(layers):
+        ahead = sum(item.flops for item in layer.forward if isinstance(item, Gemm))
+        back = sum(item.flops for item in layer.backward if isinstance(item, Gemm))
         assert back == pytest.approx((1 if number == 0 else 2) * ahead, rel=1e-3)
 
 
 def test_a_convolution_reads_its_image_once():
     plain = Gemm(name="im2col", m=4 * 56 * 56, n=64, k=64 * 9, precision="fp32")
-    works = layer_works(load("resnet50"), microbatch=4, precision="fp32")
     three = next(
-        one
-        for work in works
-        for one in work.forward
-        if isinstance(one, Convolution) and one.name == "1.0 3x3"
+        item
+        for layer in operators(load("resnet50"), microbatch=4, precision="fp32")
+        for item in layer.forward
+        if isinstance(item, Convolution) and item.name == "1.0 3x3"
     )
     assert three.flops == plain.flops
     assert three.bytes < 0.3 * plain.bytes
@@ -65,12 +66,13 @@ def test_a_convolution_reads_its_image_once():
 
 
 def test_synchronised_batch_norm_adds_a_collective_each_way():
-    from dataclasses import replace
-
     model = replace(load("resnet50"), synchronised=True)
-    works = layer_works(model, microbatch=4, precision="fp32")
-    count = sum(isinstance(one, Collective) for work in works for one in work.forward)
-    assert count == sum(layer.norm for layer in model.layers) == 53
+    layers = operators(model, microbatch=4, precision="fp32")
+    for way in ("forward", "backward"):
+        calls = [
+            item for one in layers for item in getattr(one, way) if isinstance(item, Collective)
+        ]
+        assert len(calls) == sum(layer.norm for layer in model.layers) == 53
 
 
 def test_a_size_that_does_not_halve_five_times_is_refused():

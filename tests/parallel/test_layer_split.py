@@ -7,31 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
-from sim.parallel import balance
-
-
-def counts(split):
-    return [chunk.layers for chunk in split]
-
+from sim.parallel import layer_split
 
 # --- Published splits ----------------------------------------------------------------------------
 
 
 def test_llama3_405b_has_one_layer_fewer_at_both_ends():
     # arXiv 2407.21783, section 3.3.2: 126 layers on 16 stages.
-    split = balance.split(126, 16, balance="ends")
-    assert counts(split) == [7, *[8] * 14, 7]
-    assert [chunk.embedding for chunk in split] == [True] + [False] * 15
-    assert [chunk.head for chunk in split] == [False] * 15 + [True]
+    assert layer_split.split(126, 16, balance="ends") == (7, *[8] * 14, 7)
 
 
 @pytest.mark.parametrize(("layers", "chunks"), [(22, 3), (30, 4)])
 def test_zero_bubble_interleaves_one_layer_a_chunk(layers, chunks):
     # arXiv 2401.10241, table 3: the first chunk is the embedding alone, the last the head alone.
-    split = balance.split(layers, 8, chunks, balance="ends")
-    assert counts(split) == [0, *[1] * layers, 0]
-    assert sum(counts(balance.of_stage(split, 8, 0))) == chunks - 1
-    assert sum(counts(balance.of_stage(split, 8, 3))) == chunks
+    split = layer_split.split(layers, 8, chunks, balance="ends")
+    assert split == (0, *[1] * layers, 0)
+    # Chunks of a stage are eight pieces apart.
+    assert (sum(split[0::8]), sum(split[3::8])) == (chunks - 1, chunks)
 
 
 def nanotron_blocks(layers, pp, layer_cost, head_cost):
@@ -59,10 +51,10 @@ def test_threshold_is_nanotrons_rule(layers, pp, hidden, vocab):
     held, last = nanotron_blocks(layers, pp, layer_cost, vocab * hidden)
     head = vocab * hidden / layer_cost
     if last == pp - 1 and 0 not in held[1:-1]:
-        assert counts(balance.by_threshold(layers, pp, head=head)) == held
+        assert layer_split.by_threshold(layers, pp, head=head) == tuple(held)
     else:
         with pytest.raises(InputError):
-            balance.by_threshold(layers, pp, head=head)
+            layer_split.by_threshold(layers, pp, head=head)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +66,9 @@ def test_threshold_is_nanotrons_rule(layers, pp, hidden, vocab):
     ],
 )
 def test_quota_fills_the_first_stage_as_nanotron_measured(layers, head, first):
-    found = {pp: counts(balance.by_quota(layers, pp, head=head)) for pp in first}
-    assert {pp: held[0] for pp, held in found.items()} == first
-    assert all(0 not in held[:-1] for held in found.values())
+    splits = {pp: layer_split.by_quota(layers, pp, head=head) for pp in first}
+    assert {pp: held[0] for pp, held in splits.items()} == first
+    assert all(0 not in held[:-1] for held in splits.values())
 
 
 # --- Laws ----------------------------------------------------------------------------------------
@@ -88,15 +80,11 @@ heads = st.floats(0, 8).map(lambda cost: round(cost, 3))
 def test_every_layer_is_held_once(layers, stages, chunks, head):
     for name in ("even", "ends", "cost", "threshold", "quota"):
         try:
-            split = balance.split(layers, stages, chunks, balance=name, head=head)
+            split = layer_split.split(layers, stages, chunks, balance=name, head=head)
         except InputError:
             continue
         assert len(split) == stages * chunks
-        assert sum(counts(split)) == layers
-        assert [chunk.embedding for chunk in split].index(True) == 0
-        assert [chunk.head for chunk in split].index(True) == len(split) - 1
-        by_stage = [balance.of_stage(split, stages, stage) for stage in range(stages)]
-        assert sum(sum(counts(mine)) for mine in by_stage) == layers
+        assert sum(split) == layers
 
 
 @given(st.integers(3, 9), st.integers(1, 4), heads, heads)
@@ -109,22 +97,22 @@ def test_no_split_has_a_cheaper_worst_chunk_than_by_cost(layers, pieces, head, e
 
     cuts = combinations_with_replacement(range(layers + 1), pieces - 1)
     every = [[b - a for a, b in zip((0, *cut), (*cut, layers), strict=True)] for cut in cuts]
-    best = counts(balance.by_cost(layers, pieces, head=head, embedding=embedding))
+    best = layer_split.by_cost(layers, pieces, head=head, embedding=embedding)
     assert worst(best) == pytest.approx(min(map(worst, every)), rel=1e-12)
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 3))
 def test_without_embedding_and_head_costs_a_dividing_split_is_even(each, stages, chunks):
     layers = each * stages * chunks
-    even = balance.even(layers, stages, chunks)
-    assert balance.by_cost(layers, stages, chunks) == even
-    assert balance.explicit([each] * stages * chunks, layers, stages, chunks) == even
-    assert counts(even) == [each] * stages * chunks
+    even = layer_split.even(layers, stages, chunks)
+    assert layer_split.by_cost(layers, stages, chunks) == even
+    assert layer_split.explicit([each] * stages * chunks, layers, stages, chunks) == even
+    assert even == (each,) * stages * chunks
 
 
 @given(heads, heads)
 def test_a_dearer_head_never_gets_more_layers(cheap, more):
-    held = [counts(balance.by_cost(32, 4, head=cost))[-1] for cost in (cheap, cheap + more)]
+    held = [layer_split.by_cost(32, 4, head=cost)[-1] for cost in (cheap, cheap + more)]
     assert held[1] <= held[0]
 
 
@@ -153,7 +141,7 @@ def test_a_dearer_head_never_gets_more_layers(cheap, more):
 )
 def test_a_split_that_does_not_come_out_says_what_would(arguments, options, complaint):
     if complaint is None:
-        assert counts(balance.split(*arguments, **options)) == [7, 8, 8, 7]
+        assert layer_split.split(*arguments, **options) == (7, 8, 8, 7)
         return
     with pytest.raises(InputError, match=complaint):
-        balance.split(*arguments, **options)
+        layer_split.split(*arguments, **options)

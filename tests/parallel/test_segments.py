@@ -6,14 +6,15 @@ from hypothesis import strategies as st
 
 from sim.model.kernels import MemoryBound, Overlap
 from sim.parallel.segments import segments
-from sim.program import Collective, Segment
+from sim.program.causes import COMPUTE, TENSOR
+from sim.program.operations import Collective, Segment
 
-TENSOR = Collective(kind="all_reduce", axes=("tp",), bytes=8.0, name="t", cause="tensor")
+CALL = Collective(kind="all_reduce", axes=("tp",), bytes=8.0, name="t", cause=TENSOR)
 
 
 def joined(items, launch=1.0):
     return segments(
-        items, name="x", cause="compute", time=lambda kernel: kernel.bytes, launch=launch, call=0.5
+        items, name="x", cause=COMPUTE, time=lambda kernel: kernel.bytes, launch=launch, call=0.5
     )
 
 
@@ -22,26 +23,26 @@ def kernel(seconds: float) -> MemoryBound:
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=6), st.floats(0.01, 5))
-def test_one_segment_holds_all_kernels_between_collectives(times, launch):
-    (one,) = joined([kernel(t) for t in times], launch)
-    assert one.device == pytest.approx(sum(times))
-    assert one.host == pytest.approx(launch * len(times))
+def test_a_segment_holds_all_kernels_between_collectives(times, launch):
+    (segment,) = joined([kernel(t) for t in times], launch)
+    assert segment.device == pytest.approx(sum(times))
+    assert segment.host == pytest.approx(launch * len(times))
     # The device is idle: kernel i starts at the later of its launch and the kernel before it.
     clock = 0.0
     for number, seconds in enumerate(times, 1):
         clock = max(clock, number * launch) + seconds
-    assert one.lead == pytest.approx(clock)
+    assert segment.lead == pytest.approx(clock)
 
 
 def test_a_collective_cuts_and_is_launched_by_the_host():
-    first, call, last = joined([kernel(2.0), TENSOR, kernel(3.0)])
-    assert call is TENSOR
+    first, call, last = joined([kernel(2.0), CALL, kernel(3.0)])
+    assert call is CALL
     assert (first.device, first.host, last.device) == (2.0, 1.5, 3.0)
 
 
 def test_a_collective_beside_kernels_belongs_to_their_segment():
-    items = joined([kernel(1.0), Overlap(collective=TENSOR, kernels=(kernel(4.0),)), kernel(2.0)])
-    assert [item.beside for item in items if isinstance(item, Segment)] == [(), (TENSOR,), ()]
+    items = joined([kernel(1.0), Overlap(collective=CALL, kernels=(kernel(4.0),)), kernel(2.0)])
+    assert [item.beside for item in items if isinstance(item, Segment)] == [(), (CALL,), ()]
 
 
 def test_nothing_gives_nothing():

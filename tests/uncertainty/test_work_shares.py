@@ -5,11 +5,10 @@ import math
 import pytest
 
 import sim
-from sim.engine.clock import play
-from sim.engine.fold import fold
+from sim.engine.play import play
 from sim.hardware.kernels.measurements import COLUMNS
 from sim.model.kernels import Attention, Gemm, MemoryBound
-from sim.parallel import work
+from sim.parallel import job as jobs
 from sim.parallel.step import training_step
 from sim.scenario import scenario
 from sim.scenario.setup import from_scenario
@@ -22,8 +21,8 @@ KINDS = {"gemm": Gemm, "attention": Attention, "stream": MemoryBound}
 
 def played(name: str):
     setup = from_scenario(scenario.load(name))
-    score = fold(training_step(setup.job), setup.machine)
-    return setup.job, score, play(score)
+    program = training_step(setup.job)
+    return program, play(program, setup.machine)
 
 
 def slowed(kind: str, usual):
@@ -36,14 +35,14 @@ def slowed(kind: str, usual):
 # Pipeline bubbles, gradients that hide compute, and launches that hide kernels.
 @pytest.mark.parametrize("name", ["megatron-39b", "llama3-405b-16k", "gpt2-one-gpu"])
 def test_shares_are_the_sensitivities_that_slower_kernels_show(name, monkeypatch) -> None:
-    job, score, timeline = played(name)
-    shares = work_shares(job, score, timeline)
+    program, record = played(name)
+    shares = work_shares(program, record)
     assert sum(shares.values()) == pytest.approx(1.0)
     for kind in ("gemm", "stream"):
         with monkeypatch.context() as patch:
-            patch.setattr(work, "kernel_time", slowed(kind, work.kernel_time))
-            slower = played(name)[2].end
-        seen = math.log(slower / timeline.end) / math.log(SLOWER)
+            patch.setattr(jobs, "kernel_time", slowed(kind, jobs.kernel_time))
+            slower = played(name)[1].end
+        seen = math.log(slower / record.end) / math.log(SLOWER)
         assert seen == pytest.approx(shares.get(kind, 0.0), abs=0.035)  # transfers share links
 
 
@@ -126,7 +125,7 @@ def test_a_profile_that_is_biased_is_as_far_off_as_its_bias(folder) -> None:
 
 def test_a_fabric_is_as_sure_as_its_collectives_in_the_mean(folder) -> None:
     (folder / "fabric.toml").write_text(FABRIC)
-    job, _, _ = played("gpt2-one-gpu")
+    job = from_scenario(scenario.load("gpt2-one-gpu")).job
     assert profiled(job) is None
     found = profiled(job, str(folder / "fabric.toml"))
     assert found is not None

@@ -181,7 +181,9 @@ def play(estimates: Sequence[Estimate]) -> Played:
 def pipeline_of(estimate: Estimate) -> Pipeline:
     """The pipeline of programs of one shape."""
     computations = tuple(count for own in estimate.stages for count in own.computations)
-    return Pipeline(estimate.grid, sync=estimate.program.exchange.sync, computations=computations)
+    # The host waits for what blocks the compute stream only.
+    sync = estimate.program.exchange.sync and estimate.grid.blocking
+    return Pipeline(estimate.grid, sync=sync, computations=computations)
 
 
 def closing_of(estimates: Sequence[Estimate], ends: Floats) -> Closing:

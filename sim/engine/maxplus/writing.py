@@ -185,6 +185,7 @@ class Writer:
         flights = [
             (self._kind(call.cause, call.kind), start, start + desk.traffic(call, stage).alone)
             for call in played.collectives
+            if desk.group(call, stage) is not None
         ]
         self._add(played.operation.stream, nodes, 2 + number, start, end, played.parts, flights)
 

@@ -3,7 +3,8 @@
 import pytest
 
 from sim.parallel.step import training_step
-from sim.program import Collective, Communicate
+from sim.program.operations import Collective, Communicate
+from sim.program.written_out import operations
 from sim.scenario import scenario as scenarios
 from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run, simulate
@@ -48,19 +49,24 @@ def shared_over(cp: int) -> scenarios.Scenario:
     return scenarios.load(NAME, {"plan.cp": cp})
 
 
-def test_gradients_are_summed_over_the_ranks_of_a_sequence_too() -> None:
-    job = setup("plan.dp=1", "gpus=32").job
+@pytest.mark.parametrize(
+    ("settings", "axes"), [(("plan.dp=1", "gpus=32"), ("cp",)), ((), ("cp", "dp"))]
+)
+def test_gradients_are_summed_over_the_ranks_of_a_sequence_too(
+    settings: tuple[str, ...], axes: tuple[str, ...]
+) -> None:
+    job = setup(*settings).job
     calls = [
         call
-        for operation in training_step(job).stages[0]
+        for operation, _ in operations(training_step(job), 0)
         if isinstance(operation, Communicate)
         for call in operation.calls
         if isinstance(call, Collective) and call.name.startswith("gradients")
     ]
     assert calls
-    assert {call.axes for call in calls} == {("cp", "dp")}
+    assert {call.axes for call in calls} == {axes}
     assert sum(call.bytes for call in calls) == pytest.approx(
-        sum(map(job.parameters, job.chunks[0])) * job.stack.reduced_bytes("bf16")
+        sum(job.parameters(job.chunks[0]).values()) * job.stack.reduced_bytes("bf16")
     )
 
 

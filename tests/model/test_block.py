@@ -1,55 +1,55 @@
-"""Layer work against Korthikanti et al. 2022, closed forms and laws."""
+"""Blocks against Korthikanti et al. 2022, closed forms and laws."""
+
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
-from sim.model.ends import embedding_work, head_work
-from sim.model.execution import Sharding
-from sim.model.kernels import Attention, Fusion, Gemm, LayerWork, MemoryBound, Overlap
-from sim.model.layers import layer_work
+from sim.model import counts
+from sim.model.block import Block, block
+from sim.model.execution import Execution, Recompute, Sharding
+from sim.model.fusion import Fusion
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Overlap
+from sim.model.operators import Items, kernels_of
 from sim.model.transformer import Transformer, load
-from sim.program import Collective
+from sim.program.operations import Collective
 
 MEGATRON = Fusion(
     bias_gelu=True, masked_softmax=True, bias_dropout_add=True, norm=True, gradients="fused"
 )
 
 
-def work(
+def run(model: Transformer, fusion: Fusion = MEGATRON, **changes: object) -> Execution:
+    """One sequence of a model on a rank that holds all of it, unless it is `changes`."""
+    usual = dict(microbatch=1, sharding=Sharding(), precision="fp16")
+    return Execution(model=model, fusion=fusion, **(usual | changes))  # type: ignore[arg-type]
+
+
+def layer(
     name: str = "gpt3-175b",
     *,
     tp: int = 1,
     sp: bool = False,
     b: int = 1,
-    recompute: str = "none",
+    recompute: Recompute = "none",
     fusion: Fusion = MEGATRON,
-) -> LayerWork:
-    return layer_work(
-        load(name),
-        microbatch=b,
-        sharding=Sharding(tp=tp, sequence_parallel=sp),
-        precision="fp16",
-        recompute=recompute,  # type: ignore[arg-type]
-        fusion=fusion,
-    )
+) -> Block:
+    sharding = Sharding(tp=tp, sequence_parallel=sp)
+    return block("dense", run(load(name), fusion, microbatch=b, sharding=sharding), recompute)
 
 
-def kernels(items):
-    for item in items:
-        if isinstance(item, Overlap):
-            yield from item.kernels
-        elif not isinstance(item, Collective):
-            yield item
+def kernels(items: Items) -> list[Kernel]:
+    return list(kernels_of(items))
 
 
-def collectives(items):
-    found = [item.collective if isinstance(item, Overlap) else item for item in items]
-    return [item for item in found if isinstance(item, Collective)]
+def collectives(items: Items) -> list[Collective]:
+    calls = [item.collective if isinstance(item, Overlap) else item for item in items]
+    return [item for item in calls if isinstance(item, Collective)]
 
 
-def gemm_flops(items) -> float:
+def gemm_flops(items: Items) -> float:
     return sum(kernel.flops for kernel in kernels(items) if not isinstance(kernel, MemoryBound))
 
 
@@ -71,38 +71,33 @@ def test_activation_bytes_of_a_layer_follow_table_2(name, b, t, sp, recompute, f
     model = load(name)
     ratio = model.heads * model.seq / model.hidden
     sbh = model.seq * b * model.hidden
-    kept = work(name, tp=t, sp=sp, b=b, recompute=recompute).saved
+    kept = layer(name, tp=t, sp=sp, b=b, recompute=recompute).saved
     assert kept == pytest.approx(sbh * formula(ratio, t), rel=1e-12)
 
 
 def test_ends_keep_what_section_4_3_says() -> None:
     model, t = load("gpt3-175b"), 8
-    options = {
-        "microbatch": 1,
-        "sharding": Sharding(tp=t, sequence_parallel=True),
-        "precision": "fp16",
-        "fusion": MEGATRON,
-    }
+    on_a_rank = run(model, sharding=Sharding(tp=t, sequence_parallel=True))
     sbh = model.seq * model.hidden
-    assert embedding_work(model, **options).saved == pytest.approx(sbh / t)
-    ends = 4 * sbh / t * (1 + model.vocab / model.hidden)
-    assert head_work(model, **options).saved == pytest.approx(ends)
+    assert block("embedding", on_a_rank).saved == pytest.approx(sbh / t)
+    head = 4 * sbh / t * (1 + model.vocab / model.hidden)
+    assert block("head", on_a_rank).saved == pytest.approx(head)
 
 
 def test_sequence_parallelism_and_selective_recompute_save_what_figure_7_shows() -> None:
     # Figure 7: the two together need under 20 % of the tensor-parallel baseline for 175B and 530B
     # and 1T; each alone about halves it.
     for name in ("gpt3-175b", "mtnlg-530b", "megatron-1t"):
-        baseline = work(name, tp=8).saved
-        assert 0.5 < work(name, tp=8, sp=True).saved / baseline < 0.7
-        assert 0.4 < work(name, tp=8, recompute="selective").saved / baseline < 0.75
-        assert work(name, tp=8, sp=True, recompute="selective").saved / baseline < 0.22
+        baseline = layer(name, tp=8).saved
+        assert 0.5 < layer(name, tp=8, sp=True).saved / baseline < 0.7
+        assert 0.4 < layer(name, tp=8, recompute="selective").saved / baseline < 0.75
+        assert layer(name, tp=8, sp=True, recompute="selective").saved / baseline < 0.22
 
 
 def test_forward_gemms_are_24_b_s_h_squared_and_scores() -> None:
     gpt = load("gpt3-175b")
     s, h = gpt.seq, gpt.hidden
-    assert gemm_flops(work(b=2).forward) == 2 * (24 * s * h * h + 4 * s * s * h)
+    assert gemm_flops(layer(b=2).forward) == 2 * (24 * s * h * h + 4 * s * s * h)
 
 
 @given(
@@ -114,15 +109,15 @@ def test_forward_gemms_are_24_b_s_h_squared_and_scores() -> None:
 )
 def test_backward_does_twice_the_forward_products(tp, sp, fused, packed, name) -> None:
     fusion = Fusion(norm=fused, swiglu=fused, packed_projections=packed)
-    layer = work(name, tp=tp, sp=sp and tp > 1, fusion=fusion)
+    own = layer(name, tp=tp, sp=sp and tp > 1, fusion=fusion)
     flash = sum(
         kernel.flops
-        for kernel in kernels((*layer.forward, *layer.backward))
+        for kernel in kernels((*own.forward, *own.backward))
         if isinstance(kernel, Attention)
     )
     products = [
         sum(kernel.flops for kernel in kernels(items) if isinstance(kernel, Gemm))
-        for items in (layer.forward, layer.backward)
+        for items in (own.forward, own.backward)
     ]
     assert products[1] == 2 * products[0]
     if flash:
@@ -131,64 +126,63 @@ def test_backward_does_twice_the_forward_products(tp, sp, fused, packed, name) -
 
 @given(tp=st.sampled_from([2, 4, 8]), sp=st.booleans(), name=st.sampled_from(["gpt3-175b"]))
 def test_tensor_parallelism_divides_the_products_evenly(tp, sp, name) -> None:
-    whole, part = work(name), work(name, tp=tp, sp=sp)
+    whole, part = layer(name), layer(name, tp=tp, sp=sp)
     assert gemm_flops(part.forward) * tp == gemm_flops(whole.forward)
     assert gemm_flops(part.backward) * tp == gemm_flops(whole.backward)
 
 
 def test_megatron_all_reduces_twice_forward_and_twice_backward() -> None:
     gpt = load("gpt3-175b")
-    layer = work(tp=8, b=3)
-    for items in (layer.forward, layer.backward):
+    own = layer(tp=8, b=3)
+    for items in (own.forward, own.backward):
         calls = collectives(items)
         assert [call.kind for call in calls] == ["all_reduce", "all_reduce"]
         assert {call.bytes for call in calls} == {3 * gpt.seq * gpt.hidden * 2}
 
 
 def test_sequence_parallelism_replaces_all_reduces_and_gathers_two_inputs_again() -> None:
-    layer = work(tp=8, sp=True)
-    ahead = [call.kind for call in collectives(layer.forward)]
-    back = [call.kind for call in collectives(layer.backward)]
+    own = layer(tp=8, sp=True)
+    ahead = [call.kind for call in collectives(own.forward)]
+    back = [call.kind for call in collectives(own.backward)]
     assert ahead == ["all_gather", "reduce_scatter"] * 2
     assert sorted(back) == ["all_gather"] * 4 + ["reduce_scatter"] * 2
 
 
 def test_one_rank_has_nobody_to_talk_to() -> None:
-    layer = work()
-    assert not collectives((*layer.forward, *layer.backward))
+    own = layer()
+    assert not collectives((*own.forward, *own.backward))
 
 
 def test_overlap_hides_backward_communication_behind_the_weight_gradient() -> None:
     fusion = Fusion(overlap_tensor=True)
-    plain, hidden = work(tp=8, fusion=Fusion()), work(tp=8, fusion=fusion)
+    plain, hidden = layer(tp=8, fusion=Fusion()), layer(tp=8, fusion=fusion)
     assert sum(isinstance(item, Overlap) for item in hidden.backward) == 2
-    assert list(kernels(hidden.backward)) == list(kernels(plain.backward))
+    assert kernels(hidden.backward) == kernels(plain.backward)
     assert collectives(hidden.backward) == collectives(plain.backward)
 
 
 def test_selective_recomputation_repeats_the_attention_core_only() -> None:
     gpt = load("gpt3-175b")
-    again = work(recompute="selective").recompute
+    again = layer(recompute="selective").recompute
     assert gemm_flops(again) == 4 * gpt.seq * gpt.seq * gpt.hidden
     assert not collectives(again)
 
 
 def test_full_recomputation_repeats_the_forward_pass_with_its_communication() -> None:
-    layer = work(tp=8, recompute="full")
-    assert layer.recompute == layer.forward
-    assert work(tp=8).recompute == ()
+    own = layer(tp=8, recompute="full")
+    assert own.recompute == own.forward
+    assert layer(tp=8).recompute == ()
 
 
 @given(st.sampled_from(["none", "selective", "full"]))
 def test_what_recomputation_frees_is_alive_again_while_the_layer_runs_backward(mode) -> None:
-    plain, layer = work(tp=8), work(tp=8, recompute=mode)
-    assert layer.saved + layer.transient == pytest.approx(plain.saved + plain.transient)
+    plain, again = layer(tp=8), layer(tp=8, recompute=mode)
+    assert again.saved + again.transient == pytest.approx(plain.saved + plain.transient)
 
 
 def test_flash_attention_keeps_no_scores() -> None:
     llama = load("llama2-7b")
-    options = {"microbatch": 1, "sharding": Sharding(), "precision": "bf16"}
-    fused = layer_work(llama, fusion=Fusion(norm=True, swiglu=True), **options).saved
+    fused = block("dense", run(llama, Fusion(norm=True, swiglu=True))).saved
     s, h, f, a = llama.seq, llama.hidden, llama.ffn, llama.heads
     # Two norms' inputs, two linears' inputs, Q K V, the output; gate, up, product; log-sum-exp.
     assert fused == s * (2 * (2 + 2 + 3 + 1) * h + 2 * 3 * f + 4 * a)
@@ -199,31 +193,24 @@ def test_grouped_queries_keep_fewer_keys_and_values() -> None:
     few = Transformer(
         layers=1, hidden=64, heads=8, kv_heads=2, ffn=128, vocab=64, seq=32, attention="flash"
     )
-    options = {"microbatch": 1, "sharding": Sharding(), "precision": "bf16", "fusion": Fusion()}
-    saved = [layer_work(model, **options).saved for model in (many, few)]
+    saved = [block("dense", run(model, Fusion())).saved for model in (many, few)]
     assert saved[0] - saved[1] == 2 * 2 * 32 * 6 * 8
 
 
 @pytest.mark.parametrize(("name", "tp"), [("gpt3-175b", 8), ("llama3-70b", 8), ("gpt2-124m", 1)])
 def test_parts_hold_all_parameters(name: str, tp: int) -> None:
     model = load(name)
-    options = {
-        "microbatch": 1,
-        "sharding": Sharding(tp=tp),
-        "precision": "bf16",
-        "fusion": Fusion(),
-    }
-    parts = model.layers * layer_work(model, **options).parameters
-    parts += embedding_work(model, **options).parameters + head_work(model, **options).parameters
+    on_a_rank = run(model, Fusion(), sharding=Sharding(tp=tp))
+    parts, whole = sum(block(kind, on_a_rank).count for kind in model.row), counts.parameters(model)
     # What tensor parallelism replicates (norms, some biases, positions) is small.
-    assert model.parameters / tp <= parts <= model.parameters / tp * 1.01
+    assert whole / tp <= parts <= whole / tp * 1.01
 
 
 def test_fusing_never_moves_more_bytes_nor_launches_more() -> None:
     def cost(fusion: Fusion) -> tuple[float, int]:
-        layer = work(fusion=fusion)
-        found = list(kernels((*layer.forward, *layer.backward)))
-        return sum(k.bytes for k in found), sum(k.launches for k in found)
+        own = layer(fusion=fusion)
+        executed = kernels((*own.forward, *own.backward))
+        return sum(k.bytes for k in executed), sum(k.launches for k in executed)
 
     none, some = cost(Fusion()), cost(Fusion(bias_gelu=True, masked_softmax=True))
     every = cost(Fusion(compiled=True))
@@ -242,31 +229,24 @@ def test_fusing_never_moves_more_bytes_nor_launches_more() -> None:
 )
 def test_a_sharding_that_does_not_divide_is_refused(sharding: Sharding, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        layer_work(
-            load("gpt3-175b"),
-            microbatch=1,
-            sharding=sharding,
-            precision="fp16",
-            fusion=MEGATRON,
-        )
+        run(load("gpt3-175b"), sharding=sharding)
 
 
 def test_keys_and_values_are_replicated_where_ranks_outnumber_their_heads() -> None:
     llama = load("llama3-70b")
-    options = {"microbatch": 1, "precision": "bf16", "fusion": Fusion()}
     eight, sixteen = (
-        layer_work(llama, sharding=Sharding(tp=tp), **options).parameters for tp in (8, 16)
+        block("dense", run(llama, Fusion(), sharding=Sharding(tp=tp))).count for tp in (8, 16)
     )
     # Sixteen ranks hold eight key and eight value heads twice over, and the norms as ever.
     assert 2 * sixteen - eight == 2 * 8192 * 128 + 2 * 8192
 
 
 def test_a_split_gather_hides_behind_the_rank_s_own_rows_and_loses_no_work() -> None:
-    plain, split = (work(tp=8, sp=True, fusion=Fusion(split_gather=on)) for on in (False, True))
-    for one, other in ((plain.forward, split.forward), (plain.backward, split.backward)):
-        assert gemm_flops(one) == gemm_flops(other)
-        assert sorted(c.name for c in collectives(one)) == sorted(
-            c.name for c in collectives(other)
+    plain, split = (layer(tp=8, sp=True, fusion=Fusion(split_gather=on)) for on in (False, True))
+    for whole, halves in ((plain.forward, split.forward), (plain.backward, split.backward)):
+        assert gemm_flops(whole) == gemm_flops(halves)
+        assert sorted(c.name for c in collectives(whole)) == sorted(
+            c.name for c in collectives(halves)
         )
     assert sum(isinstance(item, Overlap) for item in split.forward) == 2
     assert sum(isinstance(item, Overlap) for item in split.backward) == 2
@@ -275,9 +255,8 @@ def test_a_split_gather_hides_behind_the_rank_s_own_rows_and_loses_no_work() -> 
 
 def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
     llama = load("llama3-8b")
-    options = {"microbatch": 1, "precision": "bf16", "fusion": Fusion()}
-    whole = layer_work(llama, sharding=Sharding(), **options)
-    part = layer_work(llama, sharding=Sharding(cp=4), **options)
+    whole = block("dense", run(llama, Fusion()))
+    part = block("dense", run(llama, Fusion(), sharding=Sharding(cp=4)))
     assert gemm_flops(part.forward) * 4 == gemm_flops(whole.forward)
     assert part.saved * 4 == whole.saved
     assert {call.axes for call in collectives(part.forward)} == {("cp",)}
@@ -286,16 +265,14 @@ def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
 def accumulated(fusion: Fusion, *, later: float, bucketed: float = 0.0) -> float:
     """Passes over a layer's weights and the tied embedding that add up gradients."""
     small = Transformer(layers=1, hidden=64, heads=4, ffn=256, vocab=100, seq=32)
-    options = dict(microbatch=1, sharding=Sharding(), precision="fp32", fusion=fusion)
-    options |= dict(later=later, bucketed=bucketed)
-    works = [build(small, **options) for build in (embedding_work, layer_work, head_work)]
+    micro_steps = run(small, fusion, precision="fp32", later=later, bucketed=bucketed)
     moved = sum(
         kernel.bytes
-        for one in works
-        for kernel in kernels(one.backward)
+        for kind in small.row
+        for kernel in kernels(block(kind, micro_steps).backward)
         if kernel.name.endswith("accumulate")
     )
-    return moved / 4 / (small.layer_weights + small.vocab * small.hidden)
+    return moved / 4 / (counts.weights(small, "dense") + small.vocab * small.hidden)
 
 
 def test_the_first_fresh_gradients_of_untied_matrices_cost_nothing() -> None:
@@ -309,3 +286,43 @@ def test_ddp_copies_fresh_gradients_into_its_buckets_once() -> None:
     fresh = Fusion(gradients="fresh")
     more = accumulated(fresh, later=0.5, bucketed=0.5) - accumulated(fresh, later=0.5)
     assert more == pytest.approx(1.0)
+
+
+# --- The two halves of a backward pass ------------------------------------------------------------
+
+
+@given(
+    kind=st.sampled_from(["embedding", "dense", "head"]),
+    tp=st.sampled_from([1, 8]),
+    sp=st.booleans(),
+    overlap=st.booleans(),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+)
+def test_the_halves_of_a_backward_pass_do_what_the_whole_does(
+    kind, tp, sp, overlap, recompute
+) -> None:
+    sharding = Sharding(tp=tp, sequence_parallel=sp and tp > 1)
+    on_a_rank = run(load("gpt3-175b"), Fusion(overlap_tensor=overlap), sharding=sharding)
+    own = block(kind, on_a_rank, recompute)
+    halves = (*own.input_gradient, *own.weight_gradient)
+    for part in (kernels, collectives):
+        assert Counter(part(halves)) == Counter(part(own.backward))
+
+
+def test_scores_have_no_weights_and_both_their_gradients_are_of_inputs() -> None:
+    gpt, own = load("gpt3-175b"), layer()
+    linear, scores = 24 * gpt.seq * gpt.hidden**2, 4 * gpt.seq**2 * gpt.hidden
+    assert gemm_flops(own.weight_gradient) == linear
+    assert gemm_flops(own.input_gradient) == linear + 2 * scores
+
+
+@given(st.sampled_from(["gpt3-175b", "llama2-7b"]), st.sampled_from([1, 8]))
+def test_between_the_halves_lie_the_inputs_of_linear_layers_and_the_gradients_of_their_outputs(
+    name, tp
+) -> None:
+    model, own = load(name), layer(name, tp=tp)
+    widths = {
+        "inputs": 2 * model.hidden + (model.hidden + model.ffn) / tp,
+        "outputs": 2 * model.hidden + (3 * model.hidden + model.ffn * (1 + model.gated_mlp)) / tp,
+    }
+    assert own.held == pytest.approx(2 * model.seq * sum(widths.values()))

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from sim.hardware import stack as stacks
+from sim.hardware.allocator import Allocator
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.stack import Stack
-from sim.model.kernels import Allocator
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
-from sim.program import Compute, Segment
+from sim.parallel.step import training_step
+from sim.program.actions import Occasion
+from sim.program.operations import Segment
 from sim.scenario.setup import Setup, assemble
 from sim.simulate import run
 
@@ -67,11 +69,9 @@ def test_a_host_that_waits_costs_nothing_where_launches_are_free() -> None:
 
 
 def stalled(setup: Setup) -> list[Segment]:
-    from sim.parallel.step import training_step
-
-    passes = (one for one in training_step(setup.job).stages[0] if isinstance(one, Compute))
-    first = next(one for one in passes if one.phase == "F")
-    return [item for item in first.work.items if isinstance(item, Segment) and item.host == 1.5]
+    """Where a forward pass of the first stage waits for its allocator."""
+    (compute,) = training_step(setup.job).stages[0].routines[Occasion("F", 0)]
+    return [item for item in compute.work.flat() if isinstance(item, Segment) and item.host == 1.5]
 
 
 def test_an_allocator_short_of_memory_stalls_every_forward_pass() -> None:

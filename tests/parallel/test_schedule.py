@@ -1,0 +1,290 @@
+"""Schedules equal the papers' figures, run every pass once, and give the closed-form bubbles."""
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.config.errors import InputError
+from sim.parallel.schedule import entry, pieces, schedule, table
+from sim.parallel.schedule_file import refuse_deadlock, to_text
+from sim.program.actions import Action, Kind
+from sim.program.schedule import Schedule
+
+NAMES = sorted(table())
+stages = st.integers(1, 6)
+microbatches = st.integers(1, 12)
+
+
+@st.composite
+def any_schedule(draw: st.DrawFn) -> Schedule:
+    """A schedule of the table, of sizes that suit it."""
+    own, p = entry(draw(st.sampled_from(NAMES))), draw(stages)
+    group, least = own.group(p), own.least(p)
+    m = group * draw(st.integers(-(-least // group), 4 + -(-least // group)))
+    return schedule(own.name, p, m, own.chunks or draw(st.integers(2, 3)))
+
+
+# --- Papers' figures -----------------------------------------------------------------------------
+
+
+def test_gpipe_is_narayanan_2021_figure_3():
+    forward, backward = [f"F{i}" for i in range(8)], [f"B{i}" for i in range(8)]
+    lines = to_text(schedule("gpipe", 4, 8)).splitlines()
+    assert lines == [" ".join(f"{s}{word}" for word in forward + backward) for s in range(4)]
+
+
+def test_one_f_one_b_is_narayanan_2021_figure_4_top():
+    assert to_text(schedule("1f1b", 4, 8)).splitlines() == [
+        "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0F5 0B2 0F6 0B3 0F7 0B4 0B5 0B6 0B7",
+        "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1F5 1B3 1F6 1B4 1F7 1B5 1B6 1B7",
+        "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2F5 2B4 2F6 2B5 2F7 2B6 2B7",
+        "3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 3F4 3B4 3F5 3B5 3F6 3B6 3F7 3B7",
+    ]
+
+
+def test_interleaved_is_narayanan_2021_figure_4_bottom():
+    lines = to_text(schedule("interleaved", 4, 8, 2)).splitlines()
+    # First device: microbatches 1 2 3 4 of chunk 0, of chunk 1, then 5 6 of chunk 0, then in turn.
+    assert lines[0] == (
+        "0F0 0F1 0F2 0F3 4F0 4F1 4F2 4F3 0F4 0F5 0F6 4B0 0F7 4B1 4F4 4B2 4F5 4B3 4F6 0B0 4F7 "
+        "0B1 0B2 0B3 4B4 4B5 4B6 4B7 0B4 0B5 0B6 0B7"
+    )
+    assert lines[3] == (
+        "3F0 3F1 3F2 3F3 7F0 7B0 7F1 7B1 7F2 7B2 7F3 7B3 3F4 3B0 3F5 3B1 3F6 3B2 3F7 3B3 "
+        "7F4 7B4 7F5 7B5 7F6 7B6 7F7 7B7 3B4 3B5 3B6 3B7"
+    )
+
+
+def test_zb_h1_is_qi_2023_figure_3_top():
+    assert to_text(schedule("zero-bubble", 4, 8)).splitlines() == [
+        "0F0 0F1 0F2 0F3 0I0 0W0 0F4 0I1 0W1 0F5 0I2 0W2 0F6 0I3 0W3 0F7 0I4 0W4 0I5 0W5 0I6 0W6 "
+        "0I7 0W7",
+        "1F0 1F1 1F2 1I0 1F3 1I1 1W0 1F4 1I2 1W1 1F5 1I3 1W2 1F6 1I4 1W3 1F7 1I5 1W4 1I6 1W5 1I7 "
+        "1W6 1W7",
+        "2F0 2F1 2I0 2F2 2I1 2F3 2I2 2W0 2F4 2I3 2W1 2F5 2I4 2W2 2F6 2I5 2W3 2F7 2I6 2W4 2I7 2W5 "
+        "2W6 2W7",
+        "3F0 3I0 3F1 3I1 3F2 3I2 3F3 3I3 3W0 3F4 3I4 3W1 3F5 3I5 3W2 3F6 3I6 3W3 3F7 3I7 3W4 3W5 "
+        "3W6 3W7",
+    ]
+
+
+def test_interleaving_warms_up_twice_as_long_as_one_f_one_b_and_a_round_for_each_further_chunk():
+    # Megatron-LM doubles the warm-up, so that a send can hide behind a pass.
+    plain, doubled = schedule("1f1b", 4, 8), schedule("interleaved", 4, 8, 2)
+    assert [warm_up(order) for order in plain.orders] == [3, 2, 1, 0]
+    assert [warm_up(order) for order in doubled.orders] == [6 + 4, 4 + 4, 2 + 4, 0 + 4]
+
+
+def warm_up(order: tuple[Action, ...]) -> int:
+    """Forward passes before the first pair of one forward and one backward."""
+    return next(place for place, action in enumerate(order) if action.kind != "F") - 1
+
+
+# --- Laws ----------------------------------------------------------------------------------------
+
+
+@given(any_schedule())
+def test_every_microbatch_runs_once_forward_and_once_back_through_every_chunk(own):
+    for order in own.orders:
+        parts = Counter(
+            (part, action.microbatch, action.chunk)
+            for action in order
+            for part in ("IW" if action.kind == "B" else action.kind)
+        )
+        count = 1 + max(action.microbatch for action in order)
+        every = {(part, i, c) for part in "FIW" for i in range(count) for c in range(own.chunks)}
+        assert parts == dict.fromkeys(every, 1)
+
+
+@given(any_schedule())
+def test_backward_follows_forward_and_the_gradients_of_weights_those_of_inputs(own):
+    for order in own.orders:
+        place = {action: number for number, action in enumerate(order)}
+        for action, number in place.items():
+            before: Mapping[Kind, Kind] = {"B": "F", "I": "F", "W": "I"}
+            if action.kind in before:
+                assert place[action._replace(kind=before[action.kind])] < number
+
+
+@given(any_schedule())
+def test_no_schedule_waits_in_a_circle(own):
+    refuse_deadlock(own)
+    assert max(played(own, SPLIT)[1]) > 0  # the list scheduler raises on a circle
+
+
+@given(st.sampled_from(NAMES), stages, st.integers(1, 3))
+def test_pieces_lie_alike_whatever_the_number_of_microbatches(name, p, rounds):
+    own = entry(name)
+    m = 2 * p * rounds * own.group(p)
+    chunks = own.chunks or 2
+    assert pieces(name, p, m, chunks) == schedule(name, p, m, chunks).pieces
+
+
+# --- Closed forms --------------------------------------------------------------------------------
+
+SPLIT = {"F": Fraction(1), "B": Fraction(2), "I": Fraction(1), "W": Fraction(1)}
+
+
+def played(own: Schedule, seconds: Mapping[str, Fraction]) -> tuple[list[Fraction], list[Fraction]]:
+    """When each stage starts and when it ends, where messages take no time."""
+    start: dict[int, Fraction] = {}
+    free = [Fraction(0)] * own.stages
+    done: dict[tuple[bool, int, tuple[int, int]], Fraction] = {}
+    left = [list(order) for order in own.orders]
+    while any(left):
+        moved = False
+        for stage, order in enumerate(left):
+            while order:
+                action = order[0]
+                source = own.source(stage, action)
+                needed = (action.kind == "F", action.microbatch, source)
+                if source is not None and needed not in done:
+                    break
+                begin = max(free[stage], done.get(needed, Fraction(0)))
+                start.setdefault(stage, begin)
+                free[stage] = begin + seconds[action.kind]
+                if action.kind != "W":
+                    done[action.kind == "F", action.microbatch, (stage, action.chunk)] = free[stage]
+                order.pop(0)
+                moved = True
+        assert moved, "every stage waits for another"
+    return [start[stage] for stage in range(own.stages)], free
+
+
+def bubble_of(own: Schedule, backward: Fraction) -> Fraction:
+    """The share of a step in which equal stages wait, with a forward pass of a second."""
+    seconds = {"F": Fraction(1), "B": backward, "I": backward / 2, "W": backward / 2}
+    work = sum(seconds[action.kind] for action in own.orders[0])
+    return 1 - work / max(played(own, seconds)[1])
+
+
+@given(
+    st.sampled_from([name for name in NAMES if table()[name].bubble is not None]),
+    stages,
+    st.integers(0, 8),
+    st.integers(2, 3),
+    st.integers(1, 3),
+)
+def test_bubbles_are_those_that_the_table_states(name, p, more, chunks, backward):
+    """Whatever a backward pass takes; split ones as the papers state them, F = I = W."""
+    own = entry(name)
+    assert own.bubble is not None
+    v, m = own.chunks or chunks, p + own.group(p) * more
+    seconds = Fraction(2) if own.splits_backward else Fraction(backward)
+    shown = bubble_of(schedule(name, p, m, v), seconds)
+    assert own.bubble(p, m, v) == pytest.approx(float(shown), rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("naive", lambda p, m, v: Fraction(p - 1, p)),
+        ("gpipe", lambda p, m, v: Fraction(p - 1, m + p - 1)),
+        ("1f1b", lambda p, m, v: Fraction(p - 1, m + p - 1)),
+        # Interleaving divides the bubble by the number of chunks.
+        ("interleaved", lambda p, m, v: Fraction(p - 1, v * m + p - 1)),
+        ("looped-bfs", lambda p, m, v: Fraction(p - 1, v * m + p - 1)),
+        # A third of 1F1B's: p - 1 forward passes of a step of 3 m (Qi et al. 2023, section 2.3).
+        ("zero-bubble", lambda p, m, v: Fraction(p - 1, 3 * m + p - 1)),
+    ],
+)
+def test_bubbles_are_the_papers(name, share):
+    for p, m in ((1, 4), (2, 4), (4, 8), (8, 64)):
+        v = entry(name).chunks or 2
+        assert bubble_of(schedule(name, p, m, v), Fraction(2)) == share(p, m, v)
+
+
+@given(st.integers(2, 6), st.integers(0, 8))
+def test_no_stage_of_a_full_zb_v_waits_between_its_first_pass_and_its_last(p, more):
+    own = schedule("zbv", p, 2 * p - 1 + more, 2)
+    for start, end, order in zip(*played(own, SPLIT), own.orders, strict=True):
+        assert end - start == sum(SPLIT[action.kind] for action in order)
+
+
+@given(stages, microbatches, st.integers(1, 3))
+def test_without_chunks_they_hold_for_fewer_microbatches_than_stages_too(p, m, backward):
+    for name in ("gpipe", "1f1b"):
+        assert bubble_of(schedule(name, p, m), Fraction(backward)) == Fraction(p - 1, m + p - 1)
+
+
+@given(st.integers(2, 8), microbatches)
+def test_bubble_shrinks_with_microbatches(p, m):
+    share = entry("1f1b").bubble
+    assert share is not None
+    assert share(p, m + 1, 1) < share(p, m, 1)
+
+
+# --- Activations in flight -----------------------------------------------------------------------
+
+
+def in_flight(own: Schedule, stage: int) -> int:
+    """The most microbatches and chunks that have been forward and not all the way back at once."""
+    change = {"F": 1, "B": -1, "I": 0, "W": -1}
+    return max(accumulate(change[action.kind] for action in own.orders[stage]))
+
+
+@given(stages, microbatches)
+def test_gpipe_keeps_every_microbatch_and_one_f_one_b_at_most_the_stages_left(p, m):
+    for stage in range(p):
+        assert in_flight(schedule("gpipe", p, m), stage) == m
+        assert in_flight(schedule("1f1b", p, m), stage) == min(m, p - stage)
+        assert in_flight(schedule("naive", p, m), stage) == 1
+
+
+@given(st.integers(2, 6), st.integers(2, 4), st.integers(2, 3))
+def test_interleaved_first_stage_keeps_korthikanti_2022_factor(p, v, rounds):
+    # Korthikanti et al. 2022, section 4.2.3: L (1 + (p-1)/(p v)) layers, each chunk of L/(p v).
+    peak = in_flight(schedule("interleaved", p, rounds * p, v), 0)
+    assert Fraction(peak, p * v) == 1 + Fraction(p - 1, p * v)
+
+
+@given(st.integers(2, 6), st.integers(0, 6))
+def test_zb_h1_keeps_on_every_stage_what_one_f_one_b_keeps_on_the_first(p, more):
+    # Qi et al. 2023, section 2.3: the peak of 1F1B, weights' gradients that are put off included.
+    own = schedule("zero-bubble", p, 2 * p + more)
+    assert [in_flight(own, stage) for stage in range(p)] == [p] * p
+
+
+@given(st.integers(2, 6), st.integers(0, 6))
+def test_zb_v_keeps_on_every_stage_what_one_f_one_b_keeps_on_the_first(p, more):
+    # Its chunks are half as large (Qi et al. 2023, section 6).
+    own = schedule("zbv", p, 2 * p + more, 2)
+    assert [in_flight(own, stage) for stage in range(p)] == [2 * p] * p
+
+
+# --- Bad input -----------------------------------------------------------------------------------
+
+
+def test_microbatches_that_do_not_divide_by_interleaved_stages_are_refused():
+    with pytest.raises(InputError, match="needs a multiple of 4 microbatches on 4 stages, not 6"):
+        schedule("interleaved", 4, 6, 2)
+
+
+def test_too_few_microbatches_are_refused():
+    with pytest.raises(InputError, match="needs at least 8 microbatches on 4 stages, not 7"):
+        schedule("dualpipev", 4, 7, 2)
+
+
+@pytest.mark.parametrize(("p", "m", "v"), [(0, 4, 1), (4, 0, 1), (4, 4, 0), (-1, 4, 1)])
+def test_counts_below_one_are_refused(p, m, v):
+    with pytest.raises(InputError, match=">= 1"):
+        schedule("interleaved", p, m, v)
+
+
+def test_an_unknown_schedule_names_a_known_one():
+    with pytest.raises(InputError, match=r"no schedule named 'gpip'.*'gpipe'"):
+        schedule("gpip", 4, 8)
+
+
+def test_chunks_are_taken_by_schedules_that_have_them():
+    with pytest.raises(InputError, match="not 2; set interleave = 1"):
+        schedule("1f1b", 4, 8, 2)
+    with pytest.raises(InputError, match="zbv runs 2 chunks a stage, not 3"):
+        schedule("zbv", 4, 8, 3)
+    with pytest.raises(InputError, match="set interleave = 2 or more"):
+        schedule("interleaved", 4, 8)

@@ -1,0 +1,64 @@
+"""Schedules written as PyTorch writes them: read back, and refused where they cannot run."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.config.errors import InputError
+from sim.parallel.schedule import schedule, table
+from sim.parallel.schedule_file import from_text, to_text
+
+
+@pytest.mark.parametrize("name", sorted(table()))
+def test_text_round_trips(name):
+    own = schedule(name, 3, 6, table()[name].chunks or 2)
+    again = from_text(to_text(own))
+    assert (again.orders, again.pieces) == (own.orders, own.pieces)
+
+
+def test_pytorchs_csv_with_communication_reads_as_its_passes():
+    text = "0F0,0SEND_F0,,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,"
+    assert to_text(from_text(text)) == "0F0 0B0\n1F0 1B0"
+
+
+def test_passes_that_pytorch_overlaps_run_one_after_the_other():
+    assert to_text(from_text("0F0 (0F1;0B0)OVERLAP_F_B 0B1")) == "0F0 0F1 0B0 0B1"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "has no actions"),
+        ("0F0 0X0", "line 1: '0X0' is not an action"),
+        ("0F 0B0", "'0F' names no microbatch"),
+        ("0F0 0B0\n2F0 2B0", "does not give every stage the same number of pieces"),
+        ("0F0 0B0 1F0 1B0\n2F0 2B0", "does not give every stage the same number of pieces"),
+        ("0F0 0B0\n0F1 0B1", "each to one stage"),
+    ],
+)
+def test_text_that_is_no_schedule_is_refused(text, complaint):
+    with pytest.raises(InputError, match=complaint):
+        from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("0F0 0B0\n1F0 1B0\n2F0 2B0", "has 3 lines for 2 stages"),
+        ("0F0 0I0\n1F0 1B0", "stage 0 does not run W of microbatch 0 of piece 0 once"),
+        ("0F0 0B0 0B0\n1F0 1B0", "stage 0 does not run . of microbatch 0 of piece 0 once"),
+        ("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1", "of microbatch 1 of piece 0 once"),
+        ("0B0 0F0\n1F0 1B0", "stage 0 waits forever at 0B0"),
+        ("0F0 0B0\n1B0 1F0", "stage 0 waits forever at 0B0 for 1I0"),
+    ],
+)
+def test_a_file_that_cannot_run_is_refused(text, complaint, tmp_path: Path):
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=complaint):
+        schedule(str(path), 2, 1)
+
+
+def test_a_file_that_is_not_there_is_refused():
+    with pytest.raises(InputError, match="not a file that can be read"):
+        schedule("nowhere.csv", 2, 1)
