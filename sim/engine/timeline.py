@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
+from sim.program.causes import Cause
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -31,7 +33,7 @@ class Span:
     role: int
     stream: str
     name: str
-    cause: str
+    cause: Cause
     start: float
     end: float
     args: dict[str, Any] = field(default_factory=dict)
