@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from sim.program.causes import Cause
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -34,7 +36,7 @@ class Span:
     role: int
     stream: str
     name: str
-    cause: str
+    cause: Cause
     start: float
     end: float
     args: dict[str, Any] = field(default_factory=dict)
