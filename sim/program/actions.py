@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 Kind = Literal["F", "B", "I", "W"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-NAMES: Mapping[Kind, str] = {
+NAMES: Mapping[str, str] = {
     "F": "forward",
     "B": "backward",
     "I": "input gradients",
