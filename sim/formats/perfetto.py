@@ -62,13 +62,12 @@ def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
 
 def events(timeline: Timeline, roles: Iterable[Role] | None = None) -> Iterator[Event]:
     """The trace's events, those of one thread in order and none overlapping another."""
-    stages = 1 + max((role.stage for role in timeline.roles), default=0)
     by_role: list[list[Span]] = [[] for _ in timeline.roles]
     for span in timeline.spans:
         by_role[span.role].append(span)
     for role in timeline.roles if roles is None else roles:
         spans = sorted(by_role[role.index], key=lambda span: (span.start, span.end))
-        yield from _Process(role, stages).events(spans, timeline.end)
+        yield from _Process(role).events(spans, timeline.end)
 
 
 def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> None:
@@ -105,8 +104,8 @@ def microseconds(seconds: float) -> float:
 class _Process:
     """The events of one role; threads are numbered as they appear."""
 
-    def __init__(self, role: Role, stages: int) -> None:
-        self.role, self.stages = role, stages
+    def __init__(self, role: Role) -> None:
+        self.role = role
         self.threads: dict[str, int] = {}
         self.ends: dict[int, float] = {}
         self.sequence = 0
@@ -163,7 +162,7 @@ class _Process:
         kind, microbatch = span.args["phase"], span.args.get("microbatch", -1)
         if kind not in NAMES:
             return span.name
-        piece = span.args.get("chunk", 0) * self.stages + self.role.stage
+        piece = self.role.pieces[span.args.get("chunk", 0)]
         return f"PP:{piece}{kind}{microbatch}"
 
     def _kernels(self, span: Span) -> Iterator[Event]:

@@ -13,13 +13,20 @@ from sim.config.errors import InputError
 from sim.engine.timeline import Role, Span, Timeline
 from sim.formats import perfetto
 from sim.program.causes import COMPUTE, DATA, OPTIMIZER, PIPELINE, RECOMPUTE, TENSOR
+from sim.scenario.scenario import load as load_scenario
+from sim.simulate import simulate
 
 US = 1e6
 
 
-def role(index, stage, ranks=4):
+def role(index, stage, ranks=4, pieces=None):
     return Role(
-        index=index, name=f"stage {stage}", stage=stage, ranks=ranks, first_rank=ranks * index
+        index=index,
+        name=f"stage {stage}",
+        stage=stage,
+        ranks=ranks,
+        first_rank=ranks * index,
+        pieces=pieces or (stage,),
     )
 
 
@@ -140,8 +147,17 @@ def test_pytorchs_names_are_where_its_tools_look(timeline):
 
 def test_chunks_are_numbered_as_pytorch_numbers_pieces_of_the_model():
     spans = [compute(1, "F", 5, 0.0, 1.0, chunk=2)]
-    line = Timeline(roles=(role(0, 0), role(1, 1)), spans=spans, end=1.0)
-    assert slices(perfetto.events(line), tid=1)[0]["name"] == "PP:5F5"  # chunk 2 * 2 stages + 1
+    roles = role(0, 0, pieces=(0, 2, 4)), role(1, 1, pieces=(1, 3, 5))
+    line = Timeline(roles=roles, spans=spans, end=1.0)
+    assert slices(perfetto.events(line), tid=1)[0]["name"] == "PP:5F5"
+
+
+@pytest.mark.parametrize(("schedule", "last"), [("interleaved", 8), ("zbv", 15)])
+def test_the_pieces_are_those_of_the_schedule(schedule, last):
+    setting = {"plan.schedule": schedule, "plan.interleave": 2, "plan.recompute": "none"}
+    timeline = simulate(load_scenario("gpt3-175b-megatron", setting)).timeline
+    names = {event["name"] for event in slices(perfetto.events(timeline), pid=0, tid=1)}
+    assert {name.partition("F")[0] for name in names if "F" in name} == {"PP:0", f"PP:{last}"}
 
 
 def test_halves_of_a_backward_pass_have_pytorchs_names_and_ours():
