@@ -15,7 +15,10 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Ranks that cannot be told apart, simulated once; `ranks` of them, the lowest `first_rank`."""
+    """Ranks that cannot be told apart, simulated once; `ranks` of them, the lowest `first_rank`.
+
+    `pieces` says which piece of the model each of their chunks is.
+    """
 
     index: int
     name: str
@@ -23,6 +26,7 @@ class Role:
     ranks: int
     first_rank: int
     slowdown: float = 1.0
+    pieces: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)

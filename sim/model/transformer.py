@@ -96,6 +96,7 @@ class Transformer:
     def kinds(self) -> tuple[str, ...]:
         """The kind of each layer.
 
+        >>> from dataclasses import replace
         >>> replace(load("gpt2-124m"), layers=5, pattern="2 dense, expert").kinds
         ('dense', 'dense', 'expert', 'dense', 'dense')
         """
