@@ -11,13 +11,14 @@ order inside it is not, so the kernels of a pass follow each other, by cause.
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from sim.config.files import atomic_write
+from sim.engine.memory_curve import MemoryCurve
 from sim.engine.timeline import Role, Span, Timeline
 from sim.program.actions import NAMES
 from sim.program.causes import COMPUTE, Cause
@@ -39,12 +40,13 @@ _COLLECTIVES = {  # NCCL's name in kernels, and what torch.distributed calls it
 }
 
 
-def write(timeline: Timeline, path: Path | str) -> None:
+def write(timeline: Timeline, path: Path | str, memory: Sequence[MemoryCurve] = ()) -> None:
     """Write all roles into one file for Perfetto (https://ui.perfetto.dev); `.gz` compresses.
 
-    Raises `InputError` where the file cannot be written; it is written whole or not at all.
+    Curves of `memory` become counter tracks of the first role of their stage. Raises `InputError`
+    where the file cannot be written; it is written whole or not at all.
     """
-    _write(timeline, timeline.roles, path)
+    _write(timeline, timeline.roles, path, memory)
 
 
 def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
@@ -70,7 +72,28 @@ def events(timeline: Timeline, roles: Iterable[Role] | None = None) -> Iterator[
         yield from _Process(role).events(spans, timeline.end)
 
 
-def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> None:
+def counters(timeline: Timeline, memory: Iterable[MemoryCurve]) -> Iterator[Event]:
+    """The memory of a stage over the step, in GiB: a track for each part, and one for all."""
+    first = {role.stage: role.index for role in reversed(timeline.roles)}
+    for curve in memory:
+        rows = zip(curve.times.tolist(), curve.bytes.tolist(), curve.total.tolist(), strict=True)
+        for time, sizes, total in rows:
+            parts = dict(zip(curve.parts, sizes, strict=True)) | {"total": total}
+            yield {
+                "ph": "C",
+                "name": "memory (GiB)",
+                "pid": first[curve.stage],
+                "ts": microseconds(time),
+                "args": {part: round(size / 2**30, 6) for part, size in parts.items()},
+            }
+
+
+def _write(
+    timeline: Timeline,
+    roles: tuple[Role, ...],
+    path: Path | str,
+    memory: Sequence[MemoryCurve] = (),
+) -> None:
     head = {
         "schemaVersion": 1,
         "deviceProperties": [],
@@ -82,7 +105,8 @@ def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> Non
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
     }
-    lines = ",\n".join(map(json.dumps, events(timeline, roles)))
+    written = chain(events(timeline, roles), counters(timeline, memory))
+    lines = ",\n".join(map(json.dumps, written))
     text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
     data = text.encode()
     with atomic_write(path) as part:
