@@ -1,7 +1,10 @@
 """Small training-like programs for the engine's tests, without a model."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries import backend as backends
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
@@ -122,3 +125,24 @@ def machine(
     if slow_link:
         topology = topology.slowed(slow_link, 4.0)
     return Machine(topology, backends.load("nccl"), slowdown or {})
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A collective library whose calls load no link, so that nothing is in anybody's way.
+
+    A call takes `latency` (s) for each member of its group, and its bytes at `bandwidth` (B/s).
+    """
+
+    latency: float = 1e-5
+    bandwidth: float = 40e9
+
+    def call_cost(
+        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+    ) -> CallCost:
+        return CallCost(latency=self.latency * shape.ranks + size / self.bandwidth)
+
+
+def undisturbed(on: Machine, **speed: float) -> Machine:
+    """A machine on whose network no transfers meet."""
+    return replace(on, backend=Undisturbed(**speed))
