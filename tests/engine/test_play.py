@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
@@ -181,14 +181,15 @@ def test_so_it_is_for_random_durations(plan):
 
 @settings(max_examples=60, deadline=None)
 @given(plan=plans())
-def test_what_is_played_without_a_clock_contends_for_nothing(plan):
+def test_it_is_taken_wherever_the_clock_finds_no_contention_and_only_there(plan):
     program, on = on_dgx(plan)
     record = play(program, on)
     clocked = play(program, on, engine="clock")
+    contention = clocked_contention(fold(program, on))
+    assert record.engine == ("clock" if contention else "replay")
     assert record.end == pytest.approx(clocked.end, **EXACT)
-    assume(record.engine == "replay")
-    assert not clocked_contention(fold(program, on))
-    assert_same(clocked, record)
+    if record.engine == "replay":
+        assert_same(clocked, record)
 
 
 # --- Where ranks have to be played together -------------------------------------------------------
