@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import clock, cold, figures, replay, study
+from benchmarks import agreement, clock, cold, figures, replay, study
 
 HERE = Path(__file__).parent
 Measure = Callable[[], Any]
@@ -26,6 +26,7 @@ PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
     "scaling": (clock.scaling, clock.scaling_rows),
     "replay": (replay.measure, replay.rows),
     "samples": (replay.sampling, replay.sampling_rows),
+    "agreement": (agreement.measure, agreement.rows),
     "study": (study.measure, study.rows),
 }
 

@@ -34,7 +34,7 @@ class Folding:
         groups = communicators(scopes_of(program), ranks, machine.topology)
         classes = _classes(machine, ranks, groups, unfold)
         self.desk = TransferDesk(machine, groups, classes)
-        self.roles = _roles(machine, ranks, classes)
+        self.roles = _roles(program, machine, ranks, classes)
 
     def folded(self, slower: Mapping[int, float] | None = None) -> FoldedProgram:
         """The folded program; kernels of the stages in `slower` take so many times as long."""
@@ -99,7 +99,9 @@ def _edges(ranks: Representatives, groups: Communicators) -> Edges:
     )
 
 
-def _roles(machine: Machine, ranks: Representatives, classes: Classes) -> list[tuple[Role, int]]:
+def _roles(
+    program: Program, machine: Machine, ranks: Representatives, classes: Classes
+) -> list[tuple[Role, int]]:
     """Each role with the place of the rank that represents it, lowest first rank first."""
     members: dict[int, list[int]] = {}
     for place, number in enumerate(classes.ranks.tolist()):
@@ -117,6 +119,7 @@ def _roles(machine: Machine, ranks: Representatives, classes: Classes) -> list[t
             ranks=int(ranks.count[places].sum()),
             first_rank=rank,
             slowdown=machine.slowdown.get(rank, 1.0),
+            pieces=program.schedule.pieces[stage],
         )
         roles.append((role, places[0]))
     return roles

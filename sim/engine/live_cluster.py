@@ -20,6 +20,7 @@ from sim.engine.routes import Endpoint, LinkLoads, Regions, Routes, name_of
 from sim.engine.timeline import Role, Span, Timeline
 from sim.hardware.cluster.link import Link
 from sim.hardware.cluster.topology import Topology
+from sim.program.causes import Cause
 
 __all__ = ["Endpoint", "Event", "LiveCluster", "Process", "Regions"]
 
@@ -154,7 +155,7 @@ class LiveCluster:
         role: int,
         stream: str,
         name: str,
-        cause: str,
+        cause: Cause,
         start: float,
         end: float | None = None,
         **args: Any,

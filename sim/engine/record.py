@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, Step, Transfer
 from sim.engine.timeline import Deferred, Role, Span, Timeline
-from sim.program.causes import COMPUTE
+from sim.program.causes import COMPUTE, WAITING, Cause
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-Flight = tuple[str, str, float, float]  # cause, kind, begin, end
+Flight = tuple[Cause, str, float, float]  # cause, kind, begin, end
 
 COMMUNICATION = -1  # the row of a step that is no computation
 
@@ -53,7 +53,7 @@ class Record:
     roles: tuple[Role, ...]
     tracks: tuple[Track, ...]
     parts: Sequence[Parts]
-    kinds: Sequence[tuple[str, str]]
+    kinds: Sequence[tuple[Cause, str]]
     end: float
     passes_end: float
     steps: int
@@ -101,12 +101,12 @@ class Record:
                 for kind, begin, end in zip(kinds[n], begun[n], arrived[n], strict=True)
                 if kind >= 0
             )
-            cause = flights[-1][0] if flights else "none"
+            cause = flights[-1][0] if flights else WAITING
             fact = facts[step.transfers[-1]] if step.transfers else {}
             yield Span(*where, cause, starts[n], ends[n], {"transfers": flights, **fact})
 
 
-def _of_pass(step: ComputeStep, parts: tuple[tuple[str, float], ...]) -> dict[str, object]:
+def _of_pass(step: ComputeStep, parts: tuple[tuple[Cause, float], ...]) -> dict[str, object]:
     action = step.action
     return {
         "phase": action.kind if action else step.label,

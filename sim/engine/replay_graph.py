@@ -112,7 +112,7 @@ class _Builder:
             raise InputError("plan", "ranks wait for each other for ever", "check the schedule")
 
     def _stream(self, part: int, stream: str, steps: list[Step]) -> Iterator[object]:
-        """One stream; yields what it waits for. The mirror of `sim.engine.worker.Worker`."""
+        """One stream; yields what it waits for, as in `sim.engine.role_process.RoleProcess`."""
         ended, clock = self.ended[part], ZERO
         for step in steps:
             for cause in step.after:

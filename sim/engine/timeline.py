@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from sim.program.causes import Cause
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -13,7 +15,10 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Ranks that cannot be told apart, simulated once; `ranks` of them, the lowest `first_rank`."""
+    """Ranks that cannot be told apart, simulated once; `ranks` of them, the lowest `first_rank`.
+
+    `pieces` says which piece of the model each of their chunks is.
+    """
 
     index: int
     name: str
@@ -21,6 +26,7 @@ class Role:
     ranks: int
     first_rank: int
     slowdown: float = 1.0
+    pieces: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class Span:
     role: int
     stream: str
     name: str
-    cause: str
+    cause: Cause
     start: float
     end: float
     args: dict[str, Any] = field(default_factory=dict)

@@ -11,17 +11,21 @@ order inside it is not, so the kernels of a pass follow each other, by cause.
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from sim.config.files import atomic_write
+from sim.engine.memory_curve import MemoryCurve
 from sim.engine.timeline import Role, Span, Timeline
+from sim.program.actions import NAMES
+from sim.program.causes import COMPUTE, Cause
+from sim.program.operations import COMPUTE_STREAM
 
 Event = dict[str, Any]
-InFlight = tuple[str, str, float, float]  # a transfer's cause, kind, begin and end
+InFlight = tuple[Cause, str, float, float]  # a transfer's cause, kind, begin and end
 
 _STEP, _PASSES = 0, 1
 _FIRST_STREAM = 7  # CUDA's default stream in Kineto's traces
@@ -36,12 +40,13 @@ _COLLECTIVES = {  # NCCL's name in kernels, and what torch.distributed calls it
 }
 
 
-def write(timeline: Timeline, path: Path | str) -> None:
+def write(timeline: Timeline, path: Path | str, memory: Sequence[MemoryCurve] = ()) -> None:
     """Write all roles into one file for Perfetto (https://ui.perfetto.dev); `.gz` compresses.
 
-    Raises `InputError` where the file cannot be written; it is written whole or not at all.
+    Curves of `memory` become counter tracks of the first role of their stage. Raises `InputError`
+    where the file cannot be written; it is written whole or not at all.
     """
-    _write(timeline, timeline.roles, path)
+    _write(timeline, timeline.roles, path, memory)
 
 
 def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
@@ -59,16 +64,36 @@ def write_each(timeline: Timeline, folder: Path | str) -> list[Path]:
 
 def events(timeline: Timeline, roles: Iterable[Role] | None = None) -> Iterator[Event]:
     """The trace's events, those of one thread in order and none overlapping another."""
-    stages = 1 + max((role.stage for role in timeline.roles), default=0)
     by_role: list[list[Span]] = [[] for _ in timeline.roles]
     for span in timeline.spans:
         by_role[span.role].append(span)
     for role in timeline.roles if roles is None else roles:
         spans = sorted(by_role[role.index], key=lambda span: (span.start, span.end))
-        yield from _Process(role, stages).events(spans, timeline.end)
+        yield from _Process(role).events(spans, timeline.end)
 
 
-def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> None:
+def counters(timeline: Timeline, memory: Iterable[MemoryCurve]) -> Iterator[Event]:
+    """The memory of a stage over the step, in GiB: a track for each part, and one for all."""
+    first = {role.stage: role.index for role in reversed(timeline.roles)}
+    for curve in memory:
+        rows = zip(curve.times.tolist(), curve.bytes.tolist(), curve.total.tolist(), strict=True)
+        for time, sizes, total in rows:
+            parts = dict(zip(curve.parts, sizes, strict=True)) | {"total": total}
+            yield {
+                "ph": "C",
+                "name": "memory (GiB)",
+                "pid": first[curve.stage],
+                "ts": microseconds(time),
+                "args": {part: round(size / 2**30, 6) for part, size in parts.items()},
+            }
+
+
+def _write(
+    timeline: Timeline,
+    roles: tuple[Role, ...],
+    path: Path | str,
+    memory: Sequence[MemoryCurve] = (),
+) -> None:
     head = {
         "schemaVersion": 1,
         "deviceProperties": [],
@@ -80,7 +105,8 @@ def _write(timeline: Timeline, roles: tuple[Role, ...], path: Path | str) -> Non
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
     }
-    lines = ",\n".join(map(json.dumps, events(timeline, roles)))
+    written = chain(events(timeline, roles), counters(timeline, memory))
+    lines = ",\n".join(map(json.dumps, written))
     text = f'{json.dumps(head)[:-1]}, "traceEvents": [\n{lines}\n]}}\n'
     data = text.encode()
     with atomic_write(path) as part:
@@ -102,8 +128,8 @@ def microseconds(seconds: float) -> float:
 class _Process:
     """The events of one role; threads are numbered as they appear."""
 
-    def __init__(self, role: Role, stages: int) -> None:
-        self.role, self.stages = role, stages
+    def __init__(self, role: Role) -> None:
+        self.role = role
         self.threads: dict[str, int] = {}
         self.ends: dict[int, float] = {}
         self.sequence = 0
@@ -157,11 +183,11 @@ class _Process:
 
     def _pass_name(self, span: Span) -> str:
         """PyTorch's name of a pass; anything else is called what it is."""
-        phase, microbatch = span.args["phase"], span.args.get("microbatch", -1)
-        if phase not in ("F", "B"):
+        kind, microbatch = span.args["phase"], span.args.get("microbatch", -1)
+        if kind not in NAMES:
             return span.name
-        piece = span.args.get("chunk", 0) * self.stages + self.role.stage
-        return f"PP:{piece}{phase}{microbatch}"
+        piece = self.role.pieces[span.args.get("chunk", 0)]
+        return f"PP:{piece}{kind}{microbatch}"
 
     def _kernels(self, span: Span) -> Iterator[Event]:
         if "phase" in span.args or "parts" in span.args:
@@ -187,7 +213,7 @@ class _Process:
         whole_span = ((span.cause, span.args.get("kind", ""), span.start, span.end),)
         for cause, kinds, start, end in _merged(span.args.get("transfers", whole_span)):
             args = {"cause": cause, "operation": span.name} | self._facts(span, kinds)
-            lane = cause if span.stream == "compute" else span.stream
+            lane = cause if span.stream == COMPUTE_STREAM else span.stream
             yield self._kernel(lane, _nccl_name(kinds, span.args), start, end, args)
 
     def _facts(self, span: Span, kinds: tuple[str, ...]) -> dict[str, Any]:
@@ -221,10 +247,10 @@ class _Process:
         return self._slice(tid, "kernel", name, start, end, {"device": 0, "stream": tid, **args})
 
 
-def _compute_name(cause: str, phase: str) -> str:
-    if "communication" in cause:
+def _compute_name(cause: Cause, phase: str) -> str:
+    if cause.kind == "communication":
         return f"ncclDevKernel ({cause})"
-    return {"F": "forward", "B": "backward"}.get(phase, cause) if cause == "compute" else cause
+    return NAMES.get(phase, cause) if cause == COMPUTE else cause
 
 
 def _nccl_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
@@ -234,7 +260,9 @@ def _nccl_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
     return "_".join(["ncclDevKernel", *filter(None, names), *tail])
 
 
-def _merged(transfers: Iterable[InFlight]) -> Iterator[tuple[str, tuple[str, ...], float, float]]:
+def _merged(
+    transfers: Iterable[InFlight],
+) -> Iterator[tuple[Cause, tuple[str, ...], float, float]]:
     """Transfers in flight at once become one slice of their cause, with all their kinds."""
     order = sorted(transfers, key=lambda transfer: (transfer[0], transfer[2]))
     while order:

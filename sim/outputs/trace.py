@@ -12,7 +12,9 @@ SUFFIXES = (".json", ".gz")
 
 
 def write(result: "Result | Outcome", path: Path) -> None:
-    """Every role, compressed where the file ends in .gz."""
+    """Every role, and the memory of every stage; compressed where the file ends in .gz."""
     from sim.formats import perfetto
+    from sim.results.result import Result
 
-    perfetto.write(result.timeline, path)
+    memory = result.memory if isinstance(result, Result) else ()
+    perfetto.write(result.timeline, path, memory)

@@ -1,9 +1,9 @@
 """The pipeline as a picture: one row a role, time to the right.
 
-Forward passes are blue and backward passes orange, their chunk darker or lighter, later
-microbatches paler within a chunk; other communication and the optimizer have colours of their own
-(Okabe and Ito's palette, which colour-blind readers can tell apart). What a stage's compute stream
-does not fill is left blank: the bubble.
+Forward passes are blue and backward passes orange, or yellow and green where input gradients and
+weight gradients are passes of their own; chunks are darker or lighter, later microbatches paler
+within a chunk. Everything else has the colour of its cause (`sim.program.causes`). What a stage's
+compute stream does not fill is left blank: the bubble.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ from matplotlib.patches import Patch
 from sim.config.units import human_seconds
 from sim.engine.timeline import Role, Timeline
 from sim.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, Colour, boxes_of, computes
+from sim.program.actions import NAMES
+from sim.program.causes import OPTIMIZER, PIPELINE
 from sim.results.formatting import time_unit
 
 ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
@@ -143,7 +145,8 @@ def _write_number(axes: Axes, box: Box, ink: str) -> None:
 
 
 def _legend(fig: Figure, boxes: Sequence[Box]) -> None:
-    """One patch for each colour that can be seen; forward above backward, chunk by chunk."""
+    """One patch for each colour that can be seen; kinds of passes below one another, chunk by
+    chunk."""
     widths: dict[str, float] = {}
     colours: dict[str, Colour] = {}
     for box in boxes:
@@ -155,14 +158,21 @@ def _legend(fig: Figure, boxes: Sequence[Box]) -> None:
         for meaning in sorted(visible, key=_legend_place)
     ]
     handles.append(Patch(facecolor=ROW, edgecolor=_LABEL, linewidth=0.3, label="waiting (bubble)"))
-    columns = len(handles) if len(handles) < 8 else -(-len(handles) // 2)
+    kinds = {_kind(meaning) for meaning in visible} & set(NAMES.values())
+    columns = len(handles) if len(handles) < 8 else -(-len(handles) // max(len(kinds), 2))
     fig.legend(
         handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
 
 
-def _legend_place(meaning: str) -> tuple[int, str, str]:
+def _kind(meaning: str) -> str:
+    """A meaning without the number of its chunk."""
+    return meaning.partition(" (chunk ")[0]
+
+
+def _legend_place(meaning: str) -> tuple[int, str, int, str]:
+    """Passes first, chunk by chunk, then the optimizer and messages, then everything else."""
     kind, _, chunk = meaning.partition(" (chunk ")
-    order = ("forward", "backward", "optimizer", "pipeline communication")
+    order = (*NAMES.values(), OPTIMIZER, PIPELINE)
     place = order.index(kind) if kind in order else len(order)
-    return max(place, 1), chunk.zfill(4), f"{place}{kind}"
+    return max(place, len(NAMES) - 1), chunk.zfill(4), place, kind

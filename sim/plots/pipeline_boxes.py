@@ -1,24 +1,22 @@
 """What the picture of a pipeline consists of: a coloured box for every pass and every transfer."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from matplotlib.colors import to_rgb
+
 from sim.engine.timeline import Span, Timeline
+from sim.program.actions import NAMES, Kind
+from sim.program.causes import COMPUTE, PIPELINE, Cause
 
 Colour = tuple[float, float, float]
 
-FORWARD, BACKWARD = (0.0, 0.447, 0.698), (0.902, 0.45, 0.0)
-OTHERS: dict[str, Colour] = {
-    "optimizer": (0.0, 0.62, 0.451),
-    "pipeline communication": (0.25, 0.25, 0.25),
-    "data communication": (0.8, 0.475, 0.655),
-    "embedding communication": (0.55, 0.2, 0.45),
-    "tensor communication": (0.94, 0.894, 0.259),
-    "context communication": (0.72, 0.66, 0.1),
-    "push": (0.337, 0.706, 0.914),
-    "pull": (0.8, 0.475, 0.655),
+COLOURS: Mapping[Kind, Colour] = {  # of a pass; other work has the colour of its cause
+    "F": (0.0, 0.447, 0.698),
+    "B": (0.902, 0.45, 0.0),
+    "I": (0.96, 0.8, 0.3),
+    "W": (0.0, 0.3, 0.2),
 }
-_GREY: Colour = (0.6, 0.6, 0.6)
 TOP, PASS_HEIGHT = -0.45, 0.62  # of a pass, within a row of height 1 around its number
 _LANE = 0.13  # height of a lane of transfers
 
@@ -49,7 +47,7 @@ def boxes_of(timeline: Timeline, rows: int, scale: float) -> Iterator[Box]:
         else:
             for cause, begin, end in _in_flight(span):
                 top = span.role + TOP + PASS_HEIGHT + _LANE * lanes[cause]
-                colour = OTHERS.get(cause, _GREY)
+                colour = to_rgb(cause.colour)
                 yield Box(begin / scale, end / scale, top, 0.85 * _LANE, colour, cause)
 
 
@@ -59,15 +57,14 @@ def computes(span: Span) -> bool:
 
 
 def _pass_box(span: Span, chunks: int, last: int, scale: float) -> Box:
-    phase, microbatch = span.args.get("phase", ""), span.args.get("microbatch", -1)
+    kind, microbatch = span.args.get("phase", ""), span.args.get("microbatch", -1)
     place = span.start / scale, span.end / scale, span.role + TOP, PASS_HEIGHT
-    if phase not in ("F", "B"):
-        meaning = "other compute" if span.cause == "compute" else span.cause
-        return Box(*place, OTHERS.get(span.cause, _GREY), meaning)
+    if kind not in COLOURS:
+        meaning = "other compute" if span.cause == COMPUTE else span.cause
+        return Box(*place, to_rgb(span.cause.colour), meaning)
     chunk = span.args.get("chunk", 0)
-    base, meaning = (FORWARD, "forward") if phase == "F" else (BACKWARD, "backward")
-    colour = shade(base, chunk, chunks, microbatch / max(last, 1))
-    meaning += f" (chunk {chunk})" if chunks > 1 else ""
+    colour = shade(COLOURS[kind], chunk, chunks, microbatch / max(last, 1))
+    meaning = NAMES[kind] + (f" (chunk {chunk})" if chunks > 1 else "")
     return Box(*place, colour, meaning, str(microbatch))
 
 
@@ -87,14 +84,14 @@ def _mix(colour: Colour, light: float) -> Colour:
     return red, green, blue
 
 
-def _in_flight(span: Span) -> Iterable[tuple[str, float, float]]:
+def _in_flight(span: Span) -> Iterable[tuple[Cause, float, float]]:
     """The transfers of a span, without the waiting before them."""
     if "transfers" in span.args:
         return [(cause, begin, end) for cause, _, begin, end in span.args["transfers"]]
     return [(span.cause, span.start, span.end)]
 
 
-def _lanes(spans: Iterable[Span]) -> dict[str, int]:
+def _lanes(spans: Iterable[Span]) -> dict[Cause, int]:
     """Pipeline communication in the first lane under the passes, all other in the second."""
     causes = dict.fromkeys(cause for span in spans for cause, _, _ in _in_flight(span))
-    return {cause: int(cause != "pipeline communication") for cause in causes}
+    return {cause: int(cause != PIPELINE) for cause in causes}

@@ -4,11 +4,17 @@ F is a forward pass, I the input gradients and W the weight gradients of a backw
 once. Each takes one microbatch through one of a stage's chunks of the model.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 Kind = Literal["F", "B", "I", "W"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+NAMES: Mapping[str, str] = {
+    "F": "forward",
+    "B": "backward",
+    "I": "input gradients",
+    "W": "weight gradients",
+}
 
 
 class Action(NamedTuple):

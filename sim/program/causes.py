@@ -51,3 +51,10 @@ BUBBLE = Cause("bubble", "waiting")
 HOST = Cause("host", "waiting")
 STRAGGLERS = Cause("stragglers", "waiting", outside_pipeline=True)
 WAITING = Cause("waiting", "waiting", outside_pipeline=True)
+
+# Of workers that share updates.
+COMMUNICATION = Cause("communication", "communication")
+PUSH = Cause("push", "communication", "#56b4e9")
+PULL = Cause("pull", "communication", "#cc79a7")
+SERVER = Cause("server", "waiting")
+DOWN = Cause("down", "waiting")

@@ -13,6 +13,7 @@ from sim.engine.timeline import Deferred
 from sim.model.counts import full_flops, model_flops
 from sim.parallel.job import Job
 from sim.parallel.memory import Memory, fullest, memories
+from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.result import Result
 from sim.scenario.setup import Setup
@@ -116,9 +117,9 @@ def _stages(
             "stage": stage,
             "name": f"stage {stage}",
             "layers": sum(chunk.layers for chunk in chunks),
-            "compute": account.get("compute", 0.0) + account.get("recompute", 0.0),
-            "bubble": account.get("bubble", 0.0),
-            "stragglers": account.get("stragglers", 0.0),
+            "compute": account.get(COMPUTE, 0.0) + account.get(RECOMPUTE, 0.0),
+            "bubble": account.get(BUBBLE, 0.0),
+            "stragglers": account.get(STRAGGLERS, 0.0),
             "memory": taken[stage].reserved,
         }
 

@@ -5,13 +5,22 @@ from dataclasses import replace
 from typing import Any
 
 from sim.engine.timeline import Role
+from sim.program import causes
 from sim.results.outcome import Outcome
 from sim.sharing.setup import SharingSetup
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import WorkerPool
 
 LABEL = "the effect of staleness and averaging on this task, not a forecast of a large model's loss"
-_CAUSES = ("compute", "optimizer", "compression", "communication", "server", "waiting", "down")
+_SHARES: tuple[str, ...] = (
+    causes.COMPUTE,
+    causes.OPTIMIZER,
+    causes.COMPRESSION,
+    causes.COMMUNICATION,
+    causes.SERVER,
+    causes.WAITING,
+    causes.DOWN,
+)
 _BUSIEST = 16
 
 
@@ -32,7 +41,7 @@ def outcome(
         updates_per_second=record.updates / end if end else 0.0,
         samples_per_second=record.samples / end if end else 0.0,
         dropped=record.dropped,
-        shares={key: sum(row[key] for row in rows) / len(rows) for key in (*_CAUSES, "idle")},
+        shares={key: sum(row[key] for row in rows) / len(rows) for key in (*_SHARES, "idle")},
         staleness=_staleness(pool),
         workers=rows,
         links=tuple(_busiest_links(pool, end)),
@@ -65,7 +74,7 @@ def _row(worker: Worker, end: float) -> dict[str, Any]:
     if worker.activity:
         cause, began = worker.activity
         seconds[cause] = seconds.get(cause, 0.0) + end - began
-    shares = {cause: seconds.get(cause, 0.0) / end if end else 0.0 for cause in _CAUSES}
+    shares = {cause: seconds.get(cause, 0.0) / end if end else 0.0 for cause in _SHARES}
     idle = max(0.0, 1.0 - sum(shares.values()))
     return {"rank": worker.rank, "steps": worker.steps, **shares, "idle": idle}
 

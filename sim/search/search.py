@@ -36,12 +36,16 @@ _PLAYED = 3  # times that the best are played, while others take the place of co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The outcome of a search: the best layouts, fastest first, and every layout evaluated."""
+    """The outcome of a search: the best layouts, fastest first, and every layout evaluated.
+
+    The search itself took `search_seconds`, with playing the best `wall_seconds`.
+    """
 
     space: Space
     best: tuple[Layout, ...]
     layouts: tuple[Layout, ...]
     pruned: Pruned
+    search_seconds: float
     wall_seconds: float
 
     @property
@@ -90,11 +94,13 @@ def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     if not evaluated:
         raise InputError("sim plan", *_nothing(space, pruned))
     evaluated.sort(key=_rank)
+    searched = time.perf_counter() - began
     return SearchResult(
         space=space,
         best=tuple(_played(space, evaluated, best, jobs)),
         layouts=tuple(evaluated),
         pruned=pruned,
+        search_seconds=searched,
         wall_seconds=time.perf_counter() - began,
     )
 

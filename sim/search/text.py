@@ -40,11 +40,12 @@ def text(search: SearchResult) -> str:
 
 
 def _found(search: SearchResult) -> str:
-    pruned, seconds, evaluated = search.pruned, search.wall_seconds, len(search.layouts)
+    pruned, seconds, evaluated = search.pruned, search.search_seconds, len(search.layouts)
     decided = evaluated + pruned.slower
     return (
         f"{evaluated} layouts evaluated and {pruned.slower} left out that cannot be faster or "
-        f"smaller, in {seconds:.1f} s ({decided / seconds:.0f} a second); "
+        f"smaller, in {seconds:.1f} s ({decided / seconds:.0f} a second), the best played in "
+        f"{search.wall_seconds - seconds:.1f} s; "
         f"{pruned.memory} do not fit in memory, {pruned.divisibility} sizes do not divide"
     )
 

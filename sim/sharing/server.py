@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
+from sim.program.causes import PULL, PUSH, SERVER
 from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.update_record import UpdateRecord
 from sim.sharing.worker import Worker
@@ -54,8 +55,8 @@ class Server:
 
     def push(self, worker: Worker) -> Process:
         """An update from a worker to all shards, then its turn in their queue."""
-        yield from worker.wait(self.arrival(worker, worker.message), "communication", "push")
-        yield from worker.wait(self.worked_in(worker.workload.bytes), "server")
+        yield from worker.wait(self.arrival(worker, worker.message), PUSH, "push")
+        yield from worker.wait(self.worked_in(worker.workload.bytes), SERVER)
 
     def arrival(self, worker: Worker, size: float) -> Event:
         return self.cluster.send(size, worker.endpoint, self.shards.shares)
@@ -69,7 +70,7 @@ class Server:
         """The weights as they are now, on their way to a worker."""
         weights, version = self.weights, self.version
         arrival = self.cluster.gather(worker.workload.bytes, self.shards.shares, worker.endpoint)
-        yield from worker.wait(arrival, "communication", "pull")
+        yield from worker.wait(arrival, PULL, "pull")
         if self.only_sums:
             yield from worker.optimizer_pass()
         worker.weights, worker.version = weights, version

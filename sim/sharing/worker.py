@@ -9,6 +9,18 @@ from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
+from sim.program.causes import (
+    COMMUNICATION,
+    COMPRESSION,
+    COMPUTE,
+    DATA,
+    DOWN,
+    OPTIMIZER,
+    TENSOR,
+    WAITING,
+    Cause,
+)
+from sim.program.operations import COMPUTE_STREAM
 from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.learning.task import LearningTask
 from sim.sharing.tables import WorkerFault
@@ -24,9 +36,9 @@ class WorkerLost(Exception):  # noqa: N818  a simulated event, not an error
 class Worker:
     """A worker's state, and the parts of its processes: `yield from` the methods.
 
-    Seconds are booked under `compute`, `optimizer`, `communication`, `server`, `waiting` and
-    `down`; what is left at the end is idle. `slowdown` is how many times as long as usual a step
-    takes, in the mean `mean_slowdown`.
+    Seconds are booked under `compute`, `optimizer`, `compression`, `communication` of any kind,
+    `server`, `waiting` and `down`; what is left at the end is idle. `slowdown` is how many times
+    as long as usual a step takes, in the mean `mean_slowdown`.
     """
 
     def __init__(
@@ -60,7 +72,7 @@ class Worker:
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self.activity: tuple[str, float] | None = None  # its cause, and since when
+        self.activity: tuple[Cause, float] | None = None  # its cause, and since when
         self.ended = 0.0
         self.lost = False
 
@@ -95,7 +107,7 @@ class Worker:
 
     def optimizer_pass(self, share: float = 1.0) -> Process:
         """The time of the optimizer's step on a share of the weights, without its arithmetic."""
-        yield from self._busy(share * self.workload.optimizer, "optimizer", "optimizer")
+        yield from self._busy(share * self.workload.optimizer, "optimizer", OPTIMIZER)
 
     def local_steps(self, round_number: int, period: int) -> Process:
         """A round of `period` steps on the worker's own weights."""
@@ -111,42 +123,42 @@ class Worker:
     def encode_part(self, share: float) -> Process:
         """The time of compressing a share of an update, without its arithmetic."""
         moved = self.compression.encode_bytes(share * self.workload.parameters)
-        yield from self._busy(moved / self.memory_bandwidth, "encode", "compression")
+        yield from self._busy(moved / self.memory_bandwidth, "encode", COMPRESSION)
 
     def decode(self, messages: int = 1) -> Process:
         """The time of reading so many compressed updates."""
         moved = self.compression.decode_bytes(self.workload.parameters, messages)
-        yield from self._busy(moved / self.memory_bandwidth, "decode", "compression")
+        yield from self._busy(moved / self.memory_bandwidth, "decode", COMPRESSION)
 
     def compressed(self, vector: Vector, step: int) -> Vector:
         """What a receiver reads of a vector; what is left out waits for the next one."""
         sent, self.error = self.compression.encode(vector, self.error, (self.seed, step))
         return sent
 
-    def wait(self, event: Event, cause: str = "waiting", name: str = "") -> Process:
-        """Wait for an event; returns what it brings."""
+    def wait(self, event: Event, cause: Cause = WAITING, name: str = "") -> Process:
+        """Wait for an event; returns what it brings. With a name it is a span."""
         start = self.cluster.now
         value = yield from self._book(cause, event)
         if name:
-            self.note(name, name, start)
+            self.note(name, cause, start)
         return value
 
     def wait_for_all(self, event: Event, name: str = "") -> Process:
         """Wait for the others at a barrier, then for what it does; returns its answer.
 
-        Until all are there is `waiting`, from then on `communication`.
+        Until all are there that is waiting, from then on communication.
         """
         start = self.cluster.now
-        self.activity = ("waiting", start)
+        self.activity = (WAITING, start)
         answer, complete = yield event
         self.activity, complete = None, max(complete, start)
-        self.seconds["waiting"] += complete - start
-        self.seconds["communication"] += self.cluster.now - complete
+        self.seconds[WAITING] += complete - start
+        self.seconds[COMMUNICATION] += self.cluster.now - complete
         if name:
-            self.note(name, "data communication", complete)
+            self.note(name, DATA, complete)
         return answer
 
-    def note(self, name: str, cause: str, start: float) -> None:
+    def note(self, name: str, cause: Cause, start: float) -> None:
         """Record a communication of this worker from `start` until now."""
         if self.cluster.now > start:
             self.cluster.span(self.rank, "network", name, cause, start, kind=name)
@@ -169,13 +181,20 @@ class Worker:
         cluster, both = self.cluster, forward + backward
         seconds = yield from self._survive(both * self.slowdown(step))
         if seconds > 0.0:
-            yield from self._book("compute", cluster.sleep(seconds))
+            yield from self._book(COMPUTE, cluster.sleep(seconds))
         turn = cluster.now - seconds * (backward / both if both else 0.0)
         passes = (("F", cluster.now - seconds, turn), ("B", turn, cluster.now))
         for phase, start, end in passes:
             if end > start:
                 cluster.span(
-                    self.rank, "compute", phase, "compute", start, end, phase=phase, microbatch=step
+                    self.rank,
+                    COMPUTE_STREAM,
+                    phase,
+                    COMPUTE,
+                    start,
+                    end,
+                    phase=phase,
+                    microbatch=step,
                 )
 
     def _survive(self, seconds: float) -> Process:
@@ -188,8 +207,8 @@ class Worker:
                 return seconds
             self._faults_to_come.remove(fault)
             back = max(fault.at, now) + (fault.after or 0.0)
-            yield from self._book("down", self.cluster.sleep(back - now))
-            self.cluster.span(self.rank, "compute", "down", "down", now, phase="down")
+            yield from self._book(DOWN, self.cluster.sleep(back - now))
+            self.cluster.span(self.rank, COMPUTE_STREAM, "down", DOWN, now, phase="down")
             if fault.after is None:
                 raise WorkerLost
 
@@ -198,22 +217,23 @@ class Worker:
         if len(self.endpoint.gpus) > 1:
             start = self.cluster.now
             reducing = self.cluster.collective(kind, size, [self.endpoint])
-            yield from self._book("communication", reducing)
-            self.note("inside the node", "tensor communication", start)
+            yield from self._book(COMMUNICATION, reducing)
+            self.note("inside the node", TENSOR, start)
 
-    def _busy(self, seconds: float, name: str, cause: str) -> Process:
+    def _busy(self, seconds: float, name: str, cause: Cause) -> Process:
         if seconds > 0.0:
             start = self.cluster.now
             yield from self._book(cause, self.cluster.sleep(seconds))
-            self.cluster.span(self.rank, "compute", name, cause, start, phase=name)
+            self.cluster.span(self.rank, COMPUTE_STREAM, name, cause, start, phase=name)
 
-    def _book(self, cause: str, event: Event) -> Process:
+    def _book(self, cause: Cause, event: Event) -> Process:
         """Book the time until an event."""
         start = self.cluster.now
-        self.activity = (cause, start)
+        booked = COMMUNICATION if cause.kind == "communication" else cause
+        self.activity = (booked, start)
         value: Any = yield event
         self.activity = None
-        self.seconds[cause] += self.cluster.now - start
+        self.seconds[booked] += self.cluster.now - start
         return value
 
 

@@ -155,7 +155,7 @@ def _workload(
 def _played(
     parts: Iterable[Items], opening: float, collective_time: Callable[[Collective], float]
 ) -> Iterator[float]:
-    """Seconds from the end of one part to the end of the next; see `sim.program.Segment`."""
+    """Seconds from the end of one part to the end of the next (`sim.program.durations`)."""
     device, host = 0.0, opening
     for items in parts:
         before = device

@@ -1,1 +1,1 @@
-"""What a contributor adds is one file: each kind of addition is made in a folder of its own here."""
+"""Whatever a contributor adds is one file: each kind is added in a folder of its own here."""

@@ -12,18 +12,26 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.engine.timeline import Role, Span, Timeline
 from sim.formats import perfetto
+from sim.program.causes import COMPUTE, DATA, OPTIMIZER, PIPELINE, RECOMPUTE, TENSOR
+from sim.scenario.scenario import load as load_scenario
+from sim.simulate import simulate
 
 US = 1e6
 
 
-def role(index, stage, ranks=4):
+def role(index, stage, ranks=4, pieces=None):
     return Role(
-        index=index, name=f"stage {stage}", stage=stage, ranks=ranks, first_rank=ranks * index
+        index=index,
+        name=f"stage {stage}",
+        stage=stage,
+        ranks=ranks,
+        first_rank=ranks * index,
+        pieces=pieces or (stage,),
     )
 
 
 def compute(number, phase, microbatch, start, end, parts=None, chunk=0):
-    parts = parts if parts is not None else (("compute", end - start),)
+    parts = parts if parts is not None else ((COMPUTE, end - start),)
     args = {"phase": phase, "microbatch": microbatch, "chunk": chunk, "parts": parts}
     name = f"{phase}{microbatch}" if phase else parts[0][0]
     return Span(number, "compute", name, parts[0][0], start, end, args)
@@ -34,9 +42,6 @@ def meet(number, stream, name, start, end, flights, **facts):
     return Span(number, stream, name, flights[-1][0], start, end, {"transfers": flights} | facts)
 
 
-P2P, DATA = "pipeline communication", "data communication"
-
-
 @pytest.fixture
 def timeline():
     """Two stages, one microbatch; stage 1 waits for its input, stage 0 for its gradient."""
@@ -44,16 +49,16 @@ def timeline():
     return Timeline(
         roles=(role(0, 0), role(1, 1)),
         spans=[
-            compute(0, "F", 0, 0.0, 1.0, (("compute", 0.75), ("tensor communication", 0.25))),
-            meet(0, "send F", "send F0", 1.0, 1.25, ((P2P, "send", 1.0, 1.25),)),
-            meet(0, "compute", "receive B0", 1.0, 4.5, ((P2P, "send", 4.25, 4.5),)),
-            compute(0, "B", 0, 4.5, 6.75, (("recompute", 0.75), ("compute", 1.25))),
+            compute(0, "F", 0, 0.0, 1.0, ((COMPUTE, 0.75), (TENSOR, 0.25))),
+            meet(0, "send F", "send F0", 1.0, 1.25, ((PIPELINE, "send", 1.0, 1.25),)),
+            meet(0, "compute", "receive B0", 1.0, 4.5, ((PIPELINE, "send", 4.25, 4.5),)),
+            compute(0, "B", 0, 4.5, 6.75, ((RECOMPUTE, 0.75), (COMPUTE, 1.25))),
             meet(0, "data", "gradients", 6.75, 7.5, ((DATA, "all_reduce", 7.0, 7.5),), **ring),
-            compute(0, "", -1, 7.5, 8.0, (("optimizer", 0.5),)),
-            meet(1, "compute", "receive F0", 0.0, 1.25, ((P2P, "send", 1.0, 1.25),)),
+            compute(0, "", -1, 7.5, 8.0, ((OPTIMIZER, 0.5),)),
+            meet(1, "compute", "receive F0", 0.0, 1.25, ((PIPELINE, "send", 1.0, 1.25),)),
             compute(1, "F", 0, 1.25, 2.25),
             compute(1, "B", 0, 2.25, 4.25),
-            meet(1, "send B", "send B0", 4.25, 4.5, ((P2P, "send", 4.25, 4.5),)),
+            meet(1, "send B", "send B0", 4.25, 4.5, ((PIPELINE, "send", 4.25, 4.5),)),
             meet(1, "data", "gradients", 4.25, 7.5, ((DATA, "all_reduce", 7.0, 7.5),), **ring),
         ],
         end=8.0,
@@ -104,7 +109,7 @@ def test_every_role_is_a_process_and_every_stream_a_thread(timeline, tmp_path):
         "send F",
         "send B",
         "data",
-        P2P,
+        PIPELINE,
     }
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= set(threads)
     order = [e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"]
@@ -113,7 +118,7 @@ def test_every_role_is_a_process_and_every_stream_a_thread(timeline, tmp_path):
 
 def test_a_pass_is_split_by_cause_and_its_lag_comes_first(timeline):
     assert kernels(timeline, 0, "forward") == [(0.0, 0.75)]
-    assert kernels(timeline, 0, "tensor communication") == [(0.75, 0.25)]
+    assert kernels(timeline, 0, TENSOR) == [(0.75, 0.25)]
     # The backward pass lasts 2.25 s, 0.25 s longer than its parts: the host was late.
     assert kernels(timeline, 0, "recompute") == [(4.75, 0.75)]
     assert kernels(timeline, 0, "backward") == [(5.5, 1.25)]
@@ -132,7 +137,7 @@ def test_pytorchs_names_are_where_its_tools_look(timeline):
     passes = [event["name"] for event in slices(events, tid=1)]
     assert passes == ["PP:0F0", "PP:0B0", "optimizer", "PP:1F0", "PP:1B0"]
     for event in slices(events, cat="kernel"):
-        assert ("nccl" in event["name"]) == ("communication" in event["args"]["cause"])
+        assert ("nccl" in event["name"]) == (event["args"]["cause"].kind == "communication")
     (first, _) = [event for event in slices(events) if "AllReduce" in event["name"]]
     assert first["name"] == "ncclDevKernel_AllReduce_RING_LL128"
     assert first["args"]["Collective name"] == "allreduce"
@@ -142,14 +147,32 @@ def test_pytorchs_names_are_where_its_tools_look(timeline):
 
 def test_chunks_are_numbered_as_pytorch_numbers_pieces_of_the_model():
     spans = [compute(1, "F", 5, 0.0, 1.0, chunk=2)]
-    line = Timeline(roles=(role(0, 0), role(1, 1)), spans=spans, end=1.0)
-    assert slices(perfetto.events(line), tid=1)[0]["name"] == "PP:5F5"  # chunk 2 * 2 stages + 1
+    roles = role(0, 0, pieces=(0, 2, 4)), role(1, 1, pieces=(1, 3, 5))
+    line = Timeline(roles=roles, spans=spans, end=1.0)
+    assert slices(perfetto.events(line), tid=1)[0]["name"] == "PP:5F5"
+
+
+@pytest.mark.parametrize(("schedule", "last"), [("interleaved", 8), ("zbv", 15)])
+def test_the_pieces_are_those_of_the_schedule(schedule, last):
+    setting = {"plan.schedule": schedule, "plan.interleave": 2, "plan.recompute": "none"}
+    timeline = simulate(load_scenario("gpt3-175b-megatron", setting)).timeline
+    names = {event["name"] for event in slices(perfetto.events(timeline), pid=0, tid=1)}
+    assert {name.partition("F")[0] for name in names if "F" in name} == {"PP:0", f"PP:{last}"}
+
+
+def test_halves_of_a_backward_pass_have_pytorchs_names_and_ours():
+    spans = [compute(0, kind, 3, n, n + 1.0) for n, kind in enumerate("FIW")]
+    line = Timeline(roles=(role(0, 0),), spans=spans, end=3.0)
+    notes = [event["name"] for event in slices(perfetto.events(line), tid=1)]
+    assert notes == ["PP:0F3", "PP:0I3", "PP:0W3"]
+    computed = [event["name"] for event in slices(perfetto.events(line), cat="kernel")]
+    assert computed == ["forward", "input gradients", "weight gradients"]
 
 
 def test_a_pass_in_pieces_has_one_note_around_them():
     spans = [
         compute(0, "F", 0, 0.0, 1.0),
-        meet(0, "compute", "F0.1", 1.0, 2.0, (("tensor communication", "all_gather", 1.0, 2.0),)),
+        meet(0, "compute", "F0.1", 1.0, 2.0, ((TENSOR, "all_gather", 1.0, 2.0),)),
         compute(0, "F", 0, 2.0, 3.0),
         compute(0, "F", 1, 3.0, 4.0),
     ]
@@ -159,14 +182,18 @@ def test_a_pass_in_pieces_has_one_note_around_them():
 
 
 def test_gathered_and_scattered_sizes_are_those_of_one_rank():
-    flights = (("data communication", "reduce_scatter", 0.0, 1.0),)
+    flights = ((DATA, "reduce_scatter", 0.0, 1.0),)
     line = Timeline(roles=(role(0, 0),), spans=[meet(0, "data", "x", 0, 1, flights)], end=1.0)
     (event,) = slices(perfetto.events(line), cat="kernel")
     assert (event["args"]["In msg nelems"], event["args"]["Out msg nelems"]) == (4096, 2048)
 
 
 def test_transfers_in_flight_at_once_are_one_slice():
-    flights = ((P2P, "send", 0.0, 2.0), (P2P, "send", 1.0, 3.0), (P2P, "send", 4.0, 5.0))
+    flights = (
+        (PIPELINE, "send", 0.0, 2.0),
+        (PIPELINE, "send", 1.0, 3.0),
+        (PIPELINE, "send", 4.0, 5.0),
+    )
     line = Timeline(roles=(role(0, 0),), spans=[meet(0, "p2p", "x", 0.0, 5.0, flights)], end=5.0)
     assert kernels(line, 0, "SendRecv") == [(0.0, 3.0), (4.0, 1.0)]
 
@@ -185,11 +212,11 @@ def timelines(draw):
             length = draw(times)
             if stream == "compute" and draw(st.booleans()):
                 share = draw(st.floats(0, 1.2))
-                parts = (("compute", length * share), ("tensor communication", length * 0.1))
+                parts = ((COMPUTE, length * share), (TENSOR, length * 0.1))
                 spans.append(compute(0, "F", number, clock, clock + length, parts))
             else:
                 begin = clock + length * draw(st.floats(-0.5, 1))
-                flights = ((P2P, "send", begin, clock + length),)
+                flights = ((PIPELINE, "send", begin, clock + length),)
                 spans.append(meet(0, stream, str(number), clock, clock + length, flights))
             clock += length + draw(st.one_of(st.just(0.0), times))
     end = max((span.end for span in spans), default=0.0)

@@ -6,14 +6,16 @@ from xml.etree import ElementTree
 import matplotlib.collections
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from sim.config.errors import InputError
 from sim.engine.timeline import Role, Span, Timeline
 from sim.plots.picture import rendered, save
 from sim.plots.pipeline import ROW, figure
-from sim.plots.pipeline_boxes import BACKWARD, FORWARD, OTHERS, shade
-
-P2P = "pipeline communication"
+from sim.plots.pipeline_boxes import COLOURS, shade
+from sim.program.causes import COMPUTE, DATA, OPTIMIZER, PIPELINE, TENSOR
+from sim.scenario.scenario import load
+from sim.simulate import simulate
 
 
 def roles(count, **fields):
@@ -23,12 +25,12 @@ def roles(count, **fields):
     )
 
 
-def run(role, phase, microbatch, start, end, chunk=0, cause="compute"):
+def run(role, phase, microbatch, start, end, chunk=0, cause=COMPUTE):
     args = {"phase": phase, "microbatch": microbatch, "chunk": chunk}
     return Span(role, "compute", "x", cause, start, end, args | {"parts": ((cause, end - start),)})
 
 
-def meet(role, start, end, begin, cause=P2P, kind="send"):
+def meet(role, start, end, begin, cause=PIPELINE, kind="send"):
     args = {"transfers": ((cause, kind, begin, end),), "kind": kind, "bytes": 1e6, "ranks": 2}
     return Span(role, "compute", "meet", cause, start, end, args)
 
@@ -41,8 +43,8 @@ TWO_STAGES = line(
     run(0, "F", 0, 0.0, 1.0),
     meet(0, 1.0, 4.5, begin=4.25),
     run(0, "B", 0, 4.5, 6.5),
-    meet(0, 6.5, 8.0, begin=7.0, cause="data communication", kind="all_reduce"),
-    run(0, "", -1, 8.0, 10.0, cause="optimizer"),
+    meet(0, 6.5, 8.0, begin=7.0, cause=DATA, kind="all_reduce"),
+    run(0, "", -1, 8.0, 10.0, cause=OPTIMIZER),
     meet(1, 0.0, 1.25, begin=1.0),
     run(1, "F", 0, 1.25, 2.25),
     run(1, "B", 0, 2.25, 4.25),
@@ -89,8 +91,8 @@ def test_the_legend_names_what_is_drawn_and_no_more():
         "forward",
         "backward",
         "optimizer",
-        P2P,
-        "data communication",
+        PIPELINE,
+        DATA,
         "waiting (bubble)",
     ]
     chunks = line(*(run(0, phase, 0, i, i + 1, i // 2) for i, phase in enumerate("FBFB")), count=1)
@@ -100,6 +102,25 @@ def test_the_legend_names_what_is_drawn_and_no_more():
         "forward (chunk 1)",
         "backward (chunk 1)",
     ]
+
+
+def test_the_halves_of_a_backward_pass_are_passes_of_their_own():
+    kinds = ("F", "I", "W", "F", "I", "W")
+    spans = [run(0, kind, i // 3, i, i + 1) for i, kind in enumerate(kinds)]
+    split = line(*spans, count=1)
+    assert [box[3] - box[2] > 0.5 for box in rectangles(split)] == [True] * 6
+    assert legend(split) == ["forward", "input gradients", "weight gradients", "waiting (bubble)"]
+    (axes,) = figure(split).axes
+    numbers = [text.get_text() for text in axes.texts if text.get_text().isdigit()]
+    assert sorted(numbers) == ["0", "0", "0", "1", "1", "1"]
+
+
+def test_a_schedule_that_splits_its_backward_passes_draws_nothing_else_in_their_place():
+    setting = {"plan.schedule": "zbv", "plan.interleave": 2, "plan.recompute": "none"}
+    names = legend(simulate(load("gpt3-175b-megatron", setting)).timeline)
+    kinds = dict.fromkeys(name.partition(" (chunk ")[0] for name in names if "chunk" in name)
+    assert list(kinds) == ["forward", "input gradients", "weight gradients"]
+    assert not {TENSOR, "backward"} & set(names)
 
 
 @pytest.mark.parametrize(("scale", "unit"), [(1.0, "s"), (1e-3, "ms"), (1e-6, "us")])
@@ -152,14 +173,17 @@ VISION = {
 
 
 @pytest.mark.parametrize("vision", list(VISION))
-@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
-def test_phases_and_chunks_stay_apart_for_colour_blind_readers(vision, chunks):
+@pytest.mark.parametrize(
+    ("kinds", "chunks"),
+    [("FB", 1), ("FB", 2), ("FB", 3), ("FB", 4), ("FIW", 1), ("FIW", 2), ("FIW", 3), ("FBIW", 2)],
+)
+def test_phases_and_chunks_stay_apart_for_colour_blind_readers(vision, kinds, chunks):
     colours = [
-        np.mean([shade(base, chunk, chunks, progress) for progress in (0.0, 1.0)], axis=0)
-        for base in (FORWARD, BACKWARD)
+        np.mean([shade(COLOURS[kind], chunk, chunks, progress) for progress in (0.0, 1.0)], axis=0)
+        for kind in kinds
         for chunk in range(chunks)
     ]
-    colours += [np.array(ROW), np.array(OTHERS["optimizer"])]
+    colours += [np.array(ROW), np.array(to_rgb(OPTIMIZER.colour))]
     perceived = [VISION[vision] @ colour for colour in colours]
     assert min(np.linalg.norm(a - b) for a, b in combinations(perceived, 2)) > 0.2
 

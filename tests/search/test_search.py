@@ -1,189 +1,248 @@
-"""The search: replay of passes agrees with the clock, and the best is the best of what fits."""
+"""The search: the best of what fits, whatever was left out by bounds; it says why and what for."""
 
 import json
-import random
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from sim.cli.main import main
 from sim.config.errors import InputError
-from sim.search.durations import Spans
-from sim.search.search import Found, search, to_dict, why
-from sim.search.space import Candidate, Pruned, Space, candidates, fullest, plans, space
-from sim.search.step_estimate import Tempo, step_times
-from sim.search.text import plan_text
+from sim.parallel.job import Known
+from sim.search.layouts import Pruned, layouts, meshes, passes
+from sim.search.mesh import Mesh
+from sim.search.search import SearchResult, assembled, search
+from sim.search.space import Space, space
+from sim.search.text import plan_text, to_dict, why
 from sim.simulate import run
+
+Words = dict[str, tuple[str, ...]]
 
 
 @cache
-def outcome() -> Found:
+def outcome() -> SearchResult:
     return search(small(), jobs=1)
 
 
-def small(stack: str = "megatron-core", **more: int) -> Space:
-    return space("gpt2-1.5b", "dgx-a100-hdr", gpus=16, global_batch=32, stack=stack,
-                 precision="fp16", **more)  # fmt: skip
+def small(**only: tuple[str, ...]) -> Space:
+    choices = {"pp": ("1", "2", "4"), "tp": ("1", "2"), **only}
+    return space("gpt2-774m", "dgx-a100-hdr", gpus=8, global_batch=16, only=choices)
 
 
-@cache
-def listed(stack: str) -> tuple[Candidate, ...]:
-    return tuple(candidates(small(stack), Pruned()))
+def everything(job: Space) -> list[tuple[str, float, float]]:
+    """Every layout that fits, evaluated without leaving any out: plan, time, memory."""
+    found = []
+    for sizes in meshes(job, Pruned()):
+        mesh = Mesh(job, sizes, Known())
+        plans = [layout for plan in passes(job, sizes) for layout in layouts(job, plan)]
+        fitting = [own for plan in plans if (own := mesh.candidate(plan)) is not None]
+        times = mesh.evaluator.times(fitting).tolist()
+        found += [
+            (str(own.job.plan), time, own.memory) for own, time in zip(fitting, times, strict=True)
+        ]
+    return found
 
 
 # What there is.
 
 
 def test_every_layout_divides_and_fits() -> None:
-    for candidate in listed("megatron-core"):
-        plan = candidate.plan
-        assert plan.tp * plan.pp * plan.replicas == 16
-        assert plan.microbatches * plan.microbatch * plan.replicas == 32
-        assert candidate.memory.fits(candidate.setup.job.device.usable_memory)
+    for layout in outcome().layouts:
+        plan = layout.plan
+        assert plan.tp * plan.cp * plan.pp * plan.data_parallel == 8
+        assert plan.microbatches * plan.microbatch * plan.data_parallel == 16
+        assert layout.memory <= outcome().space.topology.device.usable_memory
 
 
-def test_shares_of_a_search_make_up_the_whole() -> None:
-    from dataclasses import replace
-
-    whole = sorted(map(str, plans(small(), Pruned())))
-    parts = [plans(replace(small(), share=(i, 3)), Pruned()) for i in range(3)]
-    assert sorted(str(plan) for part in parts for plan in part) == whole
-
-
-def test_the_fullest_stage_is_the_fullest_of_all() -> None:
-    from sim.parallel.footprint import footprints
-
-    for candidate in random.Random(1).sample(listed("megatron-core"), 40):
-        job = candidate.setup.job
-        most = fullest(job, job.device.usable_memory)
-        assert most is not None
-        assert most.reserved == max(memory.reserved for memory in footprints(job))
-
-
-# Replay of passes.
-
-
-@pytest.mark.parametrize(
-    ("stack", "most"),
-    [("megatron-lm-2022", 0.01), ("megatron-core", 0.03), ("nanotron", 0.05)],
-)
-def test_replay_is_near_the_clock_on_random_layouts(stack: str, most: float) -> None:
-    spans = Spans()
-    errors = []
-    for candidate in random.Random(2).sample(listed(stack), 12):
-        paced = step_times([Tempo(candidate.setup, spans)])[0]
-        errors.append(abs(paced / run(candidate.setup).step_time - 1))
-    assert max(errors) < most
-    assert sorted(errors)[len(errors) // 2] < 0.01
-
-
-def test_replay_is_the_clock_where_transfers_have_their_links_alone() -> None:
-    """Pipelines without data parallelism whose stages lie in different nodes."""
-    wide = space("llama2-7b", "dgx-a100-hdr", gpus=64, global_batch=16, stack="megatron-lm-2022",
-                 precision="fp16")  # fmt: skip
-    alone = [
+def test_what_people_use_is_searched() -> None:
+    """Sharding of every stage and hybrid, schedules, recomputation, orders, uneven layers."""
+    job = space("gpt2-774m", "dgx-a100-hdr", gpus=32, global_batch=64)
+    plans = [
         layout
-        for layout in candidates(wide, Pruned())
-        if (layout.plan.tp, layout.plan.pp) == (8, 8)
+        for mesh in meshes(job, Pruned())
+        for plan in passes(job, mesh)
+        for layout in layouts(job, plan)
     ]
-    assert len(alone) > 10
-    for candidate in alone[::7]:
-        paced = step_times([Tempo(candidate.setup)])[0]
-        assert paced == pytest.approx(run(candidate.setup).step_time, rel=2e-4)
+    assert {plan.zero for plan in plans} == {0, 1, 2, 3}
+    assert {plan.dp_replicate for plan in plans} > {1}
+    assert {plan.schedule for plan in plans} == {
+        "1f1b", "dualpipev", "gpipe", "interleaved", "interleaved-zero-bubble", "looped-bfs", "zbv",
+        "zero-bubble",
+    }  # fmt: skip
+    assert {plan.recompute for plan in plans} == {"none", "selective", "full"}
+    assert {plan.sequence_parallel for plan in plans} == {False, True}
+    assert {plan.order for plan in plans} == {"tp-cp-dp-pp", "tp-cp-pp-dp"}
+    assert any(plan.layers is not None for plan in plans)
+    long = space("llama3-8b", "dgx-h100-ndr", gpus=16, global_batch=16, seq=65536)
+    assert {mesh.cp for mesh in meshes(long, Pruned())} > {1, 2, 4, 8}
 
 
-def test_layouts_together_take_what_each_takes_alone() -> None:
-    groups: dict[object, list[Tempo]] = {}
-    for candidate in listed("megatron-core"):
-        tempo = Tempo(candidate.setup)
-        groups.setdefault(tempo.shape, []).append(tempo)
-    group = max(groups.values(), key=len)[:20]
-    assert step_times(group) == pytest.approx(
-        [step_times([tempo])[0] for tempo in group], rel=1e-12
-    )
+def test_zero_3_is_found_where_it_is_faster() -> None:
+    """A 7B model on 32 A100s: ZeRO-3 was not in the space, although it is faster and smaller."""
+    found = search(space("llama2-7b", "dgx-a100-hdr", gpus=32, global_batch=64,
+                         only={"pp": ("1",), "tp": ("1", "2")}), jobs=1)  # fmt: skip
+    assert found.best[0].plan.zero in (2, 3)
 
 
-# The search.
+def test_options_fix_and_exclude() -> None:
+    job = small(zero=("1",), schedule=("zbv",))
+    assert {layout.plan.zero for layout in search(job, jobs=1).layouts} == {1}
+    plans = [plan for mesh in meshes(job, Pruned()) for plan in passes(job, mesh)]
+    assert {plan.schedule for plan in plans if plan.pp > 1} == {"zbv"}
+    assert any(plan.pp == 1 for plan in plans), "a schedule is asked of pipelines only"
+    other = space("gpt2-774m", "dgx-a100-hdr", gpus=8, global_batch=16,
+                  without={"recompute": ("full",), "tp": ("8", "4")})  # fmt: skip
+    assert {mesh.tp for mesh in meshes(other, Pruned())} == {1, 2}
+    plans = [plan for mesh in meshes(other, Pruned()) for plan in passes(other, mesh)]
+    assert {plan.recompute for plan in plans} == {"none", "selective"}
 
 
-def test_the_best_is_the_fastest_and_the_clock_says_so() -> None:
-    best = outcome().best[0]
-    assert best.result is not None, "the best is confirmed"
-    assert best.step_time == min(layout.step_time for layout in outcome().best)
-    assert best.paced == pytest.approx(best.step_time, rel=0.01)
-    assert best.paced <= 1.02 * min(layout.paced for layout in outcome().layouts)
+# What is left out is left out rightly.
+
+
+def test_no_layout_is_faster_than_its_bounds() -> None:
+    job = small()
+    for sizes in meshes(job, Pruned()):
+        mesh = Mesh(job, sizes, Known())
+        for bound, plan in mesh.passes[::7]:
+            for layout in list(layouts(job, plan))[::3]:
+                candidate = mesh.candidate(layout)
+                assert candidate is not None
+                time = float(mesh.evaluator.times([candidate])[0])
+                assert max(bound, mesh.stream_bound(candidate)) <= time * (1 + 1e-9)
+                assert mesh.least_memory(layout) <= candidate.memory * (1 + 1e-9)
+
+
+def test_bounds_leave_out_nothing_that_is_best_or_on_the_front() -> None:
+    job = small(recompute=("none", "full"), schedule=("1f1b", "zbv"), pp=("1", "4"))
+    whole, found = everything(job), search(job, jobs=1, within=10.0)
+    times = sorted(time for _, time, _ in whole)
+    known = {str(layout.plan): layout for layout in found.layouts}
+    for plan, time, memory in whole:
+        if time <= times[19]:
+            assert plan in known
+        beaten = any(t <= time and m <= memory and (t, m) != (time, memory) for _, t, m in whole)
+        if not beaten:
+            assert any(
+                own.uncontended <= time * (1 + 1e-12) and own.memory <= memory
+                for own in known.values()
+            )
+    decided = len(found.layouts) + found.pruned.slower + found.pruned.memory
+    assert decided == len(whole) + found.pruned.memory
 
 
 def test_nothing_on_the_pareto_front_is_beaten_in_both() -> None:
     front = outcome().pareto
+    assert all(a.uncontended <= b.uncontended and a.memory > b.memory for a, b in pairwise(front))
     for best in front:
         assert not any(
-            layout.paced < best.paced and layout.memory < best.memory
+            layout.uncontended < best.uncontended and layout.memory < best.memory
             for layout in outcome().layouts
         )
-    assert [layout.paced for layout in front] == sorted(layout.paced for layout in front)
+
+
+# What it says.
+
+
+def test_the_best_were_played_in_full() -> None:
+    assert len(outcome().best) == 20
+    for layout in outcome().best[::5]:
+        assert layout.result is not None
+        assert layout.step_time == run(assembled(outcome().space, layout.plan)).step_time
+    assert outcome().best[0].step_time == min(layout.step_time for layout in outcome().best)
+
+
+def test_the_search_knows_the_memory_that_a_run_reports() -> None:
+    for layout in outcome().best[::5]:
+        assert layout.result is not None
+        lost = layout.result.memory_per_gpu.get("fragmentation", 0.0)
+        assert layout.memory == pytest.approx(layout.result.memory_per_gpu["total"] - lost)
 
 
 def test_two_processes_find_what_one_finds() -> None:
-    by_two = to_dict(search(small(), jobs=2))
-    by_one = to_dict(outcome())
-    for answer in (by_one, by_two):
+    job = small(tp=("1",), schedule=("1f1b",))
+    answers = [to_dict(search(job, jobs=jobs)) for jobs in (1, 2)]
+    for answer in answers:
         answer.pop("wall_seconds")
         for row in answer["best"]:
-            row.pop("wall_seconds", None)
-    assert json.dumps(by_one) == json.dumps(by_two)
+            row.pop("wall_seconds")
+    assert json.dumps(answers[0]["best"]) == json.dumps(answers[1]["best"])
 
 
 def test_the_runner_up_loses_by_the_difference_of_its_causes() -> None:
     assert why(outcome()).startswith("the runner-up takes")
     rows = to_dict(outcome())["best"]
     lost = sum(rows[1]["breakdown"].values()) - sum(rows[0]["breakdown"].values())
-    assert lost == pytest.approx(rows[1]["step_time"] - rows[0]["step_time"])
+    assert lost == pytest.approx(rows[1]["step_time"] - rows[0]["step_time"], abs=1e-9)
 
 
 def test_more_gpus_per_batch_are_never_slower() -> None:
-    half = search(space("gpt2-1.5b", "dgx-a100-hdr", gpus=8, global_batch=32, precision="fp16",
-                        stack="megatron-core"), jobs=1)  # fmt: skip
-    assert outcome().best[0].step_time < half.best[0].step_time
+    options = {"tp": ("1", "2"), "pp": ("1", "2"), "schedule": ("1f1b",)}
+    half, whole = (
+        search(space("gpt2-774m", "dgx-a100-hdr", gpus=gpus, global_batch=16, only=options), jobs=1)
+        for gpus in (4, 8)
+    )
+    assert whole.best[0].step_time < half.best[0].step_time
 
 
-def test_the_command_prints_twenty_and_draws(tmp_path: Path) -> None:
-    words = ["plan", "gpt2-355m", "dgx-1-v100", "--gpus=8", "--global-batch=16", "--jobs=1",
-             "--precision=fp16", "--stack=pytorch-ddp", f"--plot={tmp_path}/plan.png"]  # fmt: skip
-    plain = CliRunner().invoke(main, words)
-    assert plain.exit_code == 0, plain.output
-    assert "Pareto front" in plain.stdout
-    assert (tmp_path / "plan.png").stat().st_size > 10_000
-    answer = json.loads(CliRunner().invoke(main, [*words[:-1], "--json"]).stdout)
-    assert {"best", "evaluated", "pruned", "pareto", "wall_seconds"} <= answer.keys()
-    assert [row["rank"] for row in answer["best"]] == list(range(1, len(answer["best"]) + 1))
-    assert answer["best"][0]["confirmed"]
+def test_longer_limits_find_more() -> None:
+    job = small(tp=("1",), schedule=("1f1b",))
+    near, far = (search(job, jobs=1, within=within) for within in (1.0, 4.0))
+    assert near.best[0].plan == far.best[0].plan
+    assert len(near.layouts) < len(far.layouts)
 
 
-def test_a_layout_reads_as_a_sentence() -> None:
-    assert plan_text(outcome().best[0].plan).startswith("tp ")
+# The command.
 
 
-@pytest.mark.parametrize("words", [
-    ["gpt9", "dgx-a100-hdr", "--global-batch=8"],
-    ["gpt2-124m", "nowhere", "--global-batch=8"],
-    ["gpt2-124m", "dgx-a100-hdr"],
-    ["gpt2-124m", "dgx-a100-hdr", "--global-batch=0"],
-    ["gpt2-124m", "dgx-a100-hdr", "--global-batch=8", "--gpus=12"],
-    ["gpt2-124m", "dgx-a100-hdr", "--global-batch=8", "--gpus=8", "--precision=fp8"],
-    ["gpt2-124m", "dgx-a100-hdr", "--global-batch=7", "--gpus=4480"],
-    ["gpt3-175b", "dgx-a100-hdr", "--global-batch=8", "--gpus=8", "--jobs=1"],
-    ["gpt2-124m", "dgx-a100-hdr", "--global-batch=8", "--plot=plan.doc"],
-    ["gpt2-124m", "dgx-a100-hdr", "--global-batch=8", "--stack=none"],
-], ids=" ".join)  # fmt: skip
-def test_a_mistake_is_one_line(words: list[str]) -> None:
-    result = CliRunner().invoke(main, ["plan", *words])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1
+def invoke(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, ["plan", "gpt2-774m", "dgx-a100-hdr", "--gpus", "8",
+                                     "--global-batch", "16", "--jobs", "1", *words])  # fmt: skip
+    return done.exit_code, done.stdout, done.stderr
 
 
-def test_nothing_that_fits_says_why() -> None:
-    with pytest.raises(InputError, match="fits in memory"):
-        search(space("gpt3-175b", "dgx-a100-hdr", gpus=8, global_batch=8), jobs=1)
+def test_the_command_prints_the_table_and_draws(tmp_path: Path) -> None:
+    picture = tmp_path / "front.png"
+    code, text, _ = invoke("--only", "tp=1", "--only", "schedule=1f1b", "--plot", str(picture))
+    assert code == 0
+    head, first = text.splitlines()[:2]
+    assert head.split()[:5] == ["rank", "tp", "cp", "pp", "dp"]
+    assert first.split()[:2] == ["1", "1"]
+    assert "Why the first: " in text
+    assert "layouts evaluated and" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--only", "zro=1"), "'zro' is not a choice; did you mean 'zero'?"),
+        (("--only", "zero=4"), "zero = '4' is not one"),
+        (("--without", "schedule=1f1"), "did you mean '1f1b'?"),
+        (("--only", "tp=many"), "tp = 'many' is not a number"),
+        (("--only", "tp"), "'tp' has no value; write tp=VALUE[,VALUE]"),
+        (("--only", "tp=7"), "no layout of 8 GPUs divides 16 sequences"),
+        (("--within", "0.5"), "--within"),
+    ],
+)
+def test_bad_options_are_one_line(words: tuple[str, ...], said: str) -> None:
+    code, _, error = invoke(*words)
+    assert code == 2
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_what_does_not_fit_is_said() -> None:
+    few = {"pp": ("4",), "schedule": ("1f1b",)}
+    huge = space("gpt3-175b", "dgx-a100-hdr", gpus=8, global_batch=8, only=few)
+    with pytest.raises(InputError, match="layouts fits in memory; use more GPUs"):
+        search(huge, jobs=1)
+
+
+def test_plans_read_well() -> None:
+    layout = outcome().best[0]
+    assert plan_text(layout.plan).startswith(f"tp {layout.plan.tp}, pp {layout.plan.pp}, dp ")
+    assert np.isfinite(outcome().mfu(layout))

@@ -9,6 +9,7 @@ from sim.calibration.training.job_measurement import PHASES, JobMeasurement
 from sim.config import files
 from sim.config.units import human_bytes, human_seconds
 from sim.engine.timeline import Timeline
+from sim.program.causes import DATA
 from sim.results.result import Result
 
 _PASSES = {"F": "forward", "B": "backward", "optimizer": "optimizer"}
@@ -110,7 +111,7 @@ def compare(
 def phases(result: Result) -> dict[str, float]:
     """Seconds of the first role's passes and optimizer, and of its exposed communication."""
     seconds = {**dict.fromkeys(PHASES, 0.0), **_passes(result.timeline)}
-    seconds["communication"] = result.breakdown.get("data communication", 0.0)
+    seconds["communication"] = result.breakdown.get(DATA, 0.0)
     return seconds
 
 

@@ -23,7 +23,7 @@ from sim.engine.maxplus.play import Estimate, Played
 from sim.engine.maxplus.routine import Form
 from sim.engine.maxplus.routine import Played as PlayedOperation
 from sim.engine.record import COMMUNICATION, Floats, Record, Track
-from sim.program.causes import PIPELINE
+from sim.program.causes import PIPELINE, Cause
 from sim.program.exchange import message_stream
 from sim.program.operations import COMPUTE_STREAM, Collective
 
@@ -51,7 +51,7 @@ class Writer:
         self.grid: Grid = estimate.grid
         self.moments = played.moments[:, :, 0]
         self.parts: list[Parts] = []
-        self.kinds: dict[tuple[str, str], int] = {}
+        self.kinds: dict[tuple[Cause, str], int] = {}
         self.inputs = self._inputs()
         self.alone = np.array([traffic.alone for traffic in estimate.messages] or [0.0])
 
@@ -281,7 +281,7 @@ class Writer:
     def _send(self) -> int:
         return self._kind(PIPELINE, "send")
 
-    def _kind(self, cause: str, kind: str) -> int:
+    def _kind(self, cause: Cause, kind: str) -> int:
         return self.kinds.setdefault((cause, kind), len(self.kinds))
 
     def _tracks(self, stream: str, rows: Sequence[_Rows]) -> Iterator[Track]:

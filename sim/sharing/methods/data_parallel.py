@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.live_cluster import Process
+from sim.program.causes import DATA, WAITING
 from sim.sharing.plan import Sharing
 from sim.sharing.worker import Worker, WorkerLost, mean
 from sim.sharing.worker_pool import WorkerPool
@@ -47,7 +48,7 @@ def single_process(pool: WorkerPool) -> Process:
         yield from _reduce(pool, first, gradients)
         for worker in workers[1:]:
             worker.weights = first.weights
-            worker.seconds["waiting"] += cluster.now - began - worker.seconds.pop("pass")
+            worker.seconds[WAITING] += cluster.now - began - worker.seconds.pop("pass")
         pool.record.update(0, pool.samples, lambda: first.weights)
     broken = any(worker.lost for worker in workers)
     for worker in workers:
@@ -59,17 +60,17 @@ def _distribute(pool: WorkerPool, first: Worker) -> Process:
     shares = {worker.endpoint: 1.0 for worker in pool.workers[1:]}
     inputs = first.workload.inputs * first.workload.batch
     scattering = pool.cluster.send(inputs, first.endpoint, shares)
-    yield from first.wait(scattering, "communication", "scatter")
+    yield from first.wait(scattering, DATA, "scatter")
     endpoints = [worker.endpoint for worker in pool.workers]
     copying = pool.cluster.collective("broadcast", first.workload.bytes, endpoints)
-    yield from first.wait(copying, "communication", "replicate")
+    yield from first.wait(copying, DATA, "replicate")
 
 
 def _reduce(pool: WorkerPool, first: Worker, gradients: dict[int, Vector]) -> Process:
     """Gradients reduced on GPU 0, and its step."""
     endpoints = [worker.endpoint for worker in pool.workers]
     reducing = pool.cluster.collective("reduce", first.workload.bytes, endpoints)
-    yield from first.wait(reducing, "communication", "reduce")
+    yield from first.wait(reducing, DATA, "reduce")
     yield from first.apply(mean(gradients))
 
 
@@ -80,7 +81,7 @@ def _in_threads(workers: Sequence[Worker], step: int) -> Process:
     threads = [cluster.start(_thread(worker, step, launching)) for worker in workers]
     yield cluster.all_of(threads)
     if not first.lost:
-        first.seconds["waiting"] += cluster.now - began - first.seconds.pop("pass")
+        first.seconds[WAITING] += cluster.now - began - first.seconds.pop("pass")
     return {
         worker.rank: worker.task.gradient(worker.weights, worker.rank, step) for worker in workers
     }

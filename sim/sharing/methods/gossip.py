@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
+from sim.program.causes import COMMUNICATION, DATA
 from sim.sharing.graphs import Neighbours, exponential_hops, graph, mixing
 from sim.sharing.mailboxes import Mailboxes
 from sim.sharing.peer_estimates import PeerEstimates
@@ -119,9 +120,9 @@ def _receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], ste
 def _receive(worker: Worker, mailboxes: Mailboxes, source: int, step: int) -> Process:
     began = worker.cluster.now
     arrival = mailboxes.receive(source, worker.rank, step)
-    value = yield from worker.wait(arrival, "communication")
+    value = yield from worker.wait(arrival, COMMUNICATION)
     mailboxes.discard(source, worker.rank, step)
-    worker.note("receive", "data communication", began)
+    worker.note("receive", DATA, began)
     return value
 
 
@@ -142,7 +143,7 @@ def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
             partner = _partner(pool, neighbours[worker.rank], choices)
             averaging = pool.cluster.start(_average(worker, partner, estimates))
             gradient = (yield from worker.compute(step)) if overlap else gradient
-            yield from worker.wait(averaging, "communication")
+            yield from worker.wait(averaging, COMMUNICATION)
             yield from worker.decode()
             yield from worker.apply(gradient)
             pool.record.update(worker.version - read - 1, worker.workload.batch, pool.average)
@@ -166,7 +167,7 @@ def _average(worker: Worker, partner: Worker | None, estimates: PeerEstimates) -
         worker.weights = estimates.averaged(worker, half, own, {partner.rank: other})
         partner.weights = estimates.averaged(partner, half, other, {worker.rank: own})
         partner.version += 1
-        worker.note(f"average with {partner.rank}", "data communication", began)
+        worker.note(f"average with {partner.rank}", DATA, began)
     worker.version += 1
 
 

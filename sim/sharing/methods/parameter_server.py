@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sim.config.errors import InputError
 from sim.config.units import Bytes
 from sim.engine.live_cluster import Event, Process
+from sim.program.causes import DATA
 from sim.sharing.barrier import Barrier
 from sim.sharing.plan import ServerBased, Sharing
 from sim.sharing.tables import Natural
@@ -242,6 +243,6 @@ def _push_and_pull(
     yield cluster.gather(size, server.shards.shares, worker.endpoint)
     if several:
         yield cluster.collective("all_gather", size, [worker.endpoint])
-    worker.note(f"push and pull {key[1]}", "data communication", began)
+    worker.note(f"push and pull {key[1]}", DATA, began)
     if key[1] == 0:
         worker.weights, worker.version = weights, server.version
