@@ -180,9 +180,9 @@ def test_so_it_is_for_random_durations(plan):
 
 
 @settings(max_examples=60, deadline=None)
-@given(plan=plans())
-def test_it_is_taken_wherever_the_clock_finds_no_contention_and_only_there(plan):
-    program, on = on_dgx(plan)
+@given(plan=plans(), nics=st.sampled_from((2, 8)))
+def test_it_is_taken_wherever_the_clock_finds_no_contention_and_only_there(plan, nics):
+    program, on = on_dgx(plan, **{"network.nics": nics})  # some ranks share a NIC, or none do
     record = play(program, on)
     clocked = play(program, on, engine="clock")
     contention = clocked_contention(fold(program, on))
