@@ -101,10 +101,10 @@ def assert_same(clocked: Record, replayed: Record) -> None:
     assert (clocked.engine, replayed.engine) == ("clock", "replay")
     for what in ("end", "passes_end", "steps"):
         assert getattr(replayed, what) == pytest.approx(getattr(clocked, what), **EXACT)
-    found = spans(replayed)
-    assert found.keys() == spans(clocked).keys()
+    others = spans(replayed)
+    assert others.keys() == spans(clocked).keys()
     for key, span in spans(clocked).items():
-        other = found[key]
+        other = others[key]
         assert (other.start, other.end) == pytest.approx((span.start, span.end), **EXACT)
         assert (other.cause, facts(other)) == (span.cause, facts(span))
         assert flights(other) == pytest.approx(flights(span), **EXACT)

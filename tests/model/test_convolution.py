@@ -70,7 +70,7 @@ def test_synchronised_batch_norm_adds_a_collective_each_way():
     layers = operators(model, microbatch=4, precision="fp32")
     for way in ("forward", "backward"):
         calls = [
-            item for one in layers for item in getattr(one, way) if isinstance(item, Collective)
+            item for layer in layers for item in getattr(layer, way) if isinstance(item, Collective)
         ]
         assert len(calls) == sum(layer.norm for layer in model.layers) == 53
 

@@ -50,9 +50,9 @@ def test_a_fused_update_moves_fewer_bytes_in_fewer_launches(name) -> None:
 def test_sharding_divides_all_but_the_zeroing(dp) -> None:
     whole = optimizer_work(parameters=1e9)
     part = optimizer_work(parameters=1e9, updated=1e9 / dp)
-    for one, other in zip(whole, part, strict=True):
-        shared = 1 if one.name == "zero gradients" else dp
-        assert one.bytes == pytest.approx(other.bytes * shared)
+    for kernel, own in zip(whole, part, strict=True):
+        shared = 1 if kernel.name == "zero gradients" else dp
+        assert kernel.bytes == pytest.approx(own.bytes * shared)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def write(folder: Path, name: str, device: str, rows: str) -> None:
 
 
 def run(*options: str) -> tuple[int, str]:
-    found = CliRunner().invoke(main, ["run", "gpt3-175b-megatron", *options])
-    return found.exit_code, found.output
+    done = CliRunner().invoke(main, ["run", "gpt3-175b-megatron", *options])
+    return done.exit_code, done.output
 
 
 def test_without_a_profile_all_of_it_is_the_model() -> None:

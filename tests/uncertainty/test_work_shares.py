@@ -104,30 +104,30 @@ def test_a_profile_with_smaller_residuals_makes_a_step_surer(folder) -> None:
 
 def test_what_a_profile_does_not_time_is_as_sure_as_without_it(folder) -> None:
     job = job_with(profile(folder, 0.01))
-    found = [profiled(job, share=share) for share in (0.0, 0.5, 1.0)]
+    known = [profiled(job, share=share) for share in (0.0, 0.5, 1.0)]
     usual = Sigmas().gemm
-    sigmas = [one.gemm for one in found if one is not None]
+    sigmas = [own.gemm for own in known if own is not None]
     assert sigmas == pytest.approx([usual, (usual + 0.01) / 2, 0.01])
 
 
 def test_few_shapes_make_nobody_sure(folder) -> None:
-    found = [profiled(job_with(profile(folder, 0.0, shapes=n))) for n in (1, 10, 1000)]
-    sigmas = [one.gemm for one in found if one is not None]
+    known = [profiled(job_with(profile(folder, 0.0, shapes=n))) for n in (1, 10, 1000)]
+    sigmas = [own.gemm for own in known if own is not None]
     assert Sigmas().gemm > sigmas[0] > 0.5 * Sigmas().gemm
     assert sigmas == sorted(sigmas, reverse=True)
 
 
 def test_a_profile_that_is_biased_is_as_far_off_as_its_bias(folder) -> None:
-    found = profiled(job_with(profile(folder, 0.0, bias=-0.45)))
-    assert found is not None
-    assert found.gemm == pytest.approx(-math.log(0.55))
+    known = profiled(job_with(profile(folder, 0.0, bias=-0.45)))
+    assert known is not None
+    assert known.gemm == pytest.approx(-math.log(0.55))
 
 
 def test_a_fabric_is_as_sure_as_its_collectives_in_the_mean(folder) -> None:
     (folder / "fabric.toml").write_text(FABRIC)
     job = from_scenario(scenario.load("gpt2-one-gpu")).job
     assert profiled(job) is None
-    found = profiled(job, str(folder / "fabric.toml"))
-    assert found is not None
-    assert found.collective == pytest.approx(math.sqrt((0.03**2 + 0.04**2) / 2))
-    assert found.gemm == Sigmas().gemm
+    known = profiled(job, str(folder / "fabric.toml"))
+    assert known is not None
+    assert known.collective == pytest.approx(math.sqrt((0.03**2 + 0.04**2) / 2))
+    assert known.gemm == Sigmas().gemm

@@ -37,7 +37,7 @@ def test_folded_equals_unfolded(settings: tuple[str, ...]) -> None:
 
 def test_each_rank_does_its_share_of_the_attention() -> None:
     whole, part = (simulate(shared_over(cp)) for cp in (4, 8))
-    per_sequence = [one.breakdown["compute"] for one in (whole, part)]
+    per_sequence = [step.breakdown["compute"] for step in (whole, part)]
     # Twice the ranks a sequence and half the replicas: the same work on every GPU.
     assert per_sequence[1] == pytest.approx(per_sequence[0], rel=0.06)  # smaller products
     assert part.memory_per_gpu["activations"] == pytest.approx(
@@ -74,5 +74,5 @@ def test_a_ring_over_nodes_shows_what_it_cannot_hide() -> None:
     short = ("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false", "plan.cp=32")
     inside = run(setup("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false"))
     outside = run(setup(*short))
-    share = [one.breakdown["context communication"] / one.step_time for one in (inside, outside)]
+    share = [step.breakdown["context communication"] / step.step_time for step in (inside, outside)]
     assert share[1] > 2 * share[0] > 0
