@@ -1,0 +1,88 @@
+"""A training step as a program: what its stages have in common, and what follows the passes."""
+
+import pytest
+
+from sim.hardware import stack as stacks
+from sim.hardware.cluster import topology as topologies
+from sim.model.transformer import Transformer
+from sim.parallel.job import Job
+from sim.parallel.plan import Plan
+from sim.parallel.schedule import schedule
+from sim.parallel.step import training_step
+from sim.program.causes import EMBEDDING
+from sim.program.operations import Collective, Communicate
+from sim.program.program import Program
+from sim.scenario.setup import assemble
+
+
+def job(stack: str = "megatron-core", *, tied: bool = True, **plan: object) -> Job:
+    model = Transformer(
+        layers=8, hidden=256, heads=4, ffn=1024, vocab=1000, seq=256, tied_embeddings=tied
+    )
+    settings = Plan(**({"global_batch": 32, "pp": 4, **plan}))  # type: ignore[arg-type]
+    topology = topologies.load("dgx-h100-ndr").with_gpus(8)
+    software = stacks.load(stack)
+    return assemble("small", model=model, stack=software, topology=topology, plan=settings).job
+
+
+def closing(program: Program, stage: int) -> list[str]:
+    return [operation.name for operation in program.stages[stage].closing]
+
+
+def test_stages_that_do_the_same_are_one_object():
+    stages = training_step(job(schedule="gpipe")).stages
+    assert stages[1] is stages[2]
+    assert len({id(stage) for stage in stages}) == 3
+
+
+def test_equal_passes_run_one_routine():
+    program = training_step(job(interleave=2, global_batch=64))
+    inner = program.stages[1]
+    forward = {id(routine) for own, routine in inner.routines.items() if own.kind == "F"}
+    assert len(forward) == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "holders"),
+    [({}, (0, 3)), ({"schedule": "zbv"}, None), ({"tied": False}, None), ({"pp": 1}, None)],
+)
+def test_a_tied_matrix_is_summed_where_two_stages_hold_it(plan, holders):
+    own = job(**plan)
+    program = training_step(own)
+    calls = [
+        (stage, call)
+        for stage, routines in enumerate(program.stages)
+        for operation in routines.closing
+        if isinstance(operation, Communicate)
+        for call in operation.calls
+        if isinstance(call, Collective) and call.cause == EMBEDDING
+    ]
+    assert [stage for stage, _ in calls] == list(holders or ())
+    assert all(call.stages == holders and call.axes == ("pp",) for _, call in calls)
+
+
+@pytest.mark.parametrize(
+    ("stack", "plan", "expected"),
+    [
+        ("megatron-lm-2021", {}, ["reduce gradients", "norm", "optimizer"]),
+        ("megatron-core", {}, ["norm", "optimizer"]),  # gradients left with the passes
+        ("megatron-core", {"zero": 1}, ["norm", "optimizer"]),  # weights come with the next ones
+        ("torchtitan-compile", {"zero": 1}, ["norm", "optimizer", "gather weights"]),
+        ("torchtitan-compile", {"zero": 3}, ["norm", "optimizer"]),
+    ],
+)
+def test_what_follows_the_passes_is_in_this_order(stack, plan, expected):
+    assert closing(training_step(job(stack, tied=False, **plan)), 1) == expected
+
+
+def test_batched_exchanges_are_for_one_chunk_a_stage():
+    """With several, neighbours do not take turns and would wait for each other in a circle."""
+    assert training_step(job("megatron-lm-2021")).exchange.style == "batched"
+    several = training_step(job("megatron-lm-2021", interleave=2))
+    assert several.exchange.style == "async-send"
+
+
+def test_another_schedule_may_be_run_than_the_plans():
+    own = job()
+    short = schedule("1f1b", 4, 5)
+    assert training_step(own, short).schedule is short
