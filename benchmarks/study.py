@@ -1,6 +1,7 @@
 """How fast searches, sweeps and days of failures are; and the regret of the search's choice."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,10 +13,10 @@ from typing import Any
 
 from benchmarks.figures import Figure, timed
 from sim.config.units import DAY
+from sim.parallel.job import Known
 from sim.reliability import failures, goodput
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
-from sim.parallel.job import Known
 from sim.search.evaluate import Evaluator
 from sim.search.layouts import Pruned, meshes
 from sim.search.layouts import layouts as layouts_of

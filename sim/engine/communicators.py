@@ -22,6 +22,7 @@ from sim.program.program import Program
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 NOBODY = -1
 
 
@@ -104,99 +105,110 @@ def communicators(
     scopes: Sequence[Scope], ranks: Representatives, topology: Topology
 ) -> Communicators:
     """All groups among some ranks that have at least two members."""
-    builder = _Builder(ranks, topology)
-    for scope in scopes:
-        builder.add(scope)
+    builder = _Builder(scopes, ranks, topology)
+    messages = [number for number, scope in enumerate(scopes) if scope.pair is not None]
+    for number, scope in enumerate(scopes):
+        if scope.pair is None:
+            builder.add([number])
+    if messages:
+        builder.add(messages)
     return builder.finished()
 
 
 class _Builder:
-    def __init__(self, ranks: Representatives, topology: Topology) -> None:
-        self.ranks, self.topology = ranks, topology
+    def __init__(self, scopes: Sequence[Scope], ranks: Representatives, topology: Topology) -> None:
+        self.scopes, self.ranks, self.topology = scopes, ranks, topology
         self.stage = ranks.at("pp")
         self.node = ranks.rank // topology.gpus_per_node
         self.links = _Links(topology)
-        self.scopes: list[Scope] = []
-        self.groups: list[Indices] = []
+        self.group = np.full((len(scopes), len(ranks.rank)), NOBODY, dtype=np.int64)
         self.scope: list[int] = []
         self.shapes: list[GroupShape] = []
         self.copies: list[int] = []
         self.loads: list[Loads] = []
 
-    def add(self, scope: Scope) -> None:
-        """The groups of one scope."""
-        number, members, own = self._grouped(scope)
-        self.scopes.append(scope)
-        self.groups.append(np.full(len(self.ranks.rank), NOBODY, dtype=np.int64))
-        if not len(members):
-            return
-        inside = self.ranks.axis in scope.axes
-        weight = self.ranks.count[members] if inside else np.ones_like(members)
-        sizes = np.bincount(own, weights=weight)
+    def add(self, numbers: Sequence[int]) -> None:
+        """The groups of some scopes: of one, or of several pairs of stages."""
+        members = self._members(numbers)
+        inside = self.ranks.axis in self.scopes[numbers[0]].axes
+        weight = self.ranks.count[members.rank] if inside else np.ones_like(members.rank)
+        sizes = np.bincount(members.group, weights=weight)
         kept = np.flatnonzero(sizes > 1)
         if not len(kept):
             return
-        place = np.full(number, NOBODY, dtype=np.int64)
-        place[kept] = len(self.shapes) + np.arange(len(kept))
-        alive = place[own] != NOBODY
-        members, own, weight = members[alive], place[own[alive]], weight[alive]
+        place = np.full(len(sizes), NOBODY, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
+        alive = place[members.group] != NOBODY
+        members = _Members(*(column[alive] for column in members))
+        members, weight = members._replace(group=place[members.group]), weight[alive]
         first = len(self.shapes)
-        self._shaped(own - first, members, weight, len(kept))
-        self.groups[-1][members] = own
-        self.scope += [len(self.scopes) - 1] * len(kept)
-        representative = np.zeros(len(kept), dtype=np.int64)
-        representative[own - first] = members
+        self._shaped(members, weight, len(kept))
+        self.group[members.scope, members.rank] = first + members.group
+        representative, scope = np.zeros((2, len(kept)), dtype=np.int64)
+        representative[members.group], scope[members.group] = members.rank, members.scope
+        self.scope += scope.tolist()
         copies = np.ones_like(representative) if inside else self.ranks.count[representative]
         self.copies += copies.tolist()
-        self.loads.append(self._loaded(scope, own, members, first))
+        self.loads.append(self._loaded(members, first))
 
-    def _grouped(self, scope: Scope) -> tuple[int, Indices, Indices]:
-        """How many groups there are, their members, and each one's group."""
-        stages = scope.pair or scope.stages
-        everybody = np.arange(len(self.stage))
-        members = everybody if stages is None else np.flatnonzero(np.isin(self.stage, stages))
+    def _members(self, numbers: Sequence[int]) -> "_Members":
+        """Who is in which group of these scopes, which all leave out the same axes."""
+        scope = self.scopes[numbers[0]]
         inside = ("pp",) if scope.pair is not None else scope.axes
-        key = np.zeros(len(members), dtype=np.int64)
+        key = np.zeros_like(self.stage)
         for axis, at in self.ranks.coordinates.items():
             if axis not in inside:
-                key = key * (int(at.max(initial=0)) + 1) + at[members]
+                key = key * (int(at.max(initial=0)) + 1) + at
         names, own = np.unique(key, return_inverse=True)
-        return len(names), members, own
+        parts = [
+            (np.full(len(ranks), number), place * len(names) + own[ranks], ranks)
+            for place, number in enumerate(numbers)
+            for ranks in [self._taking_part(self.scopes[number])]
+        ]
+        return _Members(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _shaped(self, own: Indices, members: Indices, weight: Indices, count: int) -> None:
+    def _taking_part(self, scope: Scope) -> Indices:
+        """The ranks of a scope's stages."""
+        stages = scope.pair or scope.stages
+        if stages is None:
+            return np.arange(len(self.stage))
+        return np.flatnonzero(np.logical_or.reduce([self.stage == stage for stage in stages]))
+
+    def _shaped(self, members: "_Members", weight: Indices, count: int) -> None:
         nodes = int(self.node.max()) + 1
         pairs, first, listed = np.unique(
-            own * nodes + self.node[members], return_index=True, return_counts=True
+            members.group * nodes + self.node[members.rank], return_index=True, return_counts=True
         )
         groups = pairs // nodes
-        ranks = np.bincount(own, weights=weight, minlength=count)
+        ranks = np.bincount(members.group, weights=weight, minlength=count)
         spans = np.bincount(groups, weights=weight[first], minlength=count)
         most = np.zeros(count, dtype=np.int64)
         np.maximum.at(most, groups, listed)
         for rank, span, each in zip(ranks.tolist(), spans.tolist(), most.tolist(), strict=True):
             self.shapes.append(_shape(int(rank), int(span), each))
 
-    def _loaded(self, scope: Scope, own: Indices, members: Indices, first: int) -> Loads:
-        gpus = self.ranks.rank[members]
-        if scope.pair is not None:
-            return self._messages(scope.pair, own, members)
+    def _loaded(self, members: "_Members", first: int) -> Loads:
+        gpus, own = self.ranks.rank[members.rank], first + members.group
+        pairs = np.array([scope.pair or (NOBODY, NOBODY) for scope in self.scopes])
+        messages = pairs[members.scope[0], 0] != NOBODY
+        stage = self.stage[members.rank]
+        everybody = np.ones(len(own), dtype=bool)
+        sends = stage == pairs[members.scope, 0] if messages else everybody
+        receives = stage == pairs[members.scope, 1] if messages else everybody
         if not self.topology.hierarchical:
-            return self._rings(own, gpus)
-        pods = self.ranks.pods[members] if self.ranks.axis in scope.axes else np.ones_like(own)
-        across = np.array([shape.nodes > 1 for shape in self.shapes[first:]])[own - first]
-        return self.links.of_members(own, gpus, across, pods)
+            return self._messages(own, gpus, sends) if messages else self._rings(own, gpus)
+        inside = self.ranks.axis in self.scopes[int(members.scope[0])].axes
+        pods = self.ranks.pods[members.rank] if inside else np.ones_like(own)
+        across = np.array([shape.nodes > 1 for shape in self.shapes[first:]])[members.group]
+        return self.links.of_members(own, gpus, across, pods, sends, receives)
 
-    def _messages(self, pair: tuple[int, int], own: Indices, members: Indices) -> Loads:
-        order = np.argsort(own, kind="stable")
-        stage = self.stage[members][order]
-        gpus, groups = self.ranks.rank[members][order], own[order]
-        ways = zip(
-            groups[stage == pair[0]].tolist(),
-            gpus[stage == pair[0]].tolist(),
-            gpus[stage == pair[1]].tolist(),
-            strict=True,
+    def _messages(self, own: Indices, gpus: Indices, sends: Flags) -> Loads:
+        """Of groups of two, one of which sends."""
+        targets = dict(zip(own[~sends].tolist(), gpus[~sends].tolist(), strict=True))
+        sources = zip(own[sends].tolist(), gpus[sends].tolist(), strict=True)
+        return self.links.of_routes(
+            (group, [(source, targets[group])]) for group, source in sources
         )
-        return self.links.of_routes((group, [(source, target)]) for group, source, target in ways)
 
     def _rings(self, own: Indices, gpus: Indices) -> Loads:
         rings: dict[int, list[int]] = {}
@@ -214,13 +226,21 @@ class _Builder:
         names, link = np.unique(link, return_inverse=True)
         return Communicators(
             scopes=self.scopes,
-            group=np.array(self.groups, dtype=np.int64).reshape(len(self.scopes), -1),
+            group=self.group,
             scope=np.array(self.scope, dtype=np.int64),
             shape=self.shapes,
             copies=np.array(self.copies, dtype=np.int64),
             links=[self.links.name(number) for number in names.tolist()],
             loads=Loads(group, link.astype(np.int64), port, nic),
         )
+
+
+class _Members(NamedTuple):
+    """Ranks (by their place) in groups of scopes, arrays of one length."""
+
+    scope: Indices
+    group: Indices
+    rank: Indices
 
 
 @cache
@@ -255,7 +275,13 @@ class _Links:
         return (_KINDS[kind], place)
 
     def of_members(
-        self, own: Indices, gpus: Indices, across: NDArray[np.bool_], pods: Indices
+        self,
+        own: Indices,
+        gpus: Indices,
+        across: Flags,
+        pods: Indices,
+        sends: Flags,
+        receives: Flags,
     ) -> Loads:
         """Ports carry what stays in a node; its members share what leaves it over their NICs; all
         that a node of the group sends crosses a pod's uplinks once in each direction."""
@@ -266,19 +292,17 @@ class _Links:
         near = counts[inverse]
         inner, outer = near > 1, across & (self.nics > 0)
         share = 1.0 / near
-        parts = [
-            self._part(kind, own[inner], gpus[inner], 1.0, 0.0) for kind in ("port-up", "port-down")
-        ]
-        if outer.any():
-            nic = node * max(self.nics, 1) + self.nic_of_slot[gpus % self.slots]
-            kinds = [("nic-up", nic), ("nic-down", nic)]
+        nic = node * max(self.nics, 1) + self.nic_of_slot[gpus % self.slots] if self.nics else node
+        parts = []
+        for way, taking_part in (("up", sends), ("down", receives)):
+            some = inner & taking_part
+            parts.append(self._part(f"port-{way}", own[some], gpus[some], 1.0, 0.0))
+            some = outer & taking_part
+            parts.append(self._part(f"nic-{way}", own[some], nic[some], 0.0, share[some]))
             if self.behind_port:
-                kinds += [("port-up", gpus), ("port-down", gpus)]
-            parts += [
-                self._part(kind, own[outer], at[outer], 0.0, share[outer]) for kind, at in kinds
-            ]
-        if self.topology.pods > 1:
-            parts.append(self._uplinks(own, node, pods))
+                parts.append(self._part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
+            if self.topology.pods > 1:
+                parts.append(self._uplinks(f"pod-{way}", own, node, pods, taking_part))
         return _summed(parts)
 
     def _part(
@@ -288,20 +312,18 @@ class _Links:
         size = np.ones(len(own))
         return Loads(own, link, size * port, size * nic)
 
-    def _uplinks(self, own: Indices, node: Indices, pods: Indices) -> Loads:
+    def _uplinks(
+        self, kind: str, own: Indices, node: Indices, pods: Indices, taking_part: Flags
+    ) -> Loads:
         nodes, position = np.unique(node, return_inverse=True)
         pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
         room = int(pod.max(initial=0)) + 1
         pairs, first = np.unique(own * room + pod, return_index=True)
-        groups, places = pairs // room, pairs % room
-        spans = np.bincount(groups, weights=pods[first])
+        spans = np.bincount(pairs // room, weights=pods[first])
+        some = np.unique((own * room + pod)[taking_part])
+        groups, places = some // room, some % room
         crosses = spans[groups] > 1
-        return _summed(
-            [
-                self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
-                for kind in ("pod-up", "pod-down")
-            ]
-        )
+        return self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
 
     def of_routes(self, routes: Iterable[tuple[int, Sequence[tuple[int, int]]]]) -> Loads:
         """What groups load whose members send to each other by these (source, target)."""
@@ -348,7 +370,9 @@ def group_loads(
     links, members = _Links(topology), np.array(gpus, dtype=np.int64)
     own = np.zeros_like(members)
     if topology.hierarchical:
-        loads = links.of_members(own, members, own == 0 if shape.nodes > 1 else own > 0, own + 1)
+        everybody = own == 0
+        across = everybody if shape.nodes > 1 else ~everybody
+        loads = links.of_members(own, members, across, own + 1, everybody, everybody)
     else:
         ring = list(pairwise([*gpus, gpus[0]]))
         loads = links.of_routes([(0, ring)])

@@ -14,7 +14,7 @@ def apportioned(values: Sequence[float], digits: int) -> list[float]:
     """
     scale = 10**digits
     floors = [int(value * scale) for value in values]
-    left = round(sum(values) * scale) - sum(floors)
+    left = round(round(sum(values), digits) * scale) - sum(floors)
     order = sorted(range(len(values)), key=lambda i: floors[i] - values[i] * scale)
     for i in order[: max(left, 0)]:
         floors[i] += 1

@@ -61,8 +61,10 @@ class StageClosing:
         return np.array([number for step in self.steps for number in step.numbers])
 
 
-def stage_closing(closing: Routine, stage: int, desk: Desk, costs: Costs) -> StageClosing:
-    """The closing operations of a stage."""
+def stage_closing(
+    closing: Routine, stage: int, desk: Desk, costs: Costs, stage_of: Sequence[int]
+) -> StageClosing:
+    """The closing operations of a stage; `stage_of` tells the stages of roles."""
     steps = []
     for operation in closing:
         if isinstance(operation, Communicate):
@@ -72,7 +74,9 @@ def stage_closing(closing: Routine, stage: int, desk: Desk, costs: Costs) -> Sta
                 if isinstance(call, Collective) and (g := desk.group(call, stage)) is not None
             ]
             traffic = tuple((call, desk.traffic(call, stage)) for call, _ in calls)
-            members = tuple(desk.roles(g) for _, g in calls)
+            members = tuple(
+                tuple(sorted({stage_of[role] for role in desk.roles(g)})) for _, g in calls
+            )
             numbers = tuple(own.alone for _, own in traffic)
             steps.append(ClosingStep(operation, members, numbers, traffic=traffic))
         else:

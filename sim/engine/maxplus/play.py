@@ -73,14 +73,20 @@ class Estimate:
 
 
 class FoldedMachine:
-    """What a folded machine makes of programs; what they have in common is worked out once."""
+    """What a folded machine makes of programs; what they have in common is worked out once.
+
+    Each stage is taken to be its lowest role: exact where it has no other.
+    """
 
     def __init__(self, folding: Folding) -> None:
         self.folding = folding
-        self.desks = tuple(folding.desk.at(index) for _, index in folding.roles)
+        self._stage_of = tuple(role.stage for role, _ in folding.roles)
+        lowest = {role.stage: (role, index) for role, index in reversed(folding.roles)}
+        roles = [lowest[stage] for stage in sorted(lowest)]
+        self.desks = tuple(folding.desk.at(index) for _, index in roles)
         self.costs = tuple(
             Costs(desk.links_of(stage), slowdown=role.slowdown, interference=desk.interference)
-            for stage, (desk, (role, _)) in enumerate(zip(self.desks, folding.roles, strict=True))
+            for stage, (desk, (role, _)) in enumerate(zip(self.desks, roles, strict=True))
         )
         # Keys hold what they name by its identity, so that this is not given to something else.
         self._maps: dict[tuple[object, ...], tuple[Routine, RoutineMap]] = {}
@@ -128,7 +134,8 @@ class FoldedMachine:
     def _closing_of(self, stage: int, own: Stage) -> StageClosing:
         key = stage, id(own.closing)
         if key not in self._closing:
-            steps = stage_closing(own.closing, stage, self.desks[stage], self.costs[stage])
+            desk, costs = self.desks[stage], self.costs[stage]
+            steps = stage_closing(own.closing, stage, desk, costs, self._stage_of)
             self._closing[key] = own.closing, steps
         return self._closing[key][1]
 
