@@ -20,7 +20,7 @@ from sim.scenario.setup import from_scenario
 from sim.search.evaluate import Evaluator
 from sim.search.layouts import Pruned, meshes
 from sim.search.layouts import layouts as layouts_of
-from sim.search.mesh import Mesh
+from sim.search.mesh_layouts import MeshLayouts
 from sim.search.search import search
 from sim.search.space import space
 from sim.simulate import simulate
@@ -53,7 +53,7 @@ def evaluating(count: int = 256) -> float:
     layouts = space("gpt3-175b", "dgx-a100-hdr", gpus=1024, global_batch=1536,
                     only={"tp": ("8",), "pp": ("8",), "schedule": ("1f1b",)})  # fmt: skip
     (sizes,) = meshes(layouts, Pruned())
-    mesh = Mesh(layouts, sizes, Known())
+    mesh = MeshLayouts(layouts, sizes, Known())
     plans = (layout for _, plan in mesh.passes for layout in layouts_of(layouts, plan))
     candidates = [own for plan in plans if (own := mesh.candidate(plan)) is not None][:count]
     return len(candidates) / timed(lambda: Evaluator().times(candidates))[1]

@@ -105,7 +105,7 @@ def communicators(
     scopes: Sequence[Scope], ranks: Representatives, topology: Topology
 ) -> Communicators:
     """All groups among some ranks that have at least two members."""
-    builder = _Builder(scopes, ranks, topology)
+    builder = _Grouping(scopes, ranks, topology)
     messages = [number for number, scope in enumerate(scopes) if scope.pair is not None]
     for number, scope in enumerate(scopes):
         if scope.pair is None:
@@ -115,7 +115,7 @@ def communicators(
     return builder.finished()
 
 
-class _Builder:
+class _Grouping:
     def __init__(self, scopes: Sequence[Scope], ranks: Representatives, topology: Topology) -> None:
         self.scopes, self.ranks, self.topology = scopes, ranks, topology
         self.stage = ranks.at("pp")

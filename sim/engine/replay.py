@@ -89,13 +89,13 @@ class Replay:
         """
         compiled = _compiled(self.shape, self.joint, parameters)
         wide = max(group, _CHUNK // group * group)
-        found = np.empty(parameters.shape[1])
+        ends = np.empty(parameters.shape[1])
         for first in range(0, parameters.shape[1], wide):
             columns = slice(first, first + wide)
             rows = compiled.graph.table.values(parameters[:, columns])
             values = _propagated(compiled.graph, rows, group, self._space)
-            found[columns] = compiled.graph.end.at(values, rows)[0]
-        return found
+            ends[columns] = compiled.graph.end.at(values, rows)[0]
+        return ends
 
 
 def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compiled:

@@ -71,12 +71,12 @@ def graph_of(shape: Shape, low: Floats, high: Floats, joint: frozenset[int] = fr
     The starts of the transfers in `joint` stay nodes of their own, for replicas to meet at. Raises
     `InputError` where roles wait for each other in a circle.
     """
-    builder = _Builder(shape, low, high, joint)
+    builder = _GraphBuilder(shape, low, high, joint)
     builder.run()
     return builder.graph()
 
 
-class _Builder:
+class _GraphBuilder:
     def __init__(self, shape: Shape, low: Floats, high: Floats, joint: frozenset[int]) -> None:
         self.shape, self.joint = shape, joint
         self.weights = Weights(low, high)

@@ -31,7 +31,7 @@ class Convolution(Gemm):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class ResidualStage:
     """Blocks of one resolution; `width` is their inner number of channels."""
 
     blocks: int
@@ -58,7 +58,7 @@ class Convolutional:
     image: int = 224
     channels: int = 3
     classes: int = 1000
-    stages: tuple[Stage, ...]
+    stages: tuple[ResidualStage, ...]
     linear: int = 4096
     synchronised: bool = False
 
@@ -245,18 +245,18 @@ def _behind(
 ) -> tuple[Item, ...]:
     """Norm, residual, ReLU, pooling; backward moves 5/3 of forward's bytes (x, dy read twice)."""
     whole = float(batch * layer.outputs * layer.size**2 * BYTES[precision])
-    found: list[Item] = []
+    items: list[Item] = []
     if layer.norm:
         passes = 3.0 + (layer.sums if fused else 0.0)
         launches = 1 if fused else 2
-        found.append(
+        items.append(
             MemoryBound(name="batch norm", bytes=share * passes * whole, launches=launches)
         )
     if layer.sums and not fused:
-        found.append(MemoryBound(name="residual", bytes=share * 3.0 * whole))
+        items.append(MemoryBound(name="residual", bytes=share * 3.0 * whole))
     if (layer.relu or layer.bias) and not (fused and layer.norm):
-        found.append(MemoryBound(name="bias and relu", bytes=share * 2.0 * whole))
+        items.append(MemoryBound(name="bias and relu", bytes=share * 2.0 * whole))
     if layer.pooled:
         less = (layer.pooled / layer.size) ** 2
-        found.append(MemoryBound(name="pooling", bytes=share * (1.0 + less) * whole))
-    return tuple(found)
+        items.append(MemoryBound(name="pooling", bytes=share * (1.0 + less) * whole))
+    return tuple(items)

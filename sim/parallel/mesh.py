@@ -85,10 +85,10 @@ class Mesh:
         """Where a rank lies along every axis. Raises `IndexError` for a rank outside."""
         if not 0 <= rank < self.size:
             raise IndexError(f"rank {rank} of {self.size}")
-        found = {}
+        coordinates = {}
         for axis, size in self.axes.items():
-            rank, found[axis] = divmod(rank, size)
-        return found
+            rank, coordinates[axis] = divmod(rank, size)
+        return coordinates
 
     def rank(self, coordinates: Mapping[str, int]) -> int:
         """The rank at these coordinates; 0 along every axis that they leave out."""

@@ -21,7 +21,7 @@ from sim.results.result import Result
 from sim.scenario.setup import Setup, assemble
 from sim.search.evaluate import Candidate
 from sim.search.layouts import Pruned, layouts, meshes
-from sim.search.mesh import Mesh
+from sim.search.mesh_layouts import MeshLayouts
 from sim.search.space import Space
 from sim.search.standings import Layout, Standings
 from sim.simulate import garbage_left, run
@@ -124,7 +124,7 @@ def _tried(task: tuple[Space, Family]) -> list[Layout]:
     known, found = Known(), list[Layout]()
     with garbage_left():
         for sizes in family:
-            mesh = Mesh(space, sizes, known)
+            mesh = MeshLayouts(space, sizes, known)
             shortest = min((layout.uncontended for layout in found), default=inf)
             fitting = (
                 candidate
@@ -144,7 +144,7 @@ def _evaluated(task: tuple[Space, Family, Standings]) -> tuple[list[Layout], Pru
     known, found, pruned = Known(), list[Layout](), Pruned()
     with garbage_left():
         for sizes in family:
-            mesh = Mesh(space, sizes, known)
+            mesh = MeshLayouts(space, sizes, known)
             pruned.divisibility += mesh.unsuited
             left = list(_contenders(mesh, standings, pruned))
             while left:
@@ -166,7 +166,7 @@ class _Contender(NamedTuple):
     bound: float
 
 
-def _contenders(mesh: Mesh, standings: Standings, pruned: Pruned) -> Iterator[_Contender]:
+def _contenders(mesh: MeshLayouts, standings: Standings, pruned: Pruned) -> Iterator[_Contender]:
     """The layouts of a mesh that fit and may be worth an evaluation; `pruned` counts the others."""
     for bound, plan in mesh.passes:
         for layout in layouts(mesh.space, plan):
@@ -194,7 +194,7 @@ def _skyline(contenders: Sequence[_Contender]) -> Iterator[int]:
             yield number
 
 
-def _timed(mesh: Mesh, candidates: Sequence[Candidate]) -> list[Layout]:
+def _timed(mesh: MeshLayouts, candidates: Sequence[Candidate]) -> list[Layout]:
     seconds = mesh.evaluator.times(candidates).tolist()
     return [
         Layout(plan=own.job.plan, uncontended=time, memory=own.memory)

@@ -20,14 +20,14 @@ _EXAMPLE = "write plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class SweepAxis:
     """A key and the values that it takes."""
 
     key: str
     values: tuple[Any, ...]
 
 
-def axis(text: str) -> Axis:
+def axis(text: str) -> SweepAxis:
     """Read one `--vary`. Raises `InputError` where it is not `key=values` or has no values.
 
     `a..b` counts up by one, `a..b:n` are n even steps from a to b, both included; a unit behind b
@@ -46,7 +46,7 @@ def axis(text: str) -> Axis:
     if not all(parts):
         raise InputError(where, "has an empty value or no values at all", _EXAMPLE)
     values = tuple(value for part in parts for value in _values(part, where))
-    return Axis(key=key.strip(), values=tuple(dict.fromkeys(map(_hashable, values))))
+    return SweepAxis(key=key.strip(), values=tuple(dict.fromkeys(map(_hashable, values))))
 
 
 def _hashable(value: Any) -> Any:
@@ -84,7 +84,7 @@ def _whole(text: str) -> bool:
 
 
 def points(
-    axes: Sequence[Axis], rows: Sequence[Point] = ({},), *, zipped: bool = False
+    axes: Sequence[SweepAxis], rows: Sequence[Point] = ({},), *, zipped: bool = False
 ) -> list[Point]:
     """All combinations of the axes (or their values side by side), for each of `rows`.
 

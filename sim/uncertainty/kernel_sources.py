@@ -40,11 +40,11 @@ def device_time(job: Job) -> DeviceTime:
     outside: dict[str, str] = {}
     spent: defaultdict[str, float] = defaultdict(float)
     for kernel, count in _kernels(job).items():
-        found = sourced_time(kernel, job.device, job.stack.attention)
-        sources["model" if found.outside else found.source] += count * found.seconds
-        if found.outside:
-            outside.setdefault(kernel.name, found.outside)
-            spent[kernel.name] += count * found.seconds
+        timed = sourced_time(kernel, job.device, job.stack.attention)
+        sources["model" if timed.outside else timed.source] += count * timed.seconds
+        if timed.outside:
+            outside.setdefault(kernel.name, timed.outside)
+            spent[kernel.name] += count * timed.seconds
     total = sum(sources.values())
     return DeviceTime(
         shares={source: seconds / total for source, seconds in sources.items()},

@@ -6,7 +6,7 @@ import pytest
 
 from sim.hardware import device, stack
 from sim.hardware.kernels.time import kernel_time
-from sim.model.convolution import Convolution, Convolutional, Stage, load, operators
+from sim.model.convolution import Convolution, Convolutional, ResidualStage, load, operators
 from sim.model.kernels import Gemm
 from sim.program.operations import Collective
 from sim.sharing.methods.all_reduce import AllReduce
@@ -78,5 +78,8 @@ def test_synchronised_batch_norm_adds_a_collective_each_way():
 def test_a_size_that_does_not_halve_five_times_is_refused():
     with pytest.raises(ValueError, match="multiple of 32"):
         Convolutional(
-            kind="convolutional", family="vgg", image=100, stages=(Stage(blocks=1, width=8),)
+            kind="convolutional",
+            family="vgg",
+            image=100,
+            stages=(ResidualStage(blocks=1, width=8),),
         )

@@ -13,7 +13,7 @@ from sim.cli.main import main
 from sim.config.errors import InputError
 from sim.parallel.job import Known
 from sim.search.layouts import Pruned, layouts, meshes, passes
-from sim.search.mesh import Mesh
+from sim.search.mesh_layouts import MeshLayouts
 from sim.search.search import SearchResult, assembled, search
 from sim.search.space import Space, space
 from sim.search.text import plan_text, to_dict, why
@@ -36,7 +36,7 @@ def everything(job: Space) -> list[tuple[str, float, float]]:
     """Every layout that fits, evaluated without leaving any out: plan, time, memory."""
     found = []
     for sizes in meshes(job, Pruned()):
-        mesh = Mesh(job, sizes, Known())
+        mesh = MeshLayouts(job, sizes, Known())
         plans = [layout for plan in passes(job, sizes) for layout in layouts(job, plan)]
         fitting = [own for plan in plans if (own := mesh.candidate(plan)) is not None]
         times = mesh.evaluator.times(fitting).tolist()
@@ -106,7 +106,7 @@ def test_options_fix_and_exclude() -> None:
 def test_no_layout_is_faster_than_its_bounds() -> None:
     job = small()
     for sizes in meshes(job, Pruned()):
-        mesh = Mesh(job, sizes, Known())
+        mesh = MeshLayouts(job, sizes, Known())
         for bound, plan in mesh.passes[::7]:
             for layout in list(layouts(job, plan))[::3]:
                 candidate = mesh.candidate(layout)

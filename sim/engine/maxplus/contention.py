@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.engine.folded import LinkClass, Traffic
-from sim.engine.maxplus.routine import Played as PlayedOperation
+from sim.engine.maxplus.routine import PlayedOperation
 from sim.engine.maxplus.writing import Writer
 from sim.engine.record import Floats
 from sim.program.operations import Collective, Compute, Work
@@ -165,6 +165,6 @@ def _overlap(
     begin, stop = begin[order], stop[order]
     first = np.searchsorted(stop, start, side="right")
     inside = first < len(begin)
-    found = np.zeros(len(start), dtype=bool)
-    found[inside] = begin[first[inside]] < end[inside]
-    return found
+    overlaps = np.zeros(len(start), dtype=bool)
+    overlaps[inside] = begin[first[inside]] < end[inside]
+    return overlaps

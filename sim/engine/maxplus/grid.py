@@ -75,10 +75,10 @@ class Grid:
 @lru_cache(maxsize=256)
 def grid_of(schedule: Schedule, style: Style) -> Grid:
     """The grid of a schedule whose stages exchange in this manner."""
-    return _Builder(schedule, style).grid()
+    return _GridBuilder(schedule, style).grid()
 
 
-class _Builder:
+class _GridBuilder:
     def __init__(self, schedule: Schedule, style: Style) -> None:
         self.schedule, self.style = schedule, style
         lengths = [len(order) for order in schedule.orders]
@@ -160,10 +160,10 @@ class _Builder:
         )
         piece = self.piece + np.where(self.way == 0, forward, -forward)
         inside = passes & (piece >= 0) & (piece < pieces)
-        found = np.full(self.size, NOTHING, dtype=np.int64)
-        found[inside] = place[self.way[inside], piece[inside], self.microbatch[inside]]
-        away = (found >= 0) & (self.stage[found] != self.stage)
-        return np.where(away, found, NOTHING)
+        nodes_found = np.full(self.size, NOTHING, dtype=np.int64)
+        nodes_found[inside] = place[self.way[inside], piece[inside], self.microbatch[inside]]
+        away = (nodes_found >= 0) & (self.stage[nodes_found] != self.stage)
+        return np.where(away, nodes_found, NOTHING)
 
     def _streamed(
         self, source: Indices, target: Indices, message: Indices

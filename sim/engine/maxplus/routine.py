@@ -44,7 +44,7 @@ def latest(*forms: Form) -> Form:
     return tuple(map(max, *forms)) if len(forms) > 1 else forms[0]
 
 
-class Played(NamedTuple):
+class PlayedOperation(NamedTuple):
     """An operation of a routine: when it is ready, when the host comes to it, when it ends.
 
     `parts` is what a computation spends its seconds on.
@@ -70,7 +70,7 @@ class RoutineMap:
 
     table: Floats
     host: float
-    played: tuple[Played, ...]
+    played: tuple[PlayedOperation, ...]
     computations: int
 
 
@@ -94,7 +94,7 @@ class _Player:
         self.ready, self.host = self._input(READY), 0.0
         self.computed = [self._input(COMPUTED_2), self._input(COMPUTED)]
         self.ended: dict[str, Form] = {}
-        self.played: list[Played] = []
+        self.played: list[PlayedOperation] = []
 
     def _input(self, number: int) -> Form:
         return tuple(0.0 if n == number else -inf for n in range(self.size))
@@ -114,11 +114,11 @@ class _Player:
         self.host = duration.launched(self.host)
         self.ready = self.ended[operation.name] = end
         self.computed.append(end)
-        self.played.append(Played(operation, ready, host, end, cost.parts))
+        self.played.append(PlayedOperation(operation, ready, host, end, cost.parts))
 
     def _communicate(self, operation: Communicate) -> None:
         start = latest(self.free[operation.stream], *self._causes(operation))
-        played = Played(operation, start, start, start, None)
+        played = PlayedOperation(operation, start, start, start, None)
         seconds = (self.desk.traffic(call, self.stage).alone for call in played.collectives)
         end = later(start, max(seconds, default=0.0))
         self.free[operation.stream] = self.ended[operation.name] = end

@@ -95,9 +95,9 @@ def repeating(make: Make, stages: int, rest: int, group: int, *, least: int) -> 
     periods = max(_COMPARED + _ENDS, -(-least // group))
     count = rest + group * (-(-stages // group) + periods)
     while count < _MOST * (stages + least):
-        found = _repeating(make(count), make(count + group), count, group, periods)
-        if found is not None:
-            return found
+        short = _repeating(make(count), make(count + group), count, group, periods)
+        if short is not None:
+            return short
         count += group * -(-count // (2 * group))
     return None
 

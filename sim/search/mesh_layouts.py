@@ -22,7 +22,7 @@ from sim.search.evaluate import Candidate, Evaluator, pipelining
 from sim.search.space import Space
 
 
-class Mesh:
+class MeshLayouts:
     """The layouts on a mesh of these `sizes`; `known` is shared by meshes of one space."""
 
     def __init__(self, space: Space, sizes: Plan, known: Known) -> None:
