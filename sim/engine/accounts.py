@@ -19,7 +19,7 @@ from sim.program.operations import COMPUTE_STREAM
 
 _ROUNDING = 1e-12
 
-Account = dict[str, float]
+Account = dict[Cause, float]
 
 
 def accounts(record: Record) -> list[Account]:
@@ -65,11 +65,7 @@ def bubble_fraction(record: Record, accounts: Sequence[Account]) -> float:
     bubble = total = 0.0
     for role, account in zip(record.roles, accounts, strict=True):
         bubble += role.ranks * account.get(BUBBLE, 0.0)
-        outside = sum(
-            seconds
-            for cause, seconds in account.items()
-            if isinstance(cause, Cause) and cause.outside_pipeline
-        )
+        outside = sum(seconds for cause, seconds in account.items() if cause.outside_pipeline)
         total += role.ranks * (record.end - outside)
     return bubble / total if total > 0 else 0.0
 
@@ -93,7 +89,7 @@ class _Accountant:
         self.compute = next((t for t in tracks if t.stream == COMPUTE_STREAM), None)
         self.beside = [track for track in tracks if track.stream != COMPUTE_STREAM]
         self.uneven = any(role.slowdown != 1.0 for role in record.roles)
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._seconds: defaultdict[Cause, float] = defaultdict(float)
 
     def account(self) -> Account:
         """Seconds by cause, those that are none left out."""
@@ -197,12 +193,12 @@ class _Accountant:
         last = arrived >= end - _ROUNDING * self.record.end
         return np.lexsort((begun, np.where(last, end, arrived)), axis=1)
 
-    def _peers(self, begin: Floats, end: Floats, cause: str, kind: str) -> None:
+    def _peers(self, begin: Floats, end: Floats, cause: Cause, kind: str) -> None:
         """Waiting for peers: for their passes a bubble, afterwards for whatever else they do."""
         passes_until = np.minimum(np.maximum(self.record.passes_end, begin), end)
         replicas = kind not in ("send", "") and self.uneven
         self._add(STRAGGLERS if replicas else BUBBLE, float((passes_until - begin).sum()))
         self._add(STRAGGLERS if replicas else cause, float((end - passes_until).sum()))
 
-    def _add(self, cause: str, seconds: float) -> None:
+    def _add(self, cause: Cause, seconds: float) -> None:
         self._seconds[cause] += seconds

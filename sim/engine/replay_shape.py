@@ -14,6 +14,7 @@ from sim.config.errors import InputError
 from sim.engine.critical_path import joins
 from sim.engine.folded import ComputeStep, FoldedProgram, Step
 from sim.engine.replay_weights import Floats
+from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.operations import COMPUTE_STREAM
 
@@ -31,7 +32,7 @@ class ComputeClass:
     kind: str
     chunk: int
     duration: Duration
-    parts: tuple[tuple[str, float], ...]
+    parts: tuple[tuple[Cause, float], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from sim.engine.replay_contention import clocked_contention, clocked_times, erro
 from sim.engine.replay_nearby import Nearby
 from sim.parallel.axis import dividing
 from sim.parallel.step import training_step
-from sim.program.causes import Cause
 from sim.program.operations import Collective
 from sim.program.program import Program
 from sim.samples.rank_slowdowns import Floats, RankPlacement
@@ -41,7 +40,7 @@ class ReplicaColumns:
         self._stage = np.array([shape.program.roles[own.role].role.stage for own in classes])
         self._at = np.array([shape.compute_parameter(k) for k in range(len(classes))])
         moved = [
-            sum(seconds for cause, seconds in own.parts if _is_communication(cause))
+            sum(seconds for cause, seconds in own.parts if cause.kind == "communication")
             for own in classes
         ]
         self._kernels = np.array([sum(s for _, s in own.parts) for own in classes]) - moved
@@ -157,10 +156,6 @@ def _mean(runs: Sequence[Mapping[Key, float]], *, usual: float) -> dict[Key, flo
     """What several runs say, in the mean."""
     keys = sorted(set().union(*runs))
     return {key: sum(run.get(key, usual) for run in runs) / len(runs) for key in keys}
-
-
-def _is_communication(cause: str) -> bool:
-    return isinstance(cause, Cause) and cause.kind == "communication"
 
 
 def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:

@@ -20,8 +20,7 @@ from sim.engine.maxplus.grid import (
     Indices,
 )
 from sim.engine.maxplus.play import Estimate, Played
-from sim.engine.maxplus.routine import Form
-from sim.engine.maxplus.routine import PlayedOperation
+from sim.engine.maxplus.routine import Form, PlayedOperation
 from sim.engine.record import COMMUNICATION, Floats, Record, Track
 from sim.program.causes import PIPELINE, Cause
 from sim.program.exchange import message_stream
