@@ -59,7 +59,7 @@ def report(
         mfu=flops / (step * peak),
         hfu=(flops + recomputed_flops(job)) / (step * peak),
         model_tflops_per_gpu=flops / (step * gpus) / 1e12,
-        breakdown={**spent[critical_role(record).index]},
+        breakdown=dict(spent[critical_role(record).index].items()),
         bubble_fraction=bubble_fraction(record, spent),
         stages=tuple(_stages(job, record, spent, taken)),
         ranks=gpus,
