@@ -1,0 +1,6 @@
+"""Examples of a property may take as long as a busy machine needs."""
+
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
