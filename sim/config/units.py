@@ -6,7 +6,7 @@ when pydantic validates it, and refuses a number without its unit.
 """
 
 import difflib
-from functools import cache
+from functools import cache, lru_cache
 from math import isfinite
 from typing import Annotated, Any
 
@@ -35,6 +35,7 @@ _EXAMPLE = {
 }
 
 
+@lru_cache(maxsize=4096)
 def quantity(text: str, unit: str) -> float:
     """Read a number with its unit; return it in SI.
 
