@@ -128,11 +128,15 @@ def _chunks(space: Space, plan: Plan) -> Iterable[int]:
 def _splits(space: Space, plan: Plan) -> Iterator[str]:
     """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
     layers, pieces = space.model.layers, plan.pp * plan.chunks
-    fits = layers % pieces == 0 or (layers + 2) % pieces == 0
-    if fits or space.stack.balance != "even":
+    if _even(space, pieces) or space.stack.balance != "even":
         yield EVEN
     if layers >= pieces:
         yield BALANCED
+
+
+def _even(space: Space, pieces: int) -> bool:
+    """Whether so many pieces can have equally many layers, or those at the ends one less."""
+    return space.model.layers % pieces == 0 or (space.model.layers + 2) % pieces == 0
 
 
 def _with_split(space: Space, plan: Plan, way: str) -> Plan:
@@ -205,7 +209,7 @@ PASSES = (
         name="interleave",
         possible=_chunks,
         applies=_pipelined,
-        usual=lambda space, plan, chunks: chunks <= _CHUNKS,
+        usual=lambda space, plan, chunks: chunks <= _CHUNKS and _even(space, plan.pp * chunks),
     ),
     Choice(
         name="layers",

@@ -212,7 +212,7 @@ def _played(space: Space, evaluated: Sequence[Layout], best: int, jobs: int) -> 
         for number, result in executors.here(_result, asked, jobs=jobs):
             ranked[number] = replace(ranked[number], result=result)
         ranked.sort(key=_rank)
-    return [layout for layout in ranked[:best] if layout.result is not None]
+    return [layout for layout in ranked if layout.result is not None][:best]
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
