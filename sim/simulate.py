@@ -58,7 +58,7 @@ def _scenario(given: Any) -> Scenario:
 
 
 def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Result:
-    """Predict one step of a job on a machine that are put together already."""
+    """Predict one step of a job and a machine that are set up already."""
     began = time.perf_counter()
     with garbage_left():
         program = training_step(setup.job)
@@ -66,7 +66,7 @@ def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Resul
         spent = accounts(record)
         healthy = None
         if not setup.machine.is_healthy:
-            healthy = play(program, setup.machine.healthy)
+            healthy = play(program, setup.machine.healthy, engine=engine)
             blame_stragglers(spent, _of_same_stage(record, healthy))
         wall = time.perf_counter() - began
         return report(setup, program, record, spent, wall_seconds=wall, healthy=healthy)

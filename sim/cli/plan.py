@@ -33,9 +33,7 @@ from sim.plots import SUFFIXES
 @click.option(
     "--within",
     type=click.FloatRange(min=1.0),
-    default=1.25,
-    show_default=True,
-    help="How much slower than the best a layout may be.",
+    help="How many times as long as the best a layout may take; a quarter longer otherwise.",
 )
 @options.JOBS
 @output("--plot", SUFFIXES, "Draw time against memory")
@@ -50,7 +48,7 @@ def plan(
     seq: int | None,
     only: tuple[str, ...],
     without: tuple[str, ...],
-    within: float,
+    within: float | None,
     jobs: int | None,
     plot: Path | None,
     as_json: bool,
@@ -66,7 +64,7 @@ def plan(
     layouts = space(model, topology, gpus=gpus, global_batch=global_batch, stack=stack,
                     precision=precision, seq=seq, only=choices.parsed(only, "--only"),
                     without=choices.parsed(without, "--without"))  # fmt: skip
-    outcome = search.search(layouts, jobs=jobs, within=within)
+    outcome = search.search(layouts, jobs=jobs, within=within or search.WITHIN)
     if plot is not None:
         from sim.plots import pareto, picture
 

@@ -185,8 +185,8 @@ class _Accountant:
         self._peers(clock, waits.end, WAITING, "")
 
     def _by_arrival(self, waits: _Waits) -> Indices:
-        """Transfers in the order of their arrival; of those that arrive together, as what is waited
-        for often does, the one that began first is first, whatever stream it is on."""
+        """Transfers in the order of their arrival; ties, which are common, go to the transfer that
+        began first."""
         there, end = waits.kinds >= 0, waits.end[:, None]
         begun = np.where(there, waits.begun, np.inf)
         arrived = np.where(there, waits.arrived, np.inf)

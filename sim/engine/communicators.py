@@ -6,8 +6,8 @@ summed. Nothing here grows with the number of replicas.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -60,6 +60,9 @@ def scopes_of(program: Program) -> list[Scope]:
         scopes |= dict.fromkeys(scope_of(call, stage) for call in own.calls)
     for source, target in program.neighbours():
         scopes[_between(source, target)] = None
+    for scope in scopes:
+        if unknown := set(scope.axes) - set(program.mesh):
+            raise ValueError(f"a collective over {min(unknown)!r}, which is no axis of the mesh")
     return list(scopes)
 
 
@@ -89,11 +92,10 @@ class Communicators:
     copies: Indices
     links: Sequence[Link]
     loads: Loads
-    _number: Mapping[Scope, int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        numbers = {scope: number for number, scope in enumerate(self.scopes)}
-        object.__setattr__(self, "_number", numbers)
+    @cached_property
+    def _number(self) -> Mapping[Scope, int]:
+        return {scope: number for number, scope in enumerate(self.scopes)}
 
     def at(self, rank: int, scope: Scope) -> int:
         """The group of a scope that a rank (by its place) is in, or `NOBODY`."""

@@ -19,7 +19,7 @@ Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of pro
 class Traffic:
     """What a call asks of the network: a delay, then `size` bytes over `loads`, `seconds` alone.
 
-    Everything counts that the folded-away copies put on the same link.
+    The load of folded-away copies on the same link is included.
     """
 
     latency: float

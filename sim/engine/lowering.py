@@ -142,7 +142,7 @@ class _Lowering:
             else:
                 steps += self._segment(item, name, prefix, action, after)
             after = ()
-        return steps
+        return [*steps[:-1], replace(steps[-1], sync=operation.sync)]
 
     def _segment(
         self,

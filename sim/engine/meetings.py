@@ -55,8 +55,7 @@ class Meetings:
         return waiting
 
     def alone(self, traffic: Traffic, passed: float = 0.0) -> Event:
-        """Fires when traffic of one role has arrived, of which so many seconds have passed as if
-        it had its links to itself."""
+        """Fires when traffic of one role arrives that has been alone for `passed` seconds."""
         done = Event(self.env)
         left = traffic.latency - passed
         if left > 0.0:

@@ -43,7 +43,9 @@ def play(
 def _obstacle(program: Program, folding: Folding) -> str:
     """Why ranks would have to be played together, if they have to."""
     stages = [role.stage for role, _ in folding.roles]
-    return "" if stages == list(range(len(program.stages))) else "ranks of a stage differ"
+    if stages != list(range(len(program.stages))):
+        return "ranks of a stage differ"
+    return maxplus.unmodelled(program)
 
 
 def _replayed(program: Program, folding: Folding) -> Record | None:

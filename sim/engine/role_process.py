@@ -57,6 +57,8 @@ class RoleProcess:
                 progress = Progress(step, ready, self.host_free)
                 yield from self._watched(progress)
                 self.host_free, parts = progress.host_free, progress.parts
+                if step.sync:
+                    self.host_free = env.now
             else:
                 yield from self._compute(step)
                 parts = step.cost.parts

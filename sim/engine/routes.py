@@ -56,7 +56,7 @@ class Routes:
         self._routes: dict[tuple[Endpoint, Endpoint], Route] = {}
 
     def between(self, source: Endpoint, target: Endpoint) -> Route:
-        """Of one message."""
+        """The route of one message."""
         key = (source, target)
         if key not in self._routes:
             self._routes[key] = self._route(source, target)

@@ -47,10 +47,10 @@ def equitable_partition(colours: Sequence[Hashable], edges: Edges) -> Indices:
     classes = np.array(
         [numbers.setdefault(colour, len(numbers)) for colour in colours], dtype=np.int64
     )
-    count, labels = len(numbers), _mixed(edges.label.astype(np.uint64) + np.uint64(1))
+    count, labels = len(numbers), edges.label.astype(np.uint64)
     copies = edges.copies.astype(np.uint64)
     while True:
-        seen = _mixed(classes.astype(np.uint64))[edges.target] ^ labels
+        seen = _mixed(classes.astype(np.uint64))[edges.target] + labels
         views = np.zeros(len(classes), dtype=np.uint64)
         np.add.at(views, edges.source, _mixed(seen) * copies)
         classes = renumbered(_mixed(views) + classes.astype(np.uint64) * np.uint64(_ODD))

@@ -106,6 +106,9 @@ class TransferDesk:
             self._numbers[key] = len(self.transfers)
             first = int(self._first_group[number])
             self.transfers.append(self._build(first, call, name))
+        known = self.transfers[self._numbers[key]]
+        if (known.kind, known.bytes) != (_kind(call), call.bytes):
+            raise ValueError(f"two transfers of one group are both called {name!r}")
         return self._numbers[key]
 
     def _build(self, g: int, call: Call, name: str) -> Transfer:

@@ -176,7 +176,7 @@ def from_columns(row: Mapping[str, Any]) -> Transformer:
             family=family,
             gated_mlp=_true(row["gated_mlp"]),
             tied_embeddings=_true(row["tied_embeddings"]),
-            attention="standard" if row.get("attention") == "standard" else "flash",
+            attention=_attention(row.get("attention")),
             **traits,
         )
     except ValueError as error:
@@ -191,8 +191,22 @@ def masked_predictions(seq: int) -> int:
     return {128: 20, 512: 80}.get(seq, max(1, round(0.15 * seq)))
 
 
+def _attention(value: Any) -> AttentionKernel:
+    """A table's word for it; an empty cell means "flash". Raises `ValueError` for others."""
+    text = "flash" if _blank(value) else str(value).strip()
+    if text == "standard":
+        return "standard"
+    if text != "flash":
+        raise ValueError(f"attention = {text!r} is neither 'standard' nor 'flash'")
+    return "flash"
+
+
 def _true(value: Any) -> bool:
-    return value if isinstance(value, bool) else str(value).strip().lower() == "true"
+    """Whether a cell says so; an empty one does not. Raises `ValueError` for another word."""
+    text = "false" if _blank(value) else str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return text == "true"
 
 
 def _blank(value: Any) -> bool:

@@ -85,10 +85,13 @@ def _sums(job: Job, group: ParameterGroup, count: float) -> list[Collective]:
     inner, outer = plan.split(state_axes(group)), plan.split(replica_axes(group))
     if not (plan.zero and inner and job.stack.zero_reduce == "reduce_scatter"):
         axes = plan.split(gradient_axes(group))
-        return [_sum("all_reduce", axes, size, "gradients")] if axes else []
-    first = _sum("reduce_scatter", inner, size, "gradients")
+        return [_sum("all_reduce", axes, size, f"{group.name} gradients")] if axes else []
+    first = _sum("reduce_scatter", inner, size, f"{group.name} gradients")
     share = size / plan.degree(inner)
-    return [first, *([_sum("all_reduce", outer, share, "shares of gradients")] if outer else [])]
+    return [
+        first,
+        *([_sum("all_reduce", outer, share, f"shares of {group.name} gradients")] if outer else []),
+    ]
 
 
 def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collective:
@@ -108,7 +111,8 @@ def _gathers(job: Job, parameters: Parameters) -> Iterator[Collective]:
         axes = plan.split(state_axes(group))
         if axes:
             size = count * width
-            yield Collective(kind="all_gather", axes=axes, bytes=size, name="weights", cause=DATA)
+            name = f"{group.name} weights"
+            yield Collective(kind="all_gather", axes=axes, bytes=size, name=name, cause=DATA)
 
 
 def replicated(job: Job, parameters: Parameters) -> bool:

@@ -43,10 +43,6 @@ class Memory:
     def reserved(self) -> float:
         return self.total + self.fragmented
 
-    @property
-    def largest(self) -> str:
-        return max(self.parts, key=lambda part: self.parts[part])
-
     def fits(self, capacity: float) -> bool:
         """Whether a device offers enough: `capacity` is its memory less context and NCCL."""
         return self.reserved <= capacity
@@ -96,7 +92,7 @@ def resident(job: Job, stage: int) -> Parts:
 
 
 def optimizer_use(job: Job, stage: int) -> MemoryUse:
-    """The optimizer's temporaries; behind it are ZeRO's gather copies, and no growing gradients."""
+    """The optimizer's temporaries; ZeRO's gather copies remain, grown gradients are freed."""
     peak = copies = gone = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
         own = state_of(job, group)

@@ -151,6 +151,9 @@ def _check_axes(plan: Plan, where: str) -> None:
         if axis not in known or axis in (*_NAMED, "dp_replicate"):
             what = f"{axis!r} is not an axis of one's own"
             raise InputError(f"{where}, axes", what, nearest(axis, known))
+        if axis not in dividing("batch", "sequence"):
+            what = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"
+            raise InputError(f"{where}, axes", what, "let it divide the batch or the sequence")
     names = plan.order.split("-")
     if not set(_NAMED) <= set(names) <= set(known) or len(set(names)) < len(names):
         remedy = "name tp, cp, dp and pp once each: 'tp-cp-dp-pp'"
@@ -191,12 +194,19 @@ def _check_features(plan: Plan, where: str) -> None:
         _check_schedule(plan, where)
 
 
+def _check_chunks(plan: Plan, chunks: int, where: str) -> None:
+    if plan.interleave not in (1, chunks):
+        what = f"schedule {plan.pipeline!r} runs {chunks} chunks a stage, not {plan.interleave}"
+        raise InputError(where, what, f"set interleave = {chunks} or leave it out")
+
+
 def _check_schedule(plan: Plan, where: str) -> None:
     """Raise `InputError` where the schedule does not suit the sizes, with a batch that would."""
     if schedules.is_file(plan.pipeline):
-        plan.passes()
+        _check_chunks(plan, plan.passes().chunks, where)
         return
     entry = schedules.entry(plan.pipeline)
+    _check_chunks(plan, entry.chunks or plan.interleave, where)
     group, least = entry.group(plan.pp), entry.least(plan.pp)
     if plan.microbatches % group or plan.microbatches < least:
         each = plan.microbatch * plan.data_parallel

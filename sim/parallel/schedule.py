@@ -20,8 +20,6 @@ from sim.program.schedule import Places, Schedule
 
 _FOLDER = "sim.parallel.schedules"
 
-Sizes = tuple[int, int, int]  # stages, microbatches, chunks of a stage
-
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -98,8 +96,8 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
     """The schedule of a name or file. Raises `InputError` for an unknown name or unsuitable sizes.
 
     >>> print(schedule_file.to_text(schedule("1f1b", stages=2, microbatches=2)))
-    0F0 0F1 0B0 0B1
-    1F0 1B0 1F1 1B1
+    0F0,0F1,0B0,0B1
+    1F0,1B0,1F1,1B1
     """
     for key, count in {"pp": stages, "microbatches": microbatches, "interleave": chunks}.items():
         if count < 1:

@@ -23,10 +23,10 @@ def to_text(schedule: Schedule) -> str:
 
     >>> from sim.program.schedule import in_a_v
     >>> print(to_text(Schedule(((Action("F", 0), Action("F", 0, 1)),), in_a_v(1))))
-    0F0 1F0
+    0F0,1F0
     """
     return "\n".join(
-        " ".join(f"{pieces[a.chunk]}{a.kind}{a.microbatch}" for a in order)
+        ",".join(f"{pieces[a.chunk]}{a.kind}{a.microbatch}" for a in order)
         for order, pieces in zip(schedule.orders, schedule.pieces, strict=True)
     )
 

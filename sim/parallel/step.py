@@ -119,8 +119,8 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
 def _norm(job: Job) -> Collective:
     """The gradient norm, one number over all ranks that hold a share of the model."""
     groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
-    shared = [axis for group in groups for axis in state_axes(group)] if job.plan.zero else []
-    axes = dict.fromkeys(["tp", "pp", *shared])
+    shared = [axis for group in groups for axis in job.plan.split(state_axes(group))]
+    axes = dict.fromkeys(["tp", "pp", *(shared if job.plan.zero else [])])
     return Collective(
         kind="all_reduce",
         axes=tuple(axes),

@@ -31,15 +31,6 @@ class Action(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind}{self.microbatch}.{self.chunk}"
 
-    @property
-    def takes_gradient(self) -> bool:
-        """Whether it needs the gradient of its chunk's output and passes one on (B or I)."""
-        return self.kind in ("B", "I")
-
-    @property
-    def makes_weight_gradients(self) -> bool:
-        return self.kind in ("B", "W")
-
 
 def read(words: str) -> Iterator[tuple[Kind, int]]:
     """Kinds and chunks as they are written in a row.

@@ -24,7 +24,7 @@ class Exchange:
 
 def message_stream(what: str, way: str, stage: int, peer: int, stages: int) -> str:
     """The stream on which a stage sends or receives forward (F) or backward (B): messages between
-    two stages are in order, and in no other's way.
+    two stages stay in order and do not block others.
 
     >>> message_stream("send", "F", 0, 1, 4), message_stream("send", "F", 2, 1, 4)
     ('send F', 'send F 1')

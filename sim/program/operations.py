@@ -113,9 +113,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """In `after`: the stage's computation so many passes' operations back, counted from here.
+    """In `after`: the stage's `back`-th most recent computation.
 
-    Before there are as many it is the pass's own input.
+    If there are fewer, it is the pass's own input.
     """
 
     back: int

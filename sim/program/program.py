@@ -26,6 +26,13 @@ class Program:
     stages: tuple[Stage, ...]
     exchange: Exchange = field(default_factory=Exchange)
 
+    def __post_init__(self) -> None:
+        for stage, (own, actions) in enumerate(
+            zip(self.stages, self.schedule.actions, strict=True)
+        ):
+            if tuple(own.routines) != actions.occasions:
+                raise ValueError(f"stage {stage} has no routine for each occasion, in their order")
+
     def neighbours(self) -> Iterator[tuple[int, int]]:
         """Every pair of stages (from, to) between which messages pass, both ways."""
         owners = self.schedule.owners

@@ -4,7 +4,7 @@ It says nothing of time. Piece 0 of the model holds the embedding, the last one 
 microbatch goes forward through all pieces in order and back the same way.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -60,7 +60,6 @@ class Schedule:
     orders: tuple[Order, ...]
     pieces: Places
     name: str = "custom"
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def stages(self) -> int:

@@ -67,8 +67,7 @@ class Stage:
 
     @cached_property
     def end_totals(self) -> tuple[float, float]:
-        """Bytes before the passes, and those at the worst moment behind them above what they
-        leave."""
+        """Resident bytes, and the peak of the closing above what the passes leave."""
         return sum(self.resident.values()), self.closing.memory.highest
 
 

@@ -11,6 +11,7 @@ from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.model.counts import full_flops, model_flops
+from sim.parallel.axis import dividing
 from sim.parallel.job import Job
 from sim.parallel.memory import Memory, fullest, memories
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
@@ -31,7 +32,6 @@ def report(
     *,
     wall_seconds: float,
     healthy: Record | None = None,
-    warnings: Sequence[str] = (),
 ) -> Result:
     """The result of a program that was played; formulas stand with `Result`.
 
@@ -68,7 +68,7 @@ def report(
         events=record.events,
         engine=record.engine,
         wall_seconds=wall_seconds,
-        warnings=(*_warnings(setup, worst), *sources.warnings, *warnings),
+        warnings=(*_warnings(setup, worst), *sources.warnings),
         device_time=sources.shares,
         straggler_seconds=step - healthy.end if healthy else 0.0,
         plan=plan,
@@ -103,7 +103,8 @@ def recomputed_flops(job: Job) -> float:
         count * full_flops(job.block(kind).recompute)
         for kind, count in Counter(job.model.row).items()
     )
-    return once * plan.tp * plan.cp * plan.global_batch / plan.microbatch
+    ranks = plan.degree(("tp", *dividing("sequence")))
+    return once * ranks * plan.global_batch / plan.microbatch
 
 
 def _stages(
@@ -147,5 +148,5 @@ def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
         )
     if plan.pipeline != plan.schedule and plan.pp > 1:
         yield "interleave > 1: the interleaved schedule was taken"
-    if plan.zero and plan.cp * plan.data_parallel == 1:
+    if plan.zero and plan.degree(dividing("batch", "sequence")) == 1:
         yield "zero has no effect without data parallelism"

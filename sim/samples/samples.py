@@ -37,8 +37,9 @@ class Samples(Shown):
     mean step would gain without each cause. `sensitivity` has one row a stage: the seconds that
     one tensor-parallel group of it, slower by a tenth, costs the step. `removed` is the mean step
     after the slowest k nodes have given way to ordinary ones. `owed` [stages][replicas] are the
-    seconds of the mean step that each group accounts for (first order). All of these, `closer`
-    says on how many of the samples. `mean_error` and `worst_error` are replay's against the clock.
+    seconds of the mean step that each group accounts for (first order). These are
+    computed on the first `closer` samples. `mean_error` and `worst_error` are replay's against the
+    clock.
     """
 
     view = "sim.samples.text"

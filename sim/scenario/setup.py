@@ -16,6 +16,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import transformer as models
 from sim.model.transformer import Transformer
+from sim.parallel.axis import axes
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
 from sim.parallel.memory import stall
@@ -42,7 +43,7 @@ def from_scenario(scenario: Scenario) -> Setup:
         raise InputError(scenario.name, what, "use `sim run`, or a scenario without [sharing]")
     document, place = load_document(scenario, "model", "models", scenario.model)
     topology, plan = load_topology(scenario), scenario.plan
-    gpus = scenario.gpus or (plan.tp * plan.cp * plan.pp * plan.dp if plan.dp else topology.gpus)
+    gpus = scenario.gpus or (plan.degree(axes()) if plan.dp else topology.gpus)
     return assemble(
         scenario.name,
         model=catalog.validate(document, models.Transformer, place),

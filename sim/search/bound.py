@@ -2,8 +2,8 @@
 
 The first is told from the pipeline alone, before any program is written. On every stage the first
 microbatch has to come forward to its first piece; then all passes of all microbatches take their
-seconds; and behind the last gradient that it hands on, that has to go back to the first piece of
-the model, beside which only W is left to do.
+seconds; its last gradient must then travel back to the first piece of the model, which only W can
+overlap.
 
 The second is told from a program: a stream is not through with the passes before it has carried
 the collectives of all of them. Messages, the host and what follows the passes only add to both.
@@ -50,7 +50,7 @@ class PipelineBounds:
         self._known: dict[tuple[object, ...], ChunkSeconds] = {}
 
     def seconds(self, job: Job) -> float:
-        """No step of `job` is shorter than this, whatever its order of passes."""
+        """A lower bound of the job's step time, whatever its order of passes."""
         plan = job.plan
         splits = plan.pp > 1 and schedules.entry(plan.pipeline).splits_backward
         chunks = {
@@ -95,11 +95,11 @@ class StreamBounds:
 
     def __init__(self, machines: Callable[[Program], FoldedMachine]) -> None:
         self._machines = machines
-        self._known: dict[tuple[int, ...], tuple[Routine, Mapping[str, float]]] = {}
+        self._known: dict[tuple[int, ...], tuple[Routine, Desk, Mapping[str, float]]] = {}
 
     def seconds(self, program: Program, microbatches: int) -> float:
-        """No step of this program is shorter than this, or of a longer one of its kind; what is
-        only done in first and last passes is left out."""
+        """A lower bound of the step time of this program, and of longer ones like it; what only
+        first and last passes do is left out."""
         first = {own: stage for stage, own in reversed(list(enumerate(program.stages)))}
         longest, desks = 0.0, self._machines(program).desks
         for own, stage in first.items():
@@ -124,5 +124,5 @@ class StreamBounds:
                         if isinstance(call, Collective)
                     )
                     streams[operation.stream] += max(seconds, default=0.0)
-            self._known[key] = routine, streams
-        return self._known[key][1]
+            self._known[key] = routine, desk, streams
+        return self._known[key][-1]

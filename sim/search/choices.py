@@ -18,7 +18,7 @@ from sim.search.space import Space
 EVEN, BALANCED = "even", "balanced"
 ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours in every framework
 
-_TOKENS = 4096  # of a sequence, left on a rank by context parallelism that nobody asks for
+_TOKENS = 4096  # fewest of a sequence on a rank where context parallelism is not asked for
 _MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual
 
 

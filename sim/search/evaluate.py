@@ -75,7 +75,7 @@ class Candidate:
 
     @classmethod
     def of(cls, job: Job, machine: Machine, effort: int = 0) -> "Candidate":
-        """A job whose memory nobody asks for."""
+        """A candidate without its memory."""
         order = pipelining(job, effort)
         return cls(job, machine, order, training_step(job, order.schedule))
 
@@ -100,8 +100,7 @@ class Evaluator:
         return times
 
     def _evaluate(self, candidates: Mapping[int, Candidate], times: Floats) -> None:
-        """Write down the times of some candidates, by number; those of pipelines that have not come
-        to a steady state are not a number."""
+        """Write down the times of candidates by number: NaN where a pipeline is not steady."""
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
         for number, own in candidates.items():

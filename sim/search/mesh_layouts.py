@@ -74,12 +74,12 @@ class MeshLayouts:
         return Candidate(job, self._machine, order, program, taken)
 
     def stream_bound(self, candidate: Candidate) -> float:
-        """No step of this layout is shorter (s)."""
+        """A lower bound of the layout's step time (s)."""
         return self._streams.seconds(candidate.program, candidate.job.plan.microbatches)
 
     def least_memory(self, plan: Plan) -> float:
-        """No stage that is fullest needs less: what stays from step to step, and the activations
-        of the same passes where these are known already."""
+        """A lower bound of the fullest stage's memory: what stays from step to step, and the
+        activations of the same passes where these are known already."""
         passes = _passes_key(plan)
         key = passes, plan.zero, plan.dp_replicate
         if key not in self._stays:

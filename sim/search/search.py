@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from sim.config.errors import InputError
+from sim.model.block import is_layer
 from sim.model.counts import model_flops
 from sim.parallel.job import Known
 from sim.parallel.plan import Plan
@@ -31,7 +32,6 @@ BEST = 20
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
 _TRIED = 2  # layouts of each mesh by which the best step time is first guessed
 _ROUND = 20  # layouts of a mesh that are evaluated together, at least
-_PLAYED = 3  # times that the best are played, while others take the place of contended ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +73,17 @@ class SearchResult:
 def search(
     space: Space, *, jobs: int | None = None, best: int = BEST, within: float = WITHIN
 ) -> SearchResult:
-    """The layouts of a space that take at most `within` times as long as the best, and the `best`
-    of these played in full. Raises `InputError` where none divides and fits."""
+    """The layouts of a space that take at most `within` times as long as the best when nothing
+    contends, and the `best` of these played in full. Raises `InputError` where none divides and
+    fits."""
     with garbage_left():
         return _search(space, jobs or executors.cores(), best, within)
 
 
 def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     began = time.perf_counter()
+    for kind in dict.fromkeys(space.model.row):
+        is_layer(kind)  # refuses an unknown kind
     pruned = Pruned()
     families = _families(meshes(space, pruned))
     tasks = [(space, family) for family in families]
@@ -186,7 +189,7 @@ def _contenders(mesh: MeshLayouts, standings: Standings, pruned: Pruned) -> Iter
 
 
 def _skyline(contenders: Sequence[_Contender]) -> Iterator[int]:
-    """Those than which none with a shorter bound is smaller; shortest bounds stand first."""
+    """Contenders smaller than all with a shorter bound; these stand first."""
     least = inf
     for number, contender in enumerate(contenders):
         if contender.candidate.memory < least:
@@ -203,16 +206,15 @@ def _timed(mesh: MeshLayouts, candidates: Sequence[Candidate]) -> list[Layout]:
 
 
 def _played(space: Space, evaluated: Sequence[Layout], best: int, jobs: int) -> list[Layout]:
-    """The best layouts, played in full; those that contention puts behind others make room for
-    these, a few times over."""
+    """The best layouts, played in full: as long as contention puts them behind others, these are
+    played too."""
     ranked = list(evaluated)
-    for _ in range(_PLAYED):
-        asked = [(space, number, layout) for number, layout in enumerate(ranked[:best])
-                 if layout.result is None]  # fmt: skip
+    while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
+                    if layout.result is None]:  # fmt: skip
         for number, result in executors.here(_result, asked, jobs=jobs):
             ranked[number] = replace(ranked[number], result=result)
         ranked.sort(key=_rank)
-    return [layout for layout in ranked if layout.result is not None][:best]
+    return ranked[:best]
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:

@@ -27,8 +27,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """The step times of the `best` layouts so far, ascending, and the (time, memory) of those than
-    which none is both faster and smaller; nobody may take longer than `within` times the best."""
+    """The step times of the `best` layouts so far, ascending, and the Pareto front of (time,
+    memory); nobody may take longer than `within` times the best."""
 
     best: int
     within: float

@@ -44,8 +44,8 @@ def _found(search: SearchResult) -> str:
     decided = evaluated + pruned.slower
     return (
         f"{evaluated} layouts evaluated and {pruned.slower} left out that cannot be faster or "
-        f"smaller, in {seconds:.1f} s ({decided / seconds:.0f} a second), the best played in "
-        f"{search.wall_seconds - seconds:.1f} s; "
+        f"smaller where nothing contends, in {seconds:.1f} s ({decided / seconds:.0f} a second); "
+        f"the best played in {search.wall_seconds - seconds:.1f} s; "
         f"{pruned.memory} do not fit in memory, {pruned.divisibility} sizes do not divide"
     )
 
@@ -74,6 +74,7 @@ def plan_text(plan: Plan) -> str:
     'tp 2, pp 2, dp 2, microbatch 1, 1f1b, zero 1'
     """
     words = [f"tp {plan.tp}"] + ([f"cp {plan.cp}"] if plan.cp > 1 else [])
+    words += [f"{axis} {size}" for axis, size in plan.axes.items() if size > 1]
     words += [f"pp {plan.pp}", f"dp {_replicas(plan)}", f"microbatch {plan.microbatch}"]
     words += [_schedule(plan)] if plan.pp > 1 else []
     words += ["balanced layers"] if plan.layers is not None else []

@@ -29,7 +29,6 @@ _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "zero", "microbatch", "global_batch", "i
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
 _ONE_IF_EMPTY = ("cp", "interleave")
-_SPLIT_BACKWARD = ("zb-1p", "zb-2p", "zb-v", "dualpipe")
 
 
 def read(path: Path) -> "pd.DataFrame":
@@ -86,9 +85,6 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     """The job and machine of a row. Raises `InputError` with the reason where it has none."""
     where = str(row["id"])
     row = {**row, **{column: count(row, column) for column in _COUNTS}}
-    if row["schedule"] in _SPLIT_BACKWARD:
-        what = f"schedule {row['schedule']} splits the backward pass"
-        raise InputError(where, what, "only gpipe, 1f1b and interleaved are simulated")
     model = models.from_columns(row)
     topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"])
     stack = stacks.load(str(row["software"]), where=where)

@@ -18,11 +18,11 @@ def test_text_round_trips(name):
 
 def test_pytorchs_csv_with_communication_reads_as_its_passes():
     text = "0F0,0SEND_F0,,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,"
-    assert to_text(from_text(text)) == "0F0 0B0\n1F0 1B0"
+    assert to_text(from_text(text)) == "0F0,0B0\n1F0,1B0"
 
 
 def test_passes_that_pytorch_overlaps_run_one_after_the_other():
-    assert to_text(from_text("0F0 (0F1;0B0)OVERLAP_F_B 0B1")) == "0F0 0F1 0B0 0B1"
+    assert to_text(from_text("0F0 (0F1;0B0)OVERLAP_F_B 0B1")) == "0F0,0F1,0B0,0B1"
 
 
 @pytest.mark.parametrize(

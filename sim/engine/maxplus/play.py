@@ -13,7 +13,18 @@ from sim.engine.maxplus.closing import Closing, StageClosing, StageMoments, stag
 from sim.engine.maxplus.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
 from sim.engine.maxplus.pipeline import Durations, Floats, Pipeline
 from sim.engine.maxplus.routine import COMPUTED_2, RoutineMap, routine_map
-from sim.program.operations import COMPUTE_STREAM, Send
+from sim.program.durations import Duration
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    Collective,
+    Communicate,
+    Drained,
+    Operation,
+    Recent,
+    Segment,
+    Send,
+    Work,
+)
 from sim.program.program import Program
 from sim.program.routine import Routine
 from sim.program.stage import Stage
@@ -116,19 +127,20 @@ class FoldedMachine:
         key = id(own), slowdown, seconds, streams
         if key not in self._stages:
             maps = (
-                self._map(stage, routine, (slowdown, seconds, streams))
-                for routine in own.routines.values()
+                self._map(stage, routine, slowdown, streams) for routine in own.routines.values()
             )
             self._stages[key] = own, StageMaps.of(maps)
         return self._stages[key][1]
 
     def _map(
-        self, stage: int, routine: Routine, terms: tuple[float, tuple[float, ...], tuple[str, ...]]
+        self, stage: int, routine: Routine, slowdown: float, streams: tuple[str, ...]
     ) -> RoutineMap:
-        key = id(routine), *terms
+        desk = self.desks[stage]
+        seconds = tuple(desk.traffic(call, stage).alone for call in routine.calls)
+        key = id(routine), slowdown, seconds, streams
         if key not in self._maps:
-            costs, desk = self.costs[stage], self.desks[stage]
-            self._maps[key] = routine, routine_map(routine, costs, desk, stage, terms[-1])
+            own = routine_map(routine, self.costs[stage], desk, stage, streams)
+            self._maps[key] = routine, own
         return self._maps[key][1]
 
     def _closing_of(self, stage: int, own: Stage) -> StageClosing:
@@ -157,6 +169,49 @@ class FoldedMachine:
             if own.opening is not None
         )
         return max(leads, default=0.0)
+
+
+def unmodelled(program: Program) -> str:
+    """What of a program cannot be said by maps and closings, if anything."""
+    stages = dict.fromkeys(program.stages)
+    passes = (own for stage in stages for routine in stage.routines.values() for own in routine)
+    closing = (own for stage in stages for own in stage.closing)
+    reasons = [_opening_obstacle(program), *map(_pass_obstacle, passes)]
+    reasons += map(_closing_obstacle, closing)
+    if any(not isinstance(call, Collective) for stage in stages for call in stage.calls):
+        reasons.append("routines send messages")
+    return next(filter(None, reasons), "")
+
+
+def _opening_obstacle(program: Program) -> str:
+    openings = [own.opening and _durations(own.opening.work) for own in program.stages]
+    if len(set(openings)) > 1:
+        return "stages open in different ways"
+    if any(duration.device for opening in openings for duration in opening or ()):
+        return "a step opens with work on the device"
+    return ""
+
+
+def _pass_obstacle(operation: Operation) -> str:
+    if operation.sync:
+        return "the host waits within a pass"
+    if isinstance(operation, Communicate) and operation.stream == COMPUTE_STREAM:
+        return "a pass communicates on the compute stream by itself"
+    if any(isinstance(cause, Drained) for cause in operation.after):
+        return "a pass waits for a whole stream"
+    return ""
+
+
+def _closing_obstacle(operation: Operation) -> str:
+    if any(isinstance(cause, Recent) for cause in operation.after):
+        return "the end of the step waits for a certain pass"
+    if operation.sync and operation.stream != COMPUTE_STREAM:
+        return "the host waits for another stream"
+    return ""
+
+
+def _durations(work: Work) -> tuple[Duration, ...]:
+    return tuple(segment.duration for segment in work.flat() if isinstance(segment, Segment))
 
 
 def side_streams(program: Program) -> tuple[str, ...]:

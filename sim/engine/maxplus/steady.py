@@ -57,13 +57,13 @@ class Repeating:
         period = steps[0, END].max(axis=0)
         close = _EQUAL * period
         alike = (np.abs(steps[:, END] - period) <= close).all(axis=(0, 1))
-        alike &= (steps[0, [HOST_FREE, *range(FIRST_SIDE, len(moments))]] <= period + close).all(
-            axis=(0, 1)
-        )
+        slower = [HOST_FREE, *range(FIRST_SIDE, FIRST_SIDE + durations.sides)]
+        alike &= (steps[0, slower] <= period + close).all(axis=(0, 1))
+        alike &= (np.abs(np.diff(steps[:, slower], axis=0)) <= close).all(axis=(0, 1, 2))
         first = np.cumsum([0, *(region.long for region in self.regions)])[:-1]
-        hosts = repeats * steps[0, HOST_FREE][first]
         moments += repeats * period
-        moments[HOST_FREE, : pipeline.grid.size] += (hosts - repeats * period)[pipeline.grid.stage]
+        own = (steps[0, slower][:, first] - period) * repeats  # [moments, stages, layouts]
+        moments[slower, : pipeline.grid.size] += own[:, pipeline.grid.stage]
         behind = pipeline.continued(moments, durations, self._behind(starts, pipeline.grid.ends))
         return behind[:, pipeline.grid.ends], alike
 

@@ -27,14 +27,13 @@ from sim.program.exchange import message_stream
 from sim.program.operations import COMPUTE_STREAM, Collective
 
 NONE = -1
-_ROOM = 4096  # steps of one node
 
 
 @dataclass(slots=True)
 class _Rows:
     """Steps of one stream, to be put in order: arrays of one length.
 
-    `place` is node x `_ROOM` + number; flights (kinds, begun, arrived) are one column each.
+    `place` is node x `Writer.room` + number; flights (kinds, begun, arrived) are one column each.
     """
 
     place: Indices
@@ -49,6 +48,10 @@ class Writer:
         self.played, self.estimate = played, estimate
         self.grid: Grid = estimate.grid
         self.moments = played.moments[:, :, 0]
+        longest = max(
+            len(routine) for own in estimate.program.stages for routine in own.all_routines
+        )
+        self.room = 2 * (longest + 4)  # steps of one node: exchanges, a routine, messages behind it
         self.parts: list[Parts] = []
         self.kinds: dict[tuple[Cause, str], int] = {}
         self.inputs = self._inputs()
@@ -216,7 +219,7 @@ class Writer:
         for name in dict.fromkeys(names.values()):
             here = np.isin(keys, [key for key, own in names.items() if own == name])
             flights = [(self._send, begun[here], end[here])]
-            self._add(name, nodes[here], _ROOM // 2, start[here], end[here], flights=flights)
+            self._add(name, nodes[here], self.room // 2, start[here], end[here], flights=flights)
 
     def _stream(self, what: str, key: int) -> str:
         stages = self.grid.schedule.stages
@@ -274,7 +277,7 @@ class Writer:
             row = len(self.parts)
             self.parts.append(parts)
         rows = self.rows.setdefault(stream, [])
-        rows.append(_Rows(nodes * _ROOM + number, start, end, row, flights))
+        rows.append(_Rows(nodes * self.room + number, start, end, row, flights))
 
     @property
     def _send(self) -> int:
@@ -288,7 +291,7 @@ class Writer:
         place = np.concatenate([row.place for row in rows])
         order = np.argsort(place, kind="stable")
         columns = self._columns(rows, len(place))
-        bounds = np.searchsorted(place[order], (self.grid.ends + 1) * _ROOM).tolist()
+        bounds = np.searchsorted(place[order], (self.grid.ends + 1) * self.room).tolist()
         for stage, (first, last) in enumerate(pairwise([0, *bounds])):
             if first < last:
                 own = order[first:last]

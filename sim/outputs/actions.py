@@ -1,0 +1,26 @@
+"""`--actions`: the order of passes, as PyTorch's pipelining reads it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.config.errors import InputError
+
+if TYPE_CHECKING:
+    from sim.results.outcome import Outcome
+    from sim.results.result import Result
+
+HELP = "Write every stage's passes in PyTorch's format, to be edited and given as plan.schedule"
+SUFFIXES = (".csv",)
+
+
+def write(result: "Result | Outcome", path: Path) -> None:
+    """One line a stage: `0F0,0F1,0B0`."""
+    from sim.config.files import atomic_write
+    from sim.parallel.schedule_file import to_text
+    from sim.results.result import Result
+
+    if not isinstance(result, Result) or result.plan is None:
+        what = "workers that share updates have no order of passes"
+        raise InputError("--actions", what, "leave it out, or train without [sharing]")
+    with atomic_write(path) as part:
+        part.write_text(to_text(result.plan.passes()) + "\n")

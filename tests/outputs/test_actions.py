@@ -1,0 +1,23 @@
+"""The order of passes that a run writes is one that a run can play."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.outputs import actions
+from sim.scenario.scenario import load
+from sim.simulate import simulate
+
+SIZES = {"gpus": 8, "plan.tp": 1, "plan.pp": 4, "plan.dp": 2, "plan.global_batch": 16,
+         "plan.microbatch": 1}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zero-bubble", "zbv"])
+def test_the_order_that_is_written_plays_in_the_same_time(name: str, tmp_path: Path) -> None:
+    before = simulate(load("megatron-1.7b", {**SIZES, "plan.schedule": name}))
+    path = tmp_path / "order.csv"
+    actions.write(before, path)
+    assert len(path.read_text().splitlines()) == 4
+    after = simulate(load("megatron-1.7b", {**SIZES, "plan.schedule": str(path)}))
+    assert after.step_time == pytest.approx(before.step_time, rel=1e-12)
+    assert after.memory_per_gpu == before.memory_per_gpu
