@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.model import counts
-from sim.model.block import Block, block
+from sim.model.block import Block, block, kinds
 from sim.model.execution import Execution, Recompute, Sharding
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Overlap
@@ -292,7 +292,7 @@ def test_ddp_copies_fresh_gradients_into_its_buckets_once() -> None:
 
 
 @given(
-    kind=st.sampled_from(["embedding", "dense", "head"]),
+    kind=st.sampled_from(sorted(kinds())),
     tp=st.sampled_from([1, 8]),
     sp=st.booleans(),
     overlap=st.booleans(),
