@@ -19,8 +19,8 @@ Answer = TypeVar("Answer")
 def modules(package: str) -> dict[str, ModuleType]:
     """The modules of a package by name, in alphabetical order.
 
-    >>> sorted(modules("sim.collectives.algorithms"))[:2]
-    ['direct', 'halving_doubling']
+    >>> {"direct", "ring"} <= set(modules("sim.collectives.algorithms"))
+    True
     """
     return _modules(package, _folders(package))
 

@@ -15,6 +15,7 @@ from sim.model.attention import CORE
 from sim.model.execution import Execution, Recompute
 from sim.model.groups import ParameterGroup
 from sim.model.operators import Items, Operator, forward
+from sim.model.transformer import Transformer
 
 _FOLDER = "sim.model.blocks"
 
@@ -77,6 +78,15 @@ def kinds() -> Mapping[str, ModuleType]:
     """Every kind of block by its name."""
     known = modules(_FOLDER)
     return {name: module for name, module in known.items() if hasattr(module, "operators")}
+
+
+def check_layers(model: Transformer) -> None:
+    """Raise `InputError` where a model names kinds of layers that are unknown, or no layers."""
+    for kind in dict.fromkeys(model.kinds):
+        if not is_layer(kind):
+            known = [name for name in kinds() if is_layer(name)]
+            what = f"pattern: {kind!r} is no layer between embedding and head"
+            raise InputError(f"model {model.name}".rstrip(), what, nearest(kind, known))
 
 
 def is_layer(kind: str) -> bool:

@@ -67,8 +67,8 @@ class Entry:
 def table() -> Mapping[str, Entry]:
     """All schedules by name, in alphabetical order of their families.
 
-    >>> sorted(table())[:3]
-    ['1f1b', 'dualpipev', 'gpipe']
+    >>> {"1f1b", "gpipe", "zbv"} <= set(table())
+    True
     """
     families = modules(_FOLDER).values()
     return {entry.name: entry for family in families for entry in family.SCHEDULES}

@@ -15,6 +15,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import transformer as models
+from sim.model.block import check_layers
 from sim.model.transformer import Transformer
 from sim.parallel.axis import axes
 from sim.parallel.chunks import chunks_of
@@ -65,6 +66,7 @@ def assemble(
 ) -> Setup:
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
     where = f"{name}, plan"
+    check_layers(model)
     plan = plan.resolved(topology.gpus, where=where)
     if plan.pp > model.layers:
         raise InputError(

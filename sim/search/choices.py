@@ -120,8 +120,6 @@ def _schedules(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _chunks(space: Space, plan: Plan) -> Iterable[int]:
-    if schedules.entry(plan.schedule).chunks is not None:
-        return (1,)
     return range(2, space.model.layers // plan.pp + 1)
 
 
@@ -208,7 +206,7 @@ PASSES = (
     Choice(
         name="interleave",
         possible=_chunks,
-        applies=_pipelined,
+        applies=lambda plan: plan.pp > 1 and schedules.entry(plan.schedule).chunks is None,
         usual=lambda space, plan, chunks: chunks <= _CHUNKS and _even(space, plan.pp * chunks),
     ),
     Choice(

@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from sim.config.errors import InputError
-from sim.model.block import is_layer
+from sim.model.block import check_layers
 from sim.model.counts import model_flops
 from sim.parallel.job import Known
 from sim.parallel.plan import Plan
@@ -82,8 +82,7 @@ def search(
 
 def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     began = time.perf_counter()
-    for kind in dict.fromkeys(space.model.row):
-        is_layer(kind)  # refuses an unknown kind
+    check_layers(space.model)
     pruned = Pruned()
     families = _families(meshes(space, pruned))
     tasks = [(space, family) for family in families]

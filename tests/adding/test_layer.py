@@ -22,11 +22,11 @@ def operators(run):
         dropout_add(run, "ffn residual", run.local),
     )
 '''
-MIXED = {"model.pattern": "dense, narrow"}
+MIXED = {"model.pattern": "dense, attentionless"}
 
 
 def test_a_kind_of_layer_is_played_drawn_and_remembered(add: Add) -> None:
-    add("sim.model.blocks", "narrow", SOURCE)
+    add("sim.model.blocks", "attentionless", SOURCE)
     for plan in ({"plan.tp": 2}, {"plan.zero": 3}, {"plan.pp": 2}):
         mixed, dense = played({**plan, **MIXED}), played(plan)
         assert mixed.step_time < dense.step_time
@@ -34,14 +34,14 @@ def test_a_kind_of_layer_is_played_drawn_and_remembered(add: Add) -> None:
 
 
 def test_a_model_of_ones_own_is_searched_with_it(add: Add, here: Path) -> None:
-    add("sim.model.blocks", "narrow", SOURCE)
+    add("sim.model.blocks", "attentionless", SOURCE)
     packaged = Path(__file__).parents[2] / "models" / "llama3.2-1b.toml"
-    (here / "mixed.toml").write_text(packaged.read_text() + 'pattern = "dense, narrow"\n')
+    (here / "mixed.toml").write_text(packaged.read_text() + 'pattern = "dense, attentionless"\n')
     mixed = planned("--only", "pp=1,2", model="mixed.toml")
     dense = planned("--only", "pp=1,2")
     assert mixed[0]["step_time"] < dense[0]["step_time"]
 
 
 def test_without_its_file_a_kind_is_unknown() -> None:
-    with pytest.raises(InputError, match="no kind of block named 'narrow'"):
+    with pytest.raises(InputError, match="no kind of block named 'attentionless'"):
         played(MIXED)

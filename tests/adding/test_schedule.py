@@ -23,18 +23,18 @@ def eager(stages, microbatches, chunks=1):
         alternate(forward, backward, stages - stage if stage < stages - 1 else 0)
         for stage in range(stages)
     )
-    return Schedule(tuple(orders), in_loops(stages, chunks), "eager")
+    return Schedule(tuple(orders), in_loops(stages, chunks), "ahead")
 
 
-SCHEDULES = (Entry(name="eager", paper="this test", order=eager),)
+SCHEDULES = (Entry(name="ahead", paper="this test", order=eager),)
 '''
 
 PIPELINE = {"plan.pp": 4, "plan.global_batch": 16}
 
 
 def test_a_schedule_is_played_drawn_and_remembered(add: Add) -> None:
-    add("sim.parallel.schedules", "eager", SOURCE)
-    eager = played({**PIPELINE, "plan.schedule": "eager"})
+    add("sim.parallel.schedules", "ahead", SOURCE)
+    eager = played({**PIPELINE, "plan.schedule": "ahead"})
     plain = played({**PIPELINE, "plan.schedule": "1f1b"})
     most, usual = (_activations(result) for result in (eager, plain))
     assert most == pytest.approx(usual * 5 / 4), "one more microbatch is in flight"
@@ -47,6 +47,6 @@ def _activations(result: Result) -> float:
 
 
 def test_a_schedule_is_searched(add: Add) -> None:
-    add("sim.parallel.schedules", "eager", SOURCE)
-    best = planned("--only", "schedule=eager", "--only", "pp=4")
-    assert {layout["plan"]["schedule"] for layout in best} == {"eager"}
+    add("sim.parallel.schedules", "ahead", SOURCE)
+    best = planned("--only", "schedule=ahead", "--only", "pp=4")
+    assert {layout["plan"]["schedule"] for layout in best} == {"ahead"}

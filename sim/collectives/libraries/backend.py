@@ -17,8 +17,11 @@ from sim.collectives.libraries import profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.schedule import algorithms
 from sim.config import catalog
+from sim.config.errors import InputError
 from sim.config.files import stamp
+from sim.config.schema import nearest
 
 
 class Backend(Protocol):
@@ -54,4 +57,10 @@ def _load(
         place = f"{catalog.place(changes)}, constants"
     if data.pop("library", "nccl") == "gloo":
         return catalog.validate(data, Gloo, place)
-    return Nccl(catalog.validate(data, NcclConstants, place))
+    constants = catalog.validate(data, NcclConstants, place)
+    usable = {n: own for n, own in algorithms().items() if hasattr(own, "loads")}
+    for name in constants.further:
+        if name not in usable:
+            what = f"further: no algorithm named {name!r} that states its loads and steps"
+            raise InputError(place, what, nearest(name, list(usable)))
+    return Nccl(constants)

@@ -9,7 +9,7 @@ published nccl-tests (`nccl_constants`).
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sim.collectives.algorithms import direct, nvls, ring, tree
 from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
@@ -147,28 +147,26 @@ class Nccl:
 
 
 def _ring(call: NcclCall, protocol: NcclProtocol) -> CallCost:
-    loads = ring.loads(call.kind, call.shape)
-    latency = call.latency(ring.steps(call.kind, call.shape), protocol, call.network.overhead)
+    return _along(call, "ring", ring, protocol)
+
+
+def _further(call: NcclCall, name: str) -> Iterator[CallCost]:
+    """An algorithm of one's own, whose kernels are as good as those of rings."""
+    algorithm = algorithms()[name]
+    if call.kind in offered(algorithm):
+        yield from (_along(call, name, algorithm, protocol) for protocol in PROTOCOLS)
+
+
+def _along(call: NcclCall, name: str, algorithm: Any, protocol: NcclProtocol) -> CallCost:
+    """What an algorithm costs by its loads and steps."""
+    steps, loads = algorithm.steps(call.kind, call.shape), algorithm.loads(call.kind, call.shape)
+    latency = call.latency(steps, protocol, call.network.overhead)
     if protocol == "simple":
         latency += call.node.fill.seconds(call.size)
     if loads.port:
         turns = 2 if call.kind == "all_reduce" else 1
         loads = LevelLoads(port=loads.port + turns * call.node.touch, nic=loads.nic)
-    return call.cost("ring", protocol, loads, call.node.ring * call.cabled, latency)
-
-
-def _further(call: NcclCall, name: str) -> Iterator[CallCost]:
-    """An algorithm of one's own, whose kernels are taken to be as good as those of rings."""
-    algorithm = _named(algorithms(), name, "algorithm")
-    if call.kind not in offered(algorithm):
-        return
-    if not hasattr(algorithm, "loads") or not hasattr(algorithm, "steps"):
-        what = f"the algorithm {name!r} does not state its loads and steps"
-        raise InputError("nccl backend", what, "add both, as in collectives/algorithms/ring.py")
-    for protocol in PROTOCOLS:
-        latency = call.latency(algorithm.steps(call.kind, call.shape), protocol)
-        loads = algorithm.loads(call.kind, call.shape)
-        yield call.cost(name, protocol, loads, call.node.ring * call.cabled, latency)
+    return call.cost(name, protocol, loads, call.node.ring * call.cabled, latency)
 
 
 def _tree(call: NcclCall, protocol: NcclProtocol) -> CallCost:

@@ -215,3 +215,11 @@ def test_all_gather_over_efa_pays_its_proxies_at_every_step(nodes: int, measured
     ranks = 8 * nodes
     busbw = 1e9 * (ranks - 1) / ranks / time("all_gather", 1e9, GroupShape.of(ranks, 8), efa)
     assert busbw == pytest.approx(measured, rel=0.2)
+
+
+@given(shape=st.sampled_from([GroupShape.of(8, 8), GroupShape.of(32, 8)]), size=st.floats(1e3, 1e9))
+def test_rings_offered_once_more_change_nothing(shape: GroupShape, size: float) -> None:
+    """An algorithm of one's own is as good as its loads and steps, and has no head start."""
+    again = Nccl(replace(NCCL.constants, further=("ring",)))
+    for kind in ("all_gather", "reduce_scatter", "all_reduce"):
+        assert again.call_cost(kind, size, shape, H100) == NCCL.call_cost(kind, size, shape, H100)
