@@ -5,6 +5,9 @@ import json
 import click
 
 from sim.cli import options
+from sim.config.errors import InputError
+
+MOST_DAYS = 36_525.0
 
 
 @click.command()
@@ -17,7 +20,7 @@ from sim.cli import options
 )
 @click.option(
     "--days",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
     default=30.0,
     show_default=True,
     help="How long to simulate.",
@@ -33,6 +36,8 @@ def goodput(
     `--set recovery.restart="10 min"` (detection, restart, interval, stop, spares, elastic, ...)
     changes how failures are dealt with, any other key the scenario.
     """
+    if not 0.0 < days <= MOST_DAYS:
+        raise InputError("--days", f"{days:g} days", "simulate more than none, a century at most")
     from sim.reliability import failures as tables
     from sim.reliability.goodput import goodput as simulated
     from sim.scenario.scenario import setting
