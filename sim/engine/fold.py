@@ -6,6 +6,7 @@ folded-away copies put on one such link, so contention is exact.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,10 @@ from sim.engine.replicas import Representatives, representatives
 from sim.engine.symmetry import Edges, equitable_partition, renumbered
 from sim.engine.timeline import Role
 from sim.engine.transfers import Classes, TransferDesk
+from sim.program.actions import Action
+from sim.program.operations import Operation
 from sim.program.program import Program
+from sim.program.written_out import operations
 
 
 def fold(program: Program, machine: Machine, *, unfold: bool = False) -> FoldedProgram:
@@ -36,12 +40,19 @@ class Folding:
         self.desk = TransferDesk(machine, groups, classes)
         self.roles = _roles(program, machine, ranks, classes)
 
+    @cached_property
+    def _operations(self) -> list[list[tuple[Operation, Action | None]]]:
+        """What each stage does, written out once for all that is lowered of it."""
+        stages = range(len(self.program.stages))
+        return [list(operations(self.program, stage)) for stage in stages]
+
     def folded(self, slower: Mapping[int, float] | None = None) -> FoldedProgram:
         """The folded program; kernels of the stages in `slower` take so many times as long."""
         roles = []
         for role, index in self.roles:
             slowdown = role.slowdown * (slower or {}).get(role.stage, 1.0)
-            lowered = lower(self.program, role.stage, self.desk.at(index), slowdown)
+            written = self._operations[role.stage]
+            lowered = lower(written, role.stage, self.desk.at(index), slowdown)
             roles.append(RoleProgram(role, lowered))
         return FoldedProgram(
             roles=tuple(roles),

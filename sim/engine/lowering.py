@@ -25,16 +25,16 @@ from sim.program.operations import (
     Segment,
     Work,
 )
-from sim.program.program import Program
-from sim.program.written_out import operations
 
 Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, and why
 
 
-def lower(program: Program, stage: int, desk: Desk, slowdown: float) -> dict[str, list[Step]]:
-    """The steps of a role, per stream."""
+def lower(
+    operations: Iterable[tuple[Operation, Action | None]], stage: int, desk: Desk, slowdown: float
+) -> dict[str, list[Step]]:
+    """The steps of a role that runs these operations of a stage, per stream."""
     lowering = _Lowering(desk, stage, slowdown)
-    for operation, action in operations(program, stage):
+    for operation, action in operations:
         lowering.add(operation, action)
     return lowering.streams
 
