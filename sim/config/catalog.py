@@ -1,23 +1,29 @@
 """The catalog: named TOML files of models, topologies, stacks and scenarios.
 
 A name is looked up in the user's own folder first, then among the packaged files, so that
-``sim run gpt3-175b-megatron`` works anywhere and the user's own file wins.
+``sim run gpt3-175b-megatron`` works anywhere and the user's own file wins. Two keys belong to the
+catalog: `names = ["nemo-2*"]` lets a file stand for further names, by pattern, and `like = "NAME"`
+lets it state only what is different from another file of its folder.
 """
 
 import difflib
+import fnmatch
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sim.config.errors import InputError
+from sim.config.files import stamp
 from sim.config.schema import validate
 
 __all__ = [
+    "document",
     "find",
     "has",
+    "lineage",
     "load",
     "names",
     "overlaid",
@@ -55,7 +61,27 @@ def roots() -> list[Path]:
 
 def names(folder: str) -> list[str]:
     """All names that `find` knows in a folder, sorted."""
-    return sorted({path.stem for root in roots() for path in (root / folder).glob("*.toml")})
+    return sorted({path.stem for root in roots() for path in _files(root, folder)})
+
+
+def _files(root: Path, folder: str) -> list[Path]:
+    return sorted((root / folder).glob("*.toml"))
+
+
+def _matches(path: Path, name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _patterns(path, stamp(path)))
+
+
+@lru_cache(maxsize=1024)
+def _patterns(path: Path, version: tuple[int, ...]) -> tuple[str, ...]:
+    """The further names of a file. Raises `InputError`."""
+    return _texts(read(path).get("names", []), "names", path)
+
+
+def _texts(value: Any, key: str, path: Path) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise InputError(place(path), f"{key} is not a list of texts", f'write {key} = ["nemo-2*"]')
+    return tuple(value)
 
 
 def has(folder: str, name: str) -> bool:
@@ -64,13 +90,24 @@ def has(folder: str, name: str) -> bool:
 
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
-    """The file that a name (or a path ending in .toml) stands for.
+    """The file that a name (or a path ending in .toml) stands for: that of the very name, else
+    one of whose `names` matches it.
 
-    Raises `InputError` naming the nearest known name.
+    Raises `InputError` where two match, or naming the nearest known name.
+
+    >>> find("topologies/stacks", "megatron-bridge-26.04").stem
+    'megatron-bridge'
     """
     for path in _candidates(folder, name):
         if os.path.isfile(path):  # unlike Path.is_file, false for names that no file can have
             return path
+    for root in roots():
+        matching = [path for path in _files(root, folder) if _matches(path, name)]
+        if len(matching) > 1:
+            what = f"{matching[0].name} and {matching[1].name} both stand for {name!r}"
+            raise InputError(where, what, "narrow the `names` of one of them")
+        if matching:
+            return matching[0]
     known = names(folder)
     kind = _KINDS.get(folder, "file")
     near = difflib.get_close_matches(Path(name).stem, known, n=1)
@@ -117,6 +154,28 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError(place(path), reason, "correct that line") from None
 
 
+def document(folder: str, path: Path) -> dict[str, Any]:
+    """The content of a file of `folder`, laid over that of the file which it is `like`."""
+    content: dict[str, Any] = {}
+    for file in reversed(lineage(folder, path)):
+        own = read(file)
+        content = overlaid(content, {key: own[key] for key in own if key not in ("like", "names")})
+    return content
+
+
+def lineage(folder: str, path: Path) -> list[Path]:
+    """A file, the one that it is `like`, and so on. Raises `InputError` for a circle."""
+    files = [path]
+    while (model := read(files[-1]).get("like")) is not None:
+        where = place(files[-1])
+        if not isinstance(model, str):
+            raise InputError(where, "like is not a text", 'write like = "NAME"')
+        files.append(find(folder, model, where=f"{where}, like"))
+        if files[-1] in files[:-1]:
+            raise InputError(where, f"like = {model!r} leads in a circle", "leave one of them out")
+    return files
+
+
 def overlaid(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A table with some of its values changed, those of inner tables one by one.
 
@@ -135,4 +194,4 @@ def overlaid(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def load(folder: str, name: str, kind: type[T], *, where: str = "command line") -> T:
     """Find, parse and validate in one go."""
     path = find(folder, name, where=where)
-    return validate(read(path), kind, place(path))
+    return validate(document(folder, path), kind, place(path))

@@ -95,7 +95,7 @@ def load_document(
     path = catalog.find(folder, name, where=f"{scenario.name}, {file}")
     changes = scenario.changes(file)
     place = catalog.place(path, changed=bool(changes))
-    return changed(catalog.read(path), changes, place), place
+    return changed(catalog.document(folder, path), changes, place), place
 
 
 def load_stack(scenario: Scenario, name: str) -> stacks.Stack:

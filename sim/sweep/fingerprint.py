@@ -62,12 +62,14 @@ def _document(path: Path) -> dict[str, Any]:
 
 @cache
 def _named_file(folder: str, name: str) -> str:
-    return _text(catalog.find(folder, name))
+    lineage = catalog.lineage(folder, catalog.find(folder, name))
+    return _digest(_text(path) for path in lineage)
 
 
 @cache
 def _device(topology: str) -> str:
-    device = _document(catalog.find("topologies", topology)).get("device", "")
+    path = catalog.find("topologies", topology)
+    device = catalog.document("topologies", path).get("device", "")
     return _named_file(_DEVICES, device) if isinstance(device, str) else ""
 
 

@@ -197,3 +197,54 @@ def numbers_without_a_word(path: Path) -> list[str]:
 def test_every_number_has_its_source_in_a_comment(folder: str) -> None:
     for path in sorted((catalog.packaged_root() / folder).glob("*.toml")):
         assert numbers_without_a_word(path) == [], path.name
+
+
+# Files that stand for several names, or say only what is different.
+
+
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> None:
+    (tmp_path / "carts").mkdir()
+    for name, text in files.items():
+        (tmp_path / "carts" / f"{name}.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_pattern_stands_for_several_names_and_the_exact_name_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _folder(tmp_path, monkeypatch, hay='names = ["hay-*"]\nhorses = 1', **{"hay-2": "horses = 2"})
+    assert catalog.load("carts", "hay-1", Cart).horses == 1
+    assert catalog.load("carts", "hay-2", Cart).horses == 2
+
+
+def test_two_patterns_that_match_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _folder(tmp_path, monkeypatch, a='names = ["hay-*"]', b='names = ["*-1"]')
+    with pytest.raises(InputError, match=r"a\.toml and b\.toml both stand for 'hay-1'"):
+        catalog.find("carts", "hay-1")
+
+
+def test_a_file_like_another_states_what_is_different(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = 'names = ["hay-*"]\nhorses = 1\n[spare]\nspokes = 3\nsize = 2'
+    _folder(tmp_path, monkeypatch, old=old, new='like = "old"\n[spare]\nspokes = 4')
+    assert catalog.load("carts", "new", Cart) == Cart(horses=1, spare=Wheel(spokes=4, size=2))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('like = "none"', "carts/mine.toml, like: no file named 'none'"),
+        ('like = "mine"', "carts/mine.toml: like = 'mine' leads in a circle"),
+        ("like = 1", "carts/mine.toml: like is not a text"),
+        ('names = "mine-*"', "carts/mine.toml: names is not a list of texts"),
+    ],
+)
+def test_bad_names_and_likes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    _folder(tmp_path, monkeypatch, mine=text)
+    with pytest.raises(InputError, match=said):
+        catalog.load("carts", "other" if "names" in text else "mine", Cart)

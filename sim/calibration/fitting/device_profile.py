@@ -34,7 +34,8 @@ def profiled(
     Rates and smoothness are fitted to what was not kept out; `residuals` are the errors on the
     rest. `device` names the file whose rates are refined, `table` the CSV of the measurements.
     """
-    document = catalog.read(catalog.find("topologies/devices", device))
+    folder = "topologies/devices"
+    document = catalog.document(folder, catalog.find(folder, device))
     environment = environment or Environment()
     origin = Origin(
         device=device, measurements=table, provenance=provenance,

@@ -103,7 +103,9 @@ def _predicted(scenario: Scenario, setup: Setup, measurement: JobMeasurement, pa
 def _device_file(scenario: Scenario) -> str:
     """The name of the device's file, as the scenario's topology gives it."""
     path = catalog.find("topologies", scenario.topology, where=f"{scenario.name}, topology")
-    named = scenario.changes("topology").get("device", catalog.read(path).get("device"))
+    named = scenario.changes("topology").get(
+        "device", catalog.document("topologies", path).get("device")
+    )
     if not isinstance(named, str):
         what = "describes its device itself, so that no profile can refine it"
         raise InputError(catalog.place(path), what, 'name one: device = "cpu"')

@@ -44,14 +44,18 @@ def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     measured = profile.read(path, stamp(path)) if path else None
     own = measured.backend if measured else name
     constants = catalog.find("topologies/backends", own, where=where)
-    return _load(constants, stamp(constants), path if measured else None, stamp(path or constants))
+    lineage = tuple(map(stamp, catalog.lineage("topologies/backends", constants)))
+    return _load(constants, lineage, path if measured else None, stamp(path or constants))
 
 
 @lru_cache(maxsize=16)
 def _load(
-    path: Path, version: tuple[int, ...], changes: Path | None, changes_version: tuple[int, ...]
+    path: Path,
+    version: tuple[tuple[int, ...], ...],
+    changes: Path | None,
+    changes_version: tuple[int, ...],
 ) -> Backend:
-    data, place = catalog.read(path), catalog.place(path)
+    data, place = catalog.document("topologies/backends", path), catalog.place(path)
     if changes and (measured := profile.read(changes, changes_version)):
         data = catalog.overlaid(data, measured.constants)
         place = f"{catalog.place(changes)}, constants"

@@ -164,7 +164,7 @@ def load(
     12500000000.0
     """
     path = catalog.find("topologies", name, where=where)
-    data = {"name": path.stem, **catalog.read(path)}
+    data = {"name": path.stem, **catalog.document("topologies", path)}
     of_device = {k: v for k, v in (overrides or {}).items() if k.startswith("device.")}
     of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
     place = catalog.place(path, changed=bool(of_cluster))
@@ -178,7 +178,8 @@ def load(
 def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     """The device of a cluster with `device.` overrides applied to its own file."""
     path = catalog.find("topologies/devices", name, where=where)
-    data, place = catalog.read(path), catalog.place(path, changed=bool(overrides))
+    data = catalog.document("topologies/devices", path)
+    place = catalog.place(path, changed=bool(overrides))
     profile = overrides.get("device.profile", data.get("profile", ""))
     if profile:
         measured = profiles.load(profile, where=place)

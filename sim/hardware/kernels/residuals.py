@@ -67,8 +67,9 @@ class ClassErrors:
 
 def device_of(profile: Profile) -> Device:
     """The device that a profile describes, with the rates that were fitted. Raises `InputError`."""
-    path = catalog.find("topologies/devices", profile.origin.device, where="profile, device")
-    document = {**rated(catalog.read(path), profile), "profile": ""}
+    folder = "topologies/devices"
+    path = catalog.find(folder, profile.origin.device, where="profile, device")
+    document = {**rated(catalog.document(folder, path), profile), "profile": ""}
     return catalog.validate(document, Device, catalog.place(path))
 
 
