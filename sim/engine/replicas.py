@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.axis import dividing
-from sim.parallel.mesh import Mesh
+from sim.parallel.mesh import Mesh, axis_of
 
 Indices = NDArray[np.int64]
 
@@ -51,7 +51,8 @@ class _Replica:
 
 def representatives(mesh: Mapping[str, int], machine: Machine, *, unfold: bool) -> Representatives:
     """The ranks to look at: all of them when `unfold`, else those of one block of replicas each."""
-    axis = max(dividing("batch"), key=lambda name: mesh.get(name, 1))
+    batch = [name for name in mesh if axis_of(name) in dividing("batch")]
+    axis = max(batch, key=lambda name: mesh[name], default="dp")
     replicas = _replicas(axis, mesh, machine, unfold)
     indices = {name: np.arange(size) for name, size in mesh.items() if name != axis}
     names = [*indices, axis] if axis in mesh else list(indices)

@@ -13,18 +13,24 @@ Recompute = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """How a layer is divided: tensor-parallel degree, sequence parallelism, context parallelism.
+    """How a layer is divided: over how many ranks, along which axes of the mesh.
 
     Sequence parallelism (Korthikanti et al. 2022, section 4.2.2) divides what tensor parallelism
     leaves whole, norms, dropouts and residual sums, along the sequence over the same ranks.
-    Context parallelism divides every tensor along the sequence over `cp` further ranks, those along
-    the mesh axes of `context`.
+    Context parallelism divides every tensor along the sequence over `cp` further ranks. Experts are
+    divided over `ep` ranks, each of them over `etp`. `tensor`, `context`, `experts` and
+    `expert_tensor` are the mesh axes of `tp`, `cp`, `ep` and `etp`.
     """
 
     tp: int = 1
     sequence_parallel: bool = False
     cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    tensor: tuple[str, ...] = ("tp",)
     context: tuple[str, ...] = ("cp",)
+    experts: tuple[str, ...] = ()
+    expert_tensor: tuple[str, ...] = ()
 
     def check(self, model: Transformer) -> None:
         """Raise `InputError` unless the model's sizes divide."""

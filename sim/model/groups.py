@@ -7,13 +7,14 @@ from dataclasses import dataclass
 class ParameterGroup:
     """Parameters whose gradients are summed over the same ranks.
 
-    `split_by` names the axes that divide the batch or the sequence but hold different parameters
-    of this group (experts over `ep`); over all other such axes the parameters are replicated, their
-    gradients summed, and their states sharded by ZeRO (`sim.parallel.axes`).
+    `split_by` names the axes along which ranks hold different parameters of this group; over all
+    other axes of a stage they are replicated, their gradients summed, and their states sharded by
+    ZeRO (`sim.parallel.replicas`).
     """
 
     name: str
-    split_by: tuple[str, ...] = ()
+    split_by: tuple[str, ...] = ("tp",)
 
 
 DENSE = ParameterGroup("dense")
+EXPERTS = ParameterGroup("expert", split_by=("etp", "ep"))

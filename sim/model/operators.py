@@ -92,7 +92,7 @@ def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
 def tensor_collective(run: Execution, kind: Kind, name: str, elements: float) -> Collective:
     """A collective among tensor-parallel ranks on a tensor of so many elements."""
     size = float(elements * run.width)
-    return Collective(kind=kind, axes=("tp",), bytes=size, name=name, cause=TENSOR)
+    return Collective(kind=kind, axes=run.sharding.tensor, bytes=size, name=name, cause=TENSOR)
 
 
 def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) -> Operator:

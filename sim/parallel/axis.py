@@ -1,15 +1,18 @@
-"""Axes of the mesh: what the ranks along each of them divide, and what follows from that."""
+"""Axes of the mesh: what the ranks along each of them divide, and what follows from that.
+
+Axes that divide experts add no ranks: they lie within the others, and give the ranks of a stage a
+second layout (`sim.parallel.mesh`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from sim.config.plugins import modules, remembered
-from sim.model.groups import ParameterGroup
 
 _FOLDER = "sim.parallel.axes"
 
-Divided = Literal["weights", "layers", "sequence", "batch"]
+Divided = Literal["weights", "layers", "sequence", "batch", "experts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +31,20 @@ class Axis:
 
 
 @remembered(_FOLDER)
+def every_axis() -> Mapping[str, Axis]:
+    """All axes by name, in order of their place."""
+    known = (module.AXIS for module in modules(_FOLDER).values())
+    return {axis.name: axis for axis in sorted(known, key=lambda axis: axis.place)}
+
+
+@remembered(_FOLDER)
 def axes() -> Mapping[str, Axis]:
-    """All axes by name, in order of their place.
+    """The axes whose sizes multiply to the number of ranks.
 
     >>> list(axes())
     ['tp', 'cp', 'dp', 'dp_replicate', 'pp']
     """
-    known = (module.AXIS for module in modules(_FOLDER).values())
-    return {axis.name: axis for axis in sorted(known, key=lambda axis: axis.place)}
+    return {name: axis for name, axis in every_axis().items() if axis.divides != "experts"}
 
 
 @remembered(_FOLDER)
@@ -45,24 +54,4 @@ def dividing(*what: Divided) -> tuple[str, ...]:
     >>> dividing("batch"), dividing("batch", "sequence")
     (('dp', 'dp_replicate'), ('cp', 'dp', 'dp_replicate'))
     """
-    return tuple(axis.name for axis in axes().values() if axis.divides in what)
-
-
-@remembered(_FOLDER)
-def gradient_axes(group: ParameterGroup) -> tuple[str, ...]:
-    """The axes over which the gradients of a group are summed."""
-    return tuple(name for name in dividing("batch", "sequence") if name not in group.split_by)
-
-
-@remembered(_FOLDER)
-def state_axes(group: ParameterGroup) -> tuple[str, ...]:
-    """Those of them over which ZeRO shards the group's states."""
-    known = axes()
-    return tuple(name for name in gradient_axes(group) if known[name].shards_states)
-
-
-@remembered(_FOLDER)
-def replica_axes(group: ParameterGroup) -> tuple[str, ...]:
-    """Those of them over which sharded gradients are still to be summed."""
-    known = axes()
-    return tuple(name for name in gradient_axes(group) if not known[name].shards_states)
+    return tuple(axis.name for axis in every_axis().values() if axis.divides in what)

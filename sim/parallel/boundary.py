@@ -46,7 +46,7 @@ def _gather(job: Job) -> Items:
         return ()
     call = Collective(
         kind="all_gather",
-        axes=("tp",),
+        axes=job.execution.sharding.tensor,
         bytes=boundary_bytes(job) * job.plan.tp,
         name="gather boundary",
         cause=TENSOR,

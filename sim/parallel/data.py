@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from sim.model.groups import ParameterGroup
-from sim.parallel.axis import gradient_axes, replica_axes, state_axes
 from sim.parallel.job import Job
 from sim.parallel.piece import Piece, joined
+from sim.parallel.replicas import gradient_axes, replica_axes, state_axes
 from sim.program.causes import DATA
 from sim.program.memory import added
 from sim.program.operations import INPUT, Collective, Communicate, Compute, Kind, Operation
@@ -82,9 +82,9 @@ def _sums(job: Job, group: ParameterGroup, count: float) -> list[Collective]:
     """The collectives that sum the gradients of a group, one after the other."""
     plan = job.plan
     size = count * job.stack.reduced_bytes(plan.precision)
-    inner, outer = plan.split(state_axes(group)), plan.split(replica_axes(group))
+    inner, outer = state_axes(plan, group), replica_axes(plan, group)
     if not (plan.zero and inner and job.stack.zero_reduce == "reduce_scatter"):
-        axes = plan.split(gradient_axes(group))
+        axes = gradient_axes(plan, group)
         return [_sum("all_reduce", axes, size, f"{group.name} gradients")] if axes else []
     first = _sum("reduce_scatter", inner, size, f"{group.name} gradients")
     share = size / plan.degree(inner)
@@ -108,7 +108,7 @@ def weights_gathered(job: Job, parameters: Parameters) -> tuple[Collective, ...]
 def _gathers(job: Job, parameters: Parameters) -> Iterator[Collective]:
     plan, width = job.plan, job.stack.weight_bytes(job.plan.precision)
     for group, count in parameters.items():
-        axes = plan.split(state_axes(group))
+        axes = state_axes(plan, group)
         if axes:
             size = count * width
             name = f"{group.name} weights"
@@ -117,9 +117,9 @@ def _gathers(job: Job, parameters: Parameters) -> Iterator[Collective]:
 
 def replicated(job: Job, parameters: Parameters) -> bool:
     """Whether any of these parameters are held by several ranks."""
-    return any(job.plan.degree(gradient_axes(group)) > 1 for group in parameters)
+    return any(gradient_axes(job.plan, group) for group in parameters)
 
 
 def sharded(job: Job, parameters: Parameters) -> bool:
     """Whether ZeRO has ranks to shard the states of any of these parameters among."""
-    return any(job.plan.zero and job.plan.degree(state_axes(group)) > 1 for group in parameters)
+    return bool(job.plan.zero) and any(state_axes(job.plan, group) for group in parameters)

@@ -14,7 +14,7 @@ from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Kernel
 from sim.model.transformer import Transformer
-from sim.parallel.axis import axes, dividing
+from sim.parallel.axis import dividing
 from sim.parallel.plan import Plan
 from sim.parallel.segments import Items, segments
 from sim.program.actions import Kind
@@ -92,7 +92,12 @@ class Job:
                 tp=plan.tp,
                 sequence_parallel=plan.sequence_parallel,
                 cp=plan.degree(dividing("sequence")),
+                ep=plan.ep,
+                etp=plan.etp,
+                tensor=plan.split(["tp"]),
                 context=plan.split(dividing("sequence")),
+                experts=plan.split(["ep"]),
+                expert_tensor=plan.split(["etp"]),
             ),
             precision=plan.precision,
             fusion=self.stack.fusion,
@@ -109,6 +114,8 @@ class Job:
             plan.microbatch,
             plan.tp,
             *(plan.size(axis) for axis in dividing("sequence")),
+            plan.ep,
+            plan.etp,
             plan.sequence_parallel,
             plan.recompute,
             plan.precision,
@@ -126,7 +133,7 @@ class Job:
             plan.optimizer,
             plan.activations,
             plan.microbatches > 1,
-            *(plan.size(axis) for axis in axes()),
+            *plan.mesh.items(),
             self.embedding_holders,
             self.call,
             self.stall,

@@ -13,8 +13,8 @@ from sim.hardware.stack import Stack
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Overlap
-from sim.parallel.axis import gradient_axes, state_axes
 from sim.parallel.job import Chunk, Job
+from sim.parallel.replicas import gradient_axes, state_axes
 from sim.parallel.state import State, state
 from sim.program.actions import Kind, Occasion
 from sim.program.memory import NOTHING, MemoryUse, Parts, added
@@ -71,8 +71,8 @@ def state_of(job: Job, group: ParameterGroup) -> State:
         optimizer=plan.optimizer,
         gradients=stack.fusion.gradients,
         zero=plan.zero,
-        shards=plan.degree(state_axes(group)),
-        replicas=plan.degree(gradient_axes(group)),
+        shards=plan.degree(state_axes(plan, group)),
+        replicas=plan.degree(gradient_axes(plan, group)),
         fused=stack.fused_optimizer,
         master=stack.master_weights,
         allocator=stack.allocator,

@@ -4,10 +4,16 @@ Rank r has the mixed-radix digits of r as its coordinates, the first axis varyin
 Megatron-LM's `RankGenerator`: with the order "tp-cp-dp-pp" tensor-parallel peers are
 neighbours and pipeline stages lie farthest apart. Everything here is arithmetic on one rank; a
 mesh of 65,536 ranks costs no more than one of eight.
+
+The ranks of a stage have two layouts where a model has experts: one of attention (tp, cp, dp) and
+one of experts (etp, ep, and what they leave). Both are mixed radices of the same numbers, so the
+mesh has the digits that both are made of (Megatron-Core's parallel folding, Liu et al. 2025).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 from sim.config.errors import InputError
@@ -59,3 +65,71 @@ class Mesh:
         for axis, size in self.axes.items():
             rank, coordinates[axis] = divmod(rank, size)
         return coordinates
+
+
+Sizes = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """The mesh, and the axes of the mesh that each axis of a plan consists of."""
+
+    mesh: Mapping[str, int]
+    parts: Mapping[str, tuple[str, ...]]
+
+
+@lru_cache(maxsize=4096)
+def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
+    """The common refinement of two layouts of a stage's ranks, both fastest-varying first.
+
+    An axis that `experts` begin or end within is cut there: its digits are numbered. Raises
+    `InputError` where a size does not divide.
+
+    >>> two = layouts((("tp", 2), ("dp", 16), ("pp", 4)), (("etp", 1), ("ep", 8)))
+    >>> two.mesh
+    {'tp': 2, 'dp.1': 4, 'dp.2': 4, 'pp': 4}
+    >>> two.parts["dp"], two.parts["ep"]
+    (('dp.1', 'dp.2'), ('tp', 'dp.1'))
+    """
+    bounds = [1]
+    for _, size in experts:
+        bounds.append(bounds[-1] * size)
+    mesh, parts, first, ranks = {}, {}, {}, 1
+    for axis, size in sizes:
+        own = (size,) if axis == "pp" else tuple(_digits(axis, ranks, size, bounds))
+        names = [axis] if len(own) == 1 else [f"{axis}.{number + 1}" for number in range(len(own))]
+        parts[axis] = tuple(names)
+        for name, digit in zip(names, own, strict=True):
+            mesh[name] = digit
+            if axis != "pp":
+                first[name], ranks = ranks, ranks * digit
+    if bounds[-1] > ranks:
+        product = "*".join(axis for axis, size in experts if size > 1)
+        what = f"{product} = {bounds[-1]} but a stage has {ranks} ranks"
+        raise InputError("plan", what, "lower ep, or give each stage more ranks")
+    for (axis, _), (start, end) in zip(experts, pairwise(bounds), strict=True):
+        parts[axis] = tuple(name for name, at in first.items() if start <= at < end)
+    return Layouts(mesh, parts)
+
+
+def _digits(axis: str, ranks: int, size: int, bounds: list[int]) -> Iterator[int]:
+    """An axis of `size`, below which lie so many `ranks`, cut at the bounds inside it."""
+    end = ranks * size
+    for bound in bounds:
+        if not ranks < bound < end:
+            continue
+        if bound % ranks or end % bound:
+            what = f"experts on {bound} neighbouring ranks do not divide {axis} = {size} evenly"
+            raise InputError("plan", what, "change ep or etp")
+        yield bound // ranks
+        ranks = bound
+    yield end // ranks
+
+
+def axis_of(part: str) -> str:
+    """The axis of a plan that an axis of the mesh is a digit of.
+
+    >>> axis_of("dp.2"), axis_of("tp")
+    ('dp', 'tp')
+    """
+    return part.partition(".")[0]

@@ -12,7 +12,8 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.kernels import Precision
 from sim.parallel import schedule as schedules
-from sim.parallel.axis import axes, dividing
+from sim.parallel.axis import axes, dividing, every_axis
+from sim.parallel.mesh import Layouts, layouts
 from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]
@@ -21,6 +22,7 @@ Recompute = Literal["none", "selective", "full"]
 Optimizer = Literal["adam", "sgd", "lamb"]
 
 _NAMED = ("tp", "cp", "dp", "pp")  # what an order has to name
+_FIELDS = (*_NAMED, "dp_replicate", "ep", "etp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +32,13 @@ class Plan:
     `microbatch` is in sequences per micro-step and data-parallel rank, `global_batch` in sequences
     per optimizer step. `dp` may be left out: it is then what the GPUs leave. `dp_replicate` are
     replicas of groups of `dp` ranks, over which ZeRO does not shard (hybrid sharding); `axes` holds
-    the sizes of axes of one's own. `schedule` is a name of `sim.parallel.schedule`, or a CSV of
-    actions. `layers` gives the transformer layers of each pipeline stage (with several chunks a
-    stage, of each chunk in the order of the model); without it they are split evenly, or as the
-    stack does. `zero` is the ZeRO stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2
-    also gradients, 3 also parameters. `activations` is how they are compressed between pipeline
-    stages (`sim.collectives.compression`).
+    the sizes of axes of one's own. Experts have a layout of their own on the ranks of a stage: each
+    expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
+    `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions. `layers` gives the
+    transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
+    order of the model); without it they are split evenly, or as the stack does. `zero` is the ZeRO
+    stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
+    `activations` is how they are compressed between stages (`sim.collectives.compression`).
     """
 
     global_batch: Count
@@ -45,6 +48,8 @@ class Plan:
     pp: Count = 1
     dp: Count | None = None
     dp_replicate: Count = 1
+    ep: Count = 1
+    etp: Count = 1
     axes: Mapping[str, Count] = field(default_factory=dict)
     schedule: str = "1f1b"
     interleave: Count = 1
@@ -58,32 +63,41 @@ class Plan:
     activations: Compression | None = None
 
     def size(self, axis: str) -> int:
-        """How many ranks there are along an axis."""
-        named = getattr(self, axis, None) if axis in (*_NAMED, "dp_replicate") else None
-        return named or self.axes.get(axis, 1)
+        """How many ranks there are along an axis of the plan or of the mesh."""
+        return self._given(axis) if axis in every_axis() else self.mesh[axis]
 
     def degree(self, names: Iterable[str]) -> int:
         """How many ranks differ along these axes only."""
         return prod(self.size(axis) for axis in names)
 
     def split(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of these axes that have several ranks."""
-        return tuple(axis for axis in names if self.size(axis) > 1)
+        """The axes of the mesh that these consist of, those of one rank left out."""
+        known = self._layouts
+        parts = (part for axis in names for part in known.parts.get(axis, ()))
+        return tuple(part for part in parts if known.mesh[part] > 1)
 
     @property
-    def mesh(self) -> dict[str, int]:
+    def mesh(self) -> Mapping[str, int]:
         """Axis sizes, fastest varying first; axes that `order` leaves out follow their neighbour.
 
         >>> Plan(global_batch=8, tp=2, dp=2, dp_replicate=2, order="tp-cp-pp-dp").mesh
         {'tp': 2, 'cp': 1, 'pp': 1, 'dp': 2, 'dp_replicate': 2}
         """
+        return self._layouts.mesh
+
+    @property
+    def _layouts(self) -> Layouts:
         names = self.order.split("-")
         before = ""
         for axis in axes():
-            if axis not in names and self.size(axis) > 1:
+            if axis not in names and self._given(axis) > 1:
                 names.insert(names.index(before) + 1 if before else 0, axis)
             before = axis if axis in names else before
-        return {axis: self.size(axis) for axis in names}
+        sizes = tuple((axis, self._given(axis)) for axis in names)
+        return layouts(sizes, tuple((axis, self._given(axis)) for axis in dividing("experts")))
+
+    def _given(self, axis: str) -> int:
+        return (getattr(self, axis) if axis in _FIELDS else self.axes.get(axis)) or 1
 
     @property
     def data_parallel(self) -> int:
@@ -148,7 +162,7 @@ def _mismatch(plan: Plan, others: int, gpus: int) -> tuple[str, str]:
 def _check_axes(plan: Plan, where: str) -> None:
     known = list(axes())
     for axis in plan.axes:
-        if axis not in known or axis in (*_NAMED, "dp_replicate"):
+        if axis not in known or axis in _FIELDS:
             what = f"{axis!r} is not an axis of one's own"
             raise InputError(f"{where}, axes", what, nearest(axis, known))
         if axis not in dividing("batch", "sequence"):

@@ -7,10 +7,10 @@ from sim.model.kernels import MemoryBound
 from sim.model.optimizer import optimizer_work
 from sim.model.transformer import Transformer
 from sim.parallel import data
-from sim.parallel.axis import state_axes
 from sim.parallel.boundary import sent_bytes
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
+from sim.parallel.replicas import state_axes
 from sim.parallel.routines import Ends, ends_of, routine
 from sim.parallel.segments import Items, segments
 from sim.program.actions import Occasion
@@ -118,9 +118,12 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
 
 def _norm(job: Job) -> Collective:
     """The gradient norm, one number over all ranks that hold a share of the model."""
+    plan = job.plan
     groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
-    shared = [axis for group in groups for axis in job.plan.split(state_axes(group))]
-    axes = dict.fromkeys(["tp", "pp", *(shared if job.plan.zero else [])])
+    axes = dict.fromkeys(["tp", "pp"])
+    for group in groups:
+        axes |= dict.fromkeys(plan.split(group.split_by))
+        axes |= dict.fromkeys(state_axes(plan, group) if plan.zero else ())
     return Collective(
         kind="all_reduce",
         axes=tuple(axes),
@@ -151,7 +154,7 @@ def optimizer_kernels(job: Job, stage: int) -> tuple[MemoryBound, ...]:
         for group, count in parameters.items()
         for kernel in optimizer_work(
             parameters=count,
-            updated=count / plan.degree(state_axes(group)) if plan.zero else None,
+            updated=count / plan.degree(state_axes(plan, group)) if plan.zero else None,
             optimizer=plan.optimizer,
             precision=plan.precision,
             gradients=stack.fusion.gradients,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.axis import dividing
-from sim.parallel.mesh import Mesh
+from sim.parallel.mesh import Mesh, axis_of
 from sim.parallel.plan import Plan
 from sim.variability.generators import generator
 from sim.variability.jitter import Jitter, JitterCause
@@ -29,7 +29,7 @@ class RankPlacement:
         axes = list(plan.mesh)  # fastest varying first
         numbers = np.arange(grid.size, dtype=np.intp)
         table = numbers.reshape([plan.mesh[axis] for axis in reversed(axes)])
-        first = [axis for axis in reversed(axes) if axis in dividing("batch")] + ["pp"]
+        first = [axis for axis in reversed(axes) if axis_of(axis) in dividing("batch")] + ["pp"]
         places = [len(axes) - 1 - axes.index(axis) for axis in first]
         table = np.moveaxis(table, places, range(len(places)))
         shape = plan.data_parallel, plan.pp, -1

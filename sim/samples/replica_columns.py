@@ -15,6 +15,7 @@ from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_contention, clocked_times, errors, spread
 from sim.engine.replay_nearby import Nearby
 from sim.parallel.axis import dividing
+from sim.parallel.mesh import axis_of
 from sim.parallel.step import training_step
 from sim.program.operations import Collective
 from sim.program.program import Program
@@ -165,7 +166,7 @@ def _joint(program: Program, folded: FoldedProgram) -> frozenset[int]:
         call.name
         for stage in program.stages
         for call in stage.calls
-        if isinstance(call, Collective) and batch & set(call.axes)
+        if isinstance(call, Collective) and batch & set(map(axis_of, call.axes))
     }
     return frozenset(
         number

@@ -163,7 +163,7 @@ def _row_sums(run: Execution, rows: int) -> tuple[Collective, ...]:
     return tuple(
         Collective(
             kind="all_reduce",
-            axes=("tp",),
+            axes=run.sharding.tensor,
             bytes=4.0 * rows,
             name=f"cross-entropy {what}",
             cause=TENSOR,

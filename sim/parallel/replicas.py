@@ -1,0 +1,45 @@
+"""Which ranks hold the same parameters: over which axes of the mesh a group's gradients are summed,
+and ZeRO shards its states.
+
+A group is split along some axes; the other ranks of a stage hold the same shard of it, each for
+tokens of its own.
+"""
+
+from collections.abc import Iterator
+
+from sim.model.groups import ParameterGroup
+from sim.parallel.axis import axes
+from sim.parallel.mesh import axis_of
+from sim.parallel.plan import Plan
+
+
+def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """The axes over which the gradients of a group are summed, those of one rank left out.
+
+    >>> plan = Plan(global_batch=64, tp=2, dp=8, ep=4)
+    >>> from sim.model.groups import DENSE, EXPERTS
+    >>> gradient_axes(plan, DENSE), gradient_axes(plan, EXPERTS)
+    (('dp.1', 'dp.2'), ('dp.2',))
+    """
+    return tuple(_replicated(plan, group))
+
+
+def state_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """Those of them over which ZeRO shards the group's states."""
+    return tuple(axis for axis in _replicated(plan, group) if not _repeats(axis))
+
+
+def replica_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """Those of them over which sharded gradients are still to be summed."""
+    return tuple(axis for axis in _replicated(plan, group) if _repeats(axis))
+
+
+def _replicated(plan: Plan, group: ParameterGroup) -> Iterator[str]:
+    divided = {"pp", *plan.split(group.split_by)}
+    return (axis for axis, size in plan.mesh.items() if size > 1 and axis not in divided)
+
+
+def _repeats(axis: str) -> bool:
+    """Whether whole sharded groups are repeated along an axis."""
+    own = axes()[axis_of(axis)]
+    return own.divides == "batch" and not own.shards_states
