@@ -6,18 +6,12 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 
-from sim.config.errors import InputError
-from sim.config.plugins import modules, remembered
-from sim.config.schema import nearest
 from sim.model.attention import CORE
 from sim.model.execution import Execution, Recompute
 from sim.model.groups import ParameterGroup
+from sim.model.kinds import is_layer, specialised
 from sim.model.operators import Items, Operator, forward
-from sim.model.transformer import Transformer
-
-_FOLDER = "sim.model.blocks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,12 +41,12 @@ class Block:
 
 
 def block(kind: str, run: Execution, recompute: Recompute = "none") -> Block:
-    """One block of a kind. Raises `InputError` for an unknown kind.
+    """One block of a kind, or of a variant in the model's `blocks`. Raises `InputError`.
 
     `recompute="selective"` keeps Q, K and V and runs the attention core again; "full" keeps the
     block's input and runs all of it again. Embedding and head are never run again.
     """
-    module = _kind(kind)
+    module, run = specialised(kind, run)
     operators = module.operators(run)
     again = _recomputed(operators, recompute) if is_layer(kind) else ()
     saved = sum(operator.saved + operator.saved_for_weights for operator in operators)
@@ -71,34 +65,6 @@ def block(kind: str, run: Execution, recompute: Recompute = "none") -> Block:
         transient=max(op.transient for op in operators) + saved - kept,
         parameters=_by_group(operators),
     )
-
-
-@remembered(_FOLDER)
-def kinds() -> Mapping[str, ModuleType]:
-    """Every kind of block by its name."""
-    known = modules(_FOLDER)
-    return {name: module for name, module in known.items() if hasattr(module, "operators")}
-
-
-def check_layers(model: Transformer) -> None:
-    """Raise `InputError` where a model names kinds of layers that are unknown, or no layers."""
-    for kind in dict.fromkeys(model.kinds):
-        if not is_layer(kind):
-            known = [name for name in kinds() if is_layer(name)]
-            what = f"pattern: {kind!r} is no layer between embedding and head"
-            raise InputError(f"model {model.name}".rstrip(), what, nearest(kind, known))
-
-
-def is_layer(kind: str) -> bool:
-    """Whether it is one of the layers between embedding and head."""
-    return bool(getattr(_kind(kind), "LAYER", True))
-
-
-def _kind(name: str) -> ModuleType:
-    known = kinds()
-    if name not in known:
-        raise InputError("model", f"no kind of block named {name!r}", nearest(name, list(known)))
-    return known[name]
 
 
 def _recomputed(operators: Sequence[Operator], recompute: Recompute) -> Sequence[Operator]:

@@ -1,7 +1,7 @@
 """How one rank executes a layer: its share of the model and the sizes that follow."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sim.config.errors import InputError
 from sim.model.fusion import Fusion
@@ -66,7 +66,9 @@ class Execution:
     Where a step's first gradients are kept as they come (`Fusion.gradients` "fresh"), `later` is
     the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
     theirs into DDP's buckets. `own_output` says that a tied output matrix is a copy of its own, as
-    on a last stage that is not the first.
+    on a last stage that is not the first. `block` holds the settings of the block's kind
+    (its module's `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the
+    keys of the block's own entry.
     """
 
     model: Transformer
@@ -77,6 +79,8 @@ class Execution:
     later: float = 1.0
     bucketed: float = 0.0
     own_output: bool = False
+    block: Any = None
+    layer: int | None = None
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)

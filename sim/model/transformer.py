@@ -22,8 +22,10 @@ class Transformer:
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
     after each residual sum (no final normalisation, but one after the embedding).
-    `pattern` gives the kinds of the layers (`sim.model.blocks`), repeated until all have one:
-    "dense", or "3 dense, 58 expert"; `blocks` holds what a kind needs to know besides, by kind.
+    `pattern` names the layers' kinds (`sim.model.blocks`), repeated until all have one: "dense", or
+    "3 dense, 58 experts". `blocks` holds what a kind needs to know besides, and variants of kinds:
+    an entry `sliding` with kind = "dense" is a dense layer in which its other keys hold instead of
+    the model's (`entry`, `sim.model.kinds`).
 
     Raises `ValueError` for a shape that cannot be.
     """
@@ -68,7 +70,8 @@ class Transformer:
         object.__setattr__(self, "head", self.head or self.hidden // self.heads)
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads = {self.kv_heads} does not divide heads = {self.heads}")
-        _period(self.pattern)
+        for name in (*_period(self.pattern), *self.blocks):
+            self.entry(name)
         if self.predictions > self.seq:
             raise ValueError(f"predictions = {self.predictions} exceeds seq = {self.seq}")
 
@@ -94,14 +97,31 @@ class Transformer:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer.
+        """The kind of each layer, with its number where those of a kind differ (`numbered`).
 
         >>> from dataclasses import replace
-        >>> replace(load("gpt2-124m"), layers=5, pattern="2 dense, expert").kinds
-        ('dense', 'dense', 'expert', 'dense', 'dense')
+        >>> mixed = {"own": {"kind": "dense", "numbered": True}}
+        >>> replace(load("gpt2-124m"), layers=5, pattern="2 dense, own", blocks=mixed).kinds
+        ('dense', 'dense', 'own:2', 'dense', 'dense')
         """
-        period = _period(self.pattern)
-        return tuple(period[layer % len(period)] for layer in range(self.layers))
+        period = [(name, self.entry(name).get("numbered")) for name in _period(self.pattern)]
+        each = (period[layer % len(period)] for layer in range(self.layers))
+        return tuple(f"{name}:{i}" if numbered else name for i, (name, numbered) in enumerate(each))
+
+    def entry(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The keys of `blocks.NAME` laid over those of the entry that its `kind` names, if any.
+
+        Raises `ValueError` for a kind that is no text, or where they name one another in a circle.
+        """
+        own = dict(self.blocks.get(name, {}))
+        kind = own.get("kind", name)
+        if not isinstance(kind, str):
+            raise ValueError(f"blocks.{name}: kind = {kind!r} is no text; name a kind of layer")
+        if kind == name or kind not in self.blocks:
+            return own | {"kind": kind}
+        if kind in above:
+            raise ValueError(f"blocks.{name}: kind = {kind!r} leads back to itself; name a kind")
+        return self.entry(kind, (*above, name)) | {k: v for k, v in own.items() if k != "kind"}
 
     @property
     def row(self) -> tuple[str, ...]:

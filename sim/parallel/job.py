@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
-from sim.model.block import Block, block, is_layer
+from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Kernel
+from sim.model.kinds import is_layer
 from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
 from sim.parallel.plan import Plan

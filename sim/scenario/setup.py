@@ -15,7 +15,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import transformer as models
-from sim.model.block import check_layers
+from sim.model.kinds import check_layers
 from sim.model.transformer import Transformer
 from sim.parallel.axis import axes
 from sim.parallel.chunks import chunks_of

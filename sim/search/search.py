@@ -13,8 +13,8 @@ from math import inf
 from typing import NamedTuple
 
 from sim.config.errors import InputError
-from sim.model.block import check_layers
 from sim.model.counts import model_flops
+from sim.model.kinds import check_layers
 from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.reliability.cost import TrainingCost, cost_of

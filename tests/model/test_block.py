@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.model import counts
-from sim.model.block import Block, block, kinds
+from sim.model.block import Block, block
 from sim.model.execution import Execution, Recompute, Sharding
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Overlap
+from sim.model.kinds import kinds
 from sim.model.operators import Items, kernels_of
 from sim.model.transformer import Transformer, load
 from sim.program.operations import Collective

@@ -1,0 +1,110 @@
+"""The kinds of blocks, and the variants of them that a model describes.
+
+A kind is a module of `sim.model.blocks` that offers `operators(run)` and, where it has keys of its
+own, a dataclass of them as `SETTINGS`. `blocks.NAME` of a model's file gives those keys, and any
+key of the model's shape in which its layers differ from the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import ModuleType
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.config.plugins import modules, remembered
+from sim.config.schema import nearest, validate
+from sim.model.execution import Execution
+from sim.model.transformer import Transformer
+
+_FOLDER = "sim.model.blocks"
+
+# What embedding, head and the row as a whole share: no layer has its own.
+_SHARED = (
+    *("name", "family", "layers", "hidden", "vocab", "seq", "tied_embeddings", "token_types"),
+    *("predictions", "pooler", "pattern", "blocks"),
+)
+_OF_A_LAYER = tuple(field.name for field in fields(Transformer) if field.name not in _SHARED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What an entry says of itself: its kind, and whether its layers differ by their number."""
+
+    kind: str
+    numbered: bool = False
+
+
+@remembered(_FOLDER)
+def kinds() -> Mapping[str, ModuleType]:
+    """Every kind of block by its name."""
+    known = modules(_FOLDER)
+    return {name: module for name, module in known.items() if hasattr(module, "operators")}
+
+
+def is_layer(kind: str) -> bool:
+    """Whether it is one of the layers between embedding and head, as all variants are."""
+    return bool(getattr(kinds().get(kind), "LAYER", True))
+
+
+def check_layers(model: Transformer) -> None:
+    """Raise `InputError` where layers are of no known kind, or entries are wrong or of no use."""
+    where = _where(model)
+    layers = dict.fromkeys(name.partition(":")[0] for name in model.kinds)
+    kinds_of_entries = {entry.get("kind") for entry in model.blocks.values()}
+    for name in model.blocks:
+        if is_layer(name) and name not in {*layers, *kinds_of_entries}:
+            what = f"blocks.{name} is used by no layer"
+            raise InputError(where, what, f'name it in pattern = "{model.pattern}"')
+    for name in (*layers, *model.blocks):
+        kind = model.entry(name)["kind"]
+        if kind != name and not is_layer(name):
+            raise InputError(where, f"blocks.{name} cannot be of another kind", "rename it")
+        if name in layers and not is_layer(kind):
+            known = [other for other in kinds() if is_layer(other)]
+            what = f"pattern: {name!r} is no layer between embedding and head"
+            raise InputError(where, what, nearest(kind, known))
+    for name in dict.fromkeys(model.row):
+        _variant(name, model)
+
+
+def specialised(kind: str, run: Execution) -> tuple[ModuleType, Execution]:
+    """A kind's module, and the execution with the settings of its entry. Raises `InputError`."""
+    name, _, number = kind.partition(":")
+    module, model, settings = _variant(name, run.model)
+    if model is run.model and settings is None and not number:
+        return module, run
+    return module, replace(run, model=model, block=settings, layer=int(number) if number else None)
+
+
+def _variant(name: str, model: Transformer) -> tuple[ModuleType, Transformer, Any]:
+    """The module of a block, the model as its layers see it, and the settings of its kind."""
+    name = name.partition(":")[0]
+    entry = model.entry(name)
+    module, where = _module(entry["kind"]), f"{_where(model)}, blocks.{name}"
+    settings = getattr(module, "SETTINGS", None)
+    own, of_entry = _names(settings), _names(Entry)
+    for key in entry:
+        if key not in (known := (*own, *of_entry, *_OF_A_LAYER)):
+            raise InputError(where, f"unknown key {key!r}", nearest(key, known))
+    validate({key: entry[key] for key in entry if key in of_entry}, Entry, where)
+    if settings:
+        settings = validate({key: entry[key] for key in entry if key in own}, settings, where)
+    if shape := {key: entry[key] for key in entry if key not in own + of_entry}:
+        values = {key: getattr(model, key) for key in _names(Transformer)}
+        model = validate(values | shape, Transformer, where)
+    return module, model, settings
+
+
+def _names(shape: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(shape)) if shape else ()
+
+
+def _module(kind: str) -> ModuleType:
+    known = kinds()
+    if kind not in known:
+        raise InputError("model", f"no kind of block named {kind!r}", nearest(kind, list(known)))
+    return known[kind]
+
+
+def _where(model: Transformer) -> str:
+    return f"model {model.name}".rstrip()
