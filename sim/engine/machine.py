@@ -9,6 +9,7 @@ from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.libraries.gloo import Gloo
 from sim.hardware.cluster.topology import Topology
+from sim.program.routed import Routed
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,16 @@ class Machine:
     backend: Backend
     slowdown: Mapping[int, float] = field(default_factory=dict)
 
-    def call_cost(self, kind: str, bytes: float, shape: GroupShape) -> CallCost:
+    def call_cost(
+        self, kind: str, bytes: float, shape: GroupShape, routed: Routed | None = None
+    ) -> CallCost:
         """The backend's fluid reading of a call, in bytes as the topology's links count them.
 
         Backends are fitted to line rates, of which a link's own efficiency is a part; it must
         not be taken off twice.
         """
         node, network = self.topology.node, self.topology.network
-        cost = self.backend.call_cost(kind, bytes, shape, self.interconnect)
+        cost = self.backend.call_cost(kind, bytes, shape, self.interconnect, routed)
         return replace(
             cost,
             port=cost.port * (node.efficiency if node else 1.0),

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link
 from sim.program.operations import Call, Collective
+from sim.program.routed import Routed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,14 @@ class Classes:
     links: Indices
 
 
+class Volume(NamedTuple):
+    """What a call sends among the members of its group."""
+
+    kind: str
+    bytes: float
+    routed: Routed | None = None
+
+
 class TransferDesk:
     """Turns the calls of ranks into transfers, each class of equal calls into one."""
 
@@ -29,8 +39,8 @@ class TransferDesk:
         self.machine, self.groups, self.classes = machine, groups, classes
         self.transfers: list[Transfer] = []
         self._numbers: dict[tuple[int, str], int] = {}
-        self._traffic: dict[tuple[int, str, float], Traffic] = {}
-        self._chosen: dict[tuple[int, str, float], tuple[str, str]] = {}
+        self._traffic: dict[tuple[int, Volume], Traffic] = {}
+        self._chosen: dict[tuple[int, Volume], tuple[str, str]] = {}
         self._roles: dict[int, tuple[int, ...]] = {}
         self._rivals: dict[int, bool] = {}
         self._first_group = _first(classes.groups)
@@ -107,18 +117,17 @@ class TransferDesk:
             first = int(self._first_group[number])
             self.transfers.append(self._build(first, call, name))
         known = self.transfers[self._numbers[key]]
-        if (known.kind, known.bytes) != (_kind(call), call.bytes):
+        if (known.kind, known.bytes) != _volume(call)[:2]:
             raise ValueError(f"two transfers of one group are both called {name!r}")
         return self._numbers[key]
 
     def _build(self, g: int, call: Call, name: str) -> Transfer:
-        kind = _kind(call)
-        traffic = self.traffic(g, kind, call.bytes)
-        algorithm, protocol = self._chosen[g, kind, call.bytes]
+        traffic = self.traffic(g, call)
+        algorithm, protocol = self._chosen[g, _volume(call)]
         return Transfer(
             name=name,
             cause=call.cause,
-            kind=kind,
+            kind=_volume(call).kind,
             arity=self.arity(g),
             traffic=traffic,
             bytes=call.bytes,
@@ -127,11 +136,14 @@ class TransferDesk:
             protocol=protocol,
         )
 
-    def traffic(self, g: int, kind: str, bytes: float) -> Traffic:
+    def traffic(self, g: int, call: Call) -> Traffic:
         """What a call of communicator g puts on the links."""
-        key = (g, kind, bytes)
+        volume = _volume(call)
+        key = g, volume
         if key not in self._traffic:
-            cost = self.machine.call_cost(kind, bytes, self.groups.shape[g])
+            cost = self.machine.call_cost(
+                volume.kind, volume.bytes, self.groups.shape[g], volume.routed
+            )
             size, loads = self._loads(g, cost.port, cost.nic)
             rates = [self.links[link].capacity / load for link, load in loads]
             seconds = size / min(rates) if rates else 0.0
@@ -198,7 +210,7 @@ class Desk:
     def traffic(self, call: Call, stage: int) -> Traffic:
         """What a call asks of the network."""
         g = self.desk.group_at(self.index, scope_of(call, stage))
-        return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, _kind(call), call.bytes)
+        return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, call)
 
     def has_rivals(self, scope: Scope) -> bool:
         """Whether traffic of others uses the links of this rank's communicator of a scope."""
@@ -221,8 +233,10 @@ class OwnLinks:
         return self.desk.traffic(call, self.stage).alone
 
 
-def _kind(call: Call) -> str:
-    return call.kind if isinstance(call, Collective) else "send"
+def _volume(call: Call) -> Volume:
+    if isinstance(call, Collective):
+        return Volume(call.kind, call.bytes, call.routed)
+    return Volume("send", call.bytes)
 
 
 def _name(link: Link) -> str:

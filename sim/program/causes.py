@@ -43,12 +43,14 @@ OPTIMIZER = Cause("optimizer", "compute", "#009e73", outside_pipeline=True)
 
 TENSOR = Cause("tensor communication", "communication", "#f0e442")
 CONTEXT = Cause("context communication", "communication", "#b8a81a")
+EXPERT = Cause("expert communication", "communication", "#d55e00")
 PIPELINE = Cause("pipeline communication", "communication", "#404040")
 DATA = Cause("data communication", "communication", "#cc79a7", outside_pipeline=True)
 EMBEDDING = Cause("embedding communication", "communication", "#8c3373", outside_pipeline=True)
 
 BUBBLE = Cause("bubble", "waiting")
 HOST = Cause("host", "waiting")
+IMBALANCE = Cause("expert imbalance", "waiting", "#e69f00", outside_pipeline=True)
 STRAGGLERS = Cause("stragglers", "waiting", outside_pipeline=True)
 WAITING = Cause("waiting", "waiting", outside_pipeline=True)
 

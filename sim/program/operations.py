@@ -11,6 +11,7 @@ from typing import Literal
 from sim.program.causes import PIPELINE, Cause
 from sim.program.durations import Duration
 from sim.program.memory import NOTHING, MemoryUse
+from sim.program.routed import Routed
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
 
@@ -23,8 +24,10 @@ class Collective:
     """A collective among the ranks that differ from this one in `axes` only.
 
     `bytes` is the size of the whole tensor as nccl-tests counts it: the all-reduced buffer, the
-    gathered result, the tensor before reduce-scatter. `stages` restricts a group along `pp` (the
-    tied embedding lives on the first and the last stage).
+    gathered result, the tensor before reduce-scatter, what a rank has for all others. `stages`
+    restricts a group along `pp` (the tied embedding lives on the first and the last stage). An
+    all-to-all of `routed` items sends one copy of each to every node that it has to reach, where it
+    is passed on; its `bytes` are those of one copy of a rank's items.
     """
 
     kind: Kind
@@ -33,6 +36,7 @@ class Collective:
     name: str
     cause: Cause
     stages: tuple[int, ...] | None = None
+    routed: Routed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

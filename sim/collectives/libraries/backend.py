@@ -22,15 +22,22 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.files import stamp
 from sim.config.schema import nearest
+from sim.program.routed import Routed
 
 
 class Backend(Protocol):
     """What the engine asks of a collective library."""
 
     def call_cost(
-        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+        self,
+        kind: str,
+        size: float,
+        shape: GroupShape,
+        interconnect: Interconnect,
+        routed: Routed | None = None,
     ) -> CallCost:
-        """The cost of one call of `size` bytes (as nccl-tests counts them)."""
+        """The cost of one call of `size` bytes (as nccl-tests counts them); an all-to-all may be of
+        `routed` items, of which `size` counts one copy each."""
 
 
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:

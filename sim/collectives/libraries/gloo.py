@@ -19,7 +19,9 @@ from sim.collectives.schedule import (
     kind_named,
     schedule,
 )
+from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.program.routed import Routed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,12 @@ class Gloo:
         return self.acknowledgements * (1.0 - efficiency)
 
     def call_cost(
-        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+        self,
+        kind: str,
+        size: float,
+        shape: GroupShape,
+        interconnect: Interconnect,
+        routed: Routed | None = None,
     ) -> CallCost:
         """The cost of a call; where data go both ways, links carry acknowledgements too.
 
@@ -83,6 +90,9 @@ class Gloo:
         """
         if shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
+        if routed is not None:
+            what = "gloo does not route items to experts"
+            raise InputError("gloo backend", what, 'set plan.dispatcher = "all-to-all"')
         called = kind_named(kind, "gloo backend")
         both = 1.0 + self.returned(interconnect.efficiency)
         loads, rounds, name = _loads(called, shape, both)

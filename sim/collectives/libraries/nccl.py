@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sim.collectives.algorithms import direct, nvls, ring, tree
+from sim.collectives.algorithms import direct, nvls, relayed, ring, tree
 from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries.nccl_constants import (
@@ -26,6 +26,7 @@ from sim.collectives.libraries.nccl_constants import (
 from sim.collectives.libraries.nvlink_rings import rings
 from sim.collectives.schedule import CollectiveKind, algorithms, kind_named, offered
 from sim.config.errors import InputError
+from sim.program.routed import Routed
 
 LOCAL = NetworkConstants(
     launch=0.0,
@@ -107,15 +108,25 @@ class Nccl:
         return Nccl, (self.constants,)
 
     def _fastest(
-        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+        self,
+        kind: str,
+        size: float,
+        shape: GroupShape,
+        interconnect: Interconnect,
+        routed: Routed | None = None,
     ) -> CallCost:
         if shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
-        costs = self.candidates(kind, size, shape, interconnect)
+        costs = self.candidates(kind, size, shape, interconnect, routed)
         return min(costs, key=lambda cost: interconnect.duration(cost, shape))
 
     def candidates(
-        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+        self,
+        kind: str,
+        size: float,
+        shape: GroupShape,
+        interconnect: Interconnect,
+        routed: Routed | None = None,
     ) -> Iterator[CallCost]:
         """Every algorithm and protocol that NCCL would consider for the call.
 
@@ -134,7 +145,7 @@ class Nccl:
             network=network,
         )
         if call.kind in ("all_to_all", "point_to_point"):
-            yield _peer(call)
+            yield _peer(call, routed)
             return
         yield from (_ring(call, protocol) for protocol in PROTOCOLS)
         for name in self.constants.further:
@@ -190,9 +201,13 @@ def _nvls(call: NcclCall) -> CallCost:
     return call.cost("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
 
 
-def _peer(call: NcclCall) -> CallCost:
-    """Grouped sends and receives, including all-to-all, go straight to their peers."""
+def _peer(call: NcclCall, routed: Routed | None) -> CallCost:
+    """Grouped sends and receives, including all-to-all, go straight to their peers; routed items
+    are passed on within nodes (DeepEP)."""
     latency = call.latency(direct.steps(call.kind, call.shape), "simple")
+    if routed is not None:
+        loads = relayed.loads(routed, call.shape)
+        return call.cost("relayed", "simple", loads, call.node.peer, latency)
     loads = direct.loads(call.kind, call.shape)
     return call.cost("direct", "simple", loads, call.node.peer, latency)
 

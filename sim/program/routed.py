@@ -1,0 +1,54 @@
+"""Routed items: how many ranks and nodes a token reaches that is sent to several experts."""
+
+from dataclasses import dataclass
+from math import comb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """Each item goes to `choices` of `among` targets, all equally likely, which lie evenly on ranks.
+
+    With `groups` of targets, first `limit` of the groups are chosen and then targets among these
+    (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing).
+    """
+
+    choices: int
+    among: int
+    groups: int = 1
+    limit: int = 1
+
+    def reached(self, parts: int) -> float:
+        """The expected number of `parts` of the targets, of equal size, that an item reaches.
+
+        A part of g chosen targets among c is missed with probability C(c - g, k) / C(c, k).
+
+        >>> Routed(choices=8, among=256).reached(256), round(Routed(choices=8, among=256).reached(8), 2)
+        (8.0, 5.29)
+        >>> round(Routed(choices=8, among=256, groups=8, limit=4).reached(8), 2)
+        3.63
+        """
+        size, group = self.among / parts, self.among / self.groups
+        allowed = self.limit * group
+        if size <= group:
+            chosen = self.limit / self.groups
+            return parts * chosen * (1.0 - _missed(allowed, size, self.choices))
+        inside = round(size / group)
+        reached = sum(
+            _hypergeometric(self.groups, inside, self.limit, hit)
+            * (1.0 - _missed(allowed, hit * group, self.choices))
+            for hit in range(1, min(inside, self.limit) + 1)
+        )
+        return parts * reached
+
+
+def _missed(among: float, size: float, choices: int) -> float:
+    """The probability that none of `choices` distinct targets lies in a part of this size."""
+    missed = 1.0
+    for taken in range(choices):
+        missed *= max(among - size - taken, 0.0) / (among - taken)
+    return missed
+
+
+def _hypergeometric(total: int, inside: int, drawn: int, hit: int) -> float:
+    """The probability that `hit` of `drawn` among `total` lie among the `inside`."""
+    return comb(inside, hit) * comb(total - inside, drawn - hit) / comb(total, drawn)
