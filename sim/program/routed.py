@@ -6,7 +6,7 @@ from math import comb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
-    """Each item goes to `choices` of `among` targets, all equally likely, which lie evenly on ranks.
+    """Each item goes to `choices` of `among` targets, all equally likely, spread evenly over ranks.
 
     With `groups` of targets, first `limit` of the groups are chosen and then targets among these
     (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing).
@@ -22,7 +22,8 @@ class Routed:
 
         A part of g chosen targets among c is missed with probability C(c - g, k) / C(c, k).
 
-        >>> Routed(choices=8, among=256).reached(256), round(Routed(choices=8, among=256).reached(8), 2)
+        >>> eight = Routed(choices=8, among=256)
+        >>> eight.reached(256), round(eight.reached(8), 2)
         (8.0, 5.29)
         >>> round(Routed(choices=8, among=256, groups=8, limit=4).reached(8), 2)
         3.63
