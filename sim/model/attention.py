@@ -1,9 +1,12 @@
 """Attention on one rank: projections, rotary embedding, and the core softmax(Q K') V."""
 
+from dataclasses import replace
+
+from sim.model import latent_attention
 from sim.model.execution import Execution
 from sim.model.kernels import Attention, Gemm, Item, MemoryBound, Overlap
 from sim.model.linear import column_linear, row_linear
-from sim.model.operators import MASK, Operator
+from sim.model.operators import MASK, Operator, normalise
 from sim.program.causes import CONTEXT
 from sim.program.operations import Collective, Kind
 
@@ -11,19 +14,35 @@ CORE = "attention core"
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
-    """Projection in, arrangement, rotation, core and projection out."""
-    return (project_in(run), arrange(run), rotate(run), core(run), project_out(run))
+    """Projection in, arrangement, norms, rotation, core and projection out."""
+    if run.model.latent:
+        return (*latent_attention.project_in(run), core(run), project_out(run))
+    before = (project_in(run), arrange(run), *normalise_heads(run), rotate(run))
+    return (*before, core(run), project_out(run))
 
 
 def project_in(run: Execution) -> Operator:
     """Q, K and V of the rank's heads, from the whole hidden width."""
-    widths = (run.query_width, run.kv_width, run.kv_width)
+    widths = (run.query_width, run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
     return column_linear(run, "qkv", packed, bias=run.model.bias)
 
 
 def project_out(run: Execution) -> Operator:
-    return row_linear(run, "attention output", run.query_width, bias=run.model.bias)
+    return row_linear(run, "attention output", run.output_width, bias=run.model.bias)
+
+
+def normalise_heads(run: Execution) -> tuple[Operator, ...]:
+    """QK norm: the heads of Q and K one by one, all with the same gain (Dehghani et al. 2023,
+    section 2; Qwen3's has one a layer), or without any."""
+    if run.model.qk_norm == "none":
+        return ()
+    heads = {"q norm": run.heads, "k norm": run.kv_heads}
+    norms = (
+        normalise(run, name, run.rows * count, width=run.model.head, residual=False)
+        for name, count in heads.items()
+    )
+    return tuple(replace(n, parameters=0.0) if run.model.qk_norm == "l2" else n for n in norms)
 
 
 def rotate(run: Execution) -> Operator:
@@ -53,7 +72,7 @@ def arrange(run: Execution) -> Operator:
     """Copies of Q, K, V into their own tensors and of K, V into one (nanotron, models/llama.py)."""
     if not run.fusion.layout_copies:
         return Operator()
-    copied = run.rows * (run.query_width + 2 * run.kv_width) + run.rows * 4 * run.kv_width
+    copied = run.mixed + run.rows * 2 * (run.kv_width + run.value_width)
     size = 2.0 * copied * run.width
     return Operator(
         name="arrange heads",
@@ -64,12 +83,24 @@ def arrange(run: Execution) -> Operator:
 
 def core(run: Execution) -> Operator:
     """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and what its kernels need besides."""
-    return standard_core(run) if run.model.attention == "standard" else flash_core(run)
+    kernels = standard_core(run) if run.model.attention == "standard" else flash_core(run)
+    return with_sinks(run, kernels) if run.model.sinks else kernels
+
+
+def with_sinks(run: Execution, core: Operator) -> Operator:
+    """A learned logit a head joins the softmax's sum (OpenAI 2025, gpt-oss model card, section 2):
+    nothing to the kernels; its gradient sums dO O and the sums of exponentials over all queries."""
+    gradient = MemoryBound(name="sinks grad", bytes=float(2 * 4 * run.rows * run.heads), launches=2)
+    return replace(
+        core,
+        input_gradient=(*core.input_gradient, gradient),
+        parameters=float(run.heads),
+    )
 
 
 def inputs_saved(run: Execution) -> float:
     """Bytes of Q, K and V."""
-    return float(run.rows * (run.query_width + 2 * run.kv_width) * run.width)
+    return float(run.mixed * run.width)
 
 
 def standard_core(run: Execution) -> Operator:
@@ -87,8 +118,8 @@ def standard_core(run: Execution) -> Operator:
             _product(run, "scores", run.seq, model.head),
             *_softmax(run, scores),
             *_dropout(run, scores, "attention dropout", drawn=scores),
-            _product(run, "attention over values", model.head, run.seq),
-            MemoryBound(name="merge heads", bytes=2.0 * run.rows * run.query_width * width),
+            _product(run, "attention over values", model.value_head, run.seq),
+            MemoryBound(name="merge heads", bytes=2.0 * run.rows * run.output_width * width),
         ),
         input_gradient=_standard_backward(run, scores),
         inputs=inputs_saved(run),
@@ -146,12 +177,11 @@ def _dropout(run: Execution, elements: int, name: str, *, drawn: int = 0) -> tup
 
 def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
     seq, head, width = run.seq, run.model.head, run.width
-    mixed = run.rows * (run.query_width + 2 * run.kv_width)
     passes, launches = _softmax_passes(run, backward=True)
     return (
-        MemoryBound(name="merge heads grad", bytes=2.0 * run.rows * run.query_width * width),
-        _product(run, "attention over values dgrad", seq, head),
-        _product(run, "values grad", head, seq),
+        MemoryBound(name="merge heads grad", bytes=2.0 * run.rows * run.output_width * width),
+        _product(run, "attention over values dgrad", seq, run.model.value_head),
+        _product(run, "values grad", run.model.value_head, seq),
         *_dropout(run, scores, "attention dropout grad"),
         MemoryBound(
             name="softmax grad",
@@ -161,7 +191,7 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
         _product(run, "queries grad", head, seq),
         _product(run, "keys grad", head, seq),
         # The scale of Q K' on dQ and dK, then one tensor of dQ, dK, dV again.
-        MemoryBound(name="join qkv grad", bytes=float(4 * mixed * width), launches=3),
+        MemoryBound(name="join qkv grad", bytes=float(4 * run.mixed * width), launches=3),
     )
 
 
@@ -173,8 +203,8 @@ def flash_core(run: Execution) -> Operator:
     (Liu et al. 2023, ring attention), backward brings them again and their gradients home.
     """
     statistics = 4.0 * run.rows * run.heads
-    mixed = run.rows * (run.query_width + 2 * run.kv_width)
-    join = MemoryBound(name="join qkv grad", bytes=2.0 * mixed * run.width)
+    join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
+    keys = run.kv_width + run.value_width
     return Operator(
         name=CORE,
         forward=_ring(run, "all_gather", _flash(run, backward=False)),
@@ -186,20 +216,25 @@ def flash_core(run: Execution) -> Operator:
         inputs=inputs_saved(run),
         saved=inputs_saved(run) + statistics,
         # dQ is summed in fp32; dK and dV in the kernel's own precision.
-        transient=float(run.rows * (4 * run.query_width + 2 * run.kv_width * run.width)),
+        transient=float(run.rows * (4 * run.query_width + keys * run.width)),
     )
 
 
 def _flash(run: Execution, *, backward: bool) -> Attention:
+    """The kernel; chunks of a sequence are sequences to it."""
+    model = run.model
+    chunks = model.seq // model.chunk if 0 < model.chunk < model.seq else 1
     return Attention(
         name="attention grad" if backward else "attention",
-        batch=run.microbatch,
+        batch=run.microbatch * chunks,
         heads=run.heads,
         kv_heads=run.kv_heads,
-        q=run.seq,
-        kv=run.model.seq,
-        head=run.model.head,
-        causal=run.model.causal,
+        q=run.seq // chunks,
+        kv=model.seq // chunks,
+        head=model.head,
+        value_head=model.value_head,
+        window=model.window,
+        causal=model.causal,
         backward=backward,
         precision="bf16" if run.precision == "fp8" else run.precision,
     )
@@ -210,7 +245,7 @@ def _context(run: Execution, kind: Kind) -> Collective:
     return Collective(
         kind=kind,
         axes=run.sharding.context,
-        bytes=float(tokens * 2 * run.kv_width * run.width),
+        bytes=float(tokens * (run.kv_width + run.value_width) * run.width),
         name="keys and values" if kind == "all_gather" else "their gradients",
         cause=CONTEXT,
     )

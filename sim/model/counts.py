@@ -46,7 +46,7 @@ def full_flops(items: tuple[Item, ...]) -> float:
     total = 0.0
     for kernel in kernels_of(items):
         if isinstance(kernel, Attention):
-            total += kernel.flops * (2.0 if kernel.causal else 1.0)
+            total += kernel.full_flops
         elif isinstance(kernel, Gemm):
             total += kernel.flops
     return total

@@ -57,6 +57,9 @@ class Sharding:
             )
         if self.cp > 1 and model.attention == "standard":
             raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
+        if self.cp > 1 and 0 < model.chunk < model.seq:
+            what = f"cp = {self.cp}: attention in chunks is not known divided along the sequence"
+            raise InputError("plan", what, "set cp = 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,22 @@ class Execution:
 
     @property
     def kv_width(self) -> int:
+        """Columns of this rank's keys."""
         return self.kv_heads * self.model.head
+
+    @property
+    def value_width(self) -> int:
+        return self.kv_heads * self.model.value_head
+
+    @property
+    def output_width(self) -> int:
+        """Columns of what attention gives to its output projection."""
+        return self.heads * self.model.value_head
+
+    @property
+    def mixed(self) -> int:
+        """Elements of Q, K and V."""
+        return self.rows * (self.query_width + self.kv_width + self.value_width)
 
     @property
     def ffn(self) -> int:

@@ -52,8 +52,11 @@ class Gemm:
 class Attention:
     """A fused (flash) attention kernel: softmax(Q K') V without storing the scores.
 
-    `flops` counts the multiplications that the kernel performs: half of them when causal.
-    Backward performs 2.5 times the forward's (Dao 2023, section 4.1).
+    `head` is the width of a head of Q and K, `value_head` that of V and of the output (0: as wide);
+    with a `window` a query sees that many keys at most, itself included (0: all). `flops` counts
+    the products of queries with the keys that they see: forward Q K' and P V, backward Q K' again,
+    dP = dO V', dV = P' dO, dQ = dS K, dK = dS' Q (Dao 2023, section 2.3), thus 2.5 times as many
+    where all heads are equally wide.
     """
 
     family: ClassVar[str] = "attention"
@@ -66,6 +69,8 @@ class Attention:
     kv: int
     head: int
     causal: bool
+    value_head: int = 0
+    window: int = 0
     backward: bool = False
     precision: Precision = "bf16"
 
@@ -78,15 +83,49 @@ class Attention:
         return 3 if self.backward else 1
 
     @property
+    def values(self) -> int:
+        """Width of a head of V."""
+        return self.value_head or self.head
+
+    @property
+    def span(self) -> int:
+        """Keys that a query sees at most."""
+        return min(self.window or self.kv, self.kv)
+
+    @property
+    def width(self) -> int:
+        """Multiplications and additions for each query and key that it sees."""
+        if self.backward:
+            return 6 * self.head + 4 * self.values
+        return 2 * self.head + 2 * self.values
+
+    def keys(self, span: int) -> float:
+        """Keys that a query sees on average when it sees `span` at most.
+
+        Causal: the triangle in front of the first `span` keys and the band behind it, which is half
+        of the keys without a window.
+        """
+        return span - span * span / (2 * self.kv) if self.causal else float(span)
+
+    @property
     def flops(self) -> float:
-        full = 4.0 * self.batch * self.heads * self.q * self.kv * self.head
-        return full * (0.5 if self.causal else 1.0) * (2.5 if self.backward else 1.0)
+        return self.queries * self.keys(self.span) * self.width
+
+    @property
+    def full_flops(self) -> float:
+        """As publications count: no halving where a mask is causal, the keys of a window only."""
+        return float(self.queries * self.span * self.width)
+
+    @property
+    def queries(self) -> int:
+        """Queries, of all heads and sequences."""
+        return self.batch * self.heads * self.q
 
     @property
     def bytes(self) -> float:
         """Q, K, V and the output once; twice that again in the backward pass."""
-        rows = self.batch * self.head * (2 * self.heads * self.q + 2 * self.kv_heads * self.kv)
-        return float(rows * BYTES[self.precision] * (2 if self.backward else 1))
+        elements = (self.head + self.values) * (self.heads * self.q + self.kv_heads * self.kv)
+        return float(self.batch * elements * BYTES[self.precision] * (2 if self.backward else 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,26 +135,27 @@ def column_linear(
     name: str,
     outputs: tuple[int, ...],
     *,
+    inputs: int = 0,
     bias: bool = False,
     bias_later: bool = False,
 ) -> Operator:
-    """Megatron's column-parallel linear: whole input of `hidden`, outputs divided (this rank's).
+    """Megatron's column-parallel linear: whole `inputs` (0: hidden), outputs divided (this rank's).
 
     Without sequence parallelism backward all-reduces dx (operator f, Shoeybi et al. 2019,
     section 3); with it forward all-gathers x, backward gathers x again, of which only a share is
     kept, and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
     """
-    hidden = run.model.hidden
+    inputs = inputs or run.model.hidden
     linear = Linear(
         run=run,
         name=name,
         rows=run.rows,
-        inputs=hidden,
+        inputs=inputs,
         outputs=outputs,
         bias=bias,
         bias_later=bias_later,
     )
-    whole = run.rows * hidden
+    whole = run.rows * inputs
     gathered = whole * run.width if run.local < run.rows else 0
     before, after = input_collectives(run, name, whole)
     return Operator(
@@ -165,8 +166,8 @@ def column_linear(
         before_weights=before,
         after_input=after,
         overlaps=run.fusion.overlap_tensor,
-        inputs=float(run.local * hidden * run.width),
-        saved_for_weights=float(run.local * hidden * run.width),
+        inputs=float(run.local * inputs * run.width),
+        saved_for_weights=float(run.local * inputs * run.width),
         handed=float(run.rows * sum(outputs) * run.width),
         transient=linear.transient + gathered,
         parameters=float(linear.weights + (sum(outputs) if bias else 0)),
@@ -202,7 +203,8 @@ def _behind_gather(
     run = linear.run
     if not run.sharding.sequence_parallel:
         return kernels
-    elements = run.rows * run.model.hidden
+    columns = linear.inputs if product == "forward" else sum(linear.outputs)
+    elements = run.rows * columns
     gather = tensor_collective(run, "all_gather", f"{name} all-gather", elements)
     if not run.fusion.split_gather:
         return (gather, *kernels)

@@ -95,20 +95,21 @@ def tensor_collective(run: Execution, kind: Kind, name: str, elements: float) ->
     return Collective(kind=kind, axes=run.sharding.tensor, bytes=size, name=name, cause=TENSOR)
 
 
-def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) -> Operator:
-    """LayerNorm or RMSNorm of `rows` x hidden; keeps its input.
+def normalise(
+    run: Execution, name: str, rows: int, *, width: int = 0, residual: bool = True
+) -> Operator:
+    """LayerNorm or RMSNorm of `rows` x `width` (0: hidden); keeps its input.
 
     Fused: forward reads x and writes y; backward reads dy and x, writes dx (3 passes), and sums
     the gains' gradients in a second kernel (2 passes) that a third finishes (apex
     csrc/layer_norm_cuda_kernel.cu). Otherwise torch composes RMSNorm of an fp32 copy: cast, square,
     mean, rsqrt, product, cast, gain. `residual` adds the residual stream's gradient to dx.
     """
-    elements, width = rows * run.model.hidden, run.width
+    columns, hooks = width or run.model.hidden, run.model.norm_gains
+    elements, width = rows * columns, run.width
     fused = run.fused("norm") or run.model.normalisation == "layernorm"
     ahead, back = ((2, 1), (5, 3)) if fused else ((12, 7), (20, 12))
     name = name.replace("norm", "rms norm") if run.model.normalisation == "rmsnorm" else name
-    parameters = run.model.norm_parameters
-    hooks = parameters // run.model.hidden
     kernels = [
         MemoryBound(
             name=f"{name} grad", bytes=float(back[0] * elements * width), launches=back[1] + hooks
@@ -127,7 +128,7 @@ def normalise(run: Execution, name: str, rows: int, *, residual: bool = True) ->
         inputs=float(elements * width),
         saved=float(elements * width + extra),
         transient=float(2 * elements * width),
-        parameters=float(parameters),
+        parameters=float(columns * hooks),
     )
 
 

@@ -10,14 +10,38 @@ from sim.config.errors import InputError
 Positions = Literal["learned", "rotary", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
 AttentionKernel = Literal["standard", "flash"]
+QkNorm = Literal["none", "rmsnorm", "l2"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1).
+
+    Keys and values come from a latent of `kv` elements a token, queries from one of `query` (0:
+    from the hidden state); `rotary` elements of each head of Q and K carry the position, those of
+    K one copy for all heads.
+    """
+
+    query: int = 0
+    kv: int
+    rotary: int
+
+    def __post_init__(self) -> None:
+        for key, least in (("query", 0), ("kv", 1), ("rotary", 0)):
+            if getattr(self, key) < least:
+                raise ValueError(f"{key} = {getattr(self, key)} must be at least {least}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
     """The content of `models/NAME.toml`: a decoder, or an encoder such as BERT.
 
-    `kv_heads` fewer than `heads` is grouped-query attention; `head` is the width of one head;
-    `ffn` the inner width of the feed-forward block, which is three matrices when `gated_mlp`.
+    `kv_heads` fewer than `heads` is grouped-query attention; `head` is the width of one head,
+    `value_head` that of V where it is another. A query sees `window` keys at most, itself included,
+    or those of its own `chunk` of the sequence (0: all). `qk_norm` normalises each head of Q and K,
+    by its root mean square with a gain or ("l2") without; `sinks` gives each head a logit to leave
+    attention on. `latent` makes it multi-head latent attention.
+    `ffn` is the inner width of the feed-forward block, which is three matrices when `gated_mlp`.
     `dropout` says whether the published training uses it (its masks cost memory and time).
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
@@ -37,6 +61,12 @@ class Transformer:
     heads: int
     kv_heads: int = 0
     head: int = 0
+    value_head: int = 0
+    window: int = 0
+    chunk: int = 0
+    qk_norm: QkNorm = "none"
+    sinks: bool = False
+    latent: Latent | None = None
     ffn: int
     gated_mlp: bool = False
     vocab: int
@@ -59,7 +89,10 @@ class Transformer:
         for key in ("layers", "hidden", "heads", "ffn", "vocab", "seq"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
-        for key in ("kv_heads", "head", "token_types", "predictions"):
+        for key in (
+            *("kv_heads", "head", "value_head", "window", "chunk"),
+            *("token_types", "predictions"),
+        ):
             if getattr(self, key) < 0:
                 raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
         if not self.head and self.hidden % self.heads:
@@ -68,12 +101,24 @@ class Transformer:
             )
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "head", self.head or self.hidden // self.heads)
+        object.__setattr__(self, "value_head", self.value_head or self.head)
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads = {self.kv_heads} does not divide heads = {self.heads}")
+        self._check_attention()
         for name in (*_period(self.pattern), *self.blocks):
             self.entry(name)
         if self.predictions > self.seq:
             raise ValueError(f"predictions = {self.predictions} exceeds seq = {self.seq}")
+
+    def _check_attention(self) -> None:
+        if (self.window or self.chunk) and not self.causal:
+            raise ValueError("window and chunk need a causal model")
+        if self.chunk and self.seq > self.chunk and self.seq % self.chunk:
+            raise ValueError(f"chunk = {self.chunk} does not divide seq = {self.seq}")
+        if self.latent and self.kv_heads != self.heads:
+            raise ValueError(f"kv_heads = {self.kv_heads}: latent attention has one for each head")
+        if self.latent and self.latent.rotary >= self.head:
+            raise ValueError(f"latent.rotary = {self.latent.rotary} leaves nothing of a head")
 
     @property
     def query_width(self) -> int:
@@ -82,13 +127,13 @@ class Transformer:
 
     @property
     def kv_width(self) -> int:
-        """Columns of the key projection, and of the value projection."""
+        """Columns of the key projection."""
         return self.kv_heads * self.head
 
     @property
-    def norm_parameters(self) -> int:
-        """Elements of one normalisation: a gain, and a shift for LayerNorm with biases."""
-        return self.hidden * (2 if self.normalisation == "layernorm" and self.bias else 1)
+    def norm_gains(self) -> int:
+        """Parameters of a normalisation for each column: a gain, a shift of LayerNorm's biases."""
+        return 2 if self.normalisation == "layernorm" and self.bias else 1
 
     @property
     def position_parameters(self) -> int:

@@ -13,6 +13,7 @@ _FOREIGN = (
     "bias_gelu", "masked_softmax", "bias_dropout_add", "rotary", "swiglu", "cross_entropy",
     "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
 )  # fmt: skip
+_UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent")
 # A job of 17.5 GiB was killed on a host of 23.5 GiB: torch's libraries, the profiler that counts
 # allocations, and freed blocks that are kept need memory too.
 _MARGIN = 1.5
@@ -38,8 +39,16 @@ def _check_memory(job: Job, name: str) -> None:
 
 
 def _check_model(job: Job, name: str) -> None:
-    if job.model.positions == "alibi":
-        what = f"a module with positions = {job.model.positions!r} is not built"
+    model = job.model
+    foreign = [key for key in _UNBUILT if getattr(model, key) not in (0, "none", None)]
+    if model.positions == "alibi":
+        foreign.append(f"positions = {model.positions!r}")
+    if model.value_head != model.head:
+        foreign.append("value_head")
+    if model.blocks or set(model.kinds) != {"dense"}:
+        foreign.append(f"pattern = {model.pattern!r}")
+    if foreign:
+        what = f"a module with {', '.join(foreign)} is not built"
         raise InputError(f"{name}, model", what, "GPT, Llama and BERT families are")
 
 

@@ -2,23 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
 
 from sim.model.kernels import Attention
 
 # Keys per CTA of the backward pass, and queries per CTA of the forward pass unless stated otherwise
 # (flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h and flash_bwd_...).
 ROWS = 128
+_COMPILED = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionRates:
     """Share of the 16-bit peak that a kernel generation sustains, by head size.
 
-    A head between two sizes takes the rate of the larger: kernels are compiled for a few sizes and
-    pad. Only multiplications that are performed count (half of them when causal). `rows` are the
-    queries of one CTA of the forward pass. SMs finish unevenly, `tail` CTAs of the longest kind
-    later than they would if the work were spread evenly. `granule` is how many keys a causal mask
-    skips at a time; the granules on the diagonal are multiplied in full.
+    Kernels are compiled for heads of multiples of 32 and pad (flash-attention,
+    csrc/flash_attn/src: 32, 64, 96, 128, 192, 256); between two sizes the rate is interpolated, a
+    smaller head's falls in proportion, as exponentials are as many. Only multiplications that are
+    performed count (half of them when causal). `rows` are the queries of one CTA of the forward
+    pass. SMs finish unevenly, `tail` CTAs of the longest kind later than they would if the work
+    were spread evenly. `granule` is how many keys a causal mask skips at a time; the granules on
+    the diagonal are multiplied in full. Under a window the queries of a CTA see different keys and
+    go through all of them.
     """
 
     forward: Mapping[int, float]
@@ -39,6 +45,8 @@ class AttentionRates:
     def multiplied(self, kernel: Attention) -> float:
         """FLOPs performed: half of them when causal, and half of the granules on the diagonal.
 
+        With a window, those of `rows` further keys.
+
         >>> rates = AttentionRates(forward={64: 0.5}, backward={64: 0.5}, granule=512)
         >>> short = Attention(
         ...     name="", batch=1, heads=1, kv_heads=1, q=256, kv=256, head=64, causal=True
@@ -46,17 +54,35 @@ class AttentionRates:
         >>> rates.multiplied(short) / short.flops
         2.0
         """
+        if kernel.span < kernel.kv:
+            keys = kernel.keys(self.reached(kernel)) / kernel.keys(kernel.span)
+            return kernel.flops * keys
         return kernel.flops * (1.0 + min(1.0, self.granule / kernel.kv) * kernel.causal)
 
-    def share(self, head: int, *, backward: bool) -> float:
-        """The share of the peak for a head size."""
-        shares = self.backward if backward else self.forward
-        fitting = [size for size in shares if size >= head]
-        if not fitting:
-            return shares[max(shares)]
-        # Padding to the compiled size multiplies zeros.
-        size = min(fitting)
-        return shares[size] * head / size
+    def reached(self, kernel: Attention) -> int:
+        """Keys that a CTA goes through at most."""
+        rows = ROWS if kernel.backward else self.rows
+        return kernel.kv if kernel.span == kernel.kv else min(kernel.kv, kernel.span + rows)
+
+    def share(self, head: float, *, backward: bool) -> float:
+        """The share of the peak for a head size.
+
+        >>> rates = AttentionRates(forward={64: 0.4, 128: 0.6}, backward={64: 0.3})
+        >>> [round(rates.share(head, backward=False), 3) for head in (32, 64, 80, 96, 128, 256)]
+        [0.2, 0.4, 0.417, 0.5, 0.6, 0.6]
+        """
+        shares = sorted((self.backward if backward else self.forward).items())
+        smallest, largest = shares[0], shares[-1]
+        if head >= largest[0]:
+            return largest[1]
+        if head <= smallest[0]:
+            return smallest[1] * head / smallest[0]
+        compiled = _COMPILED * ceil(head / _COMPILED)
+        for (below, low), (above, high) in pairwise(shares):
+            if compiled <= above:
+                rate = low + (high - low) * (compiled - below) / (above - below)
+                return rate * head / compiled
+        return largest[1]
 
 
 def attention_time(
@@ -67,9 +93,10 @@ def attention_time(
     FLOPs spread over the SMs at the sustained rate, at least the longest CTA, plus the tail. A CTA
     takes some queries (keys when backward) of one head.
     """
-    rate = peak * rates.share(kernel.head, backward=kernel.backward) / sms
+    head = (kernel.head + kernel.values) / 2
+    rate = peak * rates.share(head, backward=kernel.backward) / sms
     rows, tail = (ROWS, min(0.5, rates.tail)) if kernel.backward else (rates.rows, rates.tail)
-    longest = min(rows, kernel.q) * kernel.kv * kernel.head * (10.0 if kernel.backward else 4.0)
+    longest = float(min(rows, kernel.q) * rates.reached(kernel) * kernel.width)
     ctas = kernel.batch * kernel.heads * -(-kernel.q // rows)
     work = max(rates.multiplied(kernel) / min(sms, ctas), longest)
     if ctas > 1:

@@ -134,12 +134,14 @@ def ratios(group: Iterable[Measurement], modelled: Modelled) -> Floats:
 
 def features(kernel: Kernel) -> tuple[float, ...]:
     """Where a kernel lies: its sizes in octaves, and marks that set other variants apart."""
+    sizes: tuple[float, ...]
     if isinstance(kernel, Gemm):
         which = variant(kernel)
         sizes = (kernel.m, kernel.n, kernel.k, kernel.batch)
         marks = (which == "dgrad", which == "wgrad", kernel.accumulate)
     elif isinstance(kernel, Attention):
-        sizes = (kernel.q, kernel.kv, kernel.batch * kernel.heads, kernel.head)
+        head = (kernel.head + kernel.values) / 2
+        sizes = (kernel.q, kernel.span, kernel.batch * kernel.heads, head)
         marks = (kernel.causal, kernel.backward, kernel.kv_heads < kernel.heads)
     else:
         raise TypeError(f"{kernel} has no shape")

@@ -104,9 +104,10 @@ def test_few_heads_leave_sms_idle() -> None:
     assert alone == pytest.approx(full) == pytest.approx(single.flops / (0.5e14 / 100))
 
 
-def test_a_head_between_two_sizes_is_padded() -> None:
+def test_a_head_between_two_sizes_is_padded_to_a_multiple_of_32_and_interpolated() -> None:
     rates = AttentionRates(forward={64: 0.4, 128: 0.6}, backward={64: 0.3, 128: 0.5})
-    assert rates.share(96, backward=False) == pytest.approx(0.6 * 96 / 128)
+    assert rates.share(96, backward=False) == pytest.approx(0.5)
+    assert rates.share(72, backward=False) == pytest.approx(0.5 * 72 / 96)
     assert rates.share(64, backward=True) == 0.3
     assert rates.share(256, backward=False) == 0.6
 

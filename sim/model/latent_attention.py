@@ -1,0 +1,97 @@
+"""Multi-head latent attention: Q, K and V by way of narrow latents (Megatron-LM,
+megatron/core/transformer/multi_latent_attention.py).
+
+Down-projections are whole on every tensor-parallel rank, for its own share of the tokens under
+sequence parallelism; up-projections are divided by heads and gather the latents, which is less
+than the hidden states. The rotary part of K comes from the down-projection, one for all heads.
+"""
+
+from sim.model.execution import Execution
+from sim.model.kernels import Item, MemoryBound
+from sim.model.linear import Linear, column_linear
+from sim.model.operators import Operator, normalise, tensor_collective
+from sim.model.transformer import Latent
+
+
+def project_in(run: Execution) -> tuple[Operator, ...]:
+    """From the hidden state to the Q, K and V that the core takes."""
+    latent, model = run.model.latent, run.model
+    if latent is None:
+        raise ValueError("not a model of latent attention")
+    nope = model.head - latent.rotary
+    keys_and_values = run.heads * (nope + model.value_head)
+    queries: tuple[Operator, ...] = (column_linear(run, "queries", (run.query_width,)),)
+    if latent.query:
+        queries = (
+            normalise(run, "q latent norm", run.local, width=latent.query, residual=False),
+            column_linear(run, "q up", (run.query_width,), inputs=latent.query),
+        )
+    return (
+        down(run, latent),
+        *queries,
+        normalise(run, "kv latent norm", run.local, width=latent.kv, residual=False),
+        column_linear(run, "kv up", (keys_and_values,), inputs=latent.kv),
+        rotate(run, latent),
+    )
+
+
+def down(run: Execution, latent: Latent) -> Operator:
+    """Hidden state -> latents. Keeps its input, unless the queries' own projection does."""
+    outputs: tuple[int, ...] = (latent.kv + latent.rotary,)
+    if latent.query:
+        outputs = (latent.query, *outputs)
+    linear = Linear(
+        run=run, name="latents", rows=run.local, inputs=run.model.hidden, outputs=outputs
+    )
+    size = float(run.local * run.model.hidden * run.width)
+    return Operator(
+        name="latents",
+        forward=linear.forward,
+        input_gradient=linear.input_gradient,
+        weight_gradient=linear.weight_gradient,
+        inputs=size,
+        saved_for_weights=size if latent.query else 0.0,
+        handed=float(run.local * sum(outputs) * run.width),
+        transient=linear.transient,
+        parameters=float(linear.weights),
+    )
+
+
+def rotate(run: Execution, latent: Latent) -> Operator:
+    """The rotary parts of Q and K, and K and V put together head by head.
+
+    Fused (Megatron-LM, megatron/core/fusions/fused_mla_yarn_rope_apply.py): one kernel rotates Q in
+    place, another reads the up-projection's keys and values and writes K and V. Otherwise ten
+    passes over what is rotated (`attention.rotate`), and a copy of Q, of K and of V.
+    """
+    model, rows, rotary = run.model, run.rows, latent.rotary
+    up = rows * run.heads * (model.head - rotary + model.value_head)
+    made = rows * (run.kv_width + run.value_width)
+    rotated = rows * run.heads * rotary
+    if run.fused("rotary"):
+        passes, launches = 2 * rotated + up + rows * rotary + made, 2
+    else:
+        shared = rows * rotary
+        passes, launches = 11 * (rotated + shared) + 2 * rows * run.query_width + up + made, 13
+    kernel = MemoryBound(name="latent rotary", bytes=float(passes * run.width), launches=launches)
+    before, after = _shared_keys(run, rotary)
+    return Operator(
+        name="latent rotary",
+        forward=(*before, kernel),
+        input_gradient=(kernel, *after),
+        inputs=float((rows * (run.query_width + rotary) + up) * run.width),
+        transient=float((up + made) * run.width),
+    )
+
+
+def _shared_keys(run: Execution, rotary: int) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """What tensor parallelism does with the rotary part of K, which all of its ranks need."""
+    if run.tp == 1:
+        return (), ()
+    elements = run.rows * rotary
+    if not run.sharding.sequence_parallel:
+        return (), (tensor_collective(run, "all_reduce", "rotary keys grad", elements),)
+    return (
+        (tensor_collective(run, "all_gather", "rotary keys", elements),),
+        (tensor_collective(run, "reduce_scatter", "rotary keys grad", elements),),
+    )
