@@ -38,6 +38,15 @@ class Stack:
     ZeRO-1 sums gradients. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the
     next forward pass.
 
+    ZeRO-3: `prefetch` is how many units are gathered ahead of the one that computes. Embedding and
+    head are one unit where `root_unit`, which stays whole from forward to backward, as the last
+    layer does where `keeps_last`. `sharding` says which copies are made of whole units: none where
+    they are gathered and reduced in place, else of `flat` parameters their gradients are joined
+    (FSDP1: autograd's backward of `torch.split`), or of each parameter by itself, `per-parameter`,
+    weights are taken out of the gathered buffer and gradients put into the one that is reduced
+    (FSDP2: `split_with_sizes_copy` and `chunk_cat` in _fsdp_collectives.py). `reduce_stream` says
+    that gradients are reduced over another communicator than weights are gathered.
+
     Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation; `clip`
     says whether the gradient norm is clipped; `optimizer_launch` is the host's seconds per launch
     there; `master_weights` says whether half-precision weights have an fp32 copy. `allocator`
@@ -66,6 +75,11 @@ class Stack:
     fp32_reduction: bool = False
     zero_reduce: Literal["all_reduce", "reduce_scatter"] = "reduce_scatter"
     overlap_gather: bool = False
+    prefetch: int = 1
+    root_unit: bool = False
+    keeps_last: bool = False
+    sharding: Literal["in-place", "flat", "per-parameter"] = "in-place"
+    reduce_stream: bool = False
     fused_optimizer: bool = True
     clip: bool = True
     optimizer_launch: Seconds = 5e-6
@@ -79,6 +93,17 @@ class Stack:
     def reduced_bytes(self, precision: str) -> int:
         """Bytes of a gradient as it crosses the network."""
         return 4 if self.fp32_reduction else self.weight_bytes(precision)
+
+    def unsharding_bytes(self, precision: str) -> float:
+        """Bytes that are read and written for each gathered parameter before it can be used."""
+        return 2.0 * self.weight_bytes(precision) * (self.sharding == "per-parameter")
+
+    def joining_bytes(self, precision: str) -> float:
+        """Bytes that are read and written for each gradient before it can be reduced."""
+        width = self.weight_bytes(precision)
+        return {"in-place": 0.0, "flat": 2.0 * width}.get(
+            self.sharding, float(width + self.reduced_bytes(precision))
+        )
 
 
 def load(name: str, *, where: str = "command line") -> Stack:

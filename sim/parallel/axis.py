@@ -21,13 +21,15 @@ class Axis:
 
     `place` ranks axes that an order leaves out, fastest-varying first. Ranks along an axis that
     divides the batch or the sequence hold the same parameters and sum their gradients;
-    `shards_states` says whether ZeRO divides states over them too.
+    `shards_states` says whether ZeRO divides states over them too, `far` whether all their weights
+    are to be had without them where the plan keeps shares near.
     """
 
     name: str
     divides: Divided
     place: int
     shards_states: bool = False
+    far: bool = False
 
 
 @remembered(_FOLDER)

@@ -13,12 +13,24 @@ from itertools import zip_longest
 from sim.model.groups import ParameterGroup
 from sim.parallel.job import Job
 from sim.parallel.piece import Piece, joined
-from sim.parallel.replicas import gradient_axes, replica_axes, state_axes
+from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
 from sim.program.causes import DATA
-from sim.program.memory import added
-from sim.program.operations import INPUT, Collective, Communicate, Compute, Kind, Operation
+from sim.program.memory import NOTHING, MemoryUse, added
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    INPUT,
+    Collective,
+    Communicate,
+    Compute,
+    Drained,
+    Kind,
+    Operation,
+)
 
 STREAM = "data"
+GRADIENTS = "gradients"  # of stacks that reduce gradients over a communicator of their own
+REPLICAS = "replicas"  # shares of gradients, summed over another communicator
+DRAINED = tuple(Drained(stream) for stream in (STREAM, GRADIENTS, REPLICAS))
 
 Parameters = Mapping[ParameterGroup, float]
 
@@ -58,17 +70,28 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
 
 
 def reduced(
-    job: Job, parameters: Parameters, name: str, *, after: tuple[str, ...] = (), stream: str
+    job: Job,
+    parameters: Parameters,
+    name: str,
+    *,
+    after: tuple[str, ...] = (),
+    stream: str,
+    memory: MemoryUse = NOTHING,
 ) -> list[Operation]:
-    """The operations that sum the gradients of these parameters over all replicas."""
+    """The operations that sum the gradients of these parameters over all replicas.
+
+    What follows the reduce-scatter runs beside the next one (`all_reduce_stream` of FSDP2,
+    `_all_reduce_stream` of FSDP1), unless all of it blocks the compute stream.
+    """
     rounds = job.known.once(
         ("sums", job.key, *parameters.items()), lambda: tuple(_rounds(job, parameters))
     )
     done: list[Operation] = []
     for number, calls in enumerate(rounds):
         own = name if number == 0 else f"{name} over replicas"
-        done.append(Communicate(name=own, calls=calls, after=after, stream=stream))
-        after = (own,)
+        done.append(Communicate(name=own, calls=calls, after=after, stream=stream, memory=memory))
+        after, memory = (own,), NOTHING
+        stream = stream if stream == COMPUTE_STREAM else REPLICAS
     return done
 
 
@@ -98,17 +121,21 @@ def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collectiv
     return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)
 
 
-def weights_gathered(job: Job, parameters: Parameters) -> tuple[Collective, ...]:
-    """The collectives that bring a rank what others hold or have updated of these parameters."""
+def weights_gathered(
+    job: Job, parameters: Parameters, *, near: bool = False
+) -> tuple[Collective, ...]:
+    """The collectives that bring a rank what others hold or have updated of these parameters;
+    `near` ranks hold all of it among them."""
     return job.known.once(
-        ("gathers", job.key, *parameters.items()), lambda: tuple(_gathers(job, parameters))
+        ("gathers", job.key, near, *parameters.items()),
+        lambda: tuple(_gathers(job, parameters, near)),
     )
 
 
-def _gathers(job: Job, parameters: Parameters) -> Iterator[Collective]:
+def _gathers(job: Job, parameters: Parameters, near: bool) -> Iterator[Collective]:
     plan, width = job.plan, job.stack.weight_bytes(job.plan.precision)
     for group, count in parameters.items():
-        axes = state_axes(plan, group)
+        axes = near_axes(plan, group) if near else state_axes(plan, group)
         if axes:
             size = count * width
             name = f"{group.name} weights"

@@ -131,6 +131,9 @@ class Job:
         key = (
             *self.workload,
             plan.zero,
+            plan.reshard,
+            plan.no_sync,
+            self.prefetch,
             plan.optimizer,
             plan.activations,
             plan.microbatches > 1,
@@ -203,6 +206,11 @@ class Job:
         stack, further = self.stack, self.plan.tp - 1
         crosses_nodes = self.plan.pp > 1 and self.nodes > 1
         return stack.launch_collective + further * stack.launch_member * crosses_nodes
+
+    @property
+    def prefetch(self) -> int:
+        """Units of ZeRO-3 that are gathered ahead of the one that computes."""
+        return self.stack.prefetch if self.plan.prefetch is None else self.plan.prefetch
 
     @property
     def opening(self) -> float:

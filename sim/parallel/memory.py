@@ -104,13 +104,6 @@ def optimizer_use(job: Job, stage: int) -> MemoryUse:
     return MemoryUse({**left, **freed}, {"optimizer step": peak + copies})
 
 
-def gathered_use(job: Job, block: Block) -> MemoryUse:
-    """The whole weights of a block, as ZeRO-3 gathers them."""
-    whole = block.count * job.stack.weight_bytes(job.plan.precision)
-    part = {"gathered weights": whole * (job.plan.zero >= 3)}
-    return MemoryUse(part, part)
-
-
 class PassUses:
     """What the passes through one chunk do to memory, block by block."""
 

@@ -38,6 +38,11 @@ class Plan:
     transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
     order of the model); without it they are split evenly, or as the stack does. `zero` is the ZeRO
     stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
+    Of ZeRO-3, `reshard` says whether gathered weights are given back behind the forward pass
+    (FSDP's FULL_SHARD), stay until the backward pass has used them (false: SHARD_GRAD_OP), or leave
+    a share in each group of `dp` ranks ("near", with the axis `dp_far`), `prefetch` how many units
+    are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
+    and 3 are summed up whole and reduced behind the last micro-step only.
     `activations` is how they are compressed between stages (`sim.collectives.compression`).
     """
 
@@ -55,6 +60,9 @@ class Plan:
     interleave: Count = 1
     layers: tuple[Annotated[int, Ge(0)], ...] | None = None
     zero: Annotated[int, Ge(0)] = 0
+    reshard: bool | Literal["near"] = True
+    no_sync: bool = False
+    prefetch: Annotated[int, Ge(0)] | None = None
     recompute: Recompute = "none"
     sequence_parallel: bool = False
     precision: Precision = "bf16"
@@ -204,8 +212,22 @@ def _check_features(plan: Plan, where: str) -> None:
         )
     if plan.zero > 3:
         raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
+    _check_sharding(plan, where)
     if plan.pp > 1:
         _check_schedule(plan, where)
+
+
+def _check_sharding(plan: Plan, where: str) -> None:
+    if plan.zero < 3 and (plan.reshard is not True or plan.prefetch is not None):
+        key = "prefetch" if plan.reshard is True else "reshard"
+        what = f"{key} without sharded parameters"
+        raise InputError(where, what, "set zero = 3 or leave it out")
+    if plan.no_sync and plan.zero < 2:
+        what = "no_sync without sharded gradients"
+        raise InputError(where, what, "set zero = 2 or 3: others wait for the last micro-step anyway")
+    if (plan.reshard == "near") != (plan.size("dp_far") > 1):
+        what = "reshard = 'near' and the axis dp_far need each other"
+        raise InputError(where, what, "set axes = { dp_far = 2 } and reshard, or leave out both")
 
 
 def _check_chunks(plan: Plan, chunks: int, where: str) -> None:

@@ -29,6 +29,11 @@ def state_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     return tuple(axis for axis in _replicated(plan, group) if not _repeats(axis))
 
 
+def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
+    """Those of them over which a plan keeps shares near."""
+    return tuple(axis for axis in state_axes(plan, group) if not axes()[axis_of(axis)].far)
+
+
 def replica_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     """Those of them over which sharded gradients are still to be summed."""
     return tuple(axis for axis in _replicated(plan, group) if _repeats(axis))

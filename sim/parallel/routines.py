@@ -8,7 +8,7 @@ from sim.parallel.boundary import packed, unpacked
 from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.piece import Piece, joined
-from sim.parallel.zero import sharded_pass
+from sim.parallel.zero import gathers, reduces, sharded_pass, tells_first
 from sim.program.actions import Kind, Occasion
 from sim.program.operations import INPUT, Compute, Work
 from sim.program.routine import Routine
@@ -51,7 +51,7 @@ class _ChunkPasses:
 
     def on(self, occasion: Occasion) -> Routine:
         """The routine of an occasion; that of the first forward pass is seldom one of its own."""
-        if occasion.kind == "F" and not self._gathers_early:
+        if occasion.kind == "F" and not (self._sharded and tells_first(self.job)):
             occasion = occasion._replace(first=False)
         if occasion not in self._known:
             self._known[occasion] = self._written(occasion)
@@ -59,26 +59,18 @@ class _ChunkPasses:
 
     def _written(self, occasion: Occasion) -> Routine:
         pieces = list(self._pieces(occasion))
-        gathers, reduces = self._gathers(occasion), self._reduces(occasion)
-        if pieces and (gathers or reduces):
-            return Routine(tuple(sharded_pass(self.job, pieces, gathers=gathers, reduces=reduces)))
+        if pieces and self._sharded and self._shares(occasion):
+            return Routine(tuple(sharded_pass(self.job, pieces, occasion)))
         if pieces and self._overlaps(occasion):
             return Routine(tuple(data.overlapped(self.job, pieces)))
         whole = joined(pieces, name=_NAMES[occasion.kind])
         return Routine((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
 
-    @property
-    def _gathers_early(self) -> bool:
-        """Whether what the last step updated comes with the first forward pass."""
-        return self._sharded and self.job.stack.overlap_gather
-
-    def _gathers(self, occasion: Occasion) -> bool:
-        """ZeRO-3 gathers for every pass that needs weights."""
-        early = self._gathers_early and occasion.kind == "F" and occasion.first
-        return early or (self._sharded and self.job.plan.zero >= 3 and occasion.kind != "W")
-
-    def _reduces(self, occasion: Occasion) -> bool:
-        return self._sharded and self.job.plan.zero >= 2 and occasion.kind in ("B", "W")
+    def _shares(self, occasion: Occasion) -> bool:
+        """Whether weights are gathered or gradients scattered while a pass goes on."""
+        return gathers(self.job, occasion) or reduces(self.job, occasion) or (
+            self.job.plan.zero >= 2 and occasion.kind in ("B", "W")
+        )
 
     def _overlaps(self, occasion: Occasion) -> bool:
         return self._replicated and self.job.stack.overlap_gradients and occasion.last

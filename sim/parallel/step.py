@@ -20,7 +20,6 @@ from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
-    Drained,
     Operation,
     Work,
 )
@@ -83,7 +82,7 @@ def _closing(job: Job, stage: int) -> Routine:
     done += _tie_embeddings(job, stage)
     # Without clipping the numbers that all ranks must agree on are fp16's overflows.
     agreed = (_norm(job),) if stack.clip or plan.precision == "fp16" else ()
-    done.append(Communicate(name="norm", calls=agreed, after=(Drained(data.STREAM),)))
+    done.append(Communicate(name="norm", calls=agreed, after=data.DRAINED))
     done.append(
         Compute(
             name="optimizer",
@@ -113,7 +112,7 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
         name="embedding gradients",
         cause=EMBEDDING,
     )
-    return [Communicate(name="tie embeddings", calls=(call,), after=(Drained(data.STREAM),))]
+    return [Communicate(name="tie embeddings", calls=(call,), after=data.DRAINED)]
 
 
 def _norm(job: Job) -> Collective:

@@ -1,69 +1,197 @@
 """ZeRO stages 2 and 3: gradients leave at every backward pass, weights come when they are needed.
 
-Stage 3 is FSDP (Zhao et al. 2023, section 3; Rajbhandari et al. 2020, section 5): before a layer
-runs, forward and again backward, its weights are gathered from all replicas, the next layer's
-while this one computes; behind its backward pass its gradients are reduced and scattered. One
-communicator does both, so they queue behind each other in the order in which they are issued.
+Stage 3 is FSDP (Zhao et al. 2023, section 3; Rajbhandari et al. 2020, section 5): weights are
+gathered and given back by *units*, of a layer each, forward and again backward; behind a unit's
+backward pass its gradients are reduced and scattered. One communicator does both, unless the stack
+has another for gradients, so they queue behind each other in the order in which they are issued.
+
+A unit is gathered once the copy of the unit before it is there (`prefetch` = 1: torch FSDP2,
+`wait_for_unshard` in _fsdp_param_group.py; FSDP1's `limit_all_gathers`, two in flight), or so many
+units earlier. Units that are `kept` stay whole from forward to backward: all of them without
+`reshard` (FSDP's SHARD_GRAD_OP, FSDP2's `reshard_after_forward=False`), else those that the stack
+keeps. Where passes of several micro-steps are in flight, or gradients are summed up first
+(`no_sync`), they stay so from the step's first forward pass to its last backward pass.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from sim.parallel.data import STREAM, reduced, weights_gathered
+from sim.model.block import Block, is_layer
+from sim.model.kernels import MemoryBound
+from sim.parallel import data
 from sim.parallel.job import Job
-from sim.parallel.memory import gathered_use
 from sim.parallel.piece import Piece
-from sim.program.memory import MemoryUse
-from sim.program.operations import INPUT, After, Communicate, Compute, Operation, Recent
+from sim.parallel.segments import Items, segments
+from sim.parallel.unsharded import gathered, given_back, is_near, made, scattered
+from sim.program.actions import Occasion
+from sim.program.causes import COMPUTE
+from sim.program.memory import added
+from sim.program.operations import (
+    INPUT,
+    After,
+    Collective,
+    Communicate,
+    Compute,
+    Operation,
+    Recent,
+    Work,
+)
 
-_AHEAD = 2  # layers whose weights are whole at once: the running one and the next
-
-
-def sharded_pass(
-    job: Job, pieces: Sequence[Piece], *, gathers: bool, reduces: bool
-) -> list[Operation]:
-    """The operations of one pass, block by block: gather two; then compute one, reduce its
-    gradients, gather the next, and so on."""
-    done: list[Operation] = []
-    names = [f"layer {number}" for number in range(len(pieces) - 1)] + [""]
-    fetched = {id(piece): _Fetched(job, piece) for piece in pieces} if gathers else {}
-    for number in range(min(_AHEAD, len(pieces)) if gathers else 0):
-        done += fetched[id(pieces[number])].gather(number, names)
-    for number, piece in enumerate(pieces):
-        after: After = (INPUT,) if number == 0 else ()
-        use = piece.memory
-        if gathers and fetched[id(piece)].calls:
-            after = (*after, f"weights {number}")
-            use = fetched[id(piece)].used
-        done.append(Compute(name=names[number], work=piece.work, after=after, memory=use))
-        if reduces:
-            done += reduced(
-                job,
-                piece.block.parameters,
-                f"gradients {number}",
-                after=(names[number],),
-                stream=STREAM,
-            )
-        if gathers and number + _AHEAD < len(pieces):
-            done += fetched[id(pieces[number + _AHEAD])].gather(number + _AHEAD, names)
-    return done
+_FURTHEST = 2  # computations before a pass that its operations may name
 
 
-class _Fetched:
-    """A block whose weights are gathered, `used` and given back."""
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """Blocks whose weights are gathered together: the numbers of their pieces in a pass."""
 
-    def __init__(self, job: Job, piece: Piece) -> None:
-        self.calls = weights_gathered(job, piece.block.parameters)
-        self.whole = gathered_use(job, piece.block)
-        back = {part: -size for part, size in self.whole.kept.items()}
-        self.used = piece.memory.then(MemoryUse(back))
+    blocks: list[Block] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    kept: bool = False
 
-    def gather(self, number: int, names: Sequence[str]) -> Iterator[Communicate]:
-        """The gathering of the weights, once those two blocks back have been used."""
-        if not self.calls:
-            return
-        back = number - _AHEAD
-        ahead: After = (Recent(-back),) if back < 0 else (names[back],)
-        name = f"weights {number}"
+
+def gathers(job: Job, occasion: Occasion) -> bool:
+    """Whether a pass gathers weights of any unit: ZeRO-3 for every pass that needs them, ZeRO-1 and
+    2 what the last step updated, where the stack leaves that to the first forward pass."""
+    if job.plan.zero >= 3:
+        return occasion.kind != "W"
+    return job.stack.overlap_gather and occasion.kind == "F" and occasion.first
+
+
+def reduces(job: Job, occasion: Occasion) -> bool:
+    """Whether gradients of a pass are reduced behind each unit."""
+    makes = job.plan.zero >= 2 and occasion.kind in ("B", "W")
+    return makes and (occasion.last or not job.plan.no_sync)
+
+
+def tells_first(job: Job) -> bool:
+    """Whether a chunk's first forward pass differs from the others."""
+    return job.stack.overlap_gather if job.plan.zero < 3 else _held_all_step(job)
+
+
+def sharded_pass(job: Job, pieces: Sequence[Piece], occasion: Occasion) -> list[Operation]:
+    """The operations of one pass: gather ahead; then compute a block, reduce its unit's gradients,
+    gather the next unit, and so on."""
+    return _Pass(job, pieces, occasion).operations()
+
+
+def _held_all_step(job: Job) -> bool:
+    return job.plan.pp > 1 or job.plan.no_sync
+
+
+class _Pass:
+    def __init__(self, job: Job, pieces: Sequence[Piece], occasion: Occasion) -> None:
+        self.job, self.pieces, self.occasion = job, pieces, occasion
+        self.names = [f"layer {number}" for number in range(len(pieces) - 1)] + [""]
+        self.units = _units(job, [piece.block for piece in pieces], forward=occasion.kind == "F")
+        self.fetched = [unit for unit in self.units if self._fetches(unit)]
+        self.scattered = self.units if reduces(job, occasion) else []
+
+    def operations(self) -> list[Operation]:
+        """Gathers stand behind the computation that they wait for, and behind its reduction."""
+        due: dict[int, list[int]] = {}
+        for number in range(len(self.fetched)):
+            due.setdefault(max(self._awaited(number), -1), []).append(number)
+        done: list[Operation] = [op for number in due.get(-1, ()) for op in self._gather(number)]
+        for number, piece in enumerate(self.pieces):
+            done.append(self._compute(number, piece))
+            for place, unit in enumerate(self.scattered):
+                if unit.numbers[-1] == number:
+                    done += self._reduce(place, unit)
+            done += [op for ahead in due.get(number, ()) for op in self._gather(ahead)]
+        return done
+
+    # --- Weights ---------------------------------------------------------------------------------
+
+    def _fetches(self, unit: _Unit) -> bool:
+        job, occasion = self.job, self.occasion
+        if not gathers(job, occasion) or not self._calls(unit):
+            return False
+        if job.plan.zero < 3 or not unit.kept:
+            return True
+        return occasion.kind == "F" and (occasion.first or not _held_all_step(job))
+
+    def _gives_back(self, unit: _Unit) -> bool:
+        job, occasion = self.job, self.occasion
+        if job.plan.zero < 3 or occasion.kind == "W" or not self._calls(unit):
+            return False
+        if not unit.kept:
+            return True
+        return occasion.kind != "F" and (occasion.last or not _held_all_step(job))
+
+    def _calls(self, unit: _Unit) -> tuple[Collective, ...]:
+        near = is_near(self.job, self.occasion)
+        return data.weights_gathered(self.job, _parameters(unit), near=near)
+
+    def _awaited(self, number: int) -> int:
+        """The computation of this pass (below 0: before it) that a gather waits for."""
+        before = number - self.job.prefetch
+        return self.fetched[before].numbers[0] - 1 if before >= 0 else before - 1
+
+    def _gather(self, number: int) -> Iterator[Communicate]:
+        unit, back = self.fetched[number], self._awaited(number)
         yield Communicate(
-            name=name, calls=self.calls, after=ahead, stream=STREAM, memory=self.whole
+            name=f"weights {number}",
+            calls=self._calls(unit),
+            after=(Recent(min(-back, _FURTHEST)),) if back < 0 else (self.names[back],),
+            stream=data.STREAM,
+            memory=gathered(self.job, unit.blocks, self.occasion),
         )
+
+    # --- Computation and gradients ---------------------------------------------------------------
+
+    def _compute(self, number: int, piece: Piece) -> Compute:
+        after: After = (INPUT,) if number == 0 else ()
+        stack, precision = self.job.stack, self.job.plan.precision
+        unit = next(unit for unit in self.units if number in unit.numbers)
+        use = piece.memory.then(made(self.job, self.occasion, piece.block))
+        items: Items = (piece.work,)
+        if unit in self.fetched and number == unit.numbers[0]:
+            after = (*after, f"weights {self.fetched.index(unit)}")
+            items = (*self._copy("unshard", unit, stack.unsharding_bytes(precision)), *items)
+        if unit in self.scattered and number == unit.numbers[-1]:
+            items = (*items, *self._copy("join gradients", unit, stack.joining_bytes(precision)))
+        if number == unit.numbers[-1] and self._gives_back(unit):
+            use = use.then(given_back(self.job, unit.blocks, self.occasion))
+        work = piece.work
+        if len(items) > 1:
+            work = Work(name=work.name, items=items)
+        return Compute(name=self.names[number], work=work, after=after, memory=use)
+
+    def _copy(self, name: str, unit: "_Unit", width: float) -> Items:
+        """A copy of a unit on the compute stream, `width` bytes read and written a parameter."""
+        if self.job.plan.zero < 2 or not width:
+            return ()
+        size = width * sum(block.count for block in unit.blocks)
+        stack, kernel = self.job.stack, MemoryBound(name=name, bytes=size)
+        return segments(
+            [kernel], name=name, cause=COMPUTE, time=self.job.time, launch=stack.launch_forward
+        )
+
+    def _reduce(self, place: int, unit: "_Unit") -> list[Operation]:
+        after = (self.names[unit.numbers[-1]],)
+        before = self.scattered[place - 1].blocks if place else []
+        last = place == len(self.scattered) - 1
+        use = scattered(self.job, unit.blocks, before, last=last)
+        stream = data.GRADIENTS if self.job.stack.reduce_stream else data.STREAM
+        name, parameters = f"gradients {place}", _parameters(unit)
+        return data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)
+
+
+def _units(job: Job, blocks: Sequence[Block], *, forward: bool) -> list[_Unit]:
+    """Every layer is a unit, and so are embedding and head unless the root holds both."""
+    units: list[_Unit] = []
+    root = _Unit(kept=True)
+    layers = [number for number, block in enumerate(blocks) if is_layer(block.kind)]
+    final = layers[-1 if forward else 0] if layers else None
+    for number, block in enumerate(blocks):
+        own = root if number not in layers and job.stack.root_unit else _Unit()
+        if own not in units:
+            units.append(own)
+        own.kept = own.kept or not job.plan.reshard or (number == final and job.stack.keeps_last)
+        own.blocks.append(block)
+        own.numbers.append(number)
+    return units
+
+
+def _parameters(unit: _Unit) -> data.Parameters:
+    return added(*(block.parameters for block in unit.blocks))
