@@ -224,7 +224,7 @@ def _check_sharding(plan: Plan, where: str) -> None:
         raise InputError(where, what, "set zero = 3 or leave it out")
     if plan.no_sync and plan.zero < 2:
         what = "no_sync without sharded gradients"
-        raise InputError(where, what, "set zero = 2 or 3: others wait for the last micro-step anyway")
+        raise InputError(where, what, "leave it out: those wait for the last micro-step")
     if (plan.reshard == "near") != (plan.size("dp_far") > 1):
         what = "reshard = 'near' and the axis dp_far need each other"
         raise InputError(where, what, "set axes = { dp_far = 2 } and reshard, or leave out both")

@@ -68,8 +68,10 @@ class _ChunkPasses:
 
     def _shares(self, occasion: Occasion) -> bool:
         """Whether weights are gathered or gradients scattered while a pass goes on."""
-        return gathers(self.job, occasion) or reduces(self.job, occasion) or (
-            self.job.plan.zero >= 2 and occasion.kind in ("B", "W")
+        return (
+            gathers(self.job, occasion)
+            or reduces(self.job, occasion)
+            or (self.job.plan.zero >= 2 and occasion.kind in ("B", "W"))
         )
 
     def _overlaps(self, occasion: Occasion) -> bool:

@@ -16,8 +16,9 @@ keeps. Where passes of several micro-steps are in flight, or gradients are summe
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sim.model.block import Block, is_layer
+from sim.model.block import Block
 from sim.model.kernels import MemoryBound
+from sim.model.kinds import is_layer
 from sim.parallel import data
 from sim.parallel.job import Job
 from sim.parallel.piece import Piece
@@ -34,6 +35,7 @@ from sim.program.operations import (
     Compute,
     Operation,
     Recent,
+    Segment,
     Work,
 )
 
@@ -84,7 +86,8 @@ class _Pass:
         self.names = [f"layer {number}" for number in range(len(pieces) - 1)] + [""]
         self.units = _units(job, [piece.block for piece in pieces], forward=occasion.kind == "F")
         self.fetched = [unit for unit in self.units if self._fetches(unit)]
-        self.scattered = self.units if reduces(job, occasion) else []
+        ended = sorted(self.units, key=lambda unit: unit.numbers[-1])
+        self.scattered = ended if reduces(job, occasion) else []
 
     def operations(self) -> list[Operation]:
         """Gathers stand behind the computation that they wait for, and behind its reduction."""
@@ -144,7 +147,7 @@ class _Pass:
         stack, precision = self.job.stack, self.job.plan.precision
         unit = next(unit for unit in self.units if number in unit.numbers)
         use = piece.memory.then(made(self.job, self.occasion, piece.block))
-        items: Items = (piece.work,)
+        items: tuple[Segment | Collective | Work, ...] = (piece.work,)
         if unit in self.fetched and number == unit.numbers[0]:
             after = (*after, f"weights {self.fetched.index(unit)}")
             items = (*self._copy("unshard", unit, stack.unsharding_bytes(precision)), *items)

@@ -224,6 +224,17 @@ STATES = (
         applies=lambda plan: plan.degree(dividing("batch", "sequence")) > 1,
     ),
     Choice(
+        name="reshard",
+        possible=lambda space, plan: (True, False),
+        applies=lambda plan: plan.zero >= 3,
+    ),
+    Choice(
+        name="no_sync",
+        possible=lambda space, plan: (False, True),
+        applies=lambda plan: plan.zero >= 2 and plan.microbatches > 1,
+        usual=lambda space, plan, value: not value,
+    ),
+    Choice(
         name="dp_replicate",
         possible=_replicas,
         take=_with_replicas,
@@ -262,7 +273,7 @@ def _check(name: str, values: Iterable[str], option: str) -> None:
         "schedule": list(schedules.table()),
         "layers": [EVEN, BALANCED],
         "recompute": list(get_args(Recompute)),
-        "sequence_parallel": ["yes", "no"],
+        **{key: ["yes", "no"] for key in ("sequence_parallel", "reshard", "no_sync")},
         "order": list(ORDERS),
         "zero": list("0123"),
     }.get(name)

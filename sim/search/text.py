@@ -79,6 +79,8 @@ def plan_text(plan: Plan) -> str:
     words += [_schedule(plan)] if plan.pp > 1 else []
     words += ["balanced layers"] if plan.layers is not None else []
     words += [f"zero {plan.zero}"] if plan.zero else []
+    words += [] if plan.reshard is True else ["weights kept" + " near" * (plan.reshard == "near")]
+    words += ["no sync"] if plan.no_sync else []
     words += [f"{plan.recompute} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
     words += [plan.order] if plan.order != Plan(global_batch=1).order else []
@@ -89,6 +91,11 @@ def _schedule(plan: Plan) -> str:
     if plan.pp == 1:
         return ""
     return f"{plan.pipeline} {plan.interleave}" if plan.interleave > 1 else plan.pipeline
+
+
+def _zero(plan: Plan) -> str:
+    """The stage, and whether weights are kept or gradients wait."""
+    return f"{plan.zero}{' kept' * (plan.reshard is not True)}{' no sync' * plan.no_sync}"
 
 
 def _replicas(plan: Plan) -> str:
@@ -106,7 +113,7 @@ def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
     bubble = f"{layout.result.bubble_fraction:.1%}" if layout.result else ""
     return (
         str(rank), str(plan.tp), str(plan.cp), str(plan.pp), _replicas(plan), str(plan.microbatch),
-        _schedule(plan), str(plan.zero), plan.recompute, "yes" if plan.sequence_parallel else "no",
+        _schedule(plan), _zero(plan), plan.recompute, "yes" if plan.sequence_parallel else "no",
         plan.order if plan.pp > 1 else "", human_seconds(layout.step_time),
         f"{search.mfu(layout):.1%}", human_bytes(layout.memory), bubble,
         "" if dollars is None else f"{dollars:,.0f}",

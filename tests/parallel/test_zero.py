@@ -17,19 +17,20 @@ from sim.simulate import simulate
 
 
 def scenario(zero: int, **plan: object):
-    """GPT 1.7B, two microbatches a replica, on two nodes."""
+    """GPT 1.7B, two microbatches a replica, on two nodes; every block is a unit by itself."""
     base = load("megatron-1.7b")
     settings = {"zero": zero, "dp": None, "global_batch": 64, "microbatch": 2} | plan
-    return replace(base, gpus=16, stack="llm-foundry-fsdp", plan=replace(base.plan, **settings))
+    whole = replace(base, gpus=16, stack="llm-foundry-fsdp", plan=replace(base.plan, **settings))
+    return replace(whole, change={"stack.root_unit": False})
 
 
-def written(zero: int) -> list[tuple[Operation, Action | None]]:
+def written(own) -> list[tuple[Operation, Action | None]]:
     """The operations of the first stage."""
-    return list(operations(training_step(from_scenario(scenario(zero)).job), 0))
+    return list(operations(training_step(from_scenario(own).job), 0))
 
 
-def calls(zero: int, kind: str) -> list[Collective]:
-    communications = (op for op, _ in written(zero) if isinstance(op, Communicate))
+def calls(own, kind: str) -> list[Collective]:
+    communications = (op for op, _ in written(own) if isinstance(op, Communicate))
     collectives = (call for op in communications for call in op.calls)
     return [
         call
@@ -38,35 +39,81 @@ def calls(zero: int, kind: str) -> list[Collective]:
     ]
 
 
-def test_stage_three_gathers_weights_twice_and_scatters_gradients_once_a_microbatch():
-    job = from_scenario(scenario(3)).job
-    count = sum(job.parameters(job.chunks[0]).values())
+def volume(own, kind: str) -> float:
+    """Bytes of all collectives of a kind in a step, in parameters of the model."""
+    job = from_scenario(own).job
     width = job.stack.weight_bytes(job.plan.precision)
-    gathered = sum(call.bytes for call in calls(3, "all_gather"))
-    scattered = sum(call.bytes for call in calls(3, "reduce_scatter"))
-    microbatches = job.plan.microbatches
-    assert gathered == pytest.approx(2 * microbatches * count * width)
-    assert scattered == pytest.approx(microbatches * count * width)
+    count = sum(job.parameters(job.chunks[0]).values())
+    return sum(call.bytes for call in calls(own, kind)) / (count * width)
+
+
+@pytest.mark.parametrize(
+    ("plan", "gathered", "scattered"),
+    [
+        ({}, 4, 2),  # FULL_SHARD: forward and backward, of each of two micro-steps
+        ({"reshard": False}, 2, 2),  # SHARD_GRAD_OP
+        ({"no_sync": True}, 4, 1),
+        ({"no_sync": True, "reshard": False}, 1, 1),
+        ({"axes": {"dp_far": 2}, "reshard": "near"}, 4, 2),
+        ({"prefetch": 0}, 4, 2),
+        ({"prefetch": 3}, 4, 2),
+    ],
+)
+def test_volumes_of_sharded_parameters_are_these_multiples_of_the_model(plan, gathered, scattered):
+    own = scenario(3, **plan)
+    assert volume(own, "all_gather") == pytest.approx(gathered)
+    assert volume(own, "reduce_scatter") == pytest.approx(scattered)
 
 
 def test_stage_two_scatters_gradients_only():
-    assert len(calls(2, "reduce_scatter")) == len(calls(3, "reduce_scatter"))
+    assert len(calls(scenario(2), "reduce_scatter")) == len(calls(scenario(3), "reduce_scatter"))
     # What stage two gathers are the updated weights, once a step.
-    assert len(calls(2, "all_gather")) <= 1 < len(calls(3, "all_gather"))
+    assert len(calls(scenario(2), "all_gather")) <= 1 < len(calls(scenario(3), "all_gather"))
+
+
+def test_backward_passes_gather_near_shares_where_there_are_any():
+    own = scenario(3, axes={"dp_far": 2}, reshard="near")
+    axes = {
+        str(action)[0]: call.axes
+        for op, action in written(own)
+        if isinstance(op, Communicate) and op.name.split()[1:2] == ["weights"]
+        for call in op.calls
+    }
+    assert axes == {"F": ("dp", "dp_far"), "B": ("dp",)}
+
+
+def test_the_root_unit_is_gathered_once_a_micro_step_and_reduced_last():
+    own = replace(scenario(3), change={"stack.root_unit": True})
+    job = from_scenario(own).job
+    layer = job.block("dense").count
+    share = 24 * layer / sum(job.parameters(job.chunks[0]).values())
+    assert volume(own, "all_gather") == pytest.approx(4 * share + 2 * (1 - share))
+    backward = [op.name for op, action in written(own) if str(action) == "B0.0"]
+    assert backward[-1] == "B0.0 gradients 24"
+    assert [name for name in backward if "weights" in name][-1] == "B0.0 weights 23"
+
+
+def test_shares_are_summed_over_replicas_beside_the_next_scatter():
+    sums = [
+        op for op, _ in written(scenario(3, dp_replicate=2)) if op.name.endswith("over replicas")
+    ]
+    assert {op.stream for op in sums} == {"replicas"}
+    assert len(sums) == 2 * 26
 
 
 def test_no_layer_computes_before_its_weights_are_there():
     done: set[str] = set()
-    for operation, action in written(3):
+    for operation, action in written(scenario(3)):
         if isinstance(operation, Compute) and action is not None:
             assert set(operation.after) <= done
             assert any(name.startswith(f"{action} weights") for name in operation.after)
         done.add(operation.name)
 
 
-def test_at_most_two_layers_are_whole_at_once():
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_units_that_are_whole_at_once_are_the_running_one_and_those_ahead(prefetch):
     # In time: weights are whole from their gathering to the end of the layer that needs them.
-    setup = from_scenario(scenario(3))
+    setup = from_scenario(scenario(3, prefetch=prefetch))
     spans = play(training_step(setup.job), setup.machine).timeline.spans
     ends = {span.name: span.end for span in spans if span.stream == "compute"}
     whole = []
@@ -76,7 +123,29 @@ def test_at_most_two_layers_are_whole_at_once():
             layer = ends.get(f"{name} layer {number}", ends[name])
             whole += [(span.args["transfers"][0][2], 1), (layer, -1)]
     alive = list(accumulate(change for _, change in sorted(whole)))
-    assert max(alive) == 2
+    assert max(alive) == prefetch + 1
+
+
+def times(**plan: object) -> tuple[float, float]:
+    """Step time and memory on a network that takes longer than the layers."""
+    slow = replace(scenario(3, **plan), change={"network.bandwidth": "10 Gb/s"})
+    result = simulate(slow)
+    return result.step_time, result.memory_per_gpu["total"]
+
+
+def test_gathering_ahead_hides_communication_and_takes_memory():
+    (none, small), (one, middle), (three, large) = (times(prefetch=n) for n in (0, 1, 3))
+    assert none > one >= three
+    assert small < middle < large
+
+
+def test_weights_that_stay_and_gradients_that_wait_trade_memory_for_time():
+    (full, small), (kept, more) = times(), times(reshard=False)
+    assert kept < full
+    assert more > small
+    waiting, most = times(reshard=False, no_sync=True)
+    assert waiting < kept
+    assert most > more
 
 
 def test_sharding_trades_memory_for_communication():
@@ -135,3 +204,21 @@ def test_weights_updated_in_the_last_step_come_before_their_layers_run():
     shown = replace(slow, change={**slow.change, "stack.overlap_gather": False})
     assert simulate(slow).breakdown["data communication"] > 0
     assert simulate(slow).step_time < simulate(shown).step_time
+
+
+@pytest.mark.parametrize("sharding", ["flat", "per-parameter"])
+def test_copies_of_whole_units_take_the_time_of_their_bytes(sharding):
+    bare = replace(scenario(3), change={"stack.sharding": "in-place"})
+    own = replace(scenario(3), change={"stack.sharding": sharding})
+    device = from_scenario(own).machine.topology.device
+    count = sum(from_scenario(own).job.parameters(from_scenario(own).job.chunks[0]).values())
+    moved = {"flat": 4, "per-parameter": 4 + 4 + 4}[sharding] * 2 * count
+    gap = simulate(own).breakdown["compute"] - simulate(bare).breakdown["compute"]
+    assert gap > moved / device.memory_bandwidth
+
+
+def test_reductions_of_their_own_communicator_run_beside_gathers():
+    slow = {"network.bandwidth": "30 Gb/s"}
+    one = replace(scenario(3), change=slow)
+    two = replace(one, change={**slow, "stack.reduce_stream": True})
+    assert simulate(two).step_time < simulate(one).step_time

@@ -29,6 +29,7 @@ PUBLISHED = {
     "gpt3-175b-cost": (175e9, 1536),
     "gpt3-175b-megatron": (175e9, 64),
     "gpt3-175b-selective": (175e9, 64),
+    "llama2-70b-fsdp": (68.98e9, 256),  # meta-llama/Llama-2-70b-hf, safetensors index
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
     "megatron-1.7b": (1.7e9, 32),
