@@ -68,10 +68,10 @@ class Execution:
 
     Where a step's first gradients are kept as they come (`Fusion.gradients` "fresh"), `later` is
     the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
-    theirs into DDP's buckets. `own_output` says that a tied output matrix is a copy of its own, as
-    on a last stage that is not the first. `block` holds the settings of the block's kind
-    (its module's `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the
-    keys of the block's own entry.
+    theirs into DDP's buckets. `own_copy` says that a word embedding used again (by a tied output
+    layer, by multi-token prediction) is a copy, as on a last stage that is not the first.
+    `block` holds the settings of the block's kind (its module's `SETTINGS`), `layer` its number
+    where layers of the kind differ; `model` has the keys of the block's own entry.
     """
 
     model: Transformer
@@ -81,7 +81,7 @@ class Execution:
     fusion: Fusion
     later: float = 1.0
     bucketed: float = 0.0
-    own_output: bool = False
+    own_copy: bool = False
     block: Any = None
     layer: int | None = None
 

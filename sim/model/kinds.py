@@ -21,7 +21,7 @@ _FOLDER = "sim.model.blocks"
 # What embedding, head and the row as a whole share: no layer has its own.
 _SHARED = (
     *("name", "family", "layers", "hidden", "vocab", "seq", "tied_embeddings", "token_types"),
-    *("predictions", "pooler", "pattern", "blocks"),
+    *("predictions", "pooler", "mtp", "pattern", "blocks"),
 )
 _OF_A_LAYER = tuple(field.name for field in fields(Transformer) if field.name not in _SHARED)
 

@@ -45,7 +45,9 @@ class Transformer:
     `dropout` says whether the published training uses it (its masks cost memory and time).
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
-    after each residual sum (no final normalisation, but one after the embedding).
+    after each residual sum (no final normalisation, but one after the embedding). `mtp` further
+    modules predict the tokens behind the next (multi-token prediction), each with a layer of the
+    last one's kind.
     `pattern` names the layers' kinds (`sim.model.blocks`), repeated until all have one: "dense", or
     "3 dense, 58 experts". `blocks` holds what a kind needs to know besides, and variants of kinds:
     an entry `sliding` with kind = "dense" is a dense layer in which its other keys hold instead of
@@ -82,6 +84,7 @@ class Transformer:
     token_types: int = 0
     predictions: int = 0
     pooler: bool = False
+    mtp: int = 0
     pattern: str = "dense"
     blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -91,7 +94,7 @@ class Transformer:
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         for key in (
             *("kv_heads", "head", "value_head", "window", "chunk"),
-            *("token_types", "predictions"),
+            *("token_types", "predictions", "mtp"),
         ):
             if getattr(self, key) < 0:
                 raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
@@ -107,6 +110,8 @@ class Transformer:
         self._check_attention()
         for name in (*_period(self.pattern), *self.blocks):
             self.entry(name)
+        if self.mtp and self.predictions:
+            raise ValueError("mtp predicts further tokens, predictions masked ones; choose one")
         if self.predictions > self.seq:
             raise ValueError(f"predictions = {self.predictions} exceeds seq = {self.seq}")
 
@@ -171,7 +176,8 @@ class Transformer:
     @property
     def row(self) -> tuple[str, ...]:
         """The kinds of all blocks in order, embedding and head included."""
-        return ("embedding", *self.kinds, "head")
+        kinds = self.kinds
+        return ("embedding", *kinds, *("mtp_input", kinds[-1], "mtp_head") * self.mtp, "head")
 
 
 def _period(pattern: str) -> tuple[str, ...]:

@@ -34,10 +34,11 @@ def _layers(
 
 
 def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
-    """The row in pieces of so many layers; the first has the embedding too, the last the head."""
+    """The row in pieces of so many layers; the first has the embedding too, the last all that is
+    behind the layers."""
     found, start = [], 0
     for number, count in enumerate(layers):
-        end = start + count + (number == 0) + (number == len(layers) - 1)
+        end = start + count + (number == 0) if number < len(layers) - 1 else len(row)
         found.append(Chunk(row[start:end]))
         start = end
     return found
@@ -54,7 +55,7 @@ def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[in
 
 
 def _costs_in_layers(model: Transformer, stack: Stack) -> tuple[float, float]:
-    """Matrix multiplications of the head and of the embedding, in (mean) layers.
+    """Matrix multiplications behind the layers and of the embedding, in (mean) layers.
 
     A "quota" counts weights only, as nanotron does.
     """
@@ -67,4 +68,5 @@ def _costs_in_layers(model: Transformer, stack: Stack) -> tuple[float, float]:
 
     blocks = Counter(model.kinds)
     layer = sum(count * cost(kind) for kind, count in blocks.items()) / model.layers
-    return cost("head") / layer, cost("embedding") / layer
+    behind = sum(map(cost, model.row[1 + model.layers :]))
+    return behind / layer, cost("embedding") / layer

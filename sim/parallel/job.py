@@ -104,7 +104,7 @@ class Job:
             fusion=self.stack.fusion,
             later=later,
             bucketed=bucketed,
-            own_output=len(self.embedding_holders) > 1,
+            own_copy=len(self.embedding_holders) > 1,
         )
 
     @cached_property
@@ -146,11 +146,13 @@ class Job:
 
     @cached_property
     def embedding_holders(self) -> tuple[int, ...]:
-        """The stages that hold the embedding or the head: those of a tied matrix."""
+        """The stages that hold the word embedding: also for a tied output layer, or for the inputs
+        of multi-token prediction."""
+        users = {"embedding", "mtp_input", *(("head",) if self.model.tied_embeddings else ())}
         return tuple(
             stage
             for stage, chunks in enumerate(self.chunks)
-            if any(kind in ("embedding", "head") for chunk in chunks for kind in chunk.kinds)
+            if any(not users.isdisjoint(chunk.kinds) for chunk in chunks)
         )
 
     @property

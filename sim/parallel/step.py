@@ -98,10 +98,10 @@ def _closing(job: Job, stage: int) -> Routine:
 
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
-    """First and last stage hold the tied word embedding and sum its gradients, after those of the
-    replicas (Megatron-LM, finalize_model_grads)."""
+    """Stages that hold the word embedding sum its gradients, after those of the replicas
+    (Megatron-LM, finalize_model_grads)."""
     holders = job.embedding_holders
-    if not job.model.tied_embeddings or len(holders) < 2 or stage not in holders:
+    if len(holders) < 2 or stage not in holders:
         return []
     rows = -(-job.model.vocab // job.plan.tp)
     call = Collective(

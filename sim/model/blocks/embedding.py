@@ -24,14 +24,15 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
     norm = normalise(run, "embedding norm", run.local, residual=False)
     return (
-        _look_up(run),
+        look_up(run),
         _positions(run),
         *((norm,) if run.model.post_norm else ()),
         _embedding_dropout(run),
     )
 
 
-def _look_up(run: Execution) -> Operator:
+def look_up(run: Execution) -> Operator:
+    """The words of a rank's tokens, summed over the shards of the vocabulary."""
     hidden, width = run.model.hidden, run.width
     size, weights = run.rows * hidden, run.vocab * hidden
     sharded = run.tp > 1

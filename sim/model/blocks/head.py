@@ -15,6 +15,7 @@ from sim.program.causes import TENSOR
 from sim.program.operations import Collective
 
 LAYER = False
+LOGITS = "logits"
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
@@ -104,9 +105,9 @@ def _logits(run: Execution, rows: int) -> Operator:
     local = rows * run.local // run.rows
     gather = tensor_collective(run, "all_gather", "logits all-gather", whole)
     before, after = input_collectives(run, "logits", whole)
-    weights = linear.weights if run.own_output or not run.model.tied_embeddings else 0
+    weights = linear.weights if run.own_copy or not run.model.tied_embeddings else 0
     return Operator(
-        name="logits",
+        name=LOGITS,
         forward=(*((gather,) if run.sharding.sequence_parallel else ()), *linear.forward),
         input_gradient=linear.input_gradient,
         weight_gradient=linear.weight_gradient,

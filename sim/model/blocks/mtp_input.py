@@ -1,0 +1,55 @@
+"""What multi-token prediction puts in front of the layer of its module.
+
+The embedding of the token behind and the hidden state, each normalised, are joined and projected
+to the width of the model (DeepSeek-AI 2024, arXiv 2412.19437, equation 21). The embedding is the
+model's own; the projection is column-parallel, its output gathered (Megatron-LM,
+megatron/core/transformer/multi_token_prediction.py).
+"""
+
+from dataclasses import replace
+
+from sim.config.errors import InputError
+from sim.model.blocks import embedding
+from sim.model.execution import Execution
+from sim.model.kernels import MemoryBound
+from sim.model.linear import column_linear
+from sim.model.operators import Operator, normalise, tensor_collective
+
+LAYER = False
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Its operators on one rank, in forward order."""
+    look_up = embedding.look_up(run)
+    return (
+        look_up if run.own_copy else replace(look_up, parameters=0.0),
+        normalise(run, "mtp embedding norm", run.local, residual=False),
+        normalise(run, "mtp norm", run.local),
+        _join(run),
+        *_project(run),
+    )
+
+
+def _join(run: Execution) -> Operator:
+    """Both halves are copied into one tensor, which the projection keeps."""
+    copy = MemoryBound(name="mtp join", bytes=float(4 * run.local * run.model.hidden * run.width))
+    return Operator(name="mtp join", forward=(copy,), input_gradient=(copy,))
+
+
+def _project(run: Execution) -> tuple[Operator, ...]:
+    """2 hidden -> hidden, in columns; then every rank has all of them. Backward each takes its own,
+    of a gradient that sequence parallelism has to gather first."""
+    hidden = run.model.hidden
+    if hidden % run.tp:
+        raise InputError("plan", f"tp = {run.tp} does not divide hidden = {hidden}", "lower tp")
+    linear = column_linear(run, "mtp projection", (hidden // run.tp,), inputs=2 * hidden)
+    if run.tp == 1:
+        return (linear,)
+    name, elements = "mtp projection gather", run.rows * hidden
+    gather = tensor_collective(run, "all_gather", name, elements)
+    back = tensor_collective(run, "all_gather", f"{name} grad", elements)
+    scattered = run.sharding.sequence_parallel
+    return (
+        linear,
+        Operator(name=name, forward=(gather,), input_gradient=(back,) if scattered else ()),
+    )
