@@ -5,7 +5,7 @@ role, on links that nothing else uses meanwhile (tensor parallelism on NVSwitch)
 step: composition is exact (`sim.program.durations`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from sim.program.causes import Cause
@@ -86,11 +86,22 @@ class Costs:
             cost = cost.longer(slow, call.cause)
         return cost
 
+    def lost(self, beside: Iterable[Collective], duration: Duration) -> Cost:
+        """What work of this duration loses to collectives on other streams."""
+        lost = NO_COST
+        for call in beside:
+            now = duration.then(lost.duration)
+            slow = now.disturbed(self.links.seconds(call), self.interference)
+            more = slow.device - now.device
+            lost = lost.then(Cost(Duration(more, 0.0, more), {call.cause: more}))
+        return lost
+
     def _of_work(self, work: Work) -> Cost:
         known = self._known.get(id(work))
         if known is None:
             whole = NO_COST
             for item, times in runs(work.items):
                 whole = whole.then(self.of(item).repeated(times))
+            whole = whole.then(self.lost(work.beside, whole.duration))
             known = self._known[id(work)] = work, whole  # the work is kept, and so its id
         return known[1]

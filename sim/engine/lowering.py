@@ -105,8 +105,10 @@ class _Lowering:
         return _Inner(items=items, links=tuple(sorted({link for link, _ in loads})))
 
     def _items(self, work: Work) -> tuple[Item, ...]:
-        items: list[Item] = []
-        rest = Duration()
+        lost = self.costs.lost(work.beside, self.costs.of(replace(work, beside=())).duration)
+        items, rest = (
+            ([Item(lost, lost.duration)], lost.duration) if work.beside else ([], Duration())
+        )
         for item in reversed(list(work.flat())):
             known = self._items_known.get(id(item))
             if known is None:

@@ -30,6 +30,7 @@ from sim.program.memory import added
 from sim.program.operations import (
     INPUT,
     After,
+    Call,
     Collective,
     Communicate,
     Compute,
@@ -38,6 +39,8 @@ from sim.program.operations import (
     Segment,
     Work,
 )
+
+Parts = tuple[Segment | Collective | Work, ...]
 
 _FURTHEST = 2  # computations before a pass that its operations may name
 
@@ -87,6 +90,7 @@ class _Pass:
         self.units = _units(job, [piece.block for piece in pieces], forward=occasion.kind == "F")
         self.fetched = [unit for unit in self.units if self._fetches(unit)]
         ended = sorted(self.units, key=lambda unit: unit.numbers[-1])
+        self._works: dict[object, Work] = {}
         self.scattered = ended if reduces(job, occasion) else []
 
     def operations(self) -> list[Operation]:
@@ -94,13 +98,16 @@ class _Pass:
         due: dict[int, list[int]] = {}
         for number in range(len(self.fetched)):
             due.setdefault(max(self._awaited(number), -1), []).append(number)
-        done: list[Operation] = [op for number in due.get(-1, ()) for op in self._gather(number)]
+        issued: list[Operation] = [op for number in due.get(-1, ()) for op in self._gather(number)]
+        done = list(issued)
         for number, piece in enumerate(self.pieces):
-            done.append(self._compute(number, piece))
+            done.append(self._compute(number, piece, beside=issued))
+            issued = []
             for place, unit in enumerate(self.scattered):
                 if unit.numbers[-1] == number:
-                    done += self._reduce(place, unit)
-            done += [op for ahead in due.get(number, ()) for op in self._gather(ahead)]
+                    issued += self._reduce(place, unit)
+            issued += [op for ahead in due.get(number, ()) for op in self._gather(ahead)]
+            done += issued
         return done
 
     # --- Weights ---------------------------------------------------------------------------------
@@ -142,12 +149,12 @@ class _Pass:
 
     # --- Computation and gradients ---------------------------------------------------------------
 
-    def _compute(self, number: int, piece: Piece) -> Compute:
+    def _compute(self, number: int, piece: Piece, beside: Sequence[Operation]) -> Compute:
         after: After = (INPUT,) if number == 0 else ()
         stack, precision = self.job.stack, self.job.plan.precision
         unit = next(unit for unit in self.units if number in unit.numbers)
         use = piece.memory.then(made(self.job, self.occasion, piece.block))
-        items: tuple[Segment | Collective | Work, ...] = (piece.work,)
+        items: Parts = (piece.work,)
         if unit in self.fetched and number == unit.numbers[0]:
             after = (*after, f"weights {self.fetched.index(unit)}")
             items = (*self._copy("unshard", unit, stack.unsharding_bytes(precision)), *items)
@@ -155,10 +162,20 @@ class _Pass:
             items = (*items, *self._copy("join gradients", unit, stack.joining_bytes(precision)))
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.occasion))
-        work = piece.work
-        if len(items) > 1:
-            work = Work(name=work.name, items=items)
+        own = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
+        calls = (op.calls for op in beside if isinstance(op, Communicate) and op.name != own)
+        work = self._whole(piece.work, items, tuple(c for own in calls for c in own))
         return Compute(name=self.names[number], work=work, after=after, memory=use)
+
+    def _whole(self, work: Work, items: Parts, beside: tuple[Call, ...]) -> Work:
+        """A block's work with what is beside it, one object for equal ones."""
+        calls = tuple(call for call in beside if isinstance(call, Collective))
+        key = ("sharded", id(work), tuple(map(id, items)), calls)
+        if len(items) == 1 and not calls:
+            return work
+        if key not in self._works:
+            self._works[key] = Work(name=work.name, items=items, beside=calls)
+        return self._works[key]
 
     def _copy(self, name: str, unit: "_Unit", width: float) -> Items:
         """A copy of a unit on the compute stream, `width` bytes read and written a parameter."""

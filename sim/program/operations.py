@@ -86,10 +86,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Work:
-    """Segments and the collectives between them, in order; equal parts may be one object."""
+    """Segments and the collectives between them, in order; equal parts may be one object.
+
+    Collectives in `beside` run on other streams while it does: they slow its kernels, but it does
+    not wait for them.
+    """
 
     name: str
     items: tuple["Segment | Collective | Work", ...]
+    beside: tuple[Collective, ...] = ()
 
     def flat(self) -> Iterator[Segment | Collective]:
         """All segments and collectives, those of inner work in their places."""

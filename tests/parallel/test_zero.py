@@ -222,3 +222,20 @@ def test_reductions_of_their_own_communicator_run_beside_gathers():
     one = replace(scenario(3), change=slow)
     two = replace(one, change={**slow, "stack.reduce_stream": True})
     assert simulate(two).step_time < simulate(one).step_time
+
+
+def test_layers_lose_to_the_collectives_beside_them_what_the_device_says():
+    own = scenario(3)
+    calm = replace(own, change={**own.change, "device.interference": 0.0})
+    busy = replace(own, change={**own.change, "device.interference": 0.4})
+    shown = simulate(busy).breakdown["data communication"]
+    hidden = simulate(calm).breakdown["data communication"]
+    assert shown > hidden
+    assert simulate(busy).breakdown["compute"] == pytest.approx(simulate(calm).breakdown["compute"])
+
+
+def test_clock_and_replay_agree_on_sharded_passes_whose_layers_communicate():
+    own = from_scenario(scenario(3, tp=2, dp_replicate=2))
+    program = training_step(own.job)
+    clocked = play(program, own.machine, engine="clock")
+    assert play(program, own.machine).end == pytest.approx(clocked.end, rel=1e-9)
