@@ -15,7 +15,9 @@ from sim.hardware.kernels.gemm import GemmRates
 from sim.hardware.kernels.memory_bound import INTEGER_LANES, MemoryBoundRates
 from sim.hardware.kernels.profile import Profile
 
-Generation = Literal["volta", "ampere", "hopper", "blackwell", "cpu", "tpu"]
+Generation = Literal[
+    "volta", "ampere", "ada", "hopper", "blackwell", "cdna3", "cdna4", "cpu", "tpu"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

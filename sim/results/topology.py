@@ -7,6 +7,7 @@ from sim.hardware.cluster.topology import Topology
 
 KINDS = {
     "infiniband": "InfiniBand",
+    "omnipath": "Omni-Path",
     "roce": "RoCE",
     "efa": "EFA",
     "ethernet": "Ethernet",

@@ -8,12 +8,20 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device
 
-TPUS = ["tpu-v2", "tpu-v3"]
+TPUS = [name for name in catalog.names("topologies/devices") if name.startswith("tpu")]
 OTHERS = [*TPUS, "cpu"]  # a CPU has no data sheet here: its profile brings the figures
 NAMES = [name for name in catalog.names("topologies/devices") if name not in OTHERS]
 
 # Matrix FLOPs of one SM in a clock, 16-bit operands, from the architecture white papers.
-PER_CLOCK = {"volta": 1024, "ampere": 2048, "hopper": 4096, "blackwell": 8192}
+PER_CLOCK = {
+    "volta": 1024,
+    "ampere": 2048,
+    "ada": 1024,
+    "hopper": 4096,
+    "blackwell": 8192,
+    "cdna3": 2048,
+    "cdna4": 4096,
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -33,6 +41,8 @@ def test_a_tpu_is_matrix_units_of_128_by_128_at_its_clock(name: str) -> None:
 def test_usable_memory_is_close_below_the_size_on_the_box(name: str) -> None:
     d = device.load(name)
     on_the_box = {"16GB": 16, "32GB": 32, "40GB": 40, "80GB": 80, "96GB": 96, "H200": 141}
+    on_the_box |= {"48GB": 48, "MI300X": 192, "MI325X": 256, "MI35": 288, "B300": 288}
+    on_the_box |= {"GB200": 192, "GB300": 288}
     size = next((gb for text, gb in on_the_box.items() if text in d.name), 180)
     assert size * 1e9 * 0.97 < d.memory < size * 2**30
     assert 0.5 * 2**30 <= d.memory - d.usable_memory <= 2 * 2**30
@@ -43,8 +53,9 @@ def test_halving_the_operands_doubles_the_rate(name: str) -> None:
     d = device.load(name)
     if d.generation != "volta":
         assert d.peak_rate("bf16") == d.peak_rate("fp16")
+    if d.generation not in ("volta", "cdna4"):  # CDNA 4 has no tf32 of its own
         assert d.peak_rate("fp16") == pytest.approx(2 * d.peak_rate("tf32"), rel=1e-3)
-    if d.generation in ("hopper", "blackwell"):
+    if "fp8" in d.peak.known:
         assert d.peak_rate("fp8") == pytest.approx(2 * d.peak_rate("fp16"), rel=1e-3)
 
 
@@ -59,6 +70,15 @@ def test_halving_the_operands_doubles_the_rate(name: str) -> None:
         ("h200-sxm", 989, 4.8e12),
         ("b200-sxm", 2250, 8.0e12),
         ("v100-32gb-sxm", 125, 0.9e12),
+        ("h800-80gb-sxm", 989, 3.35e12),
+        ("b300-sxm", 2250, 8.0e12),
+        ("gb200", 2500, 8.0e12),
+        ("gb300", 2500, 8.0e12),
+        ("l40s", 362, 0.864e12),
+        ("mi300x", 1307, 5.3e12),
+        ("mi325x", 1307, 6.0e12),
+        ("mi350x", 2307, 8.0e12),
+        ("mi355x", 2517, 8.0e12),
     ],
 )
 def test_rates_equal_the_data_sheets(name: str, tflops: float, bandwidth: float) -> None:

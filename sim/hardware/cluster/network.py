@@ -9,7 +9,7 @@ from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.link import Link, Route
 
-NetworkKind = Literal["infiniband", "roce", "efa", "ethernet", "ici"]
+NetworkKind = Literal["infiniband", "roce", "omnipath", "efa", "ethernet", "ici"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,10 @@ class ClusterNetwork:
 
     def check(self, nodes: int, slots: int) -> None:
         """Raise `ValueError` where it cannot join so many nodes of `slots` GPUs each."""
+
+    def with_slots(self, slots: int, before: int) -> "ClusterNetwork":
+        """The network of nodes of which `slots` GPUs are in use instead of `before`."""
+        return self
 
     def pod_of(self, node: int) -> int:
         """The pod whose uplinks a node shares; 0 where they cannot limit anything."""

@@ -16,6 +16,10 @@ class Placement:
     GPUs are numbered node after node; only a single node may be partly used. `network` is None
     for a cluster of one node, `node` None where a node is one device, `price` None where unknown.
     `backend` is the collective library, or a profile of it.
+
+    A job takes whole nodes, or where a node consists of trays of `tray` GPUs equally many trays of
+    each of the fewest nodes: 256 GPUs are 64 of the 72 of four racks. `gpus_per_node` then
+    counts those that are taken, of `slots` (0: of itself).
     """
 
     name: str
@@ -26,10 +30,17 @@ class Placement:
     network: AnyNetwork | None = None
     price: Price | None = None
     backend: str = "nccl"
+    tray: int = 0
+    slots: int = 0
 
     def __post_init__(self) -> None:
         if self.gpus < 1 or self.gpus_per_node < 1:
             raise ValueError("gpus and gpus_per_node must be at least 1")
+        if self.tray < 0 or (self.tray and self.gpus_per_node % self.tray):
+            raise ValueError(
+                f"tray = {self.tray} does not divide the {self.gpus_per_node} GPUs of a node; "
+                "leave it out where jobs take whole nodes"
+            )
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             low = self.gpus // self.gpus_per_node * self.gpus_per_node
             raise ValueError(
@@ -49,6 +60,14 @@ class Placement:
                 f"nothing joins its {self.nodes} nodes; use at most {self.gpus_per_node} GPUs "
                 "or add a [network] table"
             )
+
+    def taken(self, gpus: int) -> int:
+        """How many GPUs of each of its nodes a job of so many takes."""
+        whole = self.slots or self.gpus_per_node
+        if not self.tray or gpus <= whole:
+            return whole
+        nodes = range(-(-gpus // whole), gpus // self.tray + 1)
+        return next((gpus // n for n in nodes if gpus % (n * self.tray) == 0), whole)
 
     @property
     def nodes(self) -> int:

@@ -1,7 +1,7 @@
 """Networks of switches that nodes reach through NICs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sim.hardware.cluster.link import Link
 from sim.hardware.cluster.network import ClusterNetwork
@@ -25,6 +25,10 @@ class SwitchedNetwork(ClusterNetwork):
         super().check(nodes, slots)
         if len(self.nic_of_slot) not in (0, slots):
             raise ValueError(f"nic_of_slot needs {slots} entries, one for each slot")
+
+    def with_slots(self, slots: int, before: int) -> "SwitchedNetwork":
+        """With the NICs of those slots only."""
+        return replace(self, nics=-(-self.nics * slots // before))
 
     def nic_of(self, slot: int, slots: int) -> int:
         """The NIC that a GPU uses."""

@@ -58,7 +58,12 @@ class Topology(Placement):
 
         Raises `InputError` where they do not fill whole nodes or the network has no room.
         """
-        return self._changed(gpus=gpus)
+        each = self.taken(gpus)
+        if each == self.gpus_per_node:
+            return self._changed(gpus=gpus)
+        network = self.network and self.network.with_slots(each, self.gpus_per_node)
+        whole = self.slots or self.gpus_per_node
+        return self._changed(gpus=gpus, gpus_per_node=each, slots=whole, network=network)
 
     def slowed(self, link: str | Link, factor: float) -> "Topology":
         """The same cluster with the capacity of one link divided by `factor`.

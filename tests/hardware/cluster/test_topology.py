@@ -40,6 +40,25 @@ PUBLISHED = {
     "dgx-1-v100": (8, 150, 6.25),
     "dgx-2-v100": (16, 150, 6.25),
     "dgx-2h-v100": (16, 150, 6.25),
+    # "Cluster names of these files", of the later tables.
+    "dgx-b200": (8, 900, 50),
+    "dgx-b300": (8, 900, 100),
+    "gb200-nvl72": (72, 900, 50),
+    "gb300-nvl72": (72, 900, 100),
+    "h200-node": (8, 450, 50),
+    "mi300x-node": (8, 448, 50),
+    "mi325x-node": (8, 448, 50),
+    "mi350x-node": (8, 537.6, 50),
+    "mi355x-node": (8, 537.6, 50),
+    "l40s-pcie": (8, 32, 12.5),
+    "jz-a100-80gb-opa": (8, 300, 6.25),
+    "jz-v100-32gb-opa": (4, 150, 12.5),
+    "jz-v100-16gb-opa": (4, 150, 12.5),
+    "a100-roce-4x100g": (8, 300, 6.25),
+    "ibm-a100-400g": (8, 300, 6.25),
+    "ibm-h100-800g": (8, 450, 12.5),
+    "gcp-a3-h100": (8, 450, 12.5),
+    "h800-node": (8, 200, 50),
 }
 
 
@@ -147,6 +166,37 @@ class TestPresets:
         assert grand_teton.pods == 8
         inside = 3072 * grand_teton.capacity(("nic-up", 0, 0))
         assert inside / grand_teton.capacity(("pod-up", 0)) == pytest.approx(7)
+
+
+class TestTrays:
+    """Jobs take equally many trays of as few racks as possible."""
+
+    @pytest.mark.parametrize(
+        ("gpus", "nodes", "each"),
+        [(8, 1, 72), (72, 1, 72), (128, 2, 64), (144, 2, 72), (256, 4, 64), (576, 8, 72),
+         (1536, 24, 64), (2496, 39, 64), (5120, 80, 64)],
+    )  # fmt: skip
+    def test_jobs_of_the_tables_take_64_or_72_of_a_rack(
+        self, gpus: int, nodes: int, each: int
+    ) -> None:
+        cluster = load("gb200-nvl72").with_gpus(gpus)
+        assert (cluster.nodes, cluster.gpus_per_node) == (nodes, each)
+        assert cluster.network is not None
+        assert cluster.network.nics == each, "a NIC for every GPU in use"
+
+    def test_what_was_taken_does_not_bind_what_is_taken_next(self) -> None:
+        cluster = load("gb200-nvl72")
+        again = cluster.with_gpus(256).with_gpus(144)
+        assert (again.nodes, again.gpus_per_node) == (2, 72)
+        assert again.network == cluster.network
+
+    def test_gpus_that_no_number_of_trays_gives_are_refused(self) -> None:
+        with pytest.raises(InputError, match="74 GPUs do not fill nodes of 72"):
+            load("gb200-nvl72").with_gpus(74)
+
+    def test_a_tray_that_does_not_divide_a_node_is_refused(self) -> None:
+        with pytest.raises(InputError, match="tray = 5 does not divide the 72 GPUs"):
+            load("gb200-nvl72", {"tray": 5})
 
 
 class TestRoutes:
@@ -468,7 +518,7 @@ def faulty() -> Iterator[tuple[str, dict[str, object], str]]:
     yield (
         "dgx-a100-hdr",
         {"node.spread": True},
-        'for fabric = "nvswitch" (it belongs to mesh and ring)',
+        'for fabric = "nvswitch" (it belongs to full-mesh and mesh and ring)',
     )
     yield "dgx-1-v100", {"node.cables": [[0, 0, 1]]}, "cables join two different slots"
     yield "dgx-1-v100", {"node.cables": [[0, 9, 1]]}, "a cable leads to slot 9 of a node of 8 GPUs"
