@@ -6,6 +6,7 @@ from typing import Literal
 from sim.config import catalog
 from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
+from sim.model.execution import Dispatcher
 from sim.model.fusion import Fusion
 from sim.model.kernels import BYTES
 from sim.program.exchange import Style
@@ -31,6 +32,8 @@ class Stack:
     (`torch.cuda.synchronize`), `scatter_gather` whether tensor-parallel peers send a share each and
     the receivers gather it (Narayanan et al. 2021, section 4.1), `balance` how layers that do not
     divide evenly are spread over stages.
+
+    Experts: `dispatcher` is how tokens reach them unless a plan says otherwise.
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
     backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one
@@ -68,6 +71,7 @@ class Stack:
     pipeline_exchange: Style = "batched"
     exchange_sync: bool = False
     scatter_gather: bool = False
+    dispatcher: Dispatcher = "flat"
     balance: Literal["even", "cost", "quota"] = "even"
     overlap_gradients: bool = False
     first_bucket: Bytes = 2.0**20

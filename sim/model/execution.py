@@ -8,6 +8,9 @@ from sim.model.fusion import Fusion
 from sim.model.kernels import Precision
 from sim.model.transformer import Transformer
 
+# How tokens reach their experts: a copy for each expert straight to its rank, or one for each node,
+# passed on there (DeepEP).
+Dispatcher = Literal["flat", "hierarchical"]
 Recompute = Literal["none", "selective", "full"]
 
 
@@ -84,6 +87,7 @@ class Execution:
     own_copy: bool = False
     block: Any = None
     layer: int | None = None
+    dispatcher: Dispatcher = "flat"
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)

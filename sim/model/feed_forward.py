@@ -6,32 +6,33 @@ from sim.model.linear import column_linear, row_linear
 from sim.model.operators import Operator
 
 
-def operators(run: Execution) -> tuple[Operator, ...]:
+def operators(run: Execution, name: str = "ffn") -> tuple[Operator, ...]:
     """hidden -> ffn, the activation, ffn -> hidden."""
-    return (widen(run), activate(run), narrow(run))
+    return (widen(run, name), activation(run, run.rows * run.ffn), narrow(run, name))
 
 
-def widen(run: Execution) -> Operator:
+def widen(run: Execution, name: str) -> Operator:
     """hidden -> ffn; with a gated activation twice, for the gate and what it gates."""
     outputs: tuple[int, ...] = (run.ffn,)
     if run.model.gated_mlp:
         outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)
     return column_linear(
-        run, "ffn in", outputs, bias=run.model.bias, bias_later=run.fused("bias_gelu")
+        run, f"{name} in", outputs, bias=run.model.bias, bias_later=run.fused("bias_gelu")
     )
 
 
-def narrow(run: Execution) -> Operator:
-    return row_linear(run, "ffn out", run.ffn, bias=run.model.bias)
+def narrow(run: Execution, name: str) -> Operator:
+    return row_linear(run, f"{name} out", run.ffn, bias=run.model.bias)
 
 
-def activate(run: Execution) -> Operator:
-    return swiglu(run) if run.model.gated_mlp else gelu(run)
+def activation(run: Execution, elements: float) -> Operator:
+    """What lies between both products, on so many elements of its result."""
+    return swiglu(run, elements) if run.model.gated_mlp else gelu(run, elements)
 
 
-def gelu(run: Execution) -> Operator:
+def gelu(run: Execution, elements: float) -> Operator:
     """Keeps its input; forward reads and writes once, backward reads x and dy, writes dx."""
-    size = float(run.rows * run.ffn * run.width)
+    size = float(elements * run.width)
     return Operator(
         name="gelu",
         forward=(MemoryBound(name="gelu", bytes=2 * size),),
@@ -42,13 +43,13 @@ def gelu(run: Execution) -> Operator:
     )
 
 
-def swiglu(run: Execution) -> Operator:
+def swiglu(run: Execution, elements: float) -> Operator:
     """silu(gate) * up (Shazeer 2020). Keeps gate and up, unfused also silu(gate).
 
     Fused: forward reads both and writes one, backward reads three and writes two. In separate
     kernels: silu and product; backward two products, silu's, and joining both gradients.
     """
-    size = float(run.rows * run.ffn * run.width)
+    size = float(elements * run.width)
     fused = run.fused("swiglu")
     joined = 4 if run.fusion.packed_projections else 0
     forward = MemoryBound(

@@ -12,7 +12,8 @@ class Fusion:
 
     Each of the first group is one kernel where true and the framework's own sequence where false:
     `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and
-    residual sum), `norm` (LayerNorm or RMSNorm), `rotary`, `swiglu`, `cross_entropy`;
+    residual sum), `norm` (LayerNorm or RMSNorm), `rotary`, `swiglu`, `cross_entropy`, `router`
+    (scores, top-k and balance of experts), `permute` (tokens into the order of experts);
     `compiled` is torch.compile: all of them, and the sum with the norm behind it.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
@@ -34,6 +35,8 @@ class Fusion:
     rotary: bool = False
     swiglu: bool = False
     cross_entropy: bool = False
+    router: bool = False
+    permute: bool = False
     compiled: bool = False
     packed_projections: bool = True
     bias_in_gemm: bool = False

@@ -160,4 +160,13 @@ class Overlap:
     kernels: tuple[Kernel, ...]
 
 
-Item = Kernel | Collective | Overlap
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """Waiting for the rank of a group that has most to do: as long as its kernels take longer than
+    this rank's `own`, which stand beside it."""
+
+    own: tuple[Kernel, ...]
+    fullest: tuple[Kernel, ...]
+
+
+Item = Kernel | Collective | Overlap | Lag

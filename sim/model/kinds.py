@@ -5,7 +5,7 @@ own, a dataclass of them as `SETTINGS`. `blocks.NAME` of a model's file gives th
 key of the model's shape in which its layers differ from the others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from types import ModuleType
 from typing import Any
@@ -74,6 +74,13 @@ def specialised(kind: str, run: Execution) -> tuple[ModuleType, Execution]:
     if model is run.model and settings is None and not number:
         return module, run
     return module, replace(run, model=model, block=settings, layer=int(number) if number else None)
+
+
+def settings_of(model: Transformer) -> Iterator[Any]:
+    """The settings of each kind of a model's blocks, None where a kind has none."""
+    for name in dict.fromkeys(model.row):
+        _, _, settings = _variant(name, model)
+        yield settings
 
 
 def _variant(name: str, model: Transformer) -> tuple[ModuleType, Transformer, Any]:

@@ -32,19 +32,23 @@ def joins_gradients(run: Execution) -> bool:
 
 
 def products(
-    run: Execution, name: str, rows: int, inputs: int, outputs: int
+    run: Execution, name: str, rows: int, inputs: int, outputs: int, groups: int = 1
 ) -> tuple[Gemm, Gemm, Gemm]:
-    """y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs, outputs)."""
+    """y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs, outputs).
+
+    With `groups` each of so many matrices multiplies its equal share of the rows.
+    """
     fused = run.fusion.gradients == "fused"
-    precision = run.precision
+    precision, each = run.precision, -(-rows // groups)
     return (
-        Gemm(name=name, m=rows, n=outputs, k=inputs, precision=precision),
-        Gemm(name=f"{name} dgrad", m=rows, n=inputs, k=outputs, precision=precision),
+        Gemm(name=name, m=each, n=outputs, k=inputs, batch=groups, precision=precision),
+        Gemm(name=f"{name} dgrad", m=each, n=inputs, k=outputs, batch=groups, precision=precision),
         Gemm(
             name=f"{name} wgrad",
             m=inputs,
             n=outputs,
-            k=rows,
+            k=each,
+            batch=groups,
             precision=precision,
             accumulate=fused,
         ),
@@ -74,7 +78,8 @@ def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, .
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
     """One linear layer on one rank: `rows` x `inputs` -> the widths of `outputs`, in one or several
-    GEMMs that share the input. `bias_later` leaves adding it to the kernel behind.
+    GEMMs that share the input; with `groups`, so many layers side by side that share the rows.
+    `bias_later` leaves adding it to the kernel behind.
     """
 
     run: Execution
@@ -82,17 +87,21 @@ class Linear:
     rows: int
     inputs: int
     outputs: tuple[int, ...]
+    groups: int = 1
     bias: bool = False
     bias_later: bool = False
 
     @property
     def weights(self) -> int:
-        return self.inputs * sum(self.outputs)
+        return self.groups * self.inputs * sum(self.outputs)
+
+    def _products(self, outputs: int) -> tuple[Gemm, Gemm, Gemm]:
+        return products(self.run, self.name, self.rows, self.inputs, outputs, self.groups)
 
     @property
     def forward(self) -> tuple[Kernel, ...]:
         run, elements = self.run, self.rows * sum(self.outputs)
-        gemms = [products(run, self.name, self.rows, self.inputs, n)[0] for n in self.outputs]
+        gemms = [self._products(n)[0] for n in self.outputs]
         casts = quantise(run, f"{self.name} input", self.rows * self.inputs)
         casts += quantise(run, f"{self.name} weight", self.weights)
         added = self.bias and not self.bias_later
@@ -102,7 +111,7 @@ class Linear:
     def input_gradient(self) -> tuple[Kernel, ...]:
         """dx, summed over the GEMMs that share x."""
         run = self.run
-        gemms = [products(run, self.name, self.rows, self.inputs, n)[1] for n in self.outputs]
+        gemms = [self._products(n)[1] for n in self.outputs]
         casts = quantise(run, f"{self.name} grad", self.rows * sum(self.outputs))
         sums = [
             MemoryBound(
@@ -116,8 +125,8 @@ class Linear:
         run, kernels = self.run, []
         for n in self.outputs:
             kernels += [
-                products(run, self.name, self.rows, self.inputs, n)[2],
-                *accumulate(run, self.name, self.inputs * n),
+                self._products(n)[2],
+                *accumulate(run, self.name, self.groups * self.inputs * n),
             ]
         if self.bias:
             kernels += bias_gradient(run, self.name, self.rows * sum(self.outputs))
@@ -126,7 +135,11 @@ class Linear:
     @property
     def transient(self) -> float:
         """Backward: dy and dx at once, and dW until it is accumulated."""
-        fresh = 0 if self.run.fusion.gradients == "fused" else self.inputs * max(self.outputs)
+        fresh = (
+            0
+            if self.run.fusion.gradients == "fused"
+            else self.groups * self.inputs * max(self.outputs)
+        )
         return float((self.rows * (self.inputs + sum(self.outputs)) + fresh) * self.run.width)
 
 

@@ -105,6 +105,7 @@ class Job:
             later=later,
             bucketed=bucketed,
             own_copy=len(self.embedding_holders) > 1,
+            dispatcher=plan.dispatcher or self.stack.dispatcher,
         )
 
     @cached_property
@@ -113,11 +114,8 @@ class Job:
         plan = self.plan
         return (
             plan.microbatch,
-            plan.tp,
-            *(plan.size(axis) for axis in dividing("sequence")),
-            plan.ep,
-            plan.etp,
-            plan.sequence_parallel,
+            self.execution.sharding,
+            plan.dispatcher,
             plan.recompute,
             plan.precision,
             len(self.embedding_holders) > 1,

@@ -12,7 +12,7 @@ from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
-from sim.model.kernels import Item, Overlap
+from sim.model.kernels import Item, Lag, Overlap
 from sim.parallel.job import Chunk, Job
 from sim.parallel.replicas import gradient_axes, state_axes
 from sim.parallel.state import State, state
@@ -226,6 +226,8 @@ def _queued(blocks: Iterable[Block], window: int) -> float:
 
 
 def _launches(item: Item) -> int:
+    if isinstance(item, Lag):
+        return 0
     if isinstance(item, Collective):
         return 1
     if isinstance(item, Overlap):

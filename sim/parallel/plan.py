@@ -10,10 +10,11 @@ from annotated_types import Ge
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.model.execution import Dispatcher
 from sim.model.kernels import Precision
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
-from sim.parallel.mesh import Layouts, layouts
+from sim.parallel.mesh import Layouts, axis_of, layouts
 from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]
@@ -34,6 +35,7 @@ class Plan:
     replicas of groups of `dp` ranks, over which ZeRO does not shard (hybrid sharding); `axes` holds
     the sizes of axes of one's own. Experts have a layout of their own on the ranks of a stage: each
     expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
+    `dispatcher` is how tokens reach experts, if not in the stack's own way.
     `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions. `layers` gives the
     transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
     order of the model); without it they are split evenly, or as the stack does. `zero` is the ZeRO
@@ -65,6 +67,7 @@ class Plan:
     prefetch: Annotated[int, Ge(0)] | None = None
     recompute: Recompute = "none"
     sequence_parallel: bool = False
+    dispatcher: Dispatcher | None = None
     precision: Precision = "bf16"
     optimizer: Optimizer = "adam"
     order: str = "tp-cp-dp-pp"
@@ -106,6 +109,12 @@ class Plan:
 
     def _given(self, axis: str) -> int:
         return (getattr(self, axis) if axis in _FIELDS else self.axes.get(axis)) or 1
+
+    def check_mesh(self) -> None:
+        """Raise `InputError` where experts do not divide the ranks of a stage."""
+        if any(axis_of(part) == "dp_replicate" for part in self.split(dividing("experts"))):
+            what = f"ep*etp = {self.ep * self.etp} exceeds the ranks that ZeRO shards over"
+            raise InputError("plan", what, "lower ep or dp_replicate")
 
     @property
     def data_parallel(self) -> int:
@@ -152,6 +161,7 @@ class Plan:
         if gpus % others or (self.dp is not None and product != gpus):
             raise InputError(where, *_mismatch(self, others, gpus))
         plan = replace(self, dp=gpus // others)
+        plan.check_mesh()
         _check_batch(plan, where)
         _check_features(plan, where)
         return plan

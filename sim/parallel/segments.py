@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-from sim.model.kernels import Item, Kernel, Overlap
-from sim.program.causes import Cause
+from sim.model.kernels import Item, Kernel, Lag, Overlap
+from sim.program.causes import IMBALANCE, Cause
 from sim.program.durations import Duration
 from sim.program.operations import Collective, Segment
 
@@ -28,6 +28,10 @@ def segments(
     done: list[Segment | Collective] = []
     row = _Row(name, cause)
     for item in items:
+        if isinstance(item, Lag):
+            done += (*row.segment(), *_lag(item, time))
+            row = _Row(name, cause)
+            continue
         if isinstance(item, Collective | Overlap):
             row.add(0.0, call, 1)
             done += row.segment()
@@ -42,6 +46,13 @@ def segments(
         else:
             row.add(time(item), launch, item.launches, item.family)
     return (*done, *row.segment())
+
+
+def _lag(item: Lag, time: KernelTime) -> Items:
+    late = sum(map(time, item.fullest)) - sum(map(time, item.own))
+    if late <= 0.0:
+        return ()
+    return (Segment(name="late", cause=IMBALANCE, device=late, lead=late),)
 
 
 class _Row:

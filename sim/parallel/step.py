@@ -119,7 +119,7 @@ def _norm(job: Job) -> Collective:
     """The gradient norm, one number over all ranks that hold a share of the model."""
     plan = job.plan
     groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
-    axes = dict.fromkeys(["tp", "pp"])
+    axes = dict.fromkeys([*plan.split(["tp"]), "pp"])
     for group in groups:
         axes |= dict.fromkeys(plan.split(group.split_by))
         axes |= dict.fromkeys(state_axes(plan, group) if plan.zero else ())

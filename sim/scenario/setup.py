@@ -15,9 +15,10 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import transformer as models
+from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
 from sim.model.transformer import Transformer
-from sim.parallel.axis import axes
+from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
 from sim.parallel.memory import stall
@@ -68,6 +69,9 @@ def assemble(
     where = f"{name}, plan"
     check_layers(model)
     plan = plan.resolved(topology.gpus, where=where)
+    if plan.degree(dividing("experts")) > 1 and not layers_of(model):
+        what = f"ep*etp = {plan.ep * plan.etp} but {model.name} has no experts"
+        raise InputError(where, what, "leave ep and etp out")
     if plan.pp > model.layers:
         raise InputError(
             where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"

@@ -5,10 +5,12 @@ Choices are made one after the other, and each sees those before it.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any, get_args
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.model.experts import layers_of
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
@@ -97,6 +99,18 @@ def _left(space: Space, plan: Plan) -> int:
     return space.gpus // plan.degree(axes())
 
 
+def _experts(space: Space, plan: Plan) -> Iterator[int]:
+    """Groups of ranks of a stage that each have whole experts, equally many in every layer."""
+    ranks = (plan.dp or 1) * plan.tp * plan.cp
+    each = gcd(*(settings.experts for settings in layers_of(space.model)))
+    for ep in divisors(gcd(each, ranks), ranks) if each else [1]:
+        try:
+            replace(plan, ep=ep).check_mesh()
+        except InputError:
+            continue
+        yield ep
+
+
 def _own_axis(name: str) -> Choice:
     """An axis of one's own, which is used where it is asked for."""
     return Choice(
@@ -164,7 +178,7 @@ def _with_replicas(space: Space, plan: Plan, count: int) -> Plan:
 
 # Layouts that share the sizes of the mesh share most of their work; those that share their passes
 # too differ in states and places only.
-TENSOR, CONTEXT, STAGES = (
+TENSOR, CONTEXT, STAGES, EXPERTS = (
     Choice(
         name="tp",
         possible=_tensor,
@@ -176,13 +190,14 @@ TENSOR, CONTEXT, STAGES = (
         usual=lambda space, plan, cp: cp == 1 or space.model.seq // cp >= _TOKENS,
     ),
     Choice(name="pp", possible=_stages, take=_with_stages),
+    Choice(name="ep", possible=_experts),
 )
 
 
 def sizes() -> tuple[Choice, ...]:
     """The sizes of the mesh, axes of one's own among them; data parallelism is what is left."""
     own = (axis for axis in axes() if axis not in Plan.__dataclass_fields__)
-    return TENSOR, CONTEXT, *map(_own_axis, own), STAGES
+    return TENSOR, CONTEXT, *map(_own_axis, own), STAGES, EXPERTS
 
 
 PASSES = (

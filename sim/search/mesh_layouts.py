@@ -15,6 +15,7 @@ from sim.parallel.memory import fragmented, resident, stall
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
 from sim.program.memory_levels import Floats, most_kept, peaks
+from sim.program.operations import Work
 from sim.program.program import Program
 from sim.search import layouts
 from sim.search.bound import PipelineBounds, StreamBounds
@@ -44,7 +45,8 @@ class MeshLayouts:
         first."""
         if not self._passes:
             return []
-        probe = self._job(self._passes[0]).work(self._model.kinds[0], "F")
+        job, kinds = self._job(self._passes[0]), dict.fromkeys(self._model.kinds)
+        probe = Work(name="probe", items=tuple(job.work(kind, "F") for kind in kinds))
         bounds = PipelineBounds(self._folded.costs, probe)
         bounded = [(bounds.seconds(self._job(plan)), plan) for plan in self._passes]
         return sorted(bounded, key=lambda row: row[0])
@@ -52,7 +54,8 @@ class MeshLayouts:
     def _suits(self, plan: Plan) -> bool:
         """Whether the model can be divided so."""
         try:
-            self._job(plan).block(self._model.kinds[0])
+            for kind in dict.fromkeys(self._model.kinds):
+                self._job(plan).block(kind)
         except InputError:
             return False
         return True

@@ -13,13 +13,13 @@ from sim.search.standings import Layout
 if TYPE_CHECKING:
     import pandas as pd
 
-_HEAD = ("rank", "tp", "cp", "pp", "dp", "mb", "schedule", "zero", "recompute", "seq.par.",
+_HEAD = ("rank", "tp", "cp", "pp", "dp", "ep", "mb", "schedule", "zero", "recompute", "seq.par.",
          "order", "step", "MFU", "memory", "bubble", "$/1e9 tok")  # fmt: skip
 
 
 def text(search: SearchResult) -> str:
     """The table, the reason, the Pareto front, and how it was found."""
-    rows = [_HEAD, *_rows(search)]
+    rows = _without_experts([_HEAD, *_rows(search)])
     front = [("step", "memory", "layout")]
     front += [
         (human_seconds(layout.step_time), human_bytes(layout.memory), plan_text(layout.plan))
@@ -37,6 +37,14 @@ def text(search: SearchResult) -> str:
             _found(search),
         ]
     )
+
+
+def _without_experts(rows: Sequence[Cells]) -> list[Cells]:
+    """The table without the sizes of expert parallelism where no layout has any."""
+    place = _HEAD.index("ep")
+    if any(row[place] not in ("ep", "1") for row in rows):
+        return list(rows)
+    return [(*row[:place], *row[place + 1 :]) for row in rows]
 
 
 def _found(search: SearchResult) -> str:
@@ -75,6 +83,7 @@ def plan_text(plan: Plan) -> str:
     """
     words = [f"tp {plan.tp}"] + ([f"cp {plan.cp}"] if plan.cp > 1 else [])
     words += [f"{axis} {size}" for axis, size in plan.axes.items() if size > 1]
+    words += [f"ep {plan.ep}"] if plan.ep > 1 else []
     words += [f"pp {plan.pp}", f"dp {_replicas(plan)}", f"microbatch {plan.microbatch}"]
     words += [_schedule(plan)] if plan.pp > 1 else []
     words += ["balanced layers"] if plan.layers is not None else []
@@ -112,7 +121,8 @@ def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
     plan, dollars = layout.plan, search.cost(layout).dollars
     bubble = f"{layout.result.bubble_fraction:.1%}" if layout.result else ""
     return (
-        str(rank), str(plan.tp), str(plan.cp), str(plan.pp), _replicas(plan), str(plan.microbatch),
+        str(rank), str(plan.tp), str(plan.cp), str(plan.pp), _replicas(plan), str(plan.ep),
+        str(plan.microbatch),
         _schedule(plan), _zero(plan), plan.recompute, "yes" if plan.sequence_parallel else "no",
         plan.order if plan.pp > 1 else "", human_seconds(layout.step_time),
         f"{search.mfu(layout):.1%}", human_bytes(layout.memory), bubble,

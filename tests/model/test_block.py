@@ -1,9 +1,10 @@
 """Blocks against Korthikanti et al. 2022, closed forms and laws."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
@@ -20,6 +21,10 @@ from sim.program.operations import Collective
 MEGATRON = Fusion(
     bias_gelu=True, masked_softmax=True, bias_dropout_add=True, norm=True, gradients="fused"
 )
+
+
+# What kinds need to know that have keys of their own; where tp > 1 they need sequence parallelism.
+SETTINGS = {"experts": {"experts": 8, "top_k": 2, "ffn": 512, "shared": 1}}
 
 
 def run(model: Transformer, fusion: Fusion = MEGATRON, **changes: object) -> Execution:
@@ -302,8 +307,10 @@ def test_ddp_copies_fresh_gradients_into_its_buckets_once() -> None:
 def test_the_halves_of_a_backward_pass_do_what_the_whole_does(
     kind, tp, sp, overlap, recompute
 ) -> None:
+    assume(kind not in SETTINGS or sp or tp == 1)
     sharding = Sharding(tp=tp, sequence_parallel=sp and tp > 1)
-    on_a_rank = run(load("gpt3-175b"), Fusion(overlap_tensor=overlap), sharding=sharding)
+    model = replace(load("gpt3-175b"), blocks=SETTINGS)
+    on_a_rank = run(model, Fusion(overlap_tensor=overlap), sharding=sharding)
     own = block(kind, on_a_rank, recompute)
     halves = (*own.input_gradient, *own.weight_gradient)
     for part in (kernels, collectives):

@@ -8,6 +8,7 @@ from sim.model.transformer import Transformer, load
 
 PUBLISHED = {
     # Counts of the published checkpoints (Hugging Face hub, safetensors metadata).
+    "mixtral-8x7b": 46_702_792_704,
     "gpt2-124m": 124_439_808,
     "gpt2-355m": 354_823_168,
     "gpt2-774m": 774_030_080,

@@ -27,6 +27,7 @@ PUBLISHED = {
     "bert-large-tpu-v2": (0.34e9, 64),
     "gpt2-one-gpu": (0.124e9, 1),
     "gpt3-175b-cost": (175e9, 1536),
+    "mixtral-8x7b": (46.7e9, 64),  # Jiang et al. 2024; GPUs are ours
     "gpt3-175b-megatron": (175e9, 64),
     "gpt3-175b-selective": (175e9, 64),
     "llama2-70b-fsdp": (68.98e9, 256),  # meta-llama/Llama-2-70b-hf, safetensors index

@@ -1,0 +1,306 @@
+"""Mixture of experts on one rank: routing, dispatch, the experts' products, combination.
+
+b s tokens of a rank are sent to k of E experts each, which lie on `ep` ranks; what an expert gets
+of all ranks of the group goes through its matrices in one grouped product (Lepikhin et al. 2020;
+Gale et al. 2022, MegaBlocks). Each expert is divided over `etp` ranks, which gather the tokens and
+scatter the sums. All ranks of a group wait for the fullest one.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+from sim.config.errors import InputError
+from sim.model import feed_forward
+from sim.model.execution import Execution
+from sim.model.groups import EXPERTS
+from sim.model.kernels import Item, Kernel, Lag, MemoryBound
+from sim.model.kinds import settings_of
+from sim.model.linear import Linear
+from sim.model.operators import Items, Operator
+from sim.model.routing import Load, Routing, load_of
+from sim.model.transformer import Transformer
+from sim.program.causes import EXPERT, IMBALANCE
+from sim.program.operations import Collective, Kind
+from sim.program.routed import Routed
+
+# Kernels of an unfused router: softmax or sigmoid, top-k, two scatters, normalisation, auxiliary
+# loss (Megatron-LM, megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
+# and switch_load_balancing_loss_func). Each passes over the fp32 scores about once.
+_ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 14, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Keys of a kind of layer with experts.
+
+    `experts` matrices of inner width `ffn`, of which each token takes `top_k`; `shared` more of
+    them (or one of width `shared_ffn`) that every token takes. With `groups` a token's experts lie
+    in at most `limit` of them. `capacity` is the factor beyond which tokens are dropped, 0 for none
+    (dropless). `routing` says how unequal the experts' loads are.
+    """
+
+    experts: int
+    top_k: int
+    ffn: int
+    shared: int = 0
+    shared_ffn: int = 0
+    groups: int = 1
+    limit: int = 0
+    capacity: float = 0.0
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    routing: Routing = field(default_factory=Routing)
+
+    def __post_init__(self) -> None:
+        if self.experts < 1 or self.ffn < 1:
+            raise ValueError(f"experts = {self.experts}, ffn = {self.ffn}: both are at least 1")
+        if not 1 <= self.top_k <= self.experts:
+            raise ValueError(f"top_k = {self.top_k} of {self.experts} experts; use 1 to experts")
+        if min(self.shared, self.shared_ffn, self.limit) < 0:
+            raise ValueError("shared, shared_ffn and limit must not be negative")
+        if self.groups < 1 or self.experts % self.groups or self.limit > self.groups:
+            what = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
+            raise ValueError(f"{what}; groups divide the experts, limit is at most groups")
+        if not (self.capacity == 0.0 or 0.0 < self.capacity <= self.experts):
+            raise ValueError(f"capacity = {self.capacity} is outside (0, experts]; 0 drops none")
+
+    @property
+    def shared_width(self) -> int:
+        """The inner width of all shared experts together."""
+        return self.shared_ffn or self.shared * self.ffn
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Router, dispatch, experts, combination, and the shared experts."""
+    layer = _Layer(run)
+    layer.check()
+    return (
+        layer.router(),
+        layer.dispatch(),
+        layer.widen(),
+        layer.activate(),
+        layer.narrow(),
+        layer.combine(),
+        *layer.shared(),
+    )
+
+
+def layers_of(model: Transformer) -> list[Experts]:
+    """The experts of a model's layers, for each kind of layer that has any."""
+    return [own for own in settings_of(model) if isinstance(own, Experts)]
+
+
+class _Layer:
+    """Sizes of a layer with experts on one rank, and its operators."""
+
+    def __init__(self, run: Execution) -> None:
+        self.run = run
+        self.own: Experts = run.block
+        self.ep, self.etp = run.sharding.ep, run.sharding.etp
+
+    def check(self) -> None:
+        """Raise `InputError` unless the experts' sizes divide."""
+        run, own = self.run, self.own
+        if own.experts % self.ep:
+            what = f"ep = {self.ep} does not divide experts = {own.experts}"
+            raise InputError("plan", what, "change ep")
+        if own.ffn % self.etp:
+            raise InputError(
+                "plan", f"etp = {self.etp} does not divide ffn = {own.ffn}", "lower it"
+            )
+        if run.tp > 1 and not run.sharding.sequence_parallel:
+            what = "experts with tp > 1 take the tokens of each rank"
+            raise InputError("plan", what, "set sequence_parallel = true")
+
+    @cached_property
+    def load(self) -> Load:
+        own = self.own
+        return load_of(
+            own.routing,
+            experts=own.experts,
+            ranks=self.ep,
+            capacity=own.capacity,
+            layer=self.run.layer,
+            layers=self.run.model.layers,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the rank routes."""
+        return self.run.local
+
+    @property
+    def rows(self) -> float:
+        """Rows of the rank's grouped products, with an even load."""
+        return self.tokens * self.own.top_k * self.etp * self.load.mean
+
+    @property
+    def experts(self) -> int:
+        """Experts that the rank holds a share of."""
+        return self.own.experts // self.ep
+
+    @property
+    def size(self) -> float:
+        """Bytes of the rows of the rank's experts at the model's width."""
+        return self.rows * self.run.model.hidden * self.run.width
+
+    def router(self) -> Operator:
+        """Scores of all experts, the best of them for each token, the loss that balances them."""
+        run, own = self.run, self.own
+        scores = self.tokens * own.experts
+        linear = Linear(
+            run=replace(run, precision="fp32" if run.width == 4 else "bf16"),
+            name="router",
+            rows=self.tokens,
+            inputs=run.model.hidden,
+            outputs=(own.experts,),
+        )
+        launches = _FUSED_ROUTER_LAUNCHES if run.fused("router") else _ROUTER_LAUNCHES
+        choose = MemoryBound(name="top-k", bytes=8.0 * scores * launches, launches=launches)
+        kept = 0.0 if own.shared_width else float(self.tokens * run.model.hidden * run.width)
+        return Operator(
+            name="router",
+            forward=(*linear.forward, choose),
+            input_gradient=(choose, *linear.input_gradient),
+            weight_gradient=linear.weight_gradient,
+            inputs=kept,
+            saved=4.0 * scores,
+            saved_for_weights=kept,
+            handed=4.0 * scores,
+            parameters=float(linear.weights),
+        )
+
+    def dispatch(self) -> Operator:
+        """Tokens go to the ranks of their experts and are put in the experts' order."""
+        return Operator(
+            name="dispatch",
+            forward=(*self._permute("permute"), *self._move("dispatch"), *self._sort("sort")),
+            input_gradient=(
+                *self._sort("sort grad"),
+                *self._move("dispatch grad"),
+                *self._permute("permute grad"),
+            ),
+            inputs=float(self.tokens * self.run.model.hidden * self.run.width),
+            transient=2.0 * self.size,
+        )
+
+    def combine(self) -> Operator:
+        """Results go home and are summed for each token."""
+        return Operator(
+            name="combine",
+            forward=(*self._sort("unsort"), *self._move("combine"), *self._permute("unpermute")),
+            input_gradient=(
+                *self._permute("unpermute grad"),
+                *self._move("combine grad"),
+                *self._sort("unsort grad"),
+            ),
+            inputs=self.size,
+            transient=2.0 * self.size,
+        )
+
+    def _permute(self, name: str) -> Items:
+        """Copies of a rank's tokens for each of their experts, or their sum: one reads them once
+        and writes them k times, or the other way round. Routed tokens leave as they are."""
+        if self.run.dispatcher == "hierarchical":
+            return ()
+        launches = 1 if self.run.fused("permute") else 4
+        each = self.tokens * self.run.model.hidden * self.run.width
+        return (
+            MemoryBound(name=name, bytes=float(each * (1 + self.own.top_k)), launches=launches),
+        )
+
+    def _sort(self, name: str) -> Items:
+        """Rows into the order of the rank's experts, or back; routed tokens are copied for each of
+        the rank's experts that they reach."""
+        launches = 1 if self.run.fused("permute") else 4
+        if self.run.dispatcher == "hierarchical":
+            arrived = self._routed.reached(self.ep) * self.size / self.own.top_k
+            return (MemoryBound(name=name, bytes=arrived + self.size, launches=launches),)
+        if self.experts == 1 or self.ep == 1:
+            return ()
+        return (MemoryBound(name=name, bytes=2.0 * self.size, launches=launches),)
+
+    @property
+    def _routed(self) -> Routed:
+        own = self.own
+        limit = own.limit or own.groups
+        return Routed(choices=own.top_k, among=own.experts, groups=own.groups, limit=limit)
+
+    def _move(self, name: str) -> Items:
+        """The all-to-all among the ranks of the experts, then those that share each expert."""
+        items: list[Item] = []
+        sharding, backward = self.run.sharding, name in ("combine", "dispatch grad")
+        if self.ep > 1:
+            whole = self.size / self.etp
+            routed = self._routed if self.run.dispatcher == "hierarchical" else None
+            size = whole / self.own.top_k if routed else whole
+            items.append(_call("all_to_all", sharding.experts, size, name, routed))
+            if (late := self.load.fullest - self.load.mean) > 0.0:
+                call = _call("all_to_all", sharding.experts, late * size, f"{name} late", routed)
+                items.append(replace(call, cause=IMBALANCE))
+        if self.etp > 1:
+            kind: Kind = "reduce_scatter" if backward else "all_gather"
+            items.append(_call(kind, sharding.expert_tensor, self.size, f"{name} shares"))
+        return tuple(reversed(items) if backward else items)
+
+    def widen(self) -> Operator:
+        """hidden -> ffn of each expert, twice if gated."""
+        width = self.own.ffn // self.etp * (2 if self.run.model.gated_mlp else 1)
+        return self._product("expert in", self.run.model.hidden, width)
+
+    def narrow(self) -> Operator:
+        """ffn -> hidden of each expert."""
+        return self._product("expert out", self.own.ffn // self.etp, self.run.model.hidden)
+
+    def _product(self, name: str, inputs: int, outputs: int) -> Operator:
+        """A grouped product, for which the fullest rank's is waited."""
+        run, bias = self.run, self.run.model.bias
+        even = Linear(
+            run=run,
+            name=name,
+            rows=round(self.rows),
+            inputs=inputs,
+            outputs=(outputs,),
+            groups=self.experts,
+            bias=bias,
+        )
+        full = replace(even, rows=round(self.rows / self.load.mean * self.load.fullest))
+        return Operator(
+            name=name,
+            forward=self._awaited(even.forward, full.forward),
+            input_gradient=self._awaited(even.input_gradient, full.input_gradient),
+            weight_gradient=self._awaited(even.weight_gradient, full.weight_gradient),
+            inputs=self.rows * inputs * run.width,
+            saved_for_weights=self.rows * inputs * run.width,
+            handed=self.rows * outputs * run.width,
+            transient=even.transient,
+            parameters=float(even.weights + (self.experts * outputs if bias else 0)),
+            group=EXPERTS,
+        )
+
+    def _awaited(self, own: tuple[Kernel, ...], fullest: tuple[Kernel, ...]) -> Items:
+        if self.load.fullest == self.load.mean:
+            return own
+        return (*own, Lag(own=own, fullest=fullest))
+
+    def activate(self) -> Operator:
+        """The activation between both products, times the router's weight of each row."""
+        sizes = replace(self.run.model, ffn=self.own.ffn)
+        return feed_forward.activation(
+            replace(self.run, model=sizes), elements=self.rows * self.own.ffn / self.etp
+        )
+
+    def shared(self) -> tuple[Operator, ...]:
+        """Experts that all tokens take: a feed-forward block, divided as that of dense layers."""
+        if not (width := self.own.shared_width):
+            return ()
+        model = replace(self.run.model, ffn=width)
+        return feed_forward.operators(replace(self.run, model=model), "shared expert")
+
+
+def _call(
+    kind: Kind, axes: tuple[str, ...], size: float, name: str, routed: Routed | None = None
+) -> Collective:
+    return Collective(
+        kind=kind, axes=axes, bytes=size, name=f"{name} of tokens", cause=EXPERT, routed=routed
+    )

@@ -1,0 +1,119 @@
+"""Routing: which share of the tokens each expert gets, and what the fullest expert and rank have.
+
+A router picks `top_k` experts for every token. Where it favours some, the rank that holds them is
+waited for by all others of its group (Lepikhin et al. 2020, section 2.2; Fedus et al. 2021).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """How tokens are spread over the experts of a layer.
+
+    `balanced`: equally. `zipf`: the i-th most favoured expert gets a share proportional to
+    i^-`exponent`. `dirichlet`: shares are drawn with concentration `alpha`, the smaller the less
+    equal. Which expert is favoured is drawn with `seed`, for each layer anew where layers are
+    numbered. `file`: a CSV with a row for each layer of the model and a column for each expert, the
+    tokens that it got; layers have to be numbered.
+    """
+
+    law: Literal["balanced", "zipf", "dirichlet", "file"] = "balanced"
+    exponent: float = 1.0
+    alpha: float = 1.0
+    seed: int = 0
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.exponent <= 10.0:
+            raise ValueError(f"exponent = {self.exponent} is outside [0, 10]")
+        if not 0.0 < self.alpha <= 1e6:
+            raise ValueError(f"alpha = {self.alpha} is outside (0, 1e6]")
+        if (self.law == "file") != bool(self.file):
+            raise ValueError(f'law = "{self.law}" and file = "{self.file}" do not go together')
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a layer's experts do of the tokens that are sent to them, as shares of an even load.
+
+    `mean` is what an average rank does, `fullest` what the fullest one does; `dropped` the share of
+    the tokens that no expert has room for.
+    """
+
+    mean: float = 1.0
+    fullest: float = 1.0
+    dropped: float = 0.0
+
+
+@lru_cache(maxsize=4096)
+def load_of(
+    routing: Routing,
+    *,
+    experts: int,
+    ranks: int,
+    capacity: float = 0.0,
+    layer: int | None = None,
+    layers: int = 1,
+) -> Load:
+    """The load of the ranks that share a layer's experts.
+
+    With a `capacity` factor c every expert has c times an even load of slots: all of them are
+    computed, tokens beyond them are dropped (Lepikhin et al. 2020, section 2.2). Without it none
+    are dropped. Raises `InputError` for a file that does not suit.
+
+    >>> load_of(Routing(law="zipf"), experts=8, ranks=8).fullest > 2
+    True
+    >>> load_of(Routing(law="zipf"), experts=8, ranks=8, capacity=1.25).mean
+    1.25
+    """
+    if routing.law == "balanced" and not capacity:
+        return Load()
+    even = shares(routing, experts, layer, layers) * experts
+    if capacity:
+        dropped = float(np.maximum(even - capacity, 0.0).mean())
+        return Load(capacity, capacity, dropped)
+    return Load(1.0, float(even.reshape(ranks, -1).mean(axis=1).max()))
+
+
+def shares(routing: Routing, experts: int, layer: int | None, layers: int) -> Floats:
+    """The share of the tokens of each expert, one in all. Raises `InputError`."""
+    if routing.law == "file":
+        return _counted(routing.file, experts, layer, layers)
+    rng = np.random.default_rng([routing.seed, 0 if layer is None else layer])
+    if routing.law == "dirichlet":
+        return rng.dirichlet(np.full(experts, routing.alpha))
+    exponent = routing.exponent if routing.law == "zipf" else 0.0
+    favoured: Floats = np.arange(1.0, experts + 1) ** -exponent
+    return rng.permutation(favoured / favoured.sum())
+
+
+def _counted(file: str, experts: int, layer: int | None, layers: int) -> Floats:
+    if layer is None:
+        what = "counts of each layer need layers that are numbered"
+        raise InputError(f"routing file {file}", what, "set numbered = true beside them")
+    try:
+        counts = np.loadtxt(Path(file), delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"routing file {file}", reason, "write counts with commas") from None
+    if counts.shape != (layers, experts):
+        what = f"has {counts.shape[0]} rows of {counts.shape[1]} counts"
+        remedy = f"write {layers} rows, one a layer, of {experts} counts, one an expert"
+        raise InputError(f"routing file {file}", what, remedy)
+    own: Floats = counts[layer]
+    if not np.isfinite(own).all() or own.min() < 0 or own.sum() <= 0:
+        what = f"row {layer + 1} has counts that are negative or add up to nothing"
+        raise InputError(f"routing file {file}", what, "write how many tokens each expert got")
+    share: Floats = own / own.sum()
+    return share

@@ -1,0 +1,149 @@
+"""Layers with experts: sizes and FLOPs in closed form, imbalance, refusals."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.config.errors import InputError
+from sim.model import counts
+from sim.model.block import Block, block
+from sim.model.groups import DENSE, EXPERTS
+from sim.model.kernels import Gemm, Item, Lag
+from sim.model.operators import kernels_of
+from sim.model.routing import Routing, load_of, shares
+from sim.model.transformer import Transformer
+from sim.program.operations import Collective
+from tests.model.test_block import run
+
+E, K, H, F, S = 8, 2, 256, 512, 128
+
+
+def mixture(**settings: Any) -> Transformer:
+    return Transformer(
+        name="mixture", layers=2, hidden=H, heads=4, ffn=F, vocab=1000, seq=S, gated_mlp=True,
+        bias=False, dropout=False, attention="flash", positions="rotary", normalisation="rmsnorm",
+        pattern="experts",
+        blocks={"experts": {"experts": E, "top_k": K, "ffn": F} | settings},
+    )  # fmt: skip
+
+
+def layer(model: Transformer, **sharding: Any) -> Block:
+    own = replace(counts.whole(model, 1).sharding, **sharding)
+    return block("experts", run(model, sharding=own))
+
+
+def flops(items: tuple[Item, ...], word: str) -> float:
+    return sum(k.flops for k in kernels_of(items) if isinstance(k, Gemm) and word in k.name)
+
+
+def calls(items: tuple[Item, ...], kind: str) -> list[Collective]:
+    return [item for item in items if isinstance(item, Collective) and item.kind == kind]
+
+
+def test_every_token_is_multiplied_by_its_experts_only() -> None:
+    one = layer(mixture())
+    assert flops(one.forward, "expert") == 2 * S * K * 3 * H * F
+    assert flops(one.backward, "expert") == 2 * flops(one.forward, "expert")
+    assert flops(one.forward, "router") == 2 * S * H * E
+
+
+@pytest.mark.parametrize(("ep", "etp"), [(1, 1), (2, 1), (8, 1), (4, 2)])
+def test_the_experts_of_a_layer_are_divided(ep: int, etp: int) -> None:
+    own = layer(mixture(), ep=ep, etp=etp, experts=("dp",), expert_tensor=("tp",))
+    assert own.parameters[EXPERTS] == E * 3 * H * F / (ep * etp)
+    assert own.parameters[DENSE] == layer(mixture()).parameters[DENSE]
+    # Each rank computes as much as it sends out, as all others do.
+    assert flops(own.forward, "expert") == 2 * S * K * 3 * H * F
+
+
+def test_a_balanced_all_to_all_moves_each_token_to_each_of_its_experts() -> None:
+    one = layer(mixture(), ep=4, experts=("dp",))
+    out, home = calls(one.forward, "all_to_all")
+    assert out.bytes == home.bytes == S * K * H * 2
+    assert [call.bytes for call in calls(one.backward, "all_to_all")] == [S * K * H * 2] * 2
+
+
+def test_routed_tokens_leave_once() -> None:
+    model = mixture()
+    own = replace(counts.whole(model, 1).sharding, ep=4, experts=("dp",))
+    one = block("experts", run(model, sharding=own, dispatcher="hierarchical"))
+    out, _ = calls(one.forward, "all_to_all")
+    assert out.bytes == S * H * 2
+    assert out.routed is not None
+    assert (out.routed.choices, out.routed.among) == (K, E)
+
+
+def test_shared_experts_are_a_feed_forward_block_of_their_width() -> None:
+    shared, plain = layer(mixture(shared=2)), layer(mixture())
+    assert shared.count - plain.count == 3 * H * 2 * F
+    assert flops(shared.forward, "shared expert") == 2 * S * 3 * H * 2 * F
+
+
+def test_a_skewed_layer_waits_for_its_fullest_rank() -> None:
+    skewed = layer(mixture(routing={"law": "zipf", "exponent": 1.0}), ep=8, experts=("dp",))
+    lags = [item for item in skewed.forward if isinstance(item, Lag)]
+    largest = 1 / sum(1 / i for i in range(1, E + 1))
+    gemm, fullest = lags[0].own[0], lags[0].fullest[0]
+    assert isinstance(gemm, Gemm)
+    assert isinstance(fullest, Gemm)
+    assert fullest.m / gemm.m == pytest.approx(largest * E, rel=0.01)
+    late = [
+        call for call in calls(skewed.forward, "all_to_all") if call.cause == "expert imbalance"
+    ]
+    assert sum(call.bytes for call in late) == pytest.approx(2 * (largest * E - 1) * S * K * H * 2)
+
+
+def test_a_capacity_drops_what_is_beyond_it_and_computes_all_slots() -> None:
+    law = Routing(law="zipf")
+    load = load_of(law, experts=8, ranks=8, capacity=1.0)
+    share = sorted(shares(law, 8, None, 1), reverse=True)
+    assert (load.mean, load.fullest) == (1.0, 1.0)
+    assert load.dropped == pytest.approx(sum(max(p - 1 / 8, 0.0) for p in share))
+    assert load_of(Routing(), experts=8, ranks=8, capacity=1.25).dropped == 0.0
+    padded = layer(mixture(capacity=1.25))
+    assert flops(padded.forward, "expert") == 1.25 * flops(layer(mixture()).forward, "expert")
+
+
+@pytest.mark.parametrize("law", ["balanced", "zipf", "dirichlet"])
+def test_shares_are_a_distribution_and_fuller_ranks_are_at_least_even(law: Any) -> None:
+    routing = Routing(law=law, alpha=0.5)
+    share = shares(routing, 64, 3, 8)
+    assert share.sum() == pytest.approx(1.0)
+    assert share.min() >= 0.0
+    loads = [load_of(routing, experts=64, ranks=ranks, layer=3).fullest for ranks in (1, 8, 64)]
+    assert loads == sorted(loads)
+    assert loads[0] == pytest.approx(1.0)
+
+
+def test_counts_of_a_file_are_the_loads(tmp_path: Path) -> None:
+    counted = tmp_path / "counts.csv"
+    counted.write_text("1,1,1,1,1,1,1,1\n8,0,0,0,0,0,0,0\n")
+    routing = Routing(law="file", file=str(counted))
+    loads = [load_of(routing, experts=8, ranks=4, layer=i, layers=2).fullest for i in (0, 1)]
+    assert loads == [1.0, 4.0]
+    with pytest.raises(InputError, match="2 rows of 8 counts; write 3 rows"):
+        load_of(routing, experts=8, ranks=4, layer=0, layers=3)
+    with pytest.raises(InputError, match="set numbered = true"):
+        load_of(routing, experts=8, ranks=4, layers=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sharding", "message"),
+    [
+        ({}, {"ep": 3}, "ep = 3 does not divide experts = 8"),
+        ({}, {"etp": 3}, "etp = 3 does not divide ffn = 512"),
+        ({}, {"tp": 2}, "set sequence_parallel = true"),
+        ({"top_k": 9}, {}, "top_k = 9 of 8 experts"),
+        ({"capacity": -1.0}, {}, "capacity = -1.0"),
+        ({"groups": 3}, {}, "groups = 3, limit = 0 for 8 experts"),
+        ({"routing": {"law": "zipf", "exponent": -1.0}}, {}, "exponent = -1.0"),
+        ({"routing": {"law": "file"}}, {}, "do not go together"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    settings: dict[str, Any], sharding: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        layer(mixture(**settings), **sharding)
