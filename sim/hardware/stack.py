@@ -6,10 +6,10 @@ from typing import Literal
 from sim.config import catalog
 from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
-from sim.model.execution import Dispatcher
 from sim.model.fusion import Fusion
 from sim.model.kernels import BYTES
 from sim.program.exchange import Style
+from sim.program.routed import Dispatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

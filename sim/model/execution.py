@@ -7,10 +7,8 @@ from sim.config.errors import InputError
 from sim.model.fusion import Fusion
 from sim.model.kernels import Precision
 from sim.model.transformer import Transformer
+from sim.program.routed import Dispatcher
 
-# How tokens reach their experts: a copy for each expert straight to its rank, or one for each node,
-# passed on there (DeepEP).
-Dispatcher = Literal["flat", "hierarchical"]
 Recompute = Literal["none", "selective", "full"]
 
 

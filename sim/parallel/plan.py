@@ -10,11 +10,11 @@ from annotated_types import Ge
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.config.schema import nearest
-from sim.model.execution import Dispatcher
 from sim.model.kernels import Precision
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
+from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from math import comb
+from typing import Literal
+
+# A copy of an item for each target straight to its rank, or one for each node, passed on there.
+Dispatcher = Literal["flat", "hierarchical"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from sim.program.operations import (
     Work,
 )
 from sim.program.program import Program
+from sim.program.routed import Routed
 from sim.program.routine import Routine
 from sim.program.stage import Stage
 
@@ -138,7 +139,12 @@ class Undisturbed:
     bandwidth: float = 40e9
 
     def call_cost(
-        self, kind: str, size: float, shape: GroupShape, interconnect: Interconnect
+        self,
+        kind: str,
+        size: float,
+        shape: GroupShape,
+        interconnect: Interconnect,
+        routed: Routed | None = None,
     ) -> CallCost:
         return CallCost(latency=self.latency * shape.ranks + size / self.bandwidth)
 
