@@ -15,7 +15,7 @@ def chunks_of(model: Transformer, stack: Stack, plan: Plan) -> tuple[tuple[Chunk
     """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
     if plan.pp == 1:
         return ((Chunk(model.row),),)
-    layers = _layers(model, stack, plan.pp, plan.chunks, _balance(model, stack, plan))
+    layers = _layers(model, stack, plan.pp, plan.cuts // plan.pp, _balance(model, stack, plan))
     cut = _cut(model.row, layers)
     return tuple(tuple(cut[piece] for piece in own) for own in plan.pieces)
 
@@ -46,7 +46,7 @@ def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
 
 def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:
     """The plan's own word, else the stack's way, else an even split where there is one."""
-    layers, pieces = model.layers, plan.pp * plan.chunks
+    layers, pieces = model.layers, plan.cuts
     if plan.layers is not None:
         return plan.layers
     if stack.balance != "even" or layers % pieces == 0:

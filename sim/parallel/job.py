@@ -144,14 +144,26 @@ class Job:
 
     @cached_property
     def embedding_holders(self) -> tuple[int, ...]:
-        """The stages that hold the word embedding: also for a tied output layer, or for the inputs
-        of multi-token prediction."""
+        """The stages that share the word embedding, which output layers and the inputs of
+        multi-token prediction use too; none where all of these sum whatever they hold."""
         users = {"embedding", "mtp_input", *(("head",) if self.model.tied_embeddings else ())}
-        return tuple(
+        holders = tuple(
             stage
             for stage, chunks in enumerate(self.chunks)
             if any(not users.isdisjoint(chunk.kinds) for chunk in chunks)
         )
+        return () if holders == self.copies[holders[0]] else holders
+
+    @cached_property
+    def copies(self) -> tuple[tuple[int, ...], ...]:
+        """Per stage the stages that hold the same pieces of the model, itself among them; none
+        where every piece is held once."""
+        pieces = self.plan.pieces if self.plan.pp > 1 else ((0,),)
+        alike = (
+            tuple(other for other, theirs in enumerate(pieces) if set(theirs) == set(own))
+            for own in pieces
+        )
+        return tuple(stages if len(stages) > 1 else () for stages in alike)
 
     @property
     def _micro_steps(self) -> tuple[float, float]:

@@ -145,6 +145,11 @@ class Plan:
         """Which piece of the model each chunk of each stage is."""
         return schedules.pieces(self.pipeline, self.pp, self.microbatches, self.chunks)
 
+    @property
+    def cuts(self) -> int:
+        """How many pieces the model is cut into."""
+        return 1 + max(max(own) for own in self.pieces)
+
     def passes(self) -> Schedule:
         """The schedule of this plan's passes. Raises `InputError` where it does not suit."""
         name, microbatches = self.pipeline, self.microbatches
@@ -253,10 +258,9 @@ def _check_schedule(plan: Plan, where: str) -> None:
         return
     entry = schedules.entry(plan.pipeline)
     _check_chunks(plan, entry.chunks or plan.interleave, where)
-    group, least = entry.group(plan.pp), entry.least(plan.pp)
-    if plan.microbatches % group or plan.microbatches < least:
-        each = plan.microbatch * plan.data_parallel
-        near = max(-(-plan.microbatches // group) * group, least)
+    if plan.pp % entry.stages == 0 and not entry.takes(plan.pp, plan.microbatches):
+        each, group = plan.microbatch * plan.data_parallel, entry.group(plan.pp)
+        near = -(-max(plan.microbatches, entry.least(plan.pp)) // group) * group
         raise InputError(
             where,
             f"schedule {entry.name!r} needs {entry.need(plan.pp)} microbatches on {plan.pp} stages,"

@@ -26,16 +26,19 @@ class Entry:
     """One schedule of the table.
 
     `order` gives it for (stages, microbatches, chunks); `paper` is its source. `chunks` is how many
-    it has on each stage: exactly so many, or any number from 2 on if None. On so many stages,
-    `group` must divide the number of microbatches, of which there must be at least `least`.
-    `bubble` is its closed form for as many microbatches as stages or more, and for I = W = F where
-    it splits the backward pass.
+    it has on each stage: exactly so many, or any number from 2 on if None. `stages` must divide the
+    number of stages. On so many of them, microbatches go in groups of `group`, which must divide
+    their number unless the last may be `uneven`; there must be at least `least`. `bubble` is its
+    closed form for whole groups, as many microbatches as stages or more, and for I = W = F where it
+    splits the backward pass.
     """
 
     name: str
     paper: str
     order: Callable[[int, int, int], Schedule]
     chunks: int | None = 1
+    stages: int = 1
+    uneven: bool = False
     group: Callable[[int], int] = lambda stages: 1
     least: Callable[[int], int] = lambda stages: 1
     bubble: Callable[[int, int, int], float] | None = None
@@ -44,15 +47,25 @@ class Entry:
     def check(self, stages: int, microbatches: int, chunks: int) -> None:
         """Raise `InputError` where the sizes do not suit it."""
         self._check_chunks(chunks)
-        if microbatches % self.group(stages) or microbatches < self.least(stages):
+        if stages % self.stages:
+            what = f"{self.name} needs a multiple of {self.stages} stages, not {stages}"
+            raise InputError("plan, schedule", what, "change pp")
+        if not self.takes(stages, microbatches):
             need = self.need(stages)
             what = f"{self.name} needs {need} microbatches on {stages} stages, not {microbatches}"
             raise InputError("plan, schedule", what, "change global_batch, microbatch or pp")
 
+    def takes(self, stages: int, microbatches: int) -> bool:
+        """Whether it takes so many microbatches on so many stages."""
+        whole = self.uneven or microbatches % self.group(stages) == 0
+        return whole and microbatches >= self.least(stages) and stages % self.stages == 0
+
     def need(self, stages: int) -> str:
         """How many microbatches it can take, in words."""
-        group, least = self.group(stages), self.least(stages)
-        return f"a multiple of {group}" if group > 1 else f"at least {least}"
+        group, least = 1 if self.uneven else self.group(stages), self.least(stages)
+        at_least = f"at least {least}" if least > group or group == 1 else ""
+        multiple = f"a multiple of {group}" if group > 1 else ""
+        return ", ".join(filter(None, (multiple, at_least)))
 
     def _check_chunks(self, chunks: int) -> None:
         if self.chunks is None and chunks < 2:
@@ -67,7 +80,7 @@ class Entry:
 def table() -> Mapping[str, Entry]:
     """All schedules by name, in alphabetical order of their families.
 
-    >>> {"1f1b", "gpipe", "zbv"} <= set(table())
+    >>> {"1f1b", "gpipe", "zb-v"} <= set(table())
     True
     """
     families = modules(_FOLDER).values()

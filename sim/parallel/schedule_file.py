@@ -5,14 +5,24 @@ Source: torch/distributed/pipelining/schedules.py, `_Action` and `_dump_csv`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sim.config.errors import InputError
 from sim.program.actions import KINDS, Action, Kind
-from sim.program.schedule import Places, Schedule
+from sim.program.schedule import Order, Places, Schedule
 
-Cell = tuple[str, int, int]  # kind, microbatch, piece
+
+class Cell(NamedTuple):
+    """An action as it is written; whether it overlaps the one behind it."""
+
+    kind: str
+    microbatch: int
+    piece: int
+    overlaps: bool
+
 
 _ACTION = re.compile(r"(\d+)(F|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d*)")
 _PAIR = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
@@ -25,10 +35,18 @@ def to_text(schedule: Schedule) -> str:
     >>> print(to_text(Schedule(((Action("F", 0), Action("F", 0, 1)),), in_a_v(1))))
     0F0,1F0
     """
-    return "\n".join(
-        ",".join(f"{pieces[a.chunk]}{a.kind}{a.microbatch}" for a in order)
-        for order, pieces in zip(schedule.orders, schedule.pieces, strict=True)
-    )
+    pairs = schedule.pairs or (frozenset[int](),) * schedule.stages
+    rows = zip(schedule.orders, schedule.pieces, pairs, strict=True)
+    return "\n".join(",".join(_words(*row)) for row in rows)
+
+
+def _words(order: Order, pieces: Sequence[int], pairs: Collection[int]) -> Iterator[str]:
+    words = [f"{pieces[a.chunk]}{a.kind}{a.microbatch}" for a in order]
+    for place, word in enumerate(words):
+        if place in pairs:
+            yield f"({word};{words[place + 1]})OVERLAP_F_B"
+        elif place - 1 not in pairs:
+            yield word
 
 
 def load(path: str, stages: int, microbatches: int) -> Schedule:
@@ -49,8 +67,8 @@ def load(path: str, stages: int, microbatches: int) -> Schedule:
 def from_text(text: str, *, where: str = "schedule") -> Schedule:
     """Read action strings, a rank a line, separated by spaces or commas.
 
-    Communication follows from the passes, so that its actions are passed over; a pair that PyTorch
-    overlaps becomes its two passes in a row. Raises `InputError` for anything else.
+    Communication follows from the passes, so that its actions are passed over. Raises `InputError`
+    for anything else.
 
     >>> from_text("0F0 0B0").orders
     ((Action(kind='F', microbatch=0, chunk=0), Action(kind='B', microbatch=0, chunk=0)),)
@@ -61,14 +79,17 @@ def from_text(text: str, *, where: str = "schedule") -> Schedule:
     rows = [list(_cells(line, f"{where}, line {number}")) for number, line in enumerate(lines, 1)]
     pieces = _places(rows, where)
     orders = tuple(
-        tuple(Action(_kind(kind), microbatch, own.index(piece)) for kind, microbatch, piece in row)
+        tuple(Action(_kind(cell.kind), cell.microbatch, own.index(cell.piece)) for cell in row)
         for row, own in zip(rows, pieces, strict=True)
     )
-    return Schedule(orders, pieces, Path(where).stem)
+    pairs = tuple(frozenset(n for n, cell in enumerate(row) if cell.overlaps) for row in rows)
+    return Schedule(orders, pieces, Path(where).stem, pairs if any(pairs) else ())
 
 
 def _cells(line: str, where: str) -> Iterator[Cell]:
-    for word in _PAIR.sub(lambda pair: pair[1].replace(";", " "), line).replace(",", " ").split():
+    paired = _PAIR.sub(lambda pair: pair[1].replace(";", "& "), line)
+    for marked in paired.replace(",", " ").split():
+        word = marked.removesuffix("&")
         action = _ACTION.fullmatch(word)
         if action is None:
             raise InputError(where, f"{word!r} is not an action", "write like 0F0 or 3B7")
@@ -77,7 +98,7 @@ def _cells(line: str, where: str) -> Iterator[Cell]:
             continue
         if not microbatch:
             raise InputError(where, f"{word!r} names no microbatch", f"write like {word}0")
-        yield kind, int(microbatch), int(piece)
+        yield Cell(kind, int(microbatch), int(piece), marked != word)
 
 
 def _kind(name: str) -> Kind:
@@ -86,24 +107,37 @@ def _kind(name: str) -> Kind:
 
 def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
     """The pieces of each stage, ascending. Raises `InputError` where they are not whole."""
-    places = tuple(tuple(sorted({piece for *_, piece in row})) for row in rows)
-    pieces = sorted(piece for own in places for piece in own)
-    if pieces != list(range(len(pieces))) or len({len(own) for own in places}) != 1:
-        what = "does not give every stage the same number of pieces of the model, each to one stage"
+    places = tuple(tuple(sorted({cell.piece for cell in row})) for row in rows)
+    held = Counter(piece for own in places for piece in own)
+    alike = len({len(own) for own in places}) == len(set(held.values())) == 1
+    if not alike or sorted(held) != list(range(len(held))) or len(held) % len(rows):
+        what = "does not give every stage the same number of pieces of the model, each as often"
         raise InputError(where, what, "number the pieces from 0 along the model")
+    copies = Counter(places)
+    if any(copies[own] != held[own[0]] for own in places):
+        what = "gives stages some of their pieces in common, but not all"
+        raise InputError(where, what, "let stages hold the same pieces, or none twice")
     return places
 
 
 def _check_complete(schedule: Schedule, microbatches: int, where: str) -> None:
-    """Every microbatch goes through every piece once, forward and back."""
-    for stage, (order, pieces) in enumerate(zip(schedule.orders, schedule.pieces, strict=True)):
-        passes = sorted((pieces[a.chunk], a.microbatch, part) for a in order for part in _parts(a))
+    """Every microbatch goes through every piece once, forward and back, by one of the ways."""
+    sharing: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for stage, pieces in enumerate(schedule.pieces):
+        sharing[pieces].append(stage)
+    for pieces, stages in sharing.items():
+        orders = [schedule.orders[stage] for stage in stages]
+        passes = sorted(
+            (pieces[a.chunk], a.microbatch, part)
+            for own in orders
+            for a in own
+            for part in _parts(a)
+        )
         wanted = [(p, m, part) for p in pieces for m in range(microbatches) for part in "FIW"]
         if passes != wanted:
             odd = next(iter(set(passes) ^ set(wanted)), passes[0])
-            what = (
-                f"stage {stage} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
-            )
+            who = f"stage {' or '.join(map(str, stages))}"
+            what = f"{who} does not run {odd[2]} of microbatch {odd[1]} of piece {odd[0]} once"
             remedy = f"the plan has {microbatches} microbatches; B stands for I and W together"
             raise InputError(where, what, remedy)
 
@@ -143,7 +177,7 @@ def _missing(
     schedule: Schedule, stage: int, action: Action, done: set[tuple[str, int, int]]
 ) -> tuple[str, int, int] | None:
     """What an action needs that has not been done yet."""
-    piece, last = schedule.pieces[stage][action.chunk], len(schedule.owners) - 1
+    piece, last = schedule.pieces[stage][action.chunk], schedule.cuts - 1
     if action.kind == "F":
         needs = [("F", piece - 1)] if piece else []
     elif action.kind == "W":

@@ -32,15 +32,25 @@ from sim.program.stage import Stage
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
     """The program of one optimizer step, by the plan's schedule unless another is given."""
     schedule = schedule or job.plan.passes()
-    style = job.stack.pipeline_exchange
-    if style == "batched" and schedule.chunks > 1:
-        style = "async-send"  # with several chunks neighbours do not take turns
     return Program(
         mesh=job.plan.mesh,
         schedule=schedule,
         stages=tuple(_stages(job, schedule)),
-        exchange=Exchange(style=style, bytes=sent_bytes(job), sync=job.stack.exchange_sync),
+        exchange=_exchange(job, schedule),
     )
+
+
+def _exchange(job: Job, schedule: Schedule) -> Exchange:
+    """As the stack does it. Batched exchanges are for neighbours that take turns, as they do with
+    one chunk a stage and whole backward passes. Split ones have a runtime of their own, which waits
+    for what a pass needs and for nothing else (sail-sg/zero-bubble-pipeline-parallelism,
+    megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`)."""
+    style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
+    if style == "batched" and schedule.splits_backward:
+        style, sync = "overlapped", False
+    elif style == "batched" and schedule.chunks > 1:
+        style = "async-send"
+    return Exchange(style=style, bytes=sent_bytes(job), sync=sync)
 
 
 def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
@@ -48,7 +58,7 @@ def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
     for stage, chunks in enumerate(job.chunks):
         occasions, ends = schedule.actions[stage].occasions, ends_of(schedule, stage)
         yield job.known.once(
-            ("stage", job.key, chunks, ends, occasions),
+            ("stage", job.key, chunks, job.copies[stage], ends, occasions),
             partial(_stage, job, stage, ends, occasions),
         )
 
@@ -61,7 +71,9 @@ def _stage(job: Job, stage: int, ends: tuple[Ends, ...], occasions: tuple[Occasi
             occasion: routine(job, chunks[occasion.chunk], ends[occasion.chunk], occasion)
             for occasion in occasions
         },
-        closing=job.known.once(("closing", job.key, chunks), lambda: _closing(job, stage)),
+        closing=job.known.once(
+            ("closing", job.key, chunks, job.copies[stage]), lambda: _closing(job, stage)
+        ),
         resident=resident(job, stage),
     )
 
@@ -79,6 +91,7 @@ def _closing(job: Job, stage: int) -> Routine:
     done: list[Operation] = []
     if plan.zero < 2 and not stack.overlap_gradients:
         done += data.reduced(job, parameters, "reduce gradients", stream="compute")
+    done += _sum_copies(job, stage)
     done += _tie_embeddings(job, stage)
     # Without clipping the numbers that all ranks must agree on are fp16's overflows.
     agreed = (_norm(job),) if stack.clip or plan.precision == "fp16" else ()
@@ -95,6 +108,28 @@ def _closing(job: Job, stage: int) -> Routine:
         calls = data.weights_gathered(job, parameters)
         done += [Communicate(name="gather weights", calls=calls)] if calls else []
     return Routine(tuple(done))
+
+
+def _sum_copies(job: Job, stage: int) -> list[Operation]:
+    """Stages that hold the same pieces (DualPipe) sum their gradients, after those of the replicas:
+    each rank those that it updates."""
+    plan, stack = job.plan, job.stack
+    if not job.copies[stage]:
+        return []
+    scattered = plan.zero and stack.zero_reduce == "reduce_scatter"
+    count = sum(
+        own / (plan.degree(state_axes(plan, group)) if scattered else 1)
+        for group, own in job.parameters(job.chunks[stage]).items()
+    )
+    call = Collective(
+        kind="all_reduce",
+        axes=("pp",),
+        stages=job.copies[stage],
+        bytes=count * stack.reduced_bytes(plan.precision),
+        name="gradients of both copies",
+        cause=DATA,
+    )
+    return [Communicate(name="sum copies", calls=(call,), after=data.DRAINED)]
 
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:

@@ -6,7 +6,6 @@ microbatches (a routine); the schedule says in which order passes run.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from sim.program.exchange import Exchange
 from sim.program.schedule import Schedule
@@ -35,9 +34,8 @@ class Program:
 
     def neighbours(self) -> Iterator[tuple[int, int]]:
         """Every pair of stages (from, to) between which messages pass, both ways."""
-        owners = self.schedule.owners
         pairs = dict.fromkeys(
-            (here, there) for (here, _), (there, _) in pairwise(owners) if here != there
+            (here, there) for (here, _), (there, _) in self.schedule.borders() if here != there
         )
         yield from pairs
         yield from ((there, here) for here, there in pairs if (there, here) not in pairs)

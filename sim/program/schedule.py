@@ -4,8 +4,11 @@ It says nothing of time. Piece 0 of the model holds the embedding, the last one 
 microbatch goes forward through all pieces in order and back the same way.
 """
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,7 @@ from sim.program.actions import KINDS, Action, Occasion
 Indices = NDArray[np.int64]
 Order = tuple[Action, ...]
 Places = tuple[tuple[int, ...], ...]  # [stage][chunk] -> piece
+Place = tuple[int, int]  # stage and chunk
 
 _LETTERS = np.array(sorted(KINDS))
 
@@ -39,6 +43,18 @@ def in_a_v(stages: int) -> Places:
     return tuple((s, 2 * stages - 1 - s) for s in range(stages))
 
 
+def both_ways(stages: int) -> Places:
+    """Two chunks a stage, one of each way through the pipeline: each piece is held twice.
+
+    Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1.
+
+    >>> both_ways(4)
+    ((0, 3), (1, 2), (1, 2), (0, 3))
+    """
+    ends = ((s, stages - 1 - s) for s in range(stages))
+    return tuple((min(pair), max(pair)) for pair in ends)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
     """The actions of one stage as arrays: kinds (letters), microbatches and chunks in order.
@@ -55,11 +71,17 @@ class Actions:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """`orders` holds the actions of each stage, `pieces` the place of each of its chunks."""
+    """`orders` holds the actions of each stage, `pieces` the place of each of its chunks.
+
+    Stages may hold the same piece; which microbatches take it there is said by the orders. `pairs`
+    are the places of each stage's order at which a forward pass is meant to overlap the backward
+    pass behind it.
+    """
 
     orders: tuple[Order, ...]
     pieces: Places
     name: str = "custom"
+    pairs: tuple[frozenset[int], ...] = ()
 
     @property
     def stages(self) -> int:
@@ -71,29 +93,70 @@ class Schedule:
         return len(self.pieces[0])
 
     @cached_property
-    def owners(self) -> tuple[tuple[int, int], ...]:
-        """Per piece of the model its stage and chunk."""
-        places = {
-            piece: (stage, chunk)
-            for stage, pieces in enumerate(self.pieces)
-            for chunk, piece in enumerate(pieces)
-        }
-        return tuple(places[piece] for piece in range(len(places)))
+    def splits_backward(self) -> bool:
+        """Whether input and weight gradients are passes of their own."""
+        return any(action.kind == "I" for order in self.orders for action in order)
 
-    def source(self, stage: int, action: Action) -> tuple[int, int] | None:
+    @cached_property
+    def cuts(self) -> int:
+        """How many pieces the model is cut into."""
+        return 1 + max(max(own) for own in self.pieces)
+
+    @cached_property
+    def ways(self) -> tuple[tuple[Place, ...], ...]:
+        """The ways through the model: of each piece in turn a stage and chunk that hold it. There
+        are several where pieces are held more than once, and a microbatch goes one of them."""
+        holders: dict[int, list[Place]] = defaultdict(list)
+        for stage, pieces in enumerate(self.pieces):
+            for chunk, piece in enumerate(pieces):
+                holders[piece].append((stage, chunk))
+        rows = [holders[piece] for piece in range(self.cuts)]
+        if len(rows[0]) == 1:
+            return (tuple(row[0] for row in rows),)
+        return tuple(self._way(start, rows[1:]) for start in rows[0])
+
+    def _way(self, start: Place, rows: Sequence[Sequence[Place]]) -> tuple[Place, ...]:
+        """The way that begins there: that of the first microbatch which does."""
+        microbatch = self._forward[start][0]
+        behind = (next(at for at in row if microbatch in self._forward[at]) for row in rows)
+        return (start, *behind)
+
+    @cached_property
+    def _forward(self) -> dict[Place, list[int]]:
+        """The microbatches that go forward through each chunk."""
+        numbers: dict[Place, list[int]] = defaultdict(list)
+        for stage, order in enumerate(self.orders):
+            for action in order:
+                if action.kind == "F":
+                    numbers[stage, action.chunk].append(action.microbatch)
+        return numbers
+
+    def borders(self) -> Iterator[tuple[Place, Place]]:
+        """The places between which microbatches pass, in the order of the model."""
+        for way in self.ways:
+            yield from pairwise(way)
+
+    @cached_property
+    def _beside(self) -> dict[tuple[Place, int], Place]:
+        """Of each place the one that comes before it on its way (-1), and behind it (1)."""
+        pairs = list(self.borders())
+        return {(here, 1): there for here, there in pairs} | {
+            (there, -1): here for here, there in pairs
+        }
+
+    def source(self, stage: int, action: Action) -> Place | None:
         """Stage and chunk that the input of an action comes from, if it comes from any."""
         return self._neighbour(stage, action, forward=-1)
 
-    def target(self, stage: int, action: Action) -> tuple[int, int] | None:
+    def target(self, stage: int, action: Action) -> Place | None:
         """Stage and chunk that the output of an action goes to, if it goes to any."""
         return self._neighbour(stage, action, forward=1)
 
-    def _neighbour(self, stage: int, action: Action, *, forward: int) -> tuple[int, int] | None:
+    def _neighbour(self, stage: int, action: Action, *, forward: int) -> Place | None:
         if action.kind == "W":
             return None
         step = forward if action.kind == "F" else -forward
-        piece = self.pieces[stage][action.chunk] + step
-        return self.owners[piece] if 0 <= piece < len(self.owners) else None
+        return self._beside.get(((stage, action.chunk), step))
 
     @cached_property
     def actions(self) -> tuple[Actions, ...]:

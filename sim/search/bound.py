@@ -65,7 +65,7 @@ class PipelineBounds:
         for own in plan.pieces:
             handed = sum(pieces[piece].forward + pieces[piece].back for piece in own)
             behind = sum(pieces[piece].behind for piece in own)
-            first, count = min(own), plan.microbatches
+            first, count = min(own), plan.microbatches * plan.cuts // (plan.pp * plan.chunks)
             bounds.append(fill[first] + count * handed + max(count * behind, drain[first]))
         return max(bounds)
 
@@ -103,13 +103,16 @@ class StreamBounds:
         first = {own: stage for stage, own in reversed(list(enumerate(program.stages)))}
         longest, desks = 0.0, self._machines(program).desks
         for own, stage in first.items():
-            middle = [
-                self._streams(routine, desks[stage], stage)
-                for occasion, routine in own.routines.items()
-                if not (occasion.first or occasion.last)
-            ]
-            longest = max(longest, *added(*middle).values(), 0.0)
-        return longest * max(microbatches - 2, 0)
+            middle: dict[str, list[Mapping[str, float]]] = {"F": [], "B": [], "IW": []}
+            for occasion, routine in own.routines.items():
+                if not (occasion.first or occasion.last):
+                    way = occasion.kind if occasion.kind in middle else "IW"
+                    middle[way].append(self._streams(routine, desks[stage], stage))
+            back = [added(*middle[way]) for way in ("B", "IW") if middle[way]]
+            # Where some backward passes are split and others are not, the shorter way counts.
+            least = {s: min(own.get(s, 0.0) for own in back) for own in back for s in own}
+            longest = max(longest, *added(*middle["F"], least).values(), 0.0)
+        return longest * max(microbatches // len(program.schedule.ways) - 2, 0)
 
     def _streams(self, routine: Routine, desk: Desk, stage: int) -> Mapping[str, float]:
         """The seconds of a routine's communication on each stream."""

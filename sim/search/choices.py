@@ -128,8 +128,7 @@ def _microbatches(space: Space, plan: Plan) -> list[int]:
 
 def _schedules(space: Space, plan: Plan) -> Iterator[str]:
     for name, entry in schedules.table().items():
-        least, group = entry.least(plan.pp), entry.group(plan.pp)
-        if plan.microbatches >= least and plan.microbatches % group == 0:
+        if entry.takes(plan.pp, plan.microbatches):
             yield name
 
 
@@ -139,7 +138,7 @@ def _chunks(space: Space, plan: Plan) -> Iterable[int]:
 
 def _splits(space: Space, plan: Plan) -> Iterator[str]:
     """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
-    layers, pieces = space.model.layers, plan.pp * plan.chunks
+    layers, pieces = space.model.layers, plan.cuts
     if _even(space, pieces) or space.stack.balance != "even":
         yield EVEN
     if layers >= pieces:
@@ -154,7 +153,7 @@ def _even(space: Space, pieces: int) -> bool:
 def _with_split(space: Space, plan: Plan, way: str) -> Plan:
     if way == EVEN:
         return plan
-    return replace(plan, layers=balanced(space.model, space.stack, plan.pp, plan.chunks))
+    return replace(plan, layers=balanced(space.model, space.stack, plan.pp, plan.cuts // plan.pp))
 
 
 def _pipelined(plan: Plan) -> bool:

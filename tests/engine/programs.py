@@ -72,8 +72,8 @@ def training(
     name = schedule or ("interleaved" if chunks > 1 else "1f1b")
     passes = schedule_named(name, pp, microbatches, chunks)
     sizes = {"tp": tp, "dp": dp, "pp": pp}
-    if style == "batched" and passes.chunks > 1:
-        style = "async-send"  # as `sim.parallel.step` does
+    if style == "batched" and (passes.chunks > 1 or passes.splits_backward):
+        style = "async-send"  # `sim.parallel.step` takes no batched exchange for these either
     return Program(
         mesh={axis: sizes[axis] for axis in order},
         schedule=passes,

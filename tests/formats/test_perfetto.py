@@ -152,7 +152,7 @@ def test_chunks_are_numbered_as_pytorch_numbers_pieces_of_the_model():
     assert slices(perfetto.events(line), tid=1)[0]["name"] == "PP:5F5"
 
 
-@pytest.mark.parametrize(("schedule", "last"), [("interleaved", 8), ("zbv", 15)])
+@pytest.mark.parametrize(("schedule", "last"), [("interleaved", 8), ("zb-v", 15)])
 def test_the_pieces_are_those_of_the_schedule(schedule, last):
     setting = {"plan.schedule": schedule, "plan.interleave": 2, "plan.recompute": "none"}
     timeline = simulate(load_scenario("gpt3-175b-megatron", setting)).timeline

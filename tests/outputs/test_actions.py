@@ -12,7 +12,7 @@ SIZES = {"gpus": 8, "plan.tp": 1, "plan.pp": 4, "plan.dp": 2, "plan.global_batch
          "plan.microbatch": 1}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zero-bubble", "zbv"])
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v"])
 def test_the_order_that_is_written_plays_in_the_same_time(name: str, tmp_path: Path) -> None:
     before = simulate(load("megatron-1.7b", {**SIZES, "plan.schedule": name}))
     path = tmp_path / "order.csv"

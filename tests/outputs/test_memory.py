@@ -18,7 +18,7 @@ from sim.simulate import simulate
 JOBS: dict[str, dict[str, object]] = {
     "1F1B": {},
     "ZeRO-3": {"plan.zero": 3, "plan.pp": 1, "plan.dp": 8},
-    "zero bubble": {"plan.schedule": "zero-bubble"},
+    "zero bubble": {"plan.schedule": "zb-h1"},
     "interleaved": {"plan.schedule": "interleaved", "plan.interleave": 2},
     "a slow rank": {"straggler": [{"rank": 0, "factor": 1.5}]},
     "recomputation": {"plan.recompute": "full"},

@@ -36,14 +36,15 @@ def held(count: int, stack: Stack = EVEN, **plan: object) -> list[list[int]]:
 )
 def test_the_pieces_of_all_stages_are_the_model_in_order(name, pp, interleave, each):
     chunks = table()[name].chunks or interleave
+    pp *= table()[name].stages
     plan = Plan(global_batch=8 * pp, pp=pp, schedule=name, interleave=chunks)
-    whole = model(each * pp * chunks)
+    whole = model(each * plan.cuts)
     by_piece = {
         piece: chunk.kinds
         for places, own in zip(plan.pieces, chunks_of(whole, EVEN, plan), strict=True)
         for piece, chunk in zip(places, own, strict=True)
     }
-    joined = [kind for piece in range(pp * chunks) for kind in by_piece[piece]]
+    joined = [kind for piece in range(plan.cuts) for kind in by_piece[piece]]
     assert tuple(joined) == whole.row
 
 
@@ -55,7 +56,7 @@ def test_one_stage_holds_the_model_in_one_chunk() -> None:
 def test_interleaved_chunks_of_a_stage_are_stages_apart_and_those_of_a_v_come_back() -> None:
     layers = {"layers": (1, 2, 3, 4), "pp": 2, "interleave": 2}
     assert held(10, **layers) == [[1, 3], [2, 4]]
-    assert held(10, schedule="zbv", **layers) == [[1, 4], [2, 3]]
+    assert held(10, schedule="zb-v", **layers) == [[1, 4], [2, 3]]
 
 
 def test_layers_are_split_evenly_else_with_short_ends_else_by_cost() -> None:

@@ -146,7 +146,7 @@ def test_later_stages_keep_less(stages, chunks) -> None:
 
 
 @given(
-    st.sampled_from(["interleaved", "looped-bfs", "zbv", "dualpipev", "interleaved-zero-bubble"]),
+    st.sampled_from(["interleaved", "looped-bfs", "zb-v", "dualpipev", "interleaved-zero-bubble"]),
     st.integers(2, 4),
     st.integers(2, 4),
     st.data(),
@@ -325,7 +325,7 @@ def test_zero_3_gathers_two_blocks_that_follow_each_other() -> None:
 
 
 def test_the_most_bytes_of_each_stage_are_the_totals_of_its_parts() -> None:
-    for schedule in ("1f1b", "zbv", "looped-bfs"):
+    for schedule in ("1f1b", "zb-v", "looped-bfs"):
         own = job(GPT, pp=4, dp=2, global_batch=32, schedule=schedule, interleave=2, zero=3)
         program = training_step(own)
         totals = [each.total for each in memories(own, program)]

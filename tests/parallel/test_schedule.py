@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.parallel import schedule_file
-from sim.parallel.schedule import entry, pieces, schedule, table
+from sim.parallel.schedule import Entry, entry, pieces, schedule, table
 from sim.parallel.schedule_file import refuse_deadlock
 from sim.program.actions import Action, Kind
 from sim.program.schedule import Schedule
@@ -29,10 +29,18 @@ def spaced(own: Schedule) -> str:
 @st.composite
 def any_schedule(draw: st.DrawFn) -> Schedule:
     """A schedule of the table, of sizes that suit it."""
-    own, p = entry(draw(st.sampled_from(NAMES))), draw(stages)
-    group, least = own.group(p), own.least(p)
-    m = group * draw(st.integers(-(-least // group), 4 + -(-least // group)))
-    return schedule(own.name, p, m, own.chunks or draw(st.integers(2, 3)))
+    own = entry(draw(st.sampled_from(NAMES)))
+    p = own.stages * draw(st.integers(1, 6 // own.stages))
+    suited = [m for m in range(1, 4 * p + 9) if own.takes(p, m)]
+    return schedule(
+        own.name, p, draw(st.sampled_from(suited)), own.chunks or draw(st.integers(2, 3))
+    )
+
+
+def smallest(own: Entry, p: int) -> int:
+    """The fewest microbatches, at least as many as stages, in whole groups."""
+    group = own.group(p)
+    return -(-max(own.least(p), p) // group) * group
 
 
 # --- Papers' figures -----------------------------------------------------------------------------
@@ -67,7 +75,7 @@ def test_interleaved_is_narayanan_2021_figure_4_bottom():
 
 
 def test_zb_h1_is_qi_2023_figure_3_top():
-    assert spaced(schedule("zero-bubble", 4, 8)).splitlines() == [
+    assert spaced(schedule("zb-h1", 4, 8)).splitlines() == [
         "0F0 0F1 0F2 0F3 0I0 0W0 0F4 0I1 0W1 0F5 0I2 0W2 0F6 0I3 0W3 0F7 0I4 0W4 0I5 0W5 0I6 0W6 "
         "0I7 0W7",
         "1F0 1F1 1F2 1I0 1F3 1I1 1W0 1F4 1I2 1W1 1F5 1I3 1W2 1F6 1I4 1W3 1F7 1I5 1W4 1I6 1W5 1I7 "
@@ -95,16 +103,33 @@ def warm_up(order: tuple[Action, ...]) -> int:
 
 
 @given(any_schedule())
-def test_every_microbatch_runs_once_forward_and_once_back_through_every_chunk(own):
-    for order in own.orders:
-        parts = Counter(
-            (part, action.microbatch, action.chunk)
-            for action in order
-            for part in ("IW" if action.kind == "B" else action.kind)
-        )
-        count = 1 + max(action.microbatch for action in order)
-        every = {(part, i, c) for part in "FIW" for i in range(count) for c in range(own.chunks)}
-        assert parts == dict.fromkeys(every, 1)
+def test_every_microbatch_runs_once_forward_and_once_back_through_every_piece(own):
+    parts = Counter(
+        (part, action.microbatch, pieces[action.chunk])
+        for order, pieces in zip(own.orders, own.pieces, strict=True)
+        for action in order
+        for part in ("IW" if action.kind == "B" else action.kind)
+    )
+    count = 1 + max(action.microbatch for order in own.orders for action in order)
+    every = {(part, i, piece) for part in "FIW" for i in range(count) for piece in range(own.cuts)}
+    assert parts == dict.fromkeys(every, 1)
+
+
+@pytest.mark.parametrize("p", [2, 4, 8, 16, 32])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schedule_is_free_of_deadlocks_on_2_to_32_stages(name, p):
+    own = entry(name)
+    for m in (smallest(own, p), smallest(own, p) + 3 * own.group(p)):
+        refuse_deadlock(schedule(name, p, m, own.chunks or 3))
+
+
+@given(any_schedule())
+def test_each_way_leads_through_the_model_in_order(own):
+    for way in own.ways:
+        assert [own.pieces[stage][chunk] for stage, chunk in way] == list(range(own.cuts))
+    assert sorted(place for way in own.ways for place in way) == sorted(
+        (stage, chunk) for stage in range(own.stages) for chunk in range(own.chunks)
+    )
 
 
 @given(any_schedule())
@@ -126,6 +151,7 @@ def test_no_schedule_waits_in_a_circle(own):
 @given(st.sampled_from(NAMES), stages, st.integers(1, 3))
 def test_pieces_lie_alike_whatever_the_number_of_microbatches(name, p, rounds):
     own = entry(name)
+    p *= own.stages
     m = 2 * p * rounds * own.group(p)
     chunks = own.chunks or 2
     assert pieces(name, p, m, chunks) == schedule(name, p, m, chunks).pieces
@@ -136,8 +162,11 @@ def test_pieces_lie_alike_whatever_the_number_of_microbatches(name, p, rounds):
 SPLIT = {"F": Fraction(1), "B": Fraction(2), "I": Fraction(1), "W": Fraction(1)}
 
 
-def played(own: Schedule, seconds: Mapping[str, Fraction]) -> tuple[list[Fraction], list[Fraction]]:
-    """When each stage starts and when it ends, where messages take no time."""
+def played(
+    own: Schedule, seconds: Mapping[str, Fraction], *, pair: Fraction | None = None
+) -> tuple[list[Fraction], list[Fraction]]:
+    """When each stage starts and when it ends, where messages take no time; `pair` is what two
+    passes that overlap take together."""
     start: dict[int, Fraction] = {}
     free = [Fraction(0)] * own.stages
     done: dict[tuple[bool, int, tuple[int, int]], Fraction] = {}
@@ -146,17 +175,22 @@ def played(own: Schedule, seconds: Mapping[str, Fraction]) -> tuple[list[Fractio
         moved = False
         for stage, order in enumerate(left):
             while order:
-                action = order[0]
-                source = own.source(stage, action)
-                needed = (action.kind == "F", action.microbatch, source)
-                if source is not None and needed not in done:
+                place = len(own.orders[stage]) - len(order)
+                paired = pair is not None and place in own.pairs[stage]
+                actions = order[: 1 + paired]
+                sources = [(own.source(stage, action), action) for action in actions]
+                needed = [(a.kind == "F", a.microbatch, at) for at, a in sources if at is not None]
+                if any(need not in done for need in needed):
                     break
-                begin = max(free[stage], done.get(needed, Fraction(0)))
+                begin = max(free[stage], *(done[need] for need in needed), Fraction(0))
                 start.setdefault(stage, begin)
-                free[stage] = begin + seconds[action.kind]
-                if action.kind != "W":
-                    done[action.kind == "F", action.microbatch, (stage, action.chunk)] = free[stage]
-                order.pop(0)
+                took = pair if paired and pair is not None else seconds[actions[0].kind]
+                free[stage] = begin + took
+                for action in actions:
+                    if action.kind != "W":
+                        made = action.kind == "F", action.microbatch, (stage, action.chunk)
+                        done[made] = free[stage]
+                del order[: len(actions)]
                 moved = True
         assert moved, "every stage waits for another"
     return [start[stage] for stage in range(own.stages)], free
@@ -180,7 +214,8 @@ def test_bubbles_are_those_that_the_table_states(name, p, more, chunks, backward
     """Whatever a backward pass takes; split ones as the papers state them, F = I = W."""
     own = entry(name)
     assert own.bubble is not None
-    v, m = own.chunks or chunks, p + own.group(p) * more
+    p *= own.stages
+    v, m = own.chunks or chunks, smallest(own, p) + own.group(p) * more
     seconds = Fraction(2) if own.splits_backward else Fraction(backward)
     shown = bubble_of(schedule(name, p, m, v), seconds)
     assert own.bubble(p, m, v) == pytest.approx(float(shown), rel=1e-15)
@@ -196,7 +231,8 @@ def test_bubbles_are_those_that_the_table_states(name, p, more, chunks, backward
         ("interleaved", lambda p, m, v: Fraction(p - 1, v * m + p - 1)),
         ("looped-bfs", lambda p, m, v: Fraction(p - 1, v * m + p - 1)),
         # A third of 1F1B's: p - 1 forward passes of a step of 3 m (Qi et al. 2023, section 2.3).
-        ("zero-bubble", lambda p, m, v: Fraction(p - 1, 3 * m + p - 1)),
+        ("zb-h1", lambda p, m, v: Fraction(p - 1, 3 * m + p - 1)),
+        ("zb-h2", lambda p, m, v: Fraction(p - 1, 3 * m + p - 1)),
     ],
 )
 def test_bubbles_are_the_papers(name, share):
@@ -205,9 +241,36 @@ def test_bubbles_are_the_papers(name, share):
         assert bubble_of(schedule(name, p, m, v), Fraction(2)) == share(p, m, v)
 
 
+@given(
+    st.integers(1, 6), st.integers(0, 8), st.integers(1, 4), st.integers(0, 3), st.integers(0, 3)
+)
+def test_zero_bubble_table_1(p, more, w, f, i):
+    """(p-1) (F+I-W) and (p-1) (F+I-2W) between first and last pass, for F and I at least W."""
+    seconds = {"F": Fraction(w + f), "I": Fraction(w + i), "W": Fraction(w)}
+    for name, times in (("zb-h1", 1), ("zb-h2", 2)):
+        own = schedule(name, p, 2 * p + more)
+        start, end = played(own, seconds)
+        work = sum(seconds[action.kind] for action in own.orders[0])
+        waits = max(ends - starts - work for starts, ends in zip(start, end, strict=True))
+        assert waits == (p - 1) * (w + f + w + i - times * w)
+
+
+@given(st.integers(1, 4), st.integers(0, 4), st.fractions(2, 3))
+def test_dual_pipe_table_2(half, more, both):
+    """(PP/2-1) (F&B + B - 3W), where F = I = W and a pair takes F&B, at least as long as B."""
+    own = schedule("dualpipe", 2 * half, 4 * half + 2 * more, 2)
+    seconds = {"F": Fraction(1), "B": Fraction(2), "I": Fraction(1), "W": Fraction(1)}
+    own_work = [
+        sum(seconds[action.kind] for action in order) - len(pairs) * (3 - both)
+        for order, pairs in zip(own.orders, own.pairs, strict=True)
+    ]
+    end = max(played(own, seconds, pair=both)[1])
+    assert end - min(own_work) == (half - 1) * (both + 2 - 3)
+
+
 @given(st.integers(2, 6), st.integers(0, 8))
 def test_no_stage_of_a_full_zb_v_waits_between_its_first_pass_and_its_last(p, more):
-    own = schedule("zbv", p, 2 * p - 1 + more, 2)
+    own = schedule("zb-v", p, 2 * p - 1 + more, 2)
     for start, end, order in zip(*played(own, SPLIT), own.orders, strict=True):
         assert end - start == sum(SPLIT[action.kind] for action in order)
 
@@ -252,15 +315,31 @@ def test_interleaved_first_stage_keeps_korthikanti_2022_factor(p, v, rounds):
 @given(st.integers(2, 6), st.integers(0, 6))
 def test_zb_h1_keeps_on_every_stage_what_one_f_one_b_keeps_on_the_first(p, more):
     # Qi et al. 2023, section 2.3: the peak of 1F1B, weights' gradients that are put off included.
-    own = schedule("zero-bubble", p, 2 * p + more)
+    own = schedule("zb-h1", p, 2 * p + more)
     assert [in_flight(own, stage) for stage in range(p)] == [p] * p
 
 
 @given(st.integers(2, 6), st.integers(0, 6))
 def test_zb_v_keeps_on_every_stage_what_one_f_one_b_keeps_on_the_first(p, more):
     # Its chunks are half as large (Qi et al. 2023, section 6).
-    own = schedule("zbv", p, 2 * p + more, 2)
+    own = schedule("zb-v", p, 2 * p + more, 2)
     assert [in_flight(own, stage) for stage in range(p)] == [2 * p] * p
+
+
+@given(st.integers(1, 6), st.integers(0, 6))
+def test_zb_h2_keeps_one_less_than_twice_as_much(p, more):
+    # Qi et al. 2023, table 1: 2p-1 microbatches on every stage.
+    own = schedule("zb-h2", p, 2 * p + more)
+    assert [in_flight(own, stage) for stage in range(p)] == [2 * p - 1] * p
+
+
+@given(st.integers(1, 4), st.integers(0, 4))
+def test_dual_pipe_keeps_one_microbatch_more_than_stages(half, more):
+    # DeepSeek-AI 2024, table 2: activations of PP + 1; the halves of DualPipeV's are as many.
+    own = schedule("dualpipe", 2 * half, 4 * half + 2 * more, 2)
+    assert [in_flight(own, stage) for stage in range(2 * half)] == [2 * half + 1] * (2 * half)
+    cut = schedule("dualpipev", half, 2 * half + more, 2)
+    assert [in_flight(cut, stage) for stage in range(half)] == [2 * half + 1] * half
 
 
 # --- Bad input -----------------------------------------------------------------------------------
@@ -268,7 +347,24 @@ def test_zb_v_keeps_on_every_stage_what_one_f_one_b_keeps_on_the_first(p, more):
 
 def test_microbatches_that_do_not_divide_by_interleaved_stages_are_refused():
     with pytest.raises(InputError, match="needs a multiple of 4 microbatches on 4 stages, not 6"):
-        schedule("interleaved", 4, 6, 2)
+        schedule("interleaved-zero-bubble", 4, 6, 2)
+
+
+def test_interleaved_1f1b_takes_any_number_from_the_stages_on():
+    # Megatron-Core takes groups whose last one is whole or has as many microbatches as stages.
+    own = schedule("interleaved", 4, 11, 2)
+    first = [a.microbatch for a in own.orders[0] if a.kind == "F" and a.chunk == 0]
+    again = [a.microbatch for a in own.orders[0] if a.kind == "F" and a.chunk == 1]
+    assert first == again == list(range(11))
+    order = [a for a in own.orders[0] if a.kind == "F"]
+    assert [a.chunk for a in order] == [0] * 6 + [1] * 6 + [0] * 5 + [1] * 5
+    with pytest.raises(InputError, match="needs at least 4 microbatches on 4 stages, not 3"):
+        schedule("interleaved", 4, 3, 2)
+
+
+def test_an_odd_number_of_stages_has_no_dual_pipe():
+    with pytest.raises(InputError, match="dualpipe needs a multiple of 2 stages, not 3"):
+        schedule("dualpipe", 3, 8, 2)
 
 
 def test_too_few_microbatches_are_refused():
@@ -290,7 +386,7 @@ def test_an_unknown_schedule_names_a_known_one():
 def test_chunks_are_taken_by_schedules_that_have_them():
     with pytest.raises(InputError, match="not 2; set interleave = 1"):
         schedule("1f1b", 4, 8, 2)
-    with pytest.raises(InputError, match="zbv runs 2 chunks a stage, not 3"):
-        schedule("zbv", 4, 8, 3)
+    with pytest.raises(InputError, match="zb-v runs 2 chunks a stage, not 3"):
+        schedule("zb-v", 4, 8, 3)
     with pytest.raises(InputError, match="set interleave = 2 or more"):
         schedule("interleaved", 4, 8)

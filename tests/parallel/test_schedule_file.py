@@ -11,9 +11,10 @@ from sim.parallel.schedule_file import from_text, to_text
 
 @pytest.mark.parametrize("name", sorted(table()))
 def test_text_round_trips(name):
-    own = schedule(name, 3, 6, table()[name].chunks or 2)
+    own = schedule(name, 3 * table()[name].stages, 12, table()[name].chunks or 2)
     again = from_text(to_text(own))
-    assert (again.orders, again.pieces) == (own.orders, own.pieces)
+    assert (again.orders, again.pieces, again.ways) == (own.orders, own.pieces, own.ways)
+    assert again.pairs == own.pairs
 
 
 def test_pytorchs_csv_with_communication_reads_as_its_passes():
@@ -21,8 +22,10 @@ def test_pytorchs_csv_with_communication_reads_as_its_passes():
     assert to_text(from_text(text)) == "0F0,0B0\n1F0,1B0"
 
 
-def test_passes_that_pytorch_overlaps_run_one_after_the_other():
-    assert to_text(from_text("0F0 (0F1;0B0)OVERLAP_F_B 0B1")) == "0F0,0F1,0B0,0B1"
+def test_passes_that_pytorch_overlaps_are_two_in_a_row_and_marked():
+    own = from_text("0F0 (0F1;0B0)OVERLAP_F_B 0B1")
+    assert [str(action) for action in own.orders[0]] == ["F0.0", "F1.0", "B0.0", "B1.0"]
+    assert own.pairs == (frozenset({1}),)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,8 @@ def test_passes_that_pytorch_overlaps_run_one_after_the_other():
         ("0F 0B0", "'0F' names no microbatch"),
         ("0F0 0B0\n2F0 2B0", "does not give every stage the same number of pieces"),
         ("0F0 0B0 1F0 1B0\n2F0 2B0", "does not give every stage the same number of pieces"),
-        ("0F0 0B0\n0F1 0B1", "each to one stage"),
+        ("0F0 0B0\n0F1 0B1", "each as often"),
+        ("0F0 1F0 0B0 1B0\n1F1 2F1 1B1 2B1\n2F0 0F1 2B0 0B1", "some of their pieces in common"),
     ],
 )
 def test_text_that_is_no_schedule_is_refused(text, complaint):

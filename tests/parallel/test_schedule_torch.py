@@ -61,7 +61,7 @@ def orders(kind: str, ranks: int, chunks: int, microbatches: int) -> str:
         ("looped-bfs", "ScheduleLoopedBFS", 2),
         ("interleaved-zero-bubble", "ScheduleInterleavedZeroBubble", 2),
         ("interleaved-zero-bubble", "ScheduleInterleavedZeroBubble", 3),
-        ("zbv", "ScheduleZBVZeroBubble", 2),
+        ("zb-v", "ScheduleZBVZeroBubble", 2),
         ("dualpipev", "ScheduleDualPipeV", 2),
     ],
 )
@@ -72,13 +72,19 @@ def test_orders_are_pytorchs_own(name, kind, chunks, ranks, times) -> None:
     refuse_deadlock(ours)
 
 
+@pytest.mark.parametrize(("ranks", "microbatches"), [(4, 4), (4, 6), (4, 10), (3, 8), (6, 14)])
+def test_groups_of_interleaved_1f1b_are_pytorchs_rounds(ranks, microbatches) -> None:
+    ours = schedule("interleaved", ranks, microbatches, 2)
+    assert to_text(ours) == orders("ScheduleInterleaved1F1B", ranks, 2, microbatches)
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("interleaved", "ScheduleInterleaved1F1B"),
         ("looped-bfs", "ScheduleLoopedBFS"),
         ("interleaved-zero-bubble", "ScheduleInterleavedZeroBubble"),
-        ("zbv", "ScheduleZBVZeroBubble"),
+        ("zb-v", "ScheduleZBVZeroBubble"),
         ("dualpipev", "ScheduleDualPipeV"),
     ],
 )

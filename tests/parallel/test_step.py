@@ -44,7 +44,7 @@ def test_equal_passes_run_one_routine():
 
 @pytest.mark.parametrize(
     ("plan", "holders"),
-    [({}, (0, 3)), ({"schedule": "zbv"}, None), ({"tied": False}, None), ({"pp": 1}, None)],
+    [({}, (0, 3)), ({"schedule": "zb-v"}, None), ({"tied": False}, None), ({"pp": 1}, None)],
 )
 def test_a_tied_matrix_is_summed_where_two_stages_hold_it(plan, holders):
     own = job(**plan)
@@ -59,6 +59,19 @@ def test_a_tied_matrix_is_summed_where_two_stages_hold_it(plan, holders):
     ]
     assert [stage for stage, _ in calls] == list(holders or ())
     assert all(call.stages == holders and call.axes == ("pp",) for _, call in calls)
+
+
+def test_stages_that_hold_the_same_pieces_sum_their_gradients():
+    """DualPipe: both copies together are all-reduced once, each rank's share of them under ZeRO."""
+    sizes = dict(schedule="dualpipe", tied=False, global_batch=64)
+    for zero, share in ((0, 1), (1, 2)):
+        own = job("megatron-core", zero=zero, dp=2, **sizes)
+        for stage, program in enumerate(training_step(own).stages):
+            (calls,) = [op.calls for op in program.closing if op.name == "sum copies"]
+            size = sum(own.parameters(own.chunks[stage]).values()) * own.stack.reduced_bytes("bf16")
+            assert calls[0].stages == (min(stage, 3 - stage), max(stage, 3 - stage))
+            assert (calls[0].axes, calls[0].bytes) == (("pp",), size / share)
+    assert "sum copies" not in closing(training_step(job("megatron-core")), 1)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_the_halves_of_a_backward_pass_are_passes_of_their_own():
 
 
 def test_a_schedule_that_splits_its_backward_passes_draws_nothing_else_in_their_place():
-    setting = {"plan.schedule": "zbv", "plan.interleave": 2, "plan.recompute": "none"}
+    setting = {"plan.schedule": "zb-v", "plan.interleave": 2, "plan.recompute": "none"}
     names = legend(simulate(load("gpt3-175b-megatron", setting)).timeline)
     kinds = dict.fromkeys(name.partition(" (chunk ")[0] for name in names if "chunk" in name)
     assert list(kinds) == ["forward", "input gradients", "weight gradients"]

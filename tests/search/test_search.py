@@ -89,10 +89,10 @@ def test_sharded_gradients_and_weights_are_found_where_they_are_better() -> None
 
 
 def test_options_fix_and_exclude() -> None:
-    job = small(zero=("1",), schedule=("zbv",))
+    job = small(zero=("1",), schedule=("zb-v",))
     assert {layout.plan.zero for layout in search(job, jobs=1).layouts} == {1}
     plans = [plan for mesh in meshes(job, Pruned()) for plan in passes(job, mesh)]
-    assert {plan.schedule for plan in plans if plan.pp > 1} == {"zbv"}
+    assert {plan.schedule for plan in plans if plan.pp > 1} == {"zb-v"}
     assert any(plan.pp == 1 for plan in plans), "a schedule is asked of pipelines only"
     other = space("gpt2-774m", "dgx-a100-hdr", gpus=8, global_batch=16,
                   without={"recompute": ("full",), "tp": ("8", "4")})  # fmt: skip
@@ -118,7 +118,7 @@ def test_no_layout_is_faster_than_its_bounds() -> None:
 
 
 def test_bounds_leave_out_nothing_that_is_best_or_on_the_front() -> None:
-    job = small(recompute=("none", "full"), schedule=("1f1b", "zbv"), pp=("1", "4"))
+    job = small(recompute=("none", "full"), schedule=("1f1b", "zb-v"), pp=("1", "4"))
     whole, found = everything(job), search(job, jobs=1, within=10.0)
     times = sorted(time for _, time, _ in whole)
     known = {str(layout.plan): layout for layout in found.layouts}

@@ -8,7 +8,6 @@ input is the latest of some moments of other nodes, each and a message behind it
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,10 +109,9 @@ class _GridBuilder:
     def grid(self) -> Grid:
         """All nodes and what they wait for."""
         source, target = self._neighbours(-1), self._neighbours(1)
-        owners = [stage for stage, _ in self.schedule.owners]
         pairs = dict.fromkeys(
             pair
-            for here, there in pairwise(owners)
+            for (here, _), (there, _) in self.schedule.borders()
             if here != there
             for pair in ((here, there), (there, here))
         )
@@ -151,7 +149,7 @@ class _GridBuilder:
 
     def _neighbours(self, forward: int) -> Indices:
         """Per node the one on another stage that makes its input (-1) or takes its output (1)."""
-        pieces = len(self.schedule.owners)
+        pieces = self.schedule.cuts
         most = int(self.microbatch.max(initial=0)) + 1
         place = np.full((2, pieces, most), NOTHING, dtype=np.int64)
         passes = self.way >= 0

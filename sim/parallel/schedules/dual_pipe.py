@@ -1,22 +1,53 @@
-"""DualPipeV: two chunks a stage on a V-shaped way, forward and backward passes in pairs.
+"""DualPipe and DualPipeV: forward and backward passes in pairs, microbatches from both ends.
 
-DeepSeek-AI 2024, arXiv 2412.19437 (DualPipe), cut in half as in deepseek-ai/DualPipe, in the order
-of PyTorch's `ScheduleDualPipeV`. The passes of a pair run one after the other here, as PyTorch runs
-them; what overlapping them would hide is not modelled.
+DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1. In DualPipe every stage holds two pieces of the
+model, one for each way through the pipeline, so that each piece is held twice and its gradients
+are summed over both holders; half of the microbatches come from either end. DualPipeV is its first
+half, cut off as in deepseek-ai/DualPipe: two chunks a stage on a V-shaped way, in the order of
+PyTorch's `ScheduleDualPipeV`. `Schedule.pairs` says which passes are to overlap. Here they run one
+after the other, as PyTorch runs them; what overlapping them would hide is not modelled.
+
+With F&B the time of a pair, the bubble of p stages of DualPipe is (p/2-1) (F&B + B - 3W) (table 2
+of the paper), exactly so where F = I = W. Where the passes of a pair run one after the other, the
+next stage need not wait for the whole pair, and it is (p/2-1) F.
 """
 
 from collections import deque
-from collections.abc import Iterator
 
 from sim.parallel.schedule import Entry
+from sim.parallel.schedules.zero_bubble import bubble
 from sim.program.actions import Action, read
-from sim.program.schedule import Schedule, in_a_v
+from sim.program.schedule import Order, Schedule, both_ways, in_a_v
 
 
 def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     """The order of every stage, eight phases each."""
-    orders = (tuple(_DualPipeV(stages, stage, microbatches).order()) for stage in range(stages))
-    return Schedule(tuple(orders), in_a_v(stages), "dualpipev")
+    own = [_DualPipeV(stages, stage, microbatches) for stage in range(stages)]
+    orders, pairs = (tuple(one.order) for one in own), (frozenset(one.pairs) for one in own)
+    return Schedule(tuple(orders), in_a_v(stages), "dualpipev", tuple(pairs))
+
+
+def dualpipe(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
+    """Even microbatches go from the first stage to the last, odd ones from the last to the first.
+
+    Stages s and p-1-s run what stage s of a DualPipeV of p/2 stages runs: chunk 0 takes the
+    microbatches of the nearer end.
+    """
+    near = dualpipev(stages // 2, microbatches // 2)
+    orders = (
+        *(_numbered(order, far=0) for order in near.orders),
+        *(_numbered(order, far=1) for order in reversed(near.orders)),
+    )
+    pairs = (*near.pairs, *reversed(near.pairs))
+    return Schedule(orders, both_ways(stages), "dualpipe", pairs)
+
+
+def _numbered(order: Order, *, far: int) -> Order:
+    """An order in the half of the first stages, or in that of the `far` ones."""
+    return tuple(
+        Action(action.kind, 2 * action.microbatch + (action.chunk ^ far), action.chunk)
+        for action in order
+    )
 
 
 class _DualPipeV:
@@ -24,59 +55,88 @@ class _DualPipeV:
 
     def __init__(self, stages: int, stage: int, microbatches: int) -> None:
         self.before, self.behind = stage, stages - stage - 1
-        self.paired = microbatches - 2 * stages + stage + 1
-        self.done: dict[tuple[str, int], int] = {}
-        self.weights: deque[Action] = deque()
-
-    def order(self) -> Iterator[Action]:
-        yield from self._run("F0 " * (2 * self.behind))
-        yield from self._run("F0 F1 " * (self.before + 1))
+        self.order: list[Action] = []
+        self.pairs: set[int] = set()
+        self._done: dict[tuple[str, int], int] = {}
+        self._weights: deque[Action] = deque()
+        self._fill()
+        for number in range(microbatches - 2 * stages + stage + 1):
+            # On the last stage the first of these pairs is not overlapped, for a smaller bubble.
+            self._run("F0 B1", overlap=number > 0 or self.behind > 0)
+            self._run("F1 B0", overlap=True)
         for _ in range(self.behind):
-            yield from self._run("I1")
-            yield from self._weight()
-            yield from self._run("F1")
-        yield from self._run("F0 B1 F1 B0 " * self.paired)
-        yield from self._run("B1 F1 B0 " * self.behind)
-        yield from self._drain()
+            self._run("B1")
+            self._run("F1 B0", overlap=True)
+        self._drain()
 
-    def _run(self, asked: str) -> Iterator[Action]:
+    def _run(self, asked: str, *, overlap: bool = False) -> None:
         """The next microbatch of each kind and chunk."""
+        if overlap:
+            self.pairs.add(len(self.order))
         for kind, chunk in read(asked):
             counted = ("F" if kind == "F" else "B"), chunk
-            number = self.done.get(counted, 0)
-            self.done[counted] = number + 1
-            yield Action(kind, number, chunk)
+            number = self._done.get(counted, 0)
+            self._done[counted] = number + 1
+            self.order.append(Action(kind, number, chunk))
             if kind == "I":
-                self.weights.append(Action("W", number, chunk))
+                self._weights.append(Action("W", number, chunk))
 
-    def _weight(self) -> Iterator[Action]:
+    def _weight(self) -> None:
         """The oldest weight gradient that is put off, if any."""
-        if self.weights:
-            yield self.weights.popleft()
+        if self._weights:
+            self.order.append(self._weights.popleft())
 
-    def _drain(self) -> Iterator[Action]:
+    def _fill(self) -> None:
+        self._run("F0 " * (2 * self.behind))
+        self._run("F0 F1 " * (self.before + 1))
+        for _ in range(self.behind):
+            self._run("I1")
+            self._weight()
+            self._run("F1")
+
+    def _drain(self) -> None:
         """The last backward passes; in the second half weight gradients fill the bubble."""
         own = self.before + 1
         for place in range(2 * own):
-            yield from self._run(("B" if place < own else "I") + ("0" if place % 2 else "1"))
+            self._run(("B" if place < own else "I") + ("0" if place % 2 else "1"))
         for _ in range(self.behind):
-            yield from self._weight()
-            yield from self._run("I0")
+            self._weight()
+            self._run("I0")
         for _ in range(own):
-            yield from self._weight()
+            self._weight()
+
+
+def _half_bubble(stages: int, microbatches: int, chunks: int) -> float:
+    return bubble(stages // 2, microbatches // 2, chunks)
 
 
 def _two_per_stage(stages: int) -> int:
     return 2 * stages
 
 
+def _pairs(stages: int) -> int:
+    return 2
+
+
 SCHEDULES = (
     Entry(
+        name="dualpipe",
+        paper="DeepSeek-AI 2024, arXiv 2412.19437, figure 5",
+        order=dualpipe,
+        chunks=2,
+        stages=2,
+        group=_pairs,
+        least=_two_per_stage,
+        bubble=_half_bubble,
+        splits_backward=True,
+    ),
+    Entry(
         name="dualpipev",
-        paper="DeepSeek-AI 2024, arXiv 2412.19437; PyTorch ScheduleDualPipeV",
+        paper="deepseek-ai/DualPipe; PyTorch ScheduleDualPipeV",
         order=dualpipev,
         chunks=2,
         least=_two_per_stage,
+        bubble=bubble,
         splits_backward=True,
     ),
 )

@@ -14,18 +14,32 @@ from sim.program.schedule import Order, Schedule, in_loops
 
 
 def interleaved(stages: int, microbatches: int, chunks: int) -> Schedule:
-    """Interleaved 1F1B: stage s starts with 2 (p-s-1) + (v-1) p forwards.
+    """Interleaved 1F1B: stage s starts with 2 (p-s-1) + (v-1) n forwards, in groups of n.
 
-    Megatron-LM, `get_pp_rank_microbatches` and `get_schedule_table`. (Its first versions ran
-    everything forward before anything backward where m = p; the bubble is the same.)
+    Megatron-Core, `get_pp_rank_microbatches` and `get_schedule_table`. (Megatron-LM's first
+    versions ran everything forward before anything backward where m = p; the bubble is the same.)
     """
-    forward = grouped("F", microbatches, range(chunks), group=stages)
-    backward = grouped("B", microbatches, range(chunks)[::-1], group=stages)
-    more = (chunks - 1) * stages
+    group = group_size(stages, microbatches)
+    forward = grouped("F", microbatches, range(chunks), group=group)
+    backward = grouped("B", microbatches, range(chunks)[::-1], group=group)
+    more = (chunks - 1) * group
     orders = (
         alternate(forward, backward, 2 * (stages - stage - 1) + more) for stage in range(stages)
     )
     return Schedule(tuple(orders), in_loops(stages, chunks), "interleaved")
+
+
+def group_size(stages: int, microbatches: int) -> int:
+    """The smallest `microbatch_group_size_per_vp_stage` that Megatron-Core takes: the stages, or
+    more where these would leave a last group of fewer microbatches than stages.
+
+    PyTorch's rounds are as large wherever it takes that number (`ScheduleInterleaved1F1B`).
+
+    >>> [group_size(4, microbatches) for microbatches in (8, 9, 10, 11)]
+    [4, 5, 5, 6]
+    """
+    sizes = range(stages, max(microbatches, stages) + 1)
+    return next(n for n in sizes if microbatches % n == 0 or microbatches % n >= stages)
 
 
 def looped_bfs(stages: int, microbatches: int, chunks: int) -> Schedule:
@@ -39,16 +53,18 @@ def looped_bfs(stages: int, microbatches: int, chunks: int) -> Schedule:
 
 
 def grouped(kind: Kind, microbatches: int, chunks: Iterable[int], *, group: int) -> Order:
-    """Groups of microbatches, each through the chunks in turn."""
+    """Groups of microbatches, each through the chunks in turn; the last may be smaller."""
+    chunks = tuple(chunks)
     return tuple(
-        Action(kind, first + i, chunk)
+        Action(kind, i, chunk)
         for first in range(0, microbatches, group)
         for chunk in chunks
-        for i in range(group)
+        for i in range(first, min(first + group, microbatches))
     )
 
 
-def _stages(stages: int) -> int:
+def as_many(stages: int) -> int:
+    """As many microbatches as stages."""
     return stages
 
 
@@ -58,7 +74,9 @@ SCHEDULES = (
         paper="Narayanan et al. 2021, arXiv 2104.04473, figure 4 (bottom)",
         order=interleaved,
         chunks=None,
-        group=_stages,
+        group=as_many,
+        least=as_many,
+        uneven=True,
         bubble=bubble,
     ),
     Entry(

@@ -1,27 +1,47 @@
 """Schedules that split the backward pass and fill the bubble with weight gradients.
 
-Qi et al. 2023, arXiv 2401.10241 (zero bubble), as PyTorch runs them. With F = I = W the bubble of
-the first is (p-1) F in a step of 3 v m F + (p-1) F on stages of v chunks, that of the second none
-(section 6) as soon as the pipeline is full.
+Qi et al. 2023, arXiv 2401.10241 (zero bubble), in PyTorch's orders where it has them. Between its
+first pass and its last a stage waits for (p-1) (F+I-W) in ZB-H1, for (p-1) (F+I-2W) in ZB-H2
+(table 1), and not at all in ZB-V where F = I = W (section 6). Where all wait for all at the end of
+a step, the last stage's first wait counts too: (p-1) F in each of them with F = I = W.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 
 from sim.parallel.schedule import Entry
-from sim.parallel.schedules.interleaved import grouped
+from sim.parallel.schedules.interleaved import as_many, grouped
 from sim.program.actions import Action, Kind, read
 from sim.program.schedule import Order, Schedule, in_a_v, in_loops
 
 
-def interleaved_zero_bubble(stages: int, microbatches: int, chunks: int) -> Schedule:
-    """ZB-1P: stage s warms up with (p-s-1) + (v-1) p forwards and lags s weight gradients behind.
+def zb_h1(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
+    """Stage s warms up with p-s-1 forwards and lags s weight gradients behind: p microbatches are
+    in flight on every stage."""
+    return _handcrafted(stages, microbatches, 1, "zb-h1")
 
-    PyTorch, `ScheduleInterleavedZeroBubble`; with one chunk a stage it is the paper's ZB-H1.
+
+def zb_h2(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
+    """Twice as many forwards ahead and weight gradients behind: 2p-1 microbatches in flight."""
+    return _handcrafted(stages, microbatches, 2, "zb-h2")
+
+
+def _handcrafted(stages: int, microbatches: int, times: int, name: str) -> Schedule:
+    forward = grouped("F", microbatches, [0], group=microbatches)
+    backward = grouped("I", microbatches, [0], group=microbatches)
+    orders = (
+        _lagging(forward, backward, times * (stages - s - 1), times * s) for s in range(stages)
+    )
+    return Schedule(tuple(orders), in_loops(stages, 1), name)
+
+
+def interleaved_zero_bubble(stages: int, microbatches: int, chunks: int) -> Schedule:
+    """Stage s warms up with (p-s-1) + (v-1) p forwards and lags s weight gradients behind.
+
+    PyTorch, `ScheduleInterleavedZeroBubble`.
     """
-    group = stages if chunks > 1 else 1
-    forward = grouped("F", microbatches, range(chunks), group=group)
-    backward = grouped("I", microbatches, range(chunks)[::-1], group=group)
+    forward = grouped("F", microbatches, range(chunks), group=stages)
+    backward = grouped("I", microbatches, range(chunks)[::-1], group=stages)
     more = (chunks - 1) * stages
     orders = (_lagging(forward, backward, stages - s - 1 + more, s) for s in range(stages))
     return Schedule(tuple(orders), in_loops(stages, chunks), "interleaved-zero-bubble")
@@ -40,13 +60,13 @@ def _lagging(forward: Order, backward: Order, warmup: int, lag: int) -> Order:
     return (*order, *weights)
 
 
-def zbv(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
+def zb_v(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     """ZB-V: two chunks a stage on a V-shaped way, so that every stage has equal memory.
 
     PyTorch, `ScheduleZBVZeroBubble`.
     """
     orders = (tuple(_Zbv(stages, stage, microbatches).order()) for stage in range(stages))
-    return Schedule(tuple(orders), in_a_v(stages), "zbv")
+    return Schedule(tuple(orders), in_a_v(stages), "zb-v")
 
 
 class _Zbv:
@@ -87,35 +107,44 @@ class _Zbv:
             yield from self._next(f"W{chunk} " * (self.done["I", chunk] - self.done["W", chunk]))
 
 
-def _stages(stages: int) -> int:
-    return stages
-
-
-def _bubble(stages: int, microbatches: int, chunks: int) -> float:
+def bubble(stages: int, microbatches: int, chunks: int) -> float:
+    """(p-1) F of a step of 3 v m F more, with F = I = W those of a chunk."""
     return (stages - 1) / (3 * chunks * microbatches + stages - 1)
+
+
+def _filling(stages: int) -> int:
+    return 2 * stages - 1
 
 
 SCHEDULES = (
     Entry(
-        name="zero-bubble",
-        paper="Qi et al. 2023, arXiv 2401.10241, figure 3 (top): ZB-H1",
-        order=interleaved_zero_bubble,
-        bubble=_bubble,
+        name="zb-h1",
+        paper="Qi et al. 2023, arXiv 2401.10241, figure 3 (top)",
+        order=zb_h1,
+        bubble=bubble,
+        splits_backward=True,
+    ),
+    Entry(
+        name="zb-h2",
+        paper="Qi et al. 2023, arXiv 2401.10241, figure 3 (bottom)",
+        order=zb_h2,
+        least=_filling,
+        bubble=bubble,
         splits_backward=True,
     ),
     Entry(
         name="interleaved-zero-bubble",
-        paper="Qi et al. 2023, arXiv 2401.10241: ZB-1P; PyTorch ScheduleInterleavedZeroBubble",
+        paper="Qi et al. 2023, arXiv 2401.10241; PyTorch ScheduleInterleavedZeroBubble",
         order=interleaved_zero_bubble,
         chunks=None,
-        group=_stages,
-        bubble=_bubble,
+        group=as_many,
+        bubble=bubble,
         splits_backward=True,
     ),
     Entry(
-        name="zbv",
+        name="zb-v",
         paper="Qi et al. 2023, arXiv 2401.10241, section 6; PyTorch ScheduleZBVZeroBubble",
-        order=zbv,
+        order=zb_v,
         chunks=2,
         splits_backward=True,
     ),

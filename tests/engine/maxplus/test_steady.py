@@ -62,7 +62,9 @@ def later(order: Order, microbatches: int) -> Order:
 @pytest.mark.parametrize("repeats", [1, 7])
 def test_a_long_run_is_the_short_one_with_periods_inserted(name, stages, repeats):
     chunks = chunks_of(name, 3)
-    for rest in range(table()[name].group(stages)):
+    own = table()[name]
+    stages *= own.stages
+    for rest in range(1 if own.uneven else own.group(stages)):
         short = short_form(name, stages, chunks, rest)
         assert short is not None
         whole = made(name, stages, short.microbatches + repeats * short.group, chunks)
@@ -78,7 +80,7 @@ def test_a_long_run_is_the_short_one_with_periods_inserted(name, stages, repeats
 def pipelines(draw: st.DrawFn) -> dict:
     """Pipelines of uneven stages, with durations of their own."""
     name = draw(st.sampled_from(REPEATING))
-    pp = draw(st.sampled_from((2, 3, 4, 8)))
+    pp = draw(st.sampled_from((2, 4, 6) if table()[name].stages == 2 else (2, 3, 4, 8)))
     return dict(
         schedule=name,
         pp=pp,
