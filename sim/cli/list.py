@@ -10,13 +10,14 @@ _FOLDERS = {
     "topologies": "topologies",
     "devices": "topologies/devices",
     "stacks": "topologies/stacks",
+    "recipes": "topologies/recipes",
 }
 
 
 @click.command("list")
 @click.argument("what", required=False, metavar="[FOLDER]")
 def list_(what: str | None) -> None:
-    """List scenarios, models, topologies, devices and stacks."""
+    """List scenarios, models, topologies, devices, stacks and recipes."""
     from sim.config import catalog
 
     if what is not None and what not in _FOLDERS:

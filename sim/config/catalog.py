@@ -43,6 +43,7 @@ _KINDS = {
     "topologies/devices": "device",
     "topologies/stacks": "stack",
     "topologies/backends": "backend",
+    "topologies/recipes": "recipe",
 }
 
 

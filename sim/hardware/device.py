@@ -32,6 +32,7 @@ class Peaks:
     fp16: FlopsPerSecond | None = None
     bf16: FlopsPerSecond | None = None
     fp8: FlopsPerSecond | None = None
+    fp4: FlopsPerSecond | None = None
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -94,6 +95,15 @@ class Device:
     def measured(self) -> Profile | None:
         """The profile that it names, as its files were when this device was made."""
         return profiles.load(self.profile, where=self.name) if self.profile else None
+
+    @property
+    def transposes_operands(self) -> bool:
+        """Whether products of eight-bit operands want both with the summed dimension innermost.
+
+        Hopper's wgmma transposes 16-bit operands only (PTX ISA, wgmma.mma_async, imm-trans-a);
+        Blackwell's and AMD's take any layout (TransformerEngine, is_non_tn_fp8_gemm_supported).
+        """
+        return self.generation == "hopper"
 
     @property
     def usable_memory(self) -> float:

@@ -1,15 +1,22 @@
 """A software stack: what it fuses, what it overlaps, what its host code costs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from sim.config import catalog
+from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
+from sim.model import precision as recipes
 from sim.model.fusion import Fusion
-from sim.model.kernels import BYTES
+from sim.model.kernels import Precision, weight_width
+from sim.model.precision import Recipe
 from sim.program.exchange import Style
 from sim.program.routed import Dispatcher
+
+# What NVIDIA's own runs of TransformerEngine take (Megatron-Bridge, scripts/performance).
+_RECIPES = {"fp8": "current-scaling", "fp4": "nvfp4"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +59,9 @@ class Stack:
 
     Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation; `clip`
     says whether the gradient norm is clipped; `optimizer_launch` is the host's seconds per launch
-    there; `master_weights` says whether half-precision weights have an fp32 copy. `allocator`
-    describes what is allocated in addition to the tensors that autograd keeps.
+    there; `master_weights` says whether half-precision weights have an fp32 copy. `recipes` names
+    the recipe (`sim.model.precision`) of a precision, and the stack's own version of a recipe.
+    `allocator` describes what is allocated in addition to the tensors that autograd keeps.
     """
 
     name: str
@@ -88,21 +96,37 @@ class Stack:
     clip: bool = True
     optimizer_launch: Seconds = 5e-6
     master_weights: bool = True
+    recipes: Mapping[str, str] = field(default_factory=dict)
     allocator: Allocator = field(default_factory=Allocator)
 
-    def weight_bytes(self, precision: str) -> int:
-        """Bytes of a working weight; fp8 recipes keep bf16 weights."""
-        return max(2, BYTES[precision])
+    def recipe(self, precision: Precision, name: str, *, where: str) -> Recipe | None:
+        """The recipe of a plan; none where products run in the precision of activations.
 
-    def reduced_bytes(self, precision: str) -> int:
+        Raises `InputError` for an unknown one, or one of another precision.
+        """
+        known = {**_RECIPES, **self.recipes}
+        if not name and precision not in known:
+            return None
+        name = known.get(name or precision, name)
+        found = recipes.load(name, where=where)
+        if found.precision != precision:
+            what = f"recipe {name!r} is {found.precision}, precision = {precision!r}"
+            raise InputError(where, what, f"set precision = {found.precision!r}")
+        return found
+
+    def weight_bytes(self, precision: Precision) -> int:
+        """Bytes of a working weight, and of an activation; low-precision recipes have bf16 ones."""
+        return weight_width(precision)
+
+    def reduced_bytes(self, precision: Precision) -> int:
         """Bytes of a gradient as it crosses the network."""
         return 4 if self.fp32_reduction else self.weight_bytes(precision)
 
-    def unsharding_bytes(self, precision: str) -> float:
+    def unsharding_bytes(self, precision: Precision) -> float:
         """Bytes that are read and written for each gathered parameter before it can be used."""
         return 2.0 * self.weight_bytes(precision) * (self.sharding == "per-parameter")
 
-    def joining_bytes(self, precision: str) -> float:
+    def joining_bytes(self, precision: Precision) -> float:
         """Bytes that are read and written for each gradient before it can be reduced."""
         width = self.weight_bytes(precision)
         return {"in-place": 0.0, "flat": 2.0 * width}.get(

@@ -130,10 +130,8 @@ def standard_core(run: Execution) -> Operator:
 
 def _product(run: Execution, name: str, n: int, k: int) -> Gemm:
     """One of the six batched products; its m is always the sequence."""
-    # fp8 recipes leave attention in bf16.
-    precision = "bf16" if run.precision == "fp8" else run.precision
     batch = run.microbatch * run.heads
-    return Gemm(name=name, m=run.seq, n=n, k=k, batch=batch, precision=precision)
+    return Gemm(name=name, m=run.seq, n=n, k=k, batch=batch, precision=run.precision)
 
 
 def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
@@ -198,13 +196,16 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
 def flash_core(run: Execution) -> Operator:
     """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
 
-    The output is kept once, as the input of the projection behind (Dao et al. 2022). Under
+    The output is kept once, as the input of the projection behind (Dao et al. 2022), unless that
+    keeps a cast copy of its own. Under
     context parallelism keys and values go round the ring of `cp` ranks beside the kernel
     (Liu et al. 2023, ring attention), backward brings them again and their gradients home.
     """
     statistics = 4.0 * run.rows * run.heads
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
     keys = run.kv_width + run.value_width
+    cast = run.kept_width < run.width
+    output = run.rows * run.output_width * run.width if cast else 0.0
     return Operator(
         name=CORE,
         forward=_ring(run, "all_gather", _flash(run, backward=False)),
@@ -214,7 +215,7 @@ def flash_core(run: Execution) -> Operator:
             *(() if run.fusion.compiled else (join,)),
         ),
         inputs=inputs_saved(run),
-        saved=inputs_saved(run) + statistics,
+        saved=inputs_saved(run) + statistics + output,
         # dQ is summed in fp32; dK and dV in the kernel's own precision.
         transient=float(run.rows * (4 * run.query_width + keys * run.width)),
     )
@@ -236,7 +237,7 @@ def _flash(run: Execution, *, backward: bool) -> Attention:
         window=model.window,
         causal=model.causal,
         backward=backward,
-        precision="bf16" if run.precision == "fp8" else run.precision,
+        precision=run.precision,
     )
 
 

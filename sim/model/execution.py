@@ -1,11 +1,13 @@
 """How one rank executes a layer: its share of the model and the sizes that follow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sim.config.errors import InputError
 from sim.model.fusion import Fusion
+from sim.model.groups import ParameterGroup
 from sim.model.kernels import Precision
+from sim.model.precision import Product, Recipe
 from sim.model.transformer import Transformer
 from sim.program.routed import Dispatcher
 
@@ -71,8 +73,10 @@ class Execution:
     the share of micro-steps that find gradients of earlier ones, `bucketed` of those that copy
     theirs into DDP's buckets. `own_copy` says that a word embedding used again (by a tied output
     layer, by multi-token prediction) is a copy, as on a last stage that is not the first.
-    `block` holds the settings of the block's kind (its module's `SETTINGS`), `layer` its number
-    where layers of the kind differ; `model` has the keys of the block's own entry.
+    With a `recipe` the products of linear layers run in it, and `precision` is that of activations
+    and of all other products. `block` holds the settings of the block's kind (its module's
+    `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys of the
+    block's own entry.
     """
 
     model: Transformer
@@ -83,6 +87,7 @@ class Execution:
     later: float = 1.0
     bucketed: float = 0.0
     own_copy: bool = False
+    recipe: Recipe | None = None
     block: Any = None
     layer: int | None = None
     dispatcher: Dispatcher = "flat"
@@ -92,8 +97,27 @@ class Execution:
 
     @property
     def width(self) -> int:
-        """Bytes of an activation; with fp8 GEMMs activations stay in bf16."""
+        """Bytes of an activation."""
         return 4 if self.precision in ("fp32", "tf32") else 2
+
+    @property
+    def kept_width(self) -> float:
+        """Bytes of an element of what linear layers keep of their input."""
+        low = self.recipe is not None and self.recipe.keeps_operand
+        return self.recipe.element if low and self.recipe else float(self.width)
+
+    @property
+    def dispatched_width(self) -> float:
+        """Bytes of an element of a token on its way to experts."""
+        return self.recipe.element if self.recipe and self.recipe.dispatches else self.width
+
+    def of(self, product: Product) -> Precision:
+        """The precision of a linear layer's product."""
+        return self.recipe.of(product, self.precision) if self.recipe else self.precision
+
+    def low(self, group: ParameterGroup) -> ParameterGroup:
+        """A group of weights that linear layers multiply by."""
+        return replace(group, low=True) if self.recipe else group
 
     @property
     def tp(self) -> int:

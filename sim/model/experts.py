@@ -149,7 +149,7 @@ class _Layer:
         run, own = self.run, self.own
         scores = self.tokens * own.experts
         linear = Linear(
-            run=replace(run, precision="fp32" if run.width == 4 else "bf16"),
+            run=replace(run, precision="fp32" if run.width == 4 else "bf16", recipe=None),
             name="router",
             rows=self.tokens,
             inputs=run.model.hidden,
@@ -231,7 +231,10 @@ class _Layer:
         items: list[Item] = []
         sharding, backward = self.run.sharding, name in ("combine", "dispatch grad")
         if self.ep > 1:
-            whole = self.size / self.etp
+            # Towards experts tokens may go in a recipe's format, home they go in bf16.
+            towards = name in ("dispatch", "combine grad")
+            narrow = self.run.dispatched_width / self.run.width if towards else 1.0
+            whole = self.size / self.etp * narrow
             routed = self._routed if self.run.dispatcher == "hierarchical" else None
             size = whole / self.own.top_k if routed else whole
             items.append(_call("all_to_all", sharding.experts, size, name, routed))
@@ -271,11 +274,11 @@ class _Layer:
             input_gradient=self._awaited(even.input_gradient, full.input_gradient),
             weight_gradient=self._awaited(even.weight_gradient, full.weight_gradient),
             inputs=self.rows * inputs * run.width,
-            saved_for_weights=self.rows * inputs * run.width,
+            saved_for_weights=self.rows * inputs * run.kept_width,
             handed=self.rows * outputs * run.width,
             transient=even.transient,
             parameters=float(even.weights + (self.experts * outputs if bias else 0)),
-            group=EXPERTS,
+            group=run.low(EXPERTS),
         )
 
     def _awaited(self, own: tuple[Kernel, ...], fullest: tuple[Kernel, ...]) -> Items:

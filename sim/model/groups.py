@@ -9,11 +9,13 @@ class ParameterGroup:
 
     `split_by` names the axes along which ranks hold different parameters of this group; over all
     other axes of a stage they are replicated, their gradients summed, and their states sharded by
-    ZeRO (`sim.parallel.replicas`).
+    ZeRO (`sim.parallel.replicas`). `low` ones are weights that a recipe (`sim.model.precision`) has
+    in its own format.
     """
 
     name: str
     split_by: tuple[str, ...] = ("tp",)
+    low: bool = False
 
 
 DENSE = ParameterGroup("dense")

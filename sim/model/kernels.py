@@ -9,9 +9,14 @@ from typing import ClassVar, Literal
 
 from sim.program.operations import Collective
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 
-BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5}
+
+
+def weight_width(precision: Precision) -> int:
+    """Bytes of a working weight; products of smaller operands have bf16 ones."""
+    return int(max(2, BYTES[precision]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +47,16 @@ class Gemm:
 
     @property
     def bytes(self) -> float:
-        """Each operand read once, the result written once (read too, when accumulating)."""
-        width = BYTES[self.precision]
-        result = self.m * self.n * (8 if self.accumulate else width)
-        return float(self.batch * ((self.m * self.k + self.k * self.n) * width + result))
+        """Each operand and the result once."""
+        operands = self.batch * (self.m * self.k + self.k * self.n)
+        return float(operands * BYTES[self.precision] + self.result_bytes)
+
+    @property
+    def result_bytes(self) -> float:
+        """The result written, in half precision also where operands are smaller; an accumulating
+        product reads and writes fp32."""
+        width = 8 if self.accumulate else max(2, BYTES[self.precision])
+        return float(self.batch * self.m * self.n * width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

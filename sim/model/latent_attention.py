@@ -7,6 +7,7 @@ than the hidden states. The rotary part of K comes from the down-projection, one
 """
 
 from sim.model.execution import Execution
+from sim.model.groups import DENSE
 from sim.model.kernels import Item, MemoryBound
 from sim.model.linear import Linear, column_linear
 from sim.model.operators import Operator, normalise, tensor_collective
@@ -43,17 +44,18 @@ def down(run: Execution, latent: Latent) -> Operator:
     linear = Linear(
         run=run, name="latents", rows=run.local, inputs=run.model.hidden, outputs=outputs
     )
-    size = float(run.local * run.model.hidden * run.width)
+    elements = run.local * run.model.hidden
     return Operator(
         name="latents",
         forward=linear.forward,
         input_gradient=linear.input_gradient,
         weight_gradient=linear.weight_gradient,
-        inputs=size,
-        saved_for_weights=size if latent.query else 0.0,
+        inputs=float(elements * run.width),
+        saved_for_weights=elements * run.kept_width if latent.query else 0.0,
         handed=float(run.local * sum(outputs) * run.width),
         transient=linear.transient,
         parameters=float(linear.weights),
+        group=run.low(DENSE),
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from sim.model.execution import Execution
+from sim.model.groups import DENSE
 from sim.model.kernels import Gemm, Item, Kernel, MemoryBound, Overlap
 from sim.model.operators import Operator, tensor_collective
 from sim.program.operations import Collective
@@ -38,30 +39,49 @@ def products(
 
     With `groups` each of so many matrices multiplies its equal share of the rows.
     """
-    fused = run.fusion.gradients == "fused"
-    precision, each = run.precision, -(-rows // groups)
+    each = -(-rows // groups)
+    y = Gemm(name=name, m=each, n=outputs, k=inputs, batch=groups, precision=run.of("forward"))
     return (
-        Gemm(name=name, m=each, n=outputs, k=inputs, batch=groups, precision=precision),
-        Gemm(name=f"{name} dgrad", m=each, n=inputs, k=outputs, batch=groups, precision=precision),
+        y,
+        replace(y, name=f"{name} dgrad", n=inputs, k=outputs, precision=run.of("dgrad")),
         Gemm(
             name=f"{name} wgrad",
             m=inputs,
             n=outputs,
             k=each,
             batch=groups,
-            precision=precision,
-            accumulate=fused,
+            precision=run.of("wgrad"),
+            accumulate=run.fusion.gradients == "fused",
         ),
     )
 
 
-def quantise(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """The casts in front of fp8 GEMMs: the maximum, then the cast, plain and transposed."""
-    if run.precision != "fp8":
+def cast(
+    run: Execution, name: str, elements: float, copies: int, *, amax: bool = True
+) -> tuple[Kernel, ...]:
+    """An operand in the format of a recipe, in so many copies; `amax` where its maximum is not
+    known from an earlier cast."""
+    recipe = run.recipe
+    if recipe is None or copies == 0:
         return ()
-    amax, cast = elements * run.width, elements * (run.width + 2)
-    launches = 2 if run.fusion.compiled else 3
-    return (MemoryBound(name=f"{name} to fp8", bytes=float(amax + cast), launches=launches),)
+    moved = recipe.cast(elements, copies, width=run.width, amax=amax)
+    launches = recipe.launches(copies, amax=amax)
+    return (MemoryBound(name=f"{name} cast", bytes=float(moved), launches=launches),)
+
+
+def transposed(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """A cast operand turned for its second use, where the device needs that."""
+    recipe = run.recipe
+    if recipe is None or not recipe.transposes:
+        return ()
+    return (MemoryBound(name=f"{name} transpose", bytes=2.0 * elements * recipe.element),)
+
+
+def gathered_turned(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """An operand that sequence parallelism gathered in one copy, turned for wgrad."""
+    gathers = run.recipe is not None and run.recipe.gathers_inputs
+    split = run.sharding.sequence_parallel and gathers
+    return transposed(run, name, elements) if split else ()
 
 
 def bias_add(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
@@ -100,29 +120,40 @@ class Linear:
 
     @property
     def forward(self) -> tuple[Kernel, ...]:
-        run, elements = self.run, self.rows * sum(self.outputs)
+        return (*self.cast_input(self.rows), *self.product)
+
+    @property
+    def product(self) -> tuple[Kernel, ...]:
+        """y, once operands are cast."""
+        run = self.run
         gemms = [self._products(n)[0] for n in self.outputs]
-        casts = quantise(run, f"{self.name} input", self.rows * self.inputs)
-        casts += quantise(run, f"{self.name} weight", self.weights)
         added = self.bias and not self.bias_later
-        return (*casts, *gemms, *(bias_add(run, self.name, elements) if added else ()))
+        bias = bias_add(run, self.name, self.rows * sum(self.outputs)) if added else ()
+        return (*gemms, *bias)
 
     @property
     def input_gradient(self) -> tuple[Kernel, ...]:
+        return (*self.cast_gradient(self.rows), *self.input_product)
+
+    @property
+    def input_product(self) -> tuple[Kernel, ...]:
         """dx, summed over the GEMMs that share x."""
         run = self.run
         gemms = [self._products(n)[1] for n in self.outputs]
-        casts = quantise(run, f"{self.name} grad", self.rows * sum(self.outputs))
         sums = [
             MemoryBound(
                 name=f"{self.name} dgrad sum", bytes=float(3 * self.rows * self.inputs * run.width)
             )
         ] * (len(gemms) - 1)
-        return (*casts, *gemms, *sums)
+        return (*gemms, *sums)
 
     @property
     def weight_gradient(self) -> tuple[Kernel, ...]:
-        run, kernels = self.run, []
+        run, recipe = self.run, self.run.recipe
+        kernels: list[Kernel] = []
+        if recipe is not None and not recipe.keeps_operand:
+            again = int("wgrad" in recipe.products)
+            kernels += cast(run, f"{self.name} input", self.rows * self.inputs, again, amax=False)
         for n in self.outputs:
             kernels += [
                 self._products(n)[2],
@@ -131,6 +162,33 @@ class Linear:
         if self.bias:
             kernels += bias_gradient(run, self.name, self.rows * sum(self.outputs))
         return tuple(kernels)
+
+    def cast_input(self, rows: int) -> tuple[Kernel, ...]:
+        """So many rows of x, and W unless it is cast once a step."""
+        recipe = self.run.recipe
+        if recipe is None:
+            return ()
+        copies = recipe.copies("input") if recipe.keeps_operand else recipe.copies("input") > 0
+        own = int("forward" in recipe.products and recipe.weights == "pass")
+        return (
+            *cast(self.run, f"{self.name} input", rows * self.inputs, int(copies)),
+            *cast(self.run, f"{self.name} weight", self.weights, own),
+        )
+
+    def cast_gradient(self, rows: int) -> tuple[Kernel, ...]:
+        """So many rows of dy, and W for its second use where it did not stay."""
+        run, recipe = self.run, self.run.recipe
+        if recipe is None:
+            return ()
+        copies = recipe.copies("gradient")
+        again = int("dgrad" in recipe.products and recipe.weights == "pass")
+        known = "forward" not in recipe.products
+        turned = recipe.sharded and recipe.weights == "primary"
+        return (
+            *cast(run, f"{self.name} grad", rows * sum(self.outputs), copies),
+            *cast(run, f"{self.name} weight", self.weights, again, amax=known),
+            *(transposed(run, f"{self.name} weight", self.weights) if turned else ()),
+        )
 
     @property
     def transient(self) -> float:
@@ -170,61 +228,69 @@ def column_linear(
     )
     whole = run.rows * inputs
     gathered = whole * run.width if run.local < run.rows else 0
-    before, after = input_collectives(run, name, whole)
+    before, after = input_collectives(run, name, whole, width=run.kept_width)
     return Operator(
         name=name,
-        forward=_behind_gather(linear, name, linear.forward, "forward"),
+        forward=_behind_gather(linear, name, "product"),
         input_gradient=linear.input_gradient,
-        weight_gradient=linear.weight_gradient,
+        weight_gradient=(*gathered_turned(run, name, whole), *linear.weight_gradient),
         before_weights=before,
         after_input=after,
         overlaps=run.fusion.overlap_tensor,
         inputs=float(run.local * inputs * run.width),
-        saved_for_weights=float(run.local * inputs * run.width),
+        saved_for_weights=float(run.local * inputs * run.kept_width),
         handed=float(run.rows * sum(outputs) * run.width),
         transient=linear.transient + gathered,
         parameters=float(linear.weights + (sum(outputs) if bias else 0)),
+        group=run.low(DENSE),
     )
 
 
 def input_collectives(
-    run: Execution, name: str, elements: float
+    run: Execution, name: str, elements: float, *, width: float | None = None
 ) -> tuple[Collective | None, Collective | None]:
     """What tensor parallelism does with a linear's whole input backward.
 
-    It is gathered again before the weights' gradients, where only a share of it was kept; its
-    gradient is summed or, under sequence parallelism, scattered.
+    It is gathered again before the weights' gradients, in elements of `width` bytes, where only a
+    share of it was kept; its gradient is summed or, under sequence parallelism, scattered.
     """
     if run.tp == 1:
         return None, None
     if not run.sharding.sequence_parallel:
         return None, tensor_collective(run, "all_reduce", f"{name} grad all-reduce", elements)
     return (
-        tensor_collective(run, "all_gather", f"{name} input all-gather", elements),
+        tensor_collective(run, "all_gather", f"{name} input all-gather", elements, width=width),
         tensor_collective(run, "reduce_scatter", f"{name} grad scatter", elements),
     )
 
 
-def _behind_gather(
-    linear: Linear, name: str, kernels: tuple[Kernel, ...], product: str
-) -> tuple[Item, ...]:
-    """Kernels behind the all-gather that sequence parallelism puts in front of them.
+_CASTS = {"product": "cast_input", "input_product": "cast_gradient"}
 
-    Where the stack splits it, `product` ("forward", "input_gradient") of the rank's own rows runs
-    beside the gather and that of the others' behind it.
+
+def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
+    """A product behind the all-gather that sequence parallelism puts in front of it.
+
+    What a recipe gathers is cast before (TransformerEngine, module/linear.py), else behind. Where
+    the stack splits the gather, the product of the rank's own rows runs beside it and that of the
+    others' behind it.
     """
-    run = linear.run
+    run, casts = linear.run, getattr(linear, _CASTS[product])
     if not run.sharding.sequence_parallel:
-        return kernels
-    columns = linear.inputs if product == "forward" else sum(linear.outputs)
-    elements = run.rows * columns
-    gather = tensor_collective(run, "all_gather", f"{name} all-gather", elements)
+        return (*casts(linear.rows), *getattr(linear, product))
+    low = run.recipe if run.recipe and run.recipe.gathers_inputs else None
+    columns = linear.inputs if product == "product" else sum(linear.outputs)
+    elements, width = run.rows * columns, float(run.width)
+    if low:
+        both = product == "input_product" and low.block  # for dgrad and for wgrad
+        width = low.element * (2 if both else 1)
+    gather = tensor_collective(run, "all_gather", f"{name} all-gather", elements, width=width)
+    before, behind = (casts(run.local), ()) if low else ((), casts(run.rows))
     if not run.fusion.split_gather:
-        return (gather, *kernels)
+        return (*before, gather, *behind, *getattr(linear, product))
     own = replace(linear, rows=run.local)
     others = replace(linear, rows=run.rows - run.local)
     beside_it = Overlap(collective=gather, kernels=getattr(own, product))
-    return (beside_it, *getattr(others, product))
+    return (*before, beside_it, *behind, *getattr(others, product))
 
 
 def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) -> Operator:
@@ -243,17 +309,21 @@ def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) ->
         bias=bias,
         bias_later=True,
     )
-    dgrad = _behind_gather(linear, f"{name} grad", linear.input_gradient, "input_gradient")
+    dgrad = _behind_gather(linear, f"{name} grad", "input_product")
     return Operator(
         name=name,
         forward=(*linear.forward, *_leave(run, name, run.rows * hidden)),
         input_gradient=dgrad,
-        weight_gradient=linear.weight_gradient,
+        weight_gradient=(
+            *gathered_turned(run, f"{name} grad", run.rows * hidden),
+            *linear.weight_gradient,
+        ),
         inputs=float(run.rows * inputs * run.width),
-        saved_for_weights=float(run.rows * inputs * run.width),
+        saved_for_weights=float(run.rows * inputs * run.kept_width),
         handed=float(run.rows * hidden * run.width),
         transient=linear.transient,
         parameters=float(linear.weights + (hidden if bias else 0)),
+        group=run.low(DENSE),
     )
 
 

@@ -89,9 +89,12 @@ def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
             yield item
 
 
-def tensor_collective(run: Execution, kind: Kind, name: str, elements: float) -> Collective:
-    """A collective among tensor-parallel ranks on a tensor of so many elements."""
-    size = float(elements * run.width)
+def tensor_collective(
+    run: Execution, kind: Kind, name: str, elements: float, *, width: float | None = None
+) -> Collective:
+    """A collective among tensor-parallel ranks on a tensor of so many elements, in the width of
+    activations unless another (bytes) is given."""
+    size = float(elements * (run.width if width is None else width))
     return Collective(kind=kind, axes=run.sharding.tensor, bytes=size, name=name, cause=TENSOR)
 
 

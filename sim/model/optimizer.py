@@ -5,7 +5,8 @@ from math import ceil
 from typing import Literal
 
 from sim.model.fusion import Gradients
-from sim.model.kernels import BYTES, MemoryBound, Precision
+from sim.model.kernels import MemoryBound, Precision, weight_width
+from sim.model.precision import Recipe
 
 OptimizerName = Literal["adam", "lamb", "sgd"]
 
@@ -34,11 +35,6 @@ def gradient_width(precision: Precision, gradients: Gradients) -> int:
     return 4 if gradients in ("fused", "fp32-buffer") else weight_width(precision)
 
 
-def weight_width(precision: Precision) -> int:
-    """Bytes of a working weight; fp8 recipes keep bf16 weights."""
-    return max(2, BYTES[precision])
-
-
 def optimizer_work(
     *,
     parameters: float,
@@ -49,6 +45,7 @@ def optimizer_work(
     fused: bool = True,
     clip: bool = True,
     tensors: int = 1,
+    written: float | None = None,
 ) -> tuple[MemoryBound, ...]:
     """The step's kernels, in order, on a rank that holds `parameters` and updates `updated`.
 
@@ -57,7 +54,7 @@ def optimizer_work(
     are updated, working weights written back, gradients zeroed unless they are `fresh` in each
     step. `updated` is the share of a distributed optimizer (ZeRO-1). `fused=False` is one kernel
     per arithmetic operation. `tensors` are the parameter tensors, of which copies launch one kernel
-    each.
+    each, `written` the mean bytes of a working weight where a recipe makes it smaller.
 
     Source: Megatron-LM, megatron/optimizer/optimizer.py (Float16OptimizerWithFloat16Params.step).
 
@@ -73,11 +70,34 @@ def optimizer_work(
         _update(share, optimizer, fused),
     ]
     if mixed:
-        copied = share * (4 + weight_width(precision))
+        copied = share * (4 + (written or weight_width(precision)))
         steps.append(MemoryBound(name="copy to weights", bytes=copied, launches=_launches(share)))
     if gradients != "fresh":
         steps.append(MemoryBound(name="zero gradients", bytes=parameters * grad))
     return tuple(steps)
+
+
+def weight_casts(
+    recipe: Recipe, *, parameters: float, updated: float, tensors: int
+) -> Iterator[MemoryBound]:
+    """What brings weights of linear layers into a recipe's format, once a step.
+
+    Those gathered in this format are cast as they are written, after a pass over the rank's share
+    of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py, quantize_param_shard), and
+    turned where they are whole. All others are cast whole, from bf16.
+    """
+    if recipe.weights == "pass":
+        return
+    copies, name = recipe.copies("weight"), "cast weights"
+    if not recipe.gathers_weights:
+        moved = recipe.cast(parameters, copies, width=2)
+        yield MemoryBound(name=name, bytes=moved, launches=recipe.launches(copies) * tensors)
+        return
+    if recipe.amax:
+        yield MemoryBound(name="maxima of weights", bytes=updated * 4, launches=2 * tensors)
+    if copies > 1 and not recipe.sharded:
+        moved = parameters * 2 * recipe.element
+        yield MemoryBound(name="transpose weights", bytes=moved, launches=tensors)
 
 
 def _unscale(share: float, precision: Precision, grad: int, tensors: int) -> Iterator[MemoryBound]:

@@ -7,7 +7,8 @@ sharded over some of the replicas only, reduce-scatter is among these, and an al
 share over the others follows (hybrid sharding, Zhao et al. 2023, section 3.2.2).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from sim.model.groups import ParameterGroup
@@ -97,14 +98,24 @@ def reduced(
 
 def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]]:
     """The collectives of all groups, those that run at the same time together."""
-    for calls in zip_longest(*(_sums(job, group, count) for group, count in parameters.items())):
+    width = job.stack.reduced_bytes(job.plan.precision)
+    sizes = _together(parameters, lambda group: width)
+    for calls in zip_longest(*(_sums(job, group, size) for group, size in sizes.items())):
         yield tuple(call for call in calls if call is not None)
 
 
-def _sums(job: Job, group: ParameterGroup, count: float) -> list[Collective]:
-    """The collectives that sum the gradients of a group, one after the other."""
+def _together(
+    parameters: Parameters, width: Callable[[ParameterGroup], float]
+) -> dict[ParameterGroup, float]:
+    """Bytes of groups, those of the same ranks in one call whatever their format."""
+    return added(
+        *({replace(group, low=False): count * width(group)} for group, count in parameters.items())
+    )
+
+
+def _sums(job: Job, group: ParameterGroup, size: float) -> list[Collective]:
+    """The collectives that sum so many bytes of a group's gradients, one after the other."""
     plan = job.plan
-    size = count * job.stack.reduced_bytes(plan.precision)
     inner, outer = state_axes(plan, group), replica_axes(plan, group)
     if not (plan.zero and inner and job.stack.zero_reduce == "reduce_scatter"):
         axes = gradient_axes(plan, group)
@@ -133,11 +144,10 @@ def weights_gathered(
 
 
 def _gathers(job: Job, parameters: Parameters, near: bool) -> Iterator[Collective]:
-    plan, width = job.plan, job.stack.weight_bytes(job.plan.precision)
-    for group, count in parameters.items():
+    plan = job.plan
+    for group, size in _together(parameters, job.gathered_bytes).items():
         axes = near_axes(plan, group) if near else state_axes(plan, group)
         if axes:
-            size = count * width
             name = f"{group.name} weights"
             yield Collective(kind="all_gather", axes=axes, bytes=size, name=name, cause=DATA)
 

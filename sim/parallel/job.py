@@ -14,6 +14,7 @@ from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
+from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
 from sim.parallel.plan import Plan
@@ -100,13 +101,25 @@ class Job:
                 experts=plan.split(["ep"]),
                 expert_tensor=plan.split(["etp"]),
             ),
-            precision=plan.precision,
+            precision="bf16" if self.recipe else plan.precision,
+            recipe=self.recipe,
             fusion=self.stack.fusion,
             later=later,
             bucketed=bucketed,
             own_copy=len(self.embedding_holders) > 1,
             dispatcher=plan.dispatcher or self.stack.dispatcher,
         )
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """That of linear layers, none at 16 bits and more. Raises `InputError`."""
+        plan = self.plan
+        found = self.known.once(
+            ("recipe", plan.precision, plan.recipe),
+            lambda: self.stack.recipe(plan.precision, plan.recipe, where="plan, recipe"),
+        )
+        turns = self.device.transposes_operands
+        return found and found.fitted(transposes=turns, sharded=plan.zero >= 3)
 
     @cached_property
     def workload(self) -> Key:
@@ -118,6 +131,7 @@ class Job:
             plan.dispatcher,
             plan.recompute,
             plan.precision,
+            self.recipe,
             len(self.embedding_holders) > 1,
             *self._micro_steps,
         )
@@ -182,6 +196,11 @@ class Job:
                 for kind, count in blocks.items()
             )
         )
+
+    def gathered_bytes(self, group: ParameterGroup) -> float:
+        """Bytes of a weight of a group as it crosses the network."""
+        low = self.recipe if group.low else None
+        return low.gathered_weight if low else self.stack.weight_bytes(self.plan.precision)
 
     def work(self, kind: str, action: Kind) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""

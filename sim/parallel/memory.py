@@ -76,6 +76,7 @@ def state_of(job: Job, group: ParameterGroup) -> State:
         fused=stack.fused_optimizer,
         master=stack.master_weights,
         allocator=stack.allocator,
+        recipe=job.recipe if group.low else None,
     )
 
 

@@ -45,7 +45,9 @@ class Plan:
     a share in each group of `dp` ranks ("near", with the axis `dp_far`), `prefetch` how many units
     are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
     and 3 are summed up whole and reduced behind the last micro-step only.
-    `activations` is how they are compressed between stages (`sim.collectives.compression`).
+    `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
+    stack's own unless one is named. `activations` is how they are compressed between stages
+    (`sim.collectives.compression`).
     """
 
     global_batch: Count
@@ -69,6 +71,7 @@ class Plan:
     sequence_parallel: bool = False
     dispatcher: Dispatcher | None = None
     precision: Precision = "bf16"
+    recipe: str = ""
     optimizer: Optimizer = "adam"
     order: str = "tp-cp-dp-pp"
     activations: Compression | None = None

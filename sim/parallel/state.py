@@ -5,8 +5,9 @@ from functools import lru_cache
 
 from sim.hardware.allocator import Allocator
 from sim.model.fusion import Gradients
-from sim.model.kernels import Precision
-from sim.model.optimizer import OptimizerName, gradient_width, weight_width
+from sim.model.kernels import Precision, weight_width
+from sim.model.optimizer import OptimizerName, gradient_width
+from sim.model.precision import Recipe
 
 # Bytes of fp32 moments a parameter: Adam's and LAMB's two, the momentum of SGD.
 MOMENTS: dict[OptimizerName, int] = {"adam": 8, "lamb": 8, "sgd": 4}
@@ -61,6 +62,7 @@ def state(
     fused: bool = True,
     master: bool = True,
     allocator: Allocator | None = None,
+    recipe: Recipe | None = None,
 ) -> State:
     """The bytes a parameter of mixed-precision training.
 
@@ -69,7 +71,8 @@ def state(
     (Korthikanti et al. 2022; Rajbhandari et al. 2020, section 3.1), 20 for nanotron with data
     parallelism. The step itself casts half-precision gradients to fp32 (4, Megatron-LM's
     optimizer.py) and, unless fused, takes one more moment's worth (4, torch's for-each Adam).
-    Gradients are summed over `replicas` ranks, states sharded among `shards` of them.
+    With a `recipe` weights are held in its format instead of or beside bf16. Gradients are summed
+    over `replicas` ranks, states sharded among `shards` of them.
 
     >>> s = state(precision="fp16", gradients="buffer")
     >>> s.weights + s.gradients + s.master + s.moments
@@ -84,7 +87,7 @@ def state(
     copies = allocator.gather_copies and zero > 0 and shards > 1
     buckets = replicas > 1 and zero < 2
     return State(
-        weights=weight,
+        weights=recipe.held_weight if recipe else weight,
         gradients=gradient + (half if replicas > 1 else 0.0),
         master=4.0 if mixed and master else 0.0,
         moments=float(MOMENTS[optimizer]),

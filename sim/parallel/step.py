@@ -1,10 +1,12 @@
 """One training step as a program: passes, gradients, optimizer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
+from sim.model.groups import ParameterGroup
 from sim.model.kernels import MemoryBound
-from sim.model.optimizer import optimizer_work
+from sim.model.optimizer import optimizer_work, weight_casts
 from sim.model.transformer import Transformer
 from sim.parallel import data
 from sim.parallel.boundary import sent_bytes
@@ -179,24 +181,38 @@ def optimizer(job: Job, stage: int) -> Items:
 
 
 def optimizer_kernels(job: Job, stage: int) -> tuple[MemoryBound, ...]:
-    """What the optimizer's step executes there, one group of parameters after the other."""
-    plan, stack = job.plan, job.stack
-    parameters = job.parameters(job.chunks[stage])
+    """What the optimizer's step executes there, parameters of the same ranks together."""
     layers = sum(chunk.layers for chunk in job.chunks[stage])
-    return tuple(
-        kernel
-        for group, count in parameters.items()
-        for kernel in optimizer_work(
-            parameters=count,
-            updated=count / plan.degree(state_axes(plan, group)) if plan.zero else None,
-            optimizer=plan.optimizer,
-            precision=plan.precision,
-            gradients=stack.fusion.gradients,
-            fused=stack.fused_optimizer,
-            clip=stack.clip,
-            tensors=layers * _tensors_of_a_layer(job.model) + 2,
-        )
+    tensors = layers * _tensors_of_a_layer(job.model) + 2
+    together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
+    for group, count in job.parameters(job.chunks[stage]).items():
+        together.setdefault(replace(group, low=False), {})[group] = count
+    return tuple(kernel for own in together.values() for kernel in _update(job, own, tensors))
+
+
+def _update(
+    job: Job, parameters: Mapping[ParameterGroup, float], tensors: int
+) -> Iterator[MemoryBound]:
+    """The update of parameters of the same ranks, in whatever format their weights are."""
+    plan, stack = job.plan, job.stack
+    shards = plan.degree(state_axes(plan, next(iter(parameters)))) if plan.zero else 1
+    held = sum(parameters.values())
+    yield from optimizer_work(
+        parameters=held,
+        updated=held / shards,
+        optimizer=plan.optimizer,
+        precision=plan.precision,
+        gradients=stack.fusion.gradients,
+        fused=stack.fused_optimizer,
+        clip=stack.clip,
+        tensors=tensors,
+        written=sum(n * job.gathered_bytes(group) for group, n in parameters.items()) / held,
     )
+    for group, count in parameters.items():
+        if job.recipe and group.low:
+            yield from weight_casts(
+                job.recipe, parameters=count, updated=count / shards, tensors=tensors
+            )
 
 
 def _tensors_of_a_layer(model: Transformer) -> int:

@@ -35,7 +35,11 @@ def given_back(job: Job, blocks: Sequence[Block], occasion: Occasion) -> MemoryU
 
 
 def _whole(job: Job, blocks: Sequence[Block]) -> float:
-    return _count(blocks) * job.stack.weight_bytes(job.plan.precision)
+    return sum(
+        count * job.gathered_bytes(group)
+        for block in blocks
+        for group, count in block.parameters.items()
+    )
 
 
 def made(job: Job, occasion: Occasion, block: Block) -> MemoryUse:

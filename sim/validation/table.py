@@ -29,6 +29,12 @@ _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "zero", "microbatch", "global_batch", "i
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
 _ONE_IF_EMPTY = ("cp", "interleave")
+_RECIPES = {
+    "fp8-cs": "current-scaling",
+    "fp8-ds": "delayed-scaling",
+    "fp8": "delayed-scaling",  # Megatron-LM's --fp8-recipe unless another is named
+    "mxfp8_cublas_rceil": "mxfp8",
+}
 
 
 def read(path: Path) -> "pd.DataFrame":
@@ -94,13 +100,24 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
 def _plan(row: Mapping[str, Any], model: models.Transformer) -> Plan:
     if row["recompute"] not in ("none", "selective", "full"):
         raise InputError(str(row["id"]), f"recompute is {row['recompute']}", "it must be known")
-    data = {column: row[column] for column in ("recompute", "precision", *_PLAN_COUNTS)}
+    data = {column: row[column] for column in ("recompute", *_PLAN_COUNTS)}
     data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
     data["sequence_parallel"] = _true(row["sequence_parallel"])
+    data |= _precision(row)
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
+
+
+def _precision(row: Mapping[str, Any]) -> dict[str, str]:
+    """The precision of products and its recipe, which tables print as a precision of its own, or by
+    a short name, or with a remark behind it."""
+    printed = row.get("fp8_recipe")
+    name = printed.split()[0] if isinstance(printed, str) and printed.strip() else ""
+    if row["precision"] == "nvfp4":
+        return {"precision": "fp4", "recipe": "nvfp4"}
+    return {"precision": row["precision"], "recipe": _RECIPES.get(name, name)}
 
 
 def _float(value: Any) -> float:

@@ -33,6 +33,7 @@ PUBLISHED = {
     "llama2-70b-fsdp": (68.98e9, 256),  # meta-llama/Llama-2-70b-hf, safetensors index
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
+    "llama3-8b-mxfp8": (8.03e9, 8),
     "megatron-1.7b": (1.7e9, 32),
     "megatron-3.6b": (3.6e9, 64),
     "megatron-7.5b": (7.5e9, 128),

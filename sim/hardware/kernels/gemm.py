@@ -7,12 +7,12 @@ the clock until the board's watts are met.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 from sim.config.errors import InputError
 from sim.config.units import Seconds
-from sim.model.kernels import BYTES, Gemm
+from sim.model.kernels import Gemm
 
 # CTA tiles that cuBLAS and CUTLASS offer (Matrix Multiplication Background User's Guide, "Tile
 # Quantization Effect": 256x128, 128x128, 256x64, 128x64, 64x64), and their transposes.
@@ -35,9 +35,10 @@ class Shares:
     fp16: float | None = None
     bf16: float | None = None
     fp8: float | None = None
+    fp4: float | None = None
 
     def __post_init__(self) -> None:
-        for share in (self.fp32, self.tf32, self.fp16, self.bf16, self.fp8):
+        for share in (getattr(self, field.name) for field in fields(self)):
             if share is not None and not 0 < share <= 1.2:
                 raise ValueError(f"a share of the peak of {share} is outside (0, 1.2]")
 
@@ -90,7 +91,7 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     joined = _joined(gemm.flops / rate, _waves(gemm, rates, rate / sms, sms, bandwidth))
     return float(
         rates.floor
-        + rates.epilogue * _result_bytes(gemm) / bandwidth
+        + rates.epilogue * gemm.result_bytes / bandwidth
         + max(joined, gemm.bytes / bandwidth)
     )
 
@@ -99,11 +100,6 @@ def _joined(power_bound: float, wave_bound: float) -> float:
     large = max(power_bound, wave_bound)
     ratio = min(power_bound, wave_bound) / large
     return float(large * (1.0 + ratio**SHARPNESS) ** (1.0 / SHARPNESS))
-
-
-def _result_bytes(gemm: Gemm) -> int:
-    """The result written; an accumulating product reads and writes fp32."""
-    return gemm.batch * gemm.m * gemm.n * (8 if gemm.accumulate else BYTES[gemm.precision])
 
 
 def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) -> float:

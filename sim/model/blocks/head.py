@@ -20,6 +20,7 @@ LOGITS = "logits"
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
+    run = replace(run, recipe=None)  # no recipe casts the output layer
     model, rows = run.model, run.rows
     norm = normalise(run, "final norm", run.local, residual=False)
     before = [] if model.post_norm else [norm]

@@ -1,0 +1,138 @@
+"""Recipes of eight and four bits: which products, which bytes, what is kept and what is sent."""
+
+from dataclasses import replace
+
+import pytest
+
+from sim.config import catalog
+from sim.model import transformer
+from sim.model.block import block
+from sim.model.execution import Execution, Sharding
+from sim.model.fusion import Fusion
+from sim.model.kernels import Attention, Gemm, MemoryBound
+from sim.model.operators import kernels_of
+from sim.model.precision import Recipe, load
+from sim.program.operations import Collective
+
+MODEL = transformer.load("llama3-8b")
+NAMES = catalog.names("topologies/recipes")
+
+
+def run(recipe: Recipe | None, **sharding) -> Execution:
+    return Execution(
+        model=MODEL,
+        microbatch=1,
+        sharding=Sharding(**sharding),
+        precision="bf16",
+        fusion=Fusion(gradients="fused"),
+        recipe=recipe,
+    )
+
+
+def fitted(name: str, *, transposes: bool = False, sharded: bool = False) -> Recipe:
+    return load(name).fitted(transposes=transposes, sharded=sharded)
+
+
+def moved(items, word: str) -> float:
+    return sum(k.bytes for k in kernels_of(items) if word in k.name)
+
+
+def elements(pass_: str) -> int:
+    """Elements of the inputs (forward) or of the output gradients of a layer's four linears."""
+    h, kv, ffn = MODEL.hidden, MODEL.kv_width, MODEL.ffn
+    columns = 3 * h + ffn if pass_ == "forward" else (h + 2 * kv) + h + 2 * ffn + h
+    return MODEL.seq * columns
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_linear_products_run_in_the_recipe_attention_and_head_do_not(name: str) -> None:
+    recipe = load(name)
+    layer, head = block("dense", run(recipe)), block("head", run(recipe))
+    gemms = [k for k in kernels_of((*layer.forward, *layer.backward)) if isinstance(k, Gemm)]
+    assert {gemm.precision for gemm in gemms} == {recipe.precision}
+    others = [k for k in kernels_of(layer.forward) if isinstance(k, Attention)]
+    others += [k for k in kernels_of((*head.forward, *head.backward)) if isinstance(k, Gemm)]
+    assert {kernel.precision for kernel in others} == {"bf16"}
+
+
+def test_products_that_a_recipe_leaves_out_run_in_bf16_and_keep_their_input() -> None:
+    recipe = replace(load("mxfp8"), products=("forward", "dgrad"))
+    layer = block("dense", run(recipe))
+    wgrad = [k for k in kernels_of(layer.weight_gradient) if isinstance(k, Gemm)]
+    assert {gemm.precision for gemm in wgrad} == {"bf16"}
+    assert layer.held == block("dense", run(None)).held
+
+
+@pytest.mark.parametrize(
+    ("name", "transposes", "each"),
+    [
+        ("current-scaling", False, 2 + 2 + 1),  # maximum; read, write
+        ("current-scaling", True, 2 + 2 + 1 + 1),  # and transposed, on Hopper
+        ("delayed-scaling", False, 2 + 1),
+        ("delayed-scaling", True, 2 + 1 + 1),
+        ("mxfp8", False, 2 + 2 * (1 + 1 / 32)),
+        ("blockwise", True, 2 + 2 * (1 + 4 / 128)),
+        ("nvfp4", False, 2 + 2 + 2 * (1 / 2 + 1 / 16)),
+    ],
+)
+def test_casts_move_the_bytes_of_their_passes(name: str, transposes: bool, each: float) -> None:
+    layer = block("dense", run(fitted(name, transposes=transposes)))
+    assert moved(layer.forward, "cast") == pytest.approx(elements("forward") * each)
+    assert moved(layer.backward, "cast") == pytest.approx(elements("backward") * each)
+
+
+def test_torchao_casts_inputs_and_weights_again_behind() -> None:
+    layer = block("dense", run(fitted("tensorwise")))
+    weights = MODEL.hidden * (2 * MODEL.hidden + 2 * MODEL.kv_width + 3 * MODEL.ffn)
+    assert moved(layer.forward, "weight cast") == weights * (2 + 2 + 1)
+    assert moved(layer.backward, "weight cast") == weights * (2 + 1)
+    assert moved(layer.backward, "input cast") == elements("forward") * (2 + 1)
+    gathered = block("dense", run(fitted("tensorwise", sharded=True)))
+    assert moved((*gathered.forward, *gathered.backward), "weight cast") == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_waits_for_wgrad_is_the_operand_or_the_input(name: str) -> None:
+    plain, recipe = block("dense", run(None)), load(name)
+    layer = block("dense", run(recipe))
+    kept = elements("forward") * recipe.element if recipe.keeps_operand else None
+    expected = plain.held if kept is None else plain.held - elements("forward") * 2 + kept
+    assert layer.held == pytest.approx(expected)
+    # Flash attention still needs its output in bf16, which it shared with the projection.
+    output = MODEL.seq * MODEL.query_width * 2 if recipe.keeps_operand else 0
+    assert layer.saved - layer.held == pytest.approx(plain.saved - plain.held + output)
+
+
+def test_sequence_parallel_inputs_are_gathered_in_eight_bits_and_sums_are_not() -> None:
+    def sent(recipe: Recipe | None, kind: str) -> float:
+        layer = block("dense", run(recipe, tp=4, sequence_parallel=True))
+        calls = [item for item in layer.forward if isinstance(item, Collective)]
+        return sum(call.bytes for call in calls if call.kind == kind)
+
+    plain, low = run(None), fitted("current-scaling")
+    assert sent(low, "all_gather") == sent(plain.recipe, "all_gather") / 2
+    assert sent(low, "reduce_scatter") == sent(plain.recipe, "reduce_scatter")
+
+
+def test_weights_take_what_their_formats_take() -> None:
+    """TransformerEngine: fp8 parameters 1 byte, 2 on Hopper with the transpose; MXFP8 rows and
+    columns; NVFP4 both beside bf16; sharded ones one copy."""
+    assert fitted("current-scaling").held_weight == 1
+    assert fitted("current-scaling", transposes=True).held_weight == 2
+    assert fitted("mxfp8").held_weight == 2 * (1 + 1 / 32)
+    assert fitted("nvfp4").held_weight == 2 + 2 * (1 / 2 + 1 / 16)
+    assert fitted("current-scaling", transposes=True, sharded=True).held_weight == 1
+    assert fitted("nvfp4", sharded=True).held_weight == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_that_cannot_stay_are_cast_in_every_pass(name: str) -> None:
+    recipe = fitted(name, sharded=True)
+    layer = block("dense", run(recipe))
+    cast = moved((*layer.forward, *layer.backward), "weight cast")
+    assert (cast > 0) == (not recipe.gathers_weights)
+
+
+def test_a_cast_is_memory_bound() -> None:
+    kernels = kernels_of(block("dense", run(load("mxfp8"))).forward)
+    assert all(isinstance(kernel, MemoryBound) for kernel in kernels if "cast" in kernel.name)
