@@ -342,6 +342,15 @@ def test_dual_pipe_keeps_one_microbatch_more_than_stages(half, more):
     assert [in_flight(cut, stage) for stage in range(half)] == [2 * half + 1] * half
 
 
+@given(st.integers(2, 12), st.integers(0, 6))
+def test_v_half_and_v_min_keep_about_a_half_and_a_third_of_what_1f1b_keeps(p, more):
+    # Qi et al. 2024: of 1F1B's 2p chunks in flight; building blocks end at whole units.
+    for name, share in (("v-half", Fraction(1, 2)), ("v-min", Fraction(1, 3))):
+        own = schedule(name, p, 2 * p + more, 2)
+        most = max(in_flight(own, stage) for stage in range(p))
+        assert share * 2 * p < most <= share * 2 * p + 3
+
+
 # --- Bad input -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,167 @@
+"""Weight gradients put where a pipeline would wait: an order of F and I becomes one of F, I and W.
+
+Nothing waits for a weight gradient, so that it runs where it does least harm (Qi et al. 2023, arXiv
+2401.10241, section 3.1): while its stage would wait for an input long enough, and at the latest
+when memory is short. The oldest one goes first.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sim.program.actions import Action
+from sim.program.schedule import Order, Places, Schedule
+
+Rows = tuple[tuple[float, ...], ...]  # [stage][chunk]
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What passes take by stage and chunk (s), a message between stages (s), and memory.
+
+    `kept` are the bytes from a forward pass on, `held` those of them that the input gradient leaves
+    to the weight gradient; a stage may have `limits` bytes of both.
+    """
+
+    forward: Rows
+    inputs: Rows
+    weights: Rows
+    kept: Rows
+    held: Rows
+    limits: tuple[float, ...]
+    message: float = 0.0
+
+
+def units(stages: int, chunks: int, limit: int) -> Costs:
+    """F = I = W = 1, and memory for so many microbatches and chunks.
+
+    >>> units(2, 1, limit=2).weights
+    ((1.0,), (1.0,))
+    """
+    ones = ((1.0,) * chunks,) * stages
+    return Costs(
+        forward=ones, inputs=ones, weights=ones, kept=ones, held=ones, limits=(limit,) * stages
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The order of each stage, and when it starts its first pass and ends its last one (s)."""
+
+    orders: tuple[Order, ...]
+    starts: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def span(self) -> float:
+        """The longest time from a stage's first pass to its last."""
+        return max(end - start for start, end in zip(self.starts, self.ends, strict=True))
+
+
+def filled(
+    orders: Sequence[Order], pieces: Places, costs: Costs, *, patience: float = 1.0
+) -> Filled:
+    """These orders of F and I with weight gradients among them.
+
+    One is put where its stage would wait for at least `patience` times as long as it takes. Raises
+    `ValueError` where memory does not suffice, or the orders wait for each other in a circle.
+    """
+    rows = [_Row(stage, order, costs, patience) for stage, order in enumerate(orders)]
+    sources = _sources(Schedule(tuple(orders), pieces))
+    done: dict[tuple[str, int, tuple[int, int]], float] = {}
+    moved = True
+    while moved:
+        moved = False
+        for row in rows:
+            while row.left:
+                kind, microbatch, chunk = row.left[0]
+                source = sources[kind].get((row.stage, chunk))
+                ready = 0.0
+                if source is not None:
+                    made = done.get((kind, microbatch, source))
+                    if made is None:
+                        break
+                    ready = made + costs.message * (source[0] != row.stage)
+                done[kind, microbatch, (row.stage, chunk)] = row.run(ready)
+                moved = True
+    if any(row.left for row in rows):
+        raise ValueError("the orders wait for each other in a circle")
+    for row in rows:
+        row.catch_up()
+    return Filled(
+        tuple(tuple(row.order) for row in rows),
+        tuple(row.start for row in rows),
+        tuple(row.free for row in rows),
+    )
+
+
+def _sources(schedule: Schedule) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
+    """Where the input of a pass through a stage's chunk comes from, by kind."""
+    borders = [pair for way in schedule.ways for pair in pairwise(way)]
+    return {
+        "F": {there: here for here, there in borders},
+        "I": dict(borders),
+    }
+
+
+class _Row:
+    """One stage while its order is written."""
+
+    def __init__(self, stage: int, order: Order, costs: Costs, patience: float) -> None:
+        self.stage, self.costs, self.patience = stage, costs, patience
+        self.left = deque(order)
+        self.order: list[Action] = []
+        self.start, self.free, self.bytes = -1.0, 0.0, 0.0
+        self.pending: deque[Action] = deque()
+
+    def run(self, ready: float) -> float:
+        """Run the next pass, whose input is there when it says, and say when that ends."""
+        action = self.left[0]
+        self._fill(ready)
+        if action.kind == "F":
+            self._make_room(self.costs.kept[self.stage][action.chunk])
+        self.left.popleft()
+        begin = max(self.free, ready)
+        if self.start < 0.0:
+            self.start = begin
+        times = self.costs.forward if action.kind == "F" else self.costs.inputs
+        self.free = begin + times[self.stage][action.chunk]
+        self.order.append(action)
+        kept, held = (rows[self.stage][action.chunk] for rows in (self.costs.kept, self.costs.held))
+        if action.kind == "F":
+            self.bytes += kept
+        else:
+            self.bytes += held - kept
+            self.pending.append(action)
+        return self.free
+
+    def catch_up(self) -> None:
+        """Run all weight gradients that are left."""
+        while self.pending:
+            self._weights()
+
+    def _fill(self, ready: float) -> None:
+        close = _ROUNDING * ready
+        while self.pending and self.free + self.patience * self._next_weights() <= ready + close:
+            if self.free >= ready:
+                return
+            self._weights()
+
+    def _make_room(self, size: float) -> None:
+        limit = self.costs.limits[self.stage] * (1.0 + _ROUNDING)
+        while self.bytes + size > limit:
+            if not self.pending:
+                raise ValueError(f"stage {self.stage} has no room for another microbatch")
+            self._weights()
+
+    def _next_weights(self) -> float:
+        return self.costs.weights[self.stage][self.pending[0].chunk]
+
+    def _weights(self) -> None:
+        _, microbatch, chunk = self.pending.popleft()
+        self.free += self.costs.weights[self.stage][chunk]
+        self.bytes -= self.costs.held[self.stage][chunk]
+        self.order.append(Action("W", microbatch, chunk))
