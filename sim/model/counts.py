@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
+from sim.model.experts import Experts
 from sim.model.fusion import Fusion
+from sim.model.groups import EXPERTS
 from sim.model.kernels import Attention, Gemm, Item
+from sim.model.kinds import specialised
 from sim.model.operators import kernels_of
 from sim.model.transformer import Transformer
 
@@ -22,6 +25,23 @@ def parameters(model: Transformer) -> int:
     '174.6'
     """
     return round(_over_blocks(model, 1, lambda one: one.count))
+
+
+def active_parameters(model: Transformer) -> int:
+    """Parameters that one token meets: those of the experts that it goes to, and all others.
+
+    >>> from sim.model.transformer import load
+    >>> f"{active_parameters(load('mixtral-8x7b')) / 1e9:.1f}"
+    '12.9'
+    """
+    run = whole(model, 1)
+    active = 0.0
+    for kind, often in Counter(model.row).items():
+        settings = specialised(kind, run)[1].block
+        chosen = settings.chosen if isinstance(settings, Experts) else 1.0
+        for group, count in block(kind, run).parameters.items():
+            active += often * count * (chosen if group == EXPERTS else 1.0)
+    return round(active)
 
 
 def model_flops(model: Transformer, batch: int) -> float:

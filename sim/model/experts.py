@@ -65,6 +65,11 @@ class Experts:
             raise ValueError(f"capacity = {self.capacity} is outside (0, experts]; 0 drops none")
 
     @property
+    def chosen(self) -> float:
+        """The share of the routed experts that a token goes to."""
+        return self.top_k / self.experts
+
+    @property
     def shared_width(self) -> int:
         """The inner width of all shared experts together."""
         return self.shared_ffn or self.shared * self.ffn
@@ -154,6 +159,7 @@ class _Layer:
             rows=self.tokens,
             inputs=run.model.hidden,
             outputs=(own.experts,),
+            bias=run.model.bias,
         )
         launches = _FUSED_ROUTER_LAUNCHES if run.fused("router") else _ROUTER_LAUNCHES
         choose = MemoryBound(name="top-k", bytes=8.0 * scores * launches, launches=launches)
@@ -167,7 +173,7 @@ class _Layer:
             saved=4.0 * scores,
             saved_for_weights=kept,
             handed=4.0 * scores,
-            parameters=float(linear.weights),
+            parameters=float(linear.weights + own.experts * run.model.bias),
         )
 
     def dispatch(self) -> Operator:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sim.config import catalog
-from sim.config.errors import InputError
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
@@ -197,89 +196,3 @@ def _period(pattern: str) -> tuple[str, ...]:
 def load(name: str, *, where: str = "command line") -> Transformer:
     """The model that `models/NAME.toml` describes. Raises `InputError`."""
     return catalog.load("models", name, Transformer, where=where)
-
-
-# What a family's published training code has that the tables do not print as columns.
-_FAMILIES: dict[str, dict[str, Any]] = {
-    # Megatron-LM, megatron/model/language_model.py: learned positions, dropout 0.1, biases.
-    "gpt": {},
-    # nanotron, torchtitan, Megatron-LM's llama recipes: no biases, no dropout.
-    "llama": {
-        "positions": "rotary",
-        "normalisation": "rmsnorm",
-        "bias": False,
-        "dropout": False,
-    },
-    # llm-foundry scripts/train/benchmarking: no_bias, learned_pos_emb, no dropout.
-    "mpt": {"bias": False, "dropout": False},
-    # Devlin et al. 2019: post-norm encoder, two segments, next-sentence prediction.
-    "bert": {"causal": False, "post_norm": True, "token_types": 2, "pooler": True},
-}
-
-
-def from_columns(row: Mapping[str, Any]) -> Transformer:
-    """The model of one row of a measurement table (columns in the tables' README).
-
-    Values may be texts as the csv module gives them. Raises `InputError` for a mixture of
-    experts or an unknown family.
-
-    >>> row = dict(id="a", family="llama", layers="2", hidden="64", heads="4", kv_heads="2",
-    ...            ffn="128", vocab="100", seq="32", gated_mlp="true", tied_embeddings="false",
-    ...            experts="", attention="flash")
-    >>> from_columns(row).kv_width
-    32
-    """
-    where = str(row.get("id", "table row"))
-    if not _blank(row.get("experts")):
-        raise InputError(where, "mixture of experts is not modelled yet", "leave out such rows")
-    family = str(row["family"])
-    if family not in _FAMILIES:
-        known = ", ".join(_FAMILIES)
-        raise InputError(where, f"unknown family {family!r}", f"known families: {known}")
-    traits = dict(_FAMILIES[family])
-    if family == "bert":
-        traits["predictions"] = masked_predictions(int(row["seq"]))
-    sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
-    try:
-        traits |= {key: int(float(row[key])) for key in sizes}
-        return Transformer(
-            name=where,
-            family=family,
-            gated_mlp=_true(row["gated_mlp"]),
-            tied_embeddings=_true(row["tied_embeddings"]),
-            attention=_attention(row.get("attention")),
-            **traits,
-        )
-    except ValueError as error:
-        raise InputError(where, str(error)) from None
-
-
-def masked_predictions(seq: int) -> int:
-    """BERT's masked tokens a sequence, `max_predictions_per_seq`: 20 at 128, 80 at 512.
-
-    NVIDIA DeepLearningExamples, PyTorch/LanguageModeling/BERT/README; 15 % masked elsewhere.
-    """
-    return {128: 20, 512: 80}.get(seq, max(1, round(0.15 * seq)))
-
-
-def _attention(value: Any) -> AttentionKernel:
-    """A table's word for it; an empty cell means "flash". Raises `ValueError` for others."""
-    text = "flash" if _blank(value) else str(value).strip()
-    if text == "standard":
-        return "standard"
-    if text != "flash":
-        raise ValueError(f"attention = {text!r} is neither 'standard' nor 'flash'")
-    return "flash"
-
-
-def _true(value: Any) -> bool:
-    """Whether a cell says so; an empty one does not. Raises `ValueError` for another word."""
-    text = "false" if _blank(value) else str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise ValueError(f"{value!r} is neither true nor false")
-    return text == "true"
-
-
-def _blank(value: Any) -> bool:
-    # A NaN, as pandas reads an empty cell, differs from itself.
-    return value is None or value != value or str(value).strip() == ""

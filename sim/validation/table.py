@@ -12,7 +12,8 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
-from sim.model import transformer as models
+from sim.model.columns import from_columns
+from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.scenario.setup import Setup, assemble
 
@@ -91,13 +92,13 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     """The job and machine of a row. Raises `InputError` with the reason where it has none."""
     where = str(row["id"])
     row = {**row, **{column: count(row, column) for column in _COUNTS}}
-    model = models.from_columns(row)
+    model = from_columns(row)
     topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"])
     stack = stacks.load(str(row["software"]), where=where)
     return assemble(where, model=model, stack=stack, topology=topology, plan=_plan(row, model))
 
 
-def _plan(row: Mapping[str, Any], model: models.Transformer) -> Plan:
+def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     if row["recompute"] not in ("none", "selective", "full"):
         raise InputError(str(row["id"]), f"recompute is {row['recompute']}", "it must be known")
     data = {column: row[column] for column in ("recompute", *_PLAN_COUNTS)}

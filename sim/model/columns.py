@@ -1,0 +1,188 @@
+"""The model of one row of a measurement table (columns in the tables' README)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+from sim.config import catalog
+from sim.config.errors import InputError
+from sim.model.transformer import AttentionKernel, Latent, Transformer, load
+
+# What a family's published training code has that the tables do not print as columns.
+_LLAMA = {"positions": "rotary", "normalisation": "rmsnorm", "bias": False, "dropout": False}
+_FAMILIES: dict[str, dict[str, Any]] = {
+    # Megatron-LM, megatron/model/language_model.py: learned positions, dropout 0.1, biases.
+    "gpt": {},
+    # nanotron, torchtitan, Megatron-LM's llama recipes: no biases, no dropout.
+    "llama": _LLAMA,
+    # Mixtral, DeepSeek, Qwen: Llama's layers with experts.
+    "moe": _LLAMA,
+    # llm-foundry scripts/train/benchmarking: no_bias, learned_pos_emb, no dropout.
+    "mpt": {"bias": False, "dropout": False},
+    # Devlin et al. 2019: post-norm encoder, two segments, next-sentence prediction.
+    "bert": {"causal": False, "post_norm": True, "token_types": 2, "pooler": True},
+}
+
+_SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
+_EXPERTS = {
+    "experts": "experts", "top_k": "top_k", "expert_ffn": "ffn", "shared_experts": "shared"
+}  # fmt: skip
+# Drop and pad gives each expert what an even load does (moe_expert_capacity_factor = 1.0 of
+# Megatron-LM, with moe_pad_expert_input_to_capacity).
+_EVEN = 1.0
+# What a run may have chosen otherwise than the model's file: depth, length, padding, kernels.
+_CHOSEN = ("layers", "seq", "vocab", "attention", "mtp")
+
+
+def from_columns(row: Mapping[str, Any]) -> Transformer:
+    """The model of a row. Raises `InputError` for an unknown family or a shape that cannot be.
+
+    Where `model` is the name of a file of models/, that file says what no column does (windows,
+    norms of heads, groups of experts), and the other columns must agree with it. Values may be
+    texts as the csv module gives them.
+
+    >>> row = dict(id="a", family="llama", layers="2", hidden="64", heads="4", kv_heads="2",
+    ...            ffn="128", vocab="100", seq="32", gated_mlp="true", tied_embeddings="false",
+    ...            experts="", attention="flash")
+    >>> from_columns(row).kv_width
+    32
+    """
+    where = str(row.get("id", "table row"))
+    family = str(row["family"])
+    if family not in _FAMILIES:
+        known = ", ".join(_FAMILIES)
+        raise InputError(where, f"unknown family {family!r}", f"known families: {known}")
+    try:
+        shape, experts = _shape(row), _experts(row)
+        if (published := _published(row)) is not None:
+            model = _agreeing(published, shape, experts)
+        else:
+            model = _described(family, shape, experts, row)
+        model = _in_front(model, row.get("dense_layers"))
+        return replace(_dropping(model, row.get("moe_tokens")), name=where)
+    except ValueError as error:
+        what, _, remedy = str(error).partition("; ")
+        raise InputError(where, what, remedy) from None
+
+
+def masked_predictions(seq: int) -> int:
+    """BERT's masked tokens a sequence, `max_predictions_per_seq`: 20 at 128, 80 at 512.
+
+    NVIDIA DeepLearningExamples, PyTorch/LanguageModeling/BERT/README; 15 % masked elsewhere.
+    """
+    return {128: 20, 512: 80}.get(seq, max(1, round(0.15 * seq)))
+
+
+def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a model's shape that the columns give."""
+    shape: dict[str, Any] = {key: int(float(row[key])) for key in _SIZES}
+    shape |= {key: _true(row[key]) for key in ("gated_mlp", "tied_embeddings")}
+    shape["attention"] = _attention(row.get("attention"))
+    for column, key in (("head_dim", "head"), ("mtp", "mtp")):
+        if not _blank(row.get(column)):
+            shape[key] = int(float(row[column]))
+    return shape | _latent(row.get("mla"))
+
+
+def _latent(cell: Any) -> dict[str, Any]:
+    """Multi-head latent attention, as in "q1536 kv512 nope128 rope64 v128"."""
+    if _blank(cell):
+        return {}
+    sizes = {name: int(size) for name, size in re.findall(r"([a-z]+)(\d+)", str(cell))}
+    if not {"kv", "nope", "rope", "v"} <= sizes.keys() <= {"q", "kv", "nope", "rope", "v"}:
+        raise ValueError(f"mla = {cell!r}; write it like 'q1536 kv512 nope128 rope64 v128'")
+    latent = Latent(query=sizes.get("q", 0), kv=sizes["kv"], rotary=sizes["rope"])
+    return {"head": sizes["nope"] + sizes["rope"], "value_head": sizes["v"], "latent": latent}
+
+
+def _experts(row: Mapping[str, Any]) -> dict[str, int]:
+    """The keys of a layer with experts that the columns give."""
+    if _blank(row.get("experts")):
+        return {}
+    given = {column: key for column, key in _EXPERTS.items() if not _blank(row.get(column))}
+    return {key: int(float(row[column])) for column, key in given.items()}
+
+
+def _published(row: Mapping[str, Any]) -> Transformer | None:
+    name = row.get("model")
+    if _blank(name) or not catalog.has("models", str(name)):
+        return None
+    return load(str(name))
+
+
+def _agreeing(
+    model: Transformer, shape: Mapping[str, Any], experts: Mapping[str, int]
+) -> Transformer:
+    """The published model in the depth and length of the row. Raises `ValueError` where another
+    column contradicts its file."""
+    entry = model.entry("experts")
+    given = {key: (value, getattr(model, key)) for key, value in shape.items()}
+    given |= {f"experts.{key}": (value, entry.get(key, 0)) for key, value in experts.items()}
+    for key, (value, published) in given.items():
+        if key not in _CHOSEN and value != published:
+            what = f"{key} = {value}, but the file of its model says {published}"
+            raise ValueError(f"{what}; correct the row, or leave its model empty")
+    return replace(model, **{key: shape[key] for key in _CHOSEN if key in shape})
+
+
+def _described(
+    family: str, shape: Mapping[str, Any], experts: Mapping[str, int], row: Mapping[str, Any]
+) -> Transformer:
+    """A model that is known by its columns and its family alone."""
+    if not _blank(window := row.get("sliding_window")):
+        what = f"sliding_window = {window!r}: no column says in which layers"
+        raise ValueError(f"{what}; describe the model in models/ and name it")
+    traits = dict(_FAMILIES[family])
+    if family == "bert":
+        traits["predictions"] = masked_predictions(int(shape["seq"]))
+    if experts:
+        traits |= {"pattern": "experts", "blocks": {"experts": experts}}
+    return Transformer(family=family, **traits, **shape)
+
+
+def _in_front(model: Transformer, cell: Any) -> Transformer:
+    """The model with as many dense layers in front of its others as a row says."""
+    dense = 0 if _blank(cell) else int(float(cell))
+    leading = len(list(takewhile("dense".__eq__, model.kinds)))
+    if _blank(cell) or dense == leading:
+        return model
+    if not 0 <= dense < model.layers:
+        what = f"dense_layers = {dense} of {model.layers} layers leaves none with experts"
+        raise ValueError(f"{what}; lower dense_layers")
+    kind = model.kinds[-1]
+    return replace(
+        model, pattern=f"{dense} dense, {model.layers - dense} {kind}" if dense else kind
+    )
+
+
+def _dropping(model: Transformer, cell: Any) -> Transformer:
+    """The model with experts that drop what exceeds an even load, where the row says so."""
+    if _blank(cell) or (not str(cell).startswith("drop ") and cell != "drop"):
+        return model
+    blocks = {**model.blocks, "experts": {**model.blocks["experts"], "capacity": _EVEN}}
+    return replace(model, blocks=blocks)
+
+
+def _attention(value: Any) -> AttentionKernel:
+    """A table's word for it; an empty cell means "flash". Raises `ValueError` for others."""
+    text = "flash" if _blank(value) else str(value).strip()
+    if text == "standard":
+        return "standard"
+    if text != "flash":
+        raise ValueError(f"attention = {text!r} is neither 'standard' nor 'flash'; write either")
+    return "flash"
+
+
+def _true(value: Any) -> bool:
+    """Whether a cell says so; an empty one does not. Raises `ValueError` for another word."""
+    text = "false" if _blank(value) else str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{value!r} is neither true nor false; write either")
+    return text == "true"
+
+
+def _blank(value: Any) -> bool:
+    # A NaN, as pandas reads an empty cell, differs from itself.
+    return value is None or value != value or str(value).strip() == ""
