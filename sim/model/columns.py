@@ -80,9 +80,9 @@ def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
     shape: dict[str, Any] = {key: int(float(row[key])) for key in _SIZES}
     shape |= {key: _true(row[key]) for key in ("gated_mlp", "tied_embeddings")}
     shape["attention"] = _attention(row.get("attention"))
-    for column, key in (("head_dim", "head"), ("mtp", "mtp")):
-        if not _blank(row.get(column)):
-            shape[key] = int(float(row[column]))
+    shape["mtp"] = 0 if _blank(row.get("mtp")) else int(float(row["mtp"]))
+    if not _blank(row.get("head_dim")):
+        shape["head"] = int(float(row["head_dim"]))
     return shape | _latent(row.get("mla"))
 
 

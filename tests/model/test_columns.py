@@ -66,14 +66,14 @@ V3 = ROW | {
 
 
 def test_a_model_cut_short_keeps_what_no_column_says() -> None:
-    model = from_columns(V3 | {"mtp": 0})
+    model = from_columns(V3)
     assert model.kinds == ("dense", "experts", "experts", "experts")
     assert model.entry("experts")["groups"] == 8
-    assert (model.mtp, from_columns(V3).mtp) == (0, 1)
+    assert (model.mtp, from_columns(V3 | {"mtp": 1}).mtp) == (0, 1)
 
 
 def test_columns_alone_describe_latent_attention_and_experts() -> None:
-    named, own = from_columns(V3 | {"mtp": 0}), from_columns(V3 | {"model": "", "mtp": 0})
+    named, own = from_columns(V3), from_columns(V3 | {"model": ""})
     assert counts.parameters(own) == counts.parameters(named)
     assert counts.model_flops(own, 1) == counts.model_flops(named, 1)
 
