@@ -26,10 +26,10 @@ REQUIRED = (
     "interleave", "schedule", "recompute", "sequence_parallel", "precision", "attention",
     "software", "step_time_s",
 )  # fmt: skip
-_PLAN_COUNTS = ("tp", "cp", "pp", "dp", "zero", "microbatch", "global_batch", "interleave")
+_PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batch", "interleave")
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
-_ONE_IF_EMPTY = ("cp", "interleave")
+_ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _RECIPES = {
     "fp8-cs": "current-scaling",
     "fp8-ds": "delayed-scaling",
