@@ -39,7 +39,10 @@ LAYERS = [
     ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-DESCRIPTIONS = ("sim.model.kernels", "sim.model.fusion", "sim.model.precision", "sim.program")
+DESCRIPTIONS = (
+    *("sim.model.kernels", "sim.model.fusion", "sim.model.precision", "sim.model.checkpointing"),
+    "sim.program",
+)
 
 
 def name_of(path: Path) -> str:

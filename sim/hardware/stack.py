@@ -9,6 +9,7 @@ from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
 from sim.model import precision as recipes
+from sim.model.checkpointing import Checkpointing
 from sim.model.fusion import Fusion
 from sim.model.kernels import Precision, weight_width
 from sim.model.precision import Recipe
@@ -61,7 +62,8 @@ class Stack:
     says whether the gradient norm is clipped; `optimizer_launch` is the host's seconds per launch
     there; `master_weights` says whether half-precision weights have an fp32 copy. `recipes` names
     the recipe (`sim.model.precision`) of a precision, and the stack's own version of a recipe.
-    `allocator` describes what is allocated in addition to the tensors that autograd keeps.
+    `checkpointing` is what "selective" recomputation means, `allocator` what is allocated in
+    addition to the tensors that autograd keeps.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Stack:
     optimizer_launch: Seconds = 5e-6
     master_weights: bool = True
     recipes: Mapping[str, str] = field(default_factory=dict)
+    checkpointing: Checkpointing = field(default_factory=Checkpointing)
     allocator: Allocator = field(default_factory=Allocator)
 
     def recipe(self, precision: Precision, name: str, *, where: str) -> Recipe | None:

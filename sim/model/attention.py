@@ -60,7 +60,9 @@ def rotate(run: Execution) -> Operator:
     kernel = MemoryBound(
         name="rotary", bytes=float(passes * elements * run.width), launches=launches
     )
-    return Operator(name="rotary", forward=(kernel,), input_gradient=(kernel,))
+    return Operator(
+        name="rotary", forward=(kernel,), input_gradient=(kernel,), inputs=inputs_saved(run)
+    )
 
 
 # Kernels that derive sequence lengths from a mask: two fills, two sums, two cumulative sums of two
@@ -78,6 +80,7 @@ def arrange(run: Execution) -> Operator:
         name="arrange heads",
         forward=(MemoryBound(name="arrange heads", bytes=size, launches=3 + _MASK_LAUNCHES),),
         input_gradient=(MemoryBound(name="arrange heads grad", bytes=size, launches=3),),
+        inputs=inputs_saved(run),
     )
 
 
@@ -114,6 +117,7 @@ def standard_core(run: Execution) -> Operator:
     dropped = scores * MASK + scores * width if model.dropout else 0
     return Operator(
         name=CORE,
+        modules=("core_attn",),
         forward=(
             _product(run, "scores", run.seq, model.head),
             *_softmax(run, scores),
@@ -124,6 +128,7 @@ def standard_core(run: Execution) -> Operator:
         input_gradient=_standard_backward(run, scores),
         inputs=inputs_saved(run),
         saved=inputs_saved(run) + scores * width + dropped,
+        made=float(scores * width + dropped),
         transient=2.0 * scores * width,
     )
 
@@ -208,6 +213,7 @@ def flash_core(run: Execution) -> Operator:
     output = run.rows * run.output_width * run.width if cast else 0.0
     return Operator(
         name=CORE,
+        modules=("core_attn",),
         forward=_ring(run, "all_gather", _flash(run, backward=False)),
         input_gradient=(
             *_ring(run, "all_gather", _flash(run, backward=True)),
@@ -216,6 +222,7 @@ def flash_core(run: Execution) -> Operator:
         ),
         inputs=inputs_saved(run),
         saved=inputs_saved(run) + statistics + output,
+        made=statistics + output,
         # dQ is summed in fp32; dK and dV in the kernel's own precision.
         transient=float(run.rows * (4 * run.query_width + keys * run.width)),
     )

@@ -4,14 +4,17 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 `operators(run)`; recomputation, which is the same for all kinds, is added here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sim.model.attention import CORE
-from sim.model.execution import Execution, Recompute
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
+from sim.model.execution import Execution
 from sim.model.groups import ParameterGroup
 from sim.model.kinds import is_layer, specialised
 from sim.model.operators import Items, Operator, forward
+from sim.model.recompute import recomputed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,18 +43,13 @@ class Block:
         return sum(self.parameters.values())
 
 
-def block(kind: str, run: Execution, recompute: Recompute = "none") -> Block:
-    """One block of a kind, or of a variant in the model's `blocks`. Raises `InputError`.
-
-    `recompute="selective"` keeps Q, K and V and runs the attention core again; "full" keeps the
-    block's input and runs all of it again. Embedding and head are never run again.
+def block(kind: str, run: Execution, rule: Rule = NOTHING) -> Block:
+    """One block of a kind, or of a variant in the model's `blocks`; a layer runs again what the
+    rule says. Raises `InputError` for an unknown kind.
     """
-    module, run = specialised(kind, run)
-    operators = module.operators(run)
-    again = _recomputed(operators, recompute) if is_layer(kind) else ()
-    saved = sum(operator.saved + operator.saved_for_weights for operator in operators)
-    left_out = sum(operator.saved + operator.saved_for_weights for operator in again)
-    kept = saved - left_out + (again[0].inputs if again else 0.0)
+    operators = _operators(kind, run)
+    rule = rule if is_layer(kind) else NOTHING
+    again = recomputed(operators, rule, compiled=run.fusion.compiled)
     backward = list(reversed(operators))
     return Block(
         kind=kind,
@@ -59,21 +57,31 @@ def block(kind: str, run: Execution, recompute: Recompute = "none") -> Block:
         backward=tuple(item for operator in backward for item in operator.backward),
         input_gradient=tuple(item for operator in backward for item in operator.input_pass),
         weight_gradient=tuple(item for operator in backward for item in operator.weight_pass),
-        recompute=forward(again),
-        saved=kept,
+        recompute=again.items,
+        saved=again.kept,
         held=sum(op.saved_for_weights + op.handed for op in operators if op.weight_gradient),
-        transient=max(op.transient for op in operators) + saved - kept,
+        transient=max(
+            operator.transient + alive
+            for operator, alive in zip(operators, again.alive, strict=True)
+        ),
         parameters=_by_group(operators),
     )
 
 
-def _recomputed(operators: Sequence[Operator], recompute: Recompute) -> Sequence[Operator]:
-    """The operators that run again before the backward pass."""
-    if recompute == "none":
-        return ()
-    if recompute == "full":
-        return operators
-    return [operator for operator in operators if operator.name == CORE]
+def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) -> None:
+    """Raise `InputError` where no operator of these kinds of layers has a name of the rule's."""
+    operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
+    modules = dict.fromkeys(name for operator in operators for name in operator.modules)
+    known = [*modules, *dict.fromkeys(each.name for each in operators)]
+    for name in rule.again:
+        if name != FULL and name not in known:
+            what = f"recompute: no operator or module of this model is named {name!r}"
+            raise InputError(where, what, nearest(name, [*MODES, *known]))
+
+
+def _operators(kind: str, run: Execution) -> list[Operator]:
+    module, run = specialised(kind, run)
+    return [operator for operator in module.operators(run) if operator != Operator()]
 
 
 def _by_group(operators: Iterable[Operator]) -> dict[ParameterGroup, float]:

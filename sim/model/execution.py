@@ -1,7 +1,7 @@
 """How one rank executes a layer: its share of the model and the sizes that follow."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from sim.config.errors import InputError
 from sim.model.fusion import Fusion
@@ -10,8 +10,6 @@ from sim.model.kernels import Precision
 from sim.model.precision import Product, Recipe
 from sim.model.transformer import Transformer
 from sim.program.routed import Dispatcher
-
-Recompute = Literal["none", "selective", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

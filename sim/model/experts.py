@@ -17,7 +17,7 @@ from sim.model.groups import EXPERTS
 from sim.model.kernels import Item, Kernel, Lag, MemoryBound
 from sim.model.kinds import settings_of
 from sim.model.linear import Linear
-from sim.model.operators import Items, Operator
+from sim.model.operators import Items, Operator, belonging
 from sim.model.routing import Load, Routing, load_of
 from sim.model.transformer import Transformer
 from sim.program.causes import EXPERT, IMBALANCE
@@ -163,15 +163,16 @@ class _Layer:
         )
         launches = _FUSED_ROUTER_LAUNCHES if run.fused("router") else _ROUTER_LAUNCHES
         choose = MemoryBound(name="top-k", bytes=8.0 * scores * launches, launches=launches)
-        kept = 0.0 if own.shared_width else float(self.tokens * run.model.hidden * run.width)
+        size = float(self.tokens * run.model.hidden * run.width)
         return Operator(
             name="router",
             forward=(*linear.forward, choose),
             input_gradient=(choose, *linear.input_gradient),
             weight_gradient=linear.weight_gradient,
-            inputs=kept,
+            inputs=size,
             saved=4.0 * scores,
-            saved_for_weights=kept,
+            saved_for_weights=0.0 if own.shared_width else size,
+            made=4.0 * scores,
             handed=4.0 * scores,
             parameters=float(linear.weights + own.experts * run.model.bias),
         )
@@ -180,6 +181,7 @@ class _Layer:
         """Tokens go to the ranks of their experts and are put in the experts' order."""
         return Operator(
             name="dispatch",
+            beside="router",
             forward=(*self._permute("permute"), *self._move("dispatch"), *self._sort("sort")),
             input_gradient=(
                 *self._sort("sort grad"),
@@ -295,16 +297,17 @@ class _Layer:
     def activate(self) -> Operator:
         """The activation between both products, times the router's weight of each row."""
         sizes = replace(self.run.model, ffn=self.own.ffn)
-        return feed_forward.activation(
-            replace(self.run, model=sizes), elements=self.rows * self.own.ffn / self.etp
-        )
+        run, elements = replace(self.run, model=sizes), self.rows * self.own.ffn / self.etp
+        (operator,) = belonging("moe_act", [feed_forward.activation(run, elements)])
+        return operator
 
     def shared(self) -> tuple[Operator, ...]:
         """Experts that all tokens take: a feed-forward block, divided as that of dense layers."""
         if not (width := self.own.shared_width):
             return ()
         model = replace(self.run.model, ffn=width)
-        return feed_forward.operators(replace(self.run, model=model), "shared expert")
+        first, *others = feed_forward.operators(replace(self.run, model=model), "shared expert")
+        return belonging("shared_experts", (replace(first, beside="router"), *others))
 
 
 def _call(

@@ -66,5 +66,6 @@ def swiglu(run: Execution, elements: float) -> Operator:
         input_gradient=(backward,),
         inputs=2 * size,
         saved=(2 if fused else 3) * size,
+        made=0.0 if fused else size,
         transient=3 * size,
     )

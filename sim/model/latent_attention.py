@@ -6,12 +6,16 @@ sequence parallelism; up-projections are divided by heads and gather the latents
 than the hidden states. The rotary part of K comes from the down-projection, one for all heads.
 """
 
+from dataclasses import replace
+
 from sim.model.execution import Execution
 from sim.model.groups import DENSE
 from sim.model.kernels import Item, MemoryBound
 from sim.model.linear import Linear, column_linear
-from sim.model.operators import Operator, normalise, tensor_collective
+from sim.model.operators import Operator, belonging, normalise, tensor_collective
 from sim.model.transformer import Latent
+
+UP = "mla_up_proj"  # what Megatron-LM calls the up-projections and the rotation behind them
 
 
 def project_in(run: Execution) -> tuple[Operator, ...]:
@@ -21,18 +25,21 @@ def project_in(run: Execution) -> tuple[Operator, ...]:
         raise ValueError("not a model of latent attention")
     nope = model.head - latent.rotary
     keys_and_values = run.heads * (nope + model.value_head)
-    queries: tuple[Operator, ...] = (column_linear(run, "queries", (run.query_width,)),)
+    whole = column_linear(run, "queries", (run.query_width,))
+    queries: tuple[Operator, ...] = (replace(whole, beside="latents"),)
     if latent.query:
         queries = (
             normalise(run, "q latent norm", run.local, width=latent.query, residual=False),
-            column_linear(run, "q up", (run.query_width,), inputs=latent.query),
+            *belonging(UP, [column_linear(run, "q up", (run.query_width,), inputs=latent.query)]),
         )
+    norm = normalise(run, "kv latent norm", run.local, width=latent.kv, residual=False)
+    up = column_linear(run, "kv up", (keys_and_values,), inputs=latent.kv)
+    rotation = replace(rotate(run, latent), reads=(queries[-1].name, up.name))
     return (
         down(run, latent),
         *queries,
-        normalise(run, "kv latent norm", run.local, width=latent.kv, residual=False),
-        column_linear(run, "kv up", (keys_and_values,), inputs=latent.kv),
-        rotate(run, latent),
+        replace(norm, reads=("latents",)),
+        *belonging(UP, (up, rotation)),
     )
 
 

@@ -4,7 +4,7 @@ Bytes are counted in passes over a tensor: a kernel that reads x and writes y ma
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.model.execution import Execution
 from sim.model.groups import DENSE, ParameterGroup
@@ -28,10 +28,17 @@ class Operator:
 
     Bytes: `saved` from forward until the input's gradient, `saved_for_weights` from forward until
     the weights', `handed` from one to the other (the gradient of the output); `inputs` is what it
-    takes to run it again, `transient` what is alive only while it runs. `parameters` of `group`.
+    takes to run it again, beside the residual stream, `transient` what is alive only while it runs.
+    Of what is saved it has `made` so much itself (masks, statistics, a cast), the rest it has read:
+    what the operator before it makes, or those that it `reads` from by name, or what another one
+    reads that it stands `beside`. Recomputation chooses it by its `modules`. `parameters` of
+    `group`.
     """
 
     name: str = ""
+    modules: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    beside: str = ""
     forward: Items = ()
     input_gradient: Items = ()
     weight_gradient: Items = ()
@@ -41,10 +48,16 @@ class Operator:
     inputs: float = 0.0
     saved: float = 0.0
     saved_for_weights: float = 0.0
+    made: float = 0.0
     handed: float = 0.0
     transient: float = 0.0
     parameters: float = 0.0
     group: ParameterGroup = DENSE
+
+    @property
+    def keeps(self) -> float:
+        """What the backward pass needs of what it has read."""
+        return self.saved + self.saved_for_weights - self.made
 
     @property
     def backward(self) -> Items:
@@ -78,6 +91,11 @@ def _call(collective: Collective | None) -> Items:
 def forward(operators: Iterable[Operator]) -> Items:
     """The forward items of operators in a row."""
     return tuple(item for operator in operators for item in operator.forward)
+
+
+def belonging(module: str, operators: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Operators that belong to a module, whatever else they belong to."""
+    return tuple(replace(each, modules=(*each.modules, module)) for each in operators)
 
 
 def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
@@ -130,6 +148,8 @@ def normalise(
         input_gradient=tuple(kernels),
         inputs=float(elements * width),
         saved=float(elements * width + extra),
+        made=float(extra),
+        modules=("layernorm",) if residual else (),
         transient=float(2 * elements * width),
         parameters=float(columns * hooks),
     )
@@ -157,7 +177,8 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
             ),
         ),
         input_gradient=(back,) if model.dropout else (),
-        inputs=float(2 * elements * width),
+        inputs=float(elements * width),
         saved=float(mask),
+        made=float(mask),
         transient=float(2 * elements * width),
     )

@@ -10,6 +10,7 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
 from sim.model.block import Block, block
+from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Kernel
@@ -79,8 +80,13 @@ class Job:
         """What a block of this kind does on one rank of this job."""
         return self.known.once(
             ("block", kind, *self.workload),
-            lambda: block(kind, self.execution, self.plan.recompute),
+            lambda: block(kind, self.execution, self.rule),
         )
+
+    @cached_property
+    def rule(self) -> Rule:
+        """What runs again in a layer."""
+        return self.stack.checkpointing.rule(self.plan.recompute)
 
     @cached_property
     def execution(self) -> Execution:

@@ -10,6 +10,7 @@ from annotated_types import Ge
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.model.checkpointing import NONE, Names
 from sim.model.kernels import Precision
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
@@ -19,7 +20,6 @@ from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES = 20_000
-Recompute = Literal["none", "selective", "full"]
 Optimizer = Literal["adam", "sgd", "lamb"]
 
 _NAMED = ("tp", "cp", "dp", "pp")  # what an order has to name
@@ -47,7 +47,8 @@ class Plan:
     and 3 are summed up whole and reduced behind the last micro-step only.
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
     stack's own unless one is named. `activations` is how they are compressed between stages
-    (`sim.collectives.compression`).
+    (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
+    pass: none, selective (as the stack does), full, or names of modules and operators.
     """
 
     global_batch: Count
@@ -67,7 +68,7 @@ class Plan:
     reshard: bool | Literal["near"] = True
     no_sync: bool = False
     prefetch: Annotated[int, Ge(0)] | None = None
-    recompute: Recompute = "none"
+    recompute: Names = NONE
     sequence_parallel: bool = False
     dispatcher: Dispatcher | None = None
     precision: Precision = "bf16"

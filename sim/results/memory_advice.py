@@ -1,10 +1,11 @@
 """Whether a plan fits into memory, and what to change where it does not."""
 
 from sim.config.units import human_bytes
+from sim.model.checkpointing import Names
 from sim.parallel.plan import Plan
 from sim.results.result import Result
 
-_MORE_RECOMPUTE = {"none": "selective", "selective": "full"}
+_MORE_RECOMPUTE: dict[Names, str] = {"none": "selective", "selective": "full"}
 _STATE = ("weights", "parameters", "gradients", "optimizer", "master", "moments")
 _NODE = 8  # GPUs; across nodes tensor parallelism is slow (Narayanan et al. 2021, section 3.2)
 
@@ -30,13 +31,14 @@ def memory_line(result: Result) -> str:
 def remedies(part: str, plan: Plan | None = None) -> list[str]:
     """The two cheapest settings that make a part of the memory smaller.
 
-    >>> from sim.parallel.plan import Plan
-    >>> remedies("activations", Plan(global_batch=64, tp=4))
-    ['recompute = selective', 'tp = 8']
-    >>> remedies("optimizer", Plan(global_batch=64, tp=8, dp=4))
-    ['zero = 1', 'pp = 2']
-    >>> remedies("activations")
-    ['more recomputation', 'a larger tp']
+        >>> from sim.model.checkpointing import Names
+    from sim.parallel.plan import Plan
+        >>> remedies("activations", Plan(global_batch=64, tp=4))
+        ['recompute = selective', 'tp = 8']
+        >>> remedies("optimizer", Plan(global_batch=64, tp=8, dp=4))
+        ['zero = 1', 'pp = 2']
+        >>> remedies("activations")
+        ['more recomputation', 'a larger tp']
     """
     state = any(name in part for name in _STATE)
     if plan is None:

@@ -15,6 +15,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import transformer as models
+from sim.model.block import check_rule
 from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
 from sim.model.transformer import Transformer
@@ -86,6 +87,7 @@ def assemble(
         chunks=chunks_of(model, stack, plan),
         nodes=topology.nodes,
     )
+    check_rule(job.rule, model.kinds, job.execution, where=where)
     if stack.allocator.retry:
         taken = float(peaks(training_step(job)).max())
         job = replace(job, stall=stall(stack, topology.device, taken))

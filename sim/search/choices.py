@@ -6,15 +6,18 @@ Choices are made one after the other, and each sees those before it.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any, get_args
+from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.model import counts
+from sim.model.block import check_rule
+from sim.model.checkpointing import MODES
 from sim.model.experts import layers_of
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
-from sim.parallel.plan import Plan, Recompute
+from sim.parallel.plan import Plan
 from sim.search.space import Space
 
 EVEN, BALANCED = "even", "balanced"
@@ -57,9 +60,11 @@ class Choice:
 def text(value: object) -> str:
     """A value as it is written in an option.
 
-    >>> text(True), text(4), text("gpipe")
-    ('yes', '4', 'gpipe')
+    >>> text(True), text(4), text("gpipe"), text(("mlp", "layernorm"))
+    ('yes', '4', 'gpipe', 'mlp+layernorm')
     """
+    if isinstance(value, tuple):
+        return "+".join(value)
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
@@ -124,6 +129,17 @@ def _own_axis(name: str) -> Choice:
 def _microbatches(space: Space, plan: Plan) -> list[int]:
     own, rest = divmod(space.global_batch, plan.data_parallel)
     return [] if rest else divisors(own, own)
+
+
+def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
+    """The usual words, and modules that are asked for: --only recompute=none,mlp+layernorm."""
+    yield from MODES
+    for value in space.only.get("recompute", ()):
+        names = tuple(value.split("+"))
+        if value not in MODES:
+            rule = space.stack.checkpointing.rule(names)
+            check_rule(rule, space.model.kinds, counts.whole(space.model, 1), where="--only")
+            yield names
 
 
 def _schedules(space: Space, plan: Plan) -> Iterator[str]:
@@ -205,7 +221,7 @@ PASSES = (
         possible=_microbatches,
         usual=lambda space, plan, size: size <= _MICROBATCH and size & (size - 1) == 0,
     ),
-    Choice(name="recompute", possible=lambda space, plan: get_args(Recompute)),
+    Choice(name="recompute", possible=_recomputation),
     Choice(
         name="sequence_parallel",
         possible=lambda space, plan: (False, True),
@@ -286,13 +302,14 @@ def _check(name: str, values: Iterable[str], option: str) -> None:
     words = {
         "schedule": list(schedules.table()),
         "layers": [EVEN, BALANCED],
-        "recompute": list(get_args(Recompute)),
         **{key: ["yes", "no"] for key in ("sequence_parallel", "reshard", "no_sync")},
         "order": list(ORDERS),
         "zero": list("0123"),
+        **({"recompute": list(MODES)} if option == "--without" else {}),
     }.get(name)
+    numbers = words is None and name != "recompute"
     for value in values:
         if words is not None and value not in words:
             raise InputError(option, f"{name} = {value!r} is not one", nearest(value, words))
-        if words is None and not value.isdigit():
+        if numbers and not value.isdigit():
             raise InputError(option, f"{name} = {value!r} is not a number", f"write {name}=4")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sim.config.units import human_bytes, human_seconds
 from sim.parallel.plan import Plan
 from sim.results.tables import Cells
+from sim.search import choices
 from sim.search.search import SearchResult
 from sim.search.standings import Layout
 
@@ -90,7 +91,7 @@ def plan_text(plan: Plan) -> str:
     words += [f"zero {plan.zero}"] if plan.zero else []
     words += [] if plan.reshard is True else ["weights kept" + " near" * (plan.reshard == "near")]
     words += ["no sync"] if plan.no_sync else []
-    words += [f"{plan.recompute} recomputation"] if plan.recompute != "none" else []
+    words += [f"{choices.text(plan.recompute)} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
     words += [plan.order] if plan.order != Plan(global_batch=1).order else []
     return ", ".join(words)
@@ -123,7 +124,8 @@ def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
     return (
         str(rank), str(plan.tp), str(plan.cp), str(plan.pp), _replicas(plan), str(plan.ep),
         str(plan.microbatch),
-        _schedule(plan), _zero(plan), plan.recompute, "yes" if plan.sequence_parallel else "no",
+        _schedule(plan), _zero(plan), choices.text(plan.recompute),
+        "yes" if plan.sequence_parallel else "no",
         plan.order if plan.pp > 1 else "", human_seconds(layout.step_time),
         f"{search.mfu(layout):.1%}", human_bytes(layout.memory), bubble,
         "" if dollars is None else f"{dollars:,.0f}",

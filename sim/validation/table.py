@@ -12,6 +12,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
+from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.columns import from_columns
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
@@ -99,9 +100,8 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
 
 
 def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
-    if row["recompute"] not in ("none", "selective", "full"):
-        raise InputError(str(row["id"]), f"recompute is {row['recompute']}", "it must be known")
-    data = {column: row[column] for column in ("recompute", *_PLAN_COUNTS)}
+    data = {column: row[column] for column in _PLAN_COUNTS}
+    data["recompute"] = _recompute(row)
     data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
     data["sequence_parallel"] = _true(row["sequence_parallel"])
     data |= _precision(row)
@@ -119,6 +119,14 @@ def _precision(row: Mapping[str, Any]) -> dict[str, str]:
     if row["precision"] == "nvfp4":
         return {"precision": "fp4", "recipe": "nvfp4"}
     return {"precision": row["precision"], "recipe": _RECIPES.get(name, name)}
+
+
+def _recompute(row: Mapping[str, Any]) -> str | list[str]:
+    """A mode, or the modules that a column of its own names."""
+    mode, modules = row["recompute"], row.get("recompute_modules")
+    if mode not in MODES:
+        raise InputError(str(row["id"]), f"recompute is {mode}", "it must be known")
+    return modules.split() if mode == SELECTIVE and isinstance(modules, str) else str(mode)
 
 
 def _float(value: Any) -> float:

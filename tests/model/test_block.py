@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.model import counts
 from sim.model.block import Block, block
-from sim.model.execution import Execution, Recompute, Sharding
+from sim.model.checkpointing import Checkpointing
+from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Overlap
 from sim.model.kinds import kinds
@@ -18,6 +19,7 @@ from sim.model.operators import Items, kernels_of
 from sim.model.transformer import Transformer, load
 from sim.program.operations import Collective
 
+RULES = Checkpointing()  # what Megatron-LM means by "selective"
 MEGATRON = Fusion(
     bias_gelu=True, masked_softmax=True, bias_dropout_add=True, norm=True, gradients="fused"
 )
@@ -39,11 +41,13 @@ def layer(
     tp: int = 1,
     sp: bool = False,
     b: int = 1,
-    recompute: Recompute = "none",
+    recompute: str | tuple[str, ...] = "none",
     fusion: Fusion = MEGATRON,
 ) -> Block:
     sharding = Sharding(tp=tp, sequence_parallel=sp)
-    return block("dense", run(load(name), fusion, microbatch=b, sharding=sharding), recompute)
+    return block(
+        "dense", run(load(name), fusion, microbatch=b, sharding=sharding), RULES.rule(recompute)
+    )
 
 
 def kernels(items: Items) -> list[Kernel]:
@@ -311,7 +315,7 @@ def test_the_halves_of_a_backward_pass_do_what_the_whole_does(
     sharding = Sharding(tp=tp, sequence_parallel=sp and tp > 1)
     model = replace(load("gpt3-175b"), blocks=SETTINGS)
     on_a_rank = run(model, Fusion(overlap_tensor=overlap), sharding=sharding)
-    own = block(kind, on_a_rank, recompute)
+    own = block(kind, on_a_rank, RULES.rule(recompute))
     halves = (*own.input_gradient, *own.weight_gradient)
     for part in (kernels, collectives):
         assert Counter(part(halves)) == Counter(part(own.backward))

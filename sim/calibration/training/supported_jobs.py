@@ -3,6 +3,7 @@
 import os
 
 from sim.config.errors import InputError
+from sim.model.checkpointing import MODES
 from sim.parallel.job import Job
 from sim.parallel.memory import memory
 from sim.parallel.step import training_step
@@ -61,6 +62,9 @@ def _check_plan(job: Job, name: str, device: str) -> None:
     if plan.data_parallel > 1 and plan.zero not in (0, 3):
         what = f"zero = {plan.zero} is not measured"
         raise InputError(where, what, "set zero = 0 (DDP) or 3 (FSDP)")
+    if plan.recompute not in MODES or job.rule.saves:
+        what = "recomputation by modules or operators is not measured"
+        raise InputError(where, what, 'set recompute = "none", "selective" or "full"')
     if plan.optimizer == "lamb":
         raise InputError(where, "torch has no lamb", 'set optimizer = "adam" or "sgd"')
     if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):

@@ -72,8 +72,7 @@ class Trainer:
 
     def _work(self, mark: Callable[[str], None]) -> None:
         self.losses: list[Any] = []
-        # Recompute all that the job lists, even if no gradient needs it.
-        with set_checkpoint_early_stop(False), self._attention():
+        with set_checkpoint_early_stop(self.job.rule.early_stop), self._attention():
             for number, batch in enumerate(self.batches):
                 with self._without_reduction(number):
                     self.losses.append(self.model(batch))

@@ -7,7 +7,7 @@ s b h (10 + 24 / t + 5 a s / (h t)) bytes, divided by t throughout under sequenc
 
 from sim.model import attention, feed_forward
 from sim.model.execution import Execution
-from sim.model.operators import Operator, dropout_add, normalise
+from sim.model.operators import Operator, belonging, dropout_add, normalise
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
@@ -21,7 +21,7 @@ def _pre_norm(run: Execution) -> tuple[Operator, ...]:
         *attention.operators(run),
         dropout_add(run, "attention residual", run.local),
         normalise(run, "ffn norm", run.local),
-        *feed_forward.operators(run),
+        *belonging("mlp", feed_forward.operators(run)),
         dropout_add(run, "ffn residual", run.local),
     )
 
@@ -31,7 +31,7 @@ def _post_norm(run: Execution) -> tuple[Operator, ...]:
         *attention.operators(run),
         dropout_add(run, "attention residual", run.local),
         normalise(run, "attention norm", run.local),
-        *feed_forward.operators(run),
+        *belonging("mlp", feed_forward.operators(run)),
         dropout_add(run, "ffn residual", run.local),
         normalise(run, "ffn norm", run.local),
     )

@@ -106,4 +106,5 @@ def _embedding_dropout(run: Execution) -> Operator:
         forward=(MemoryBound(name="embedding dropout", bytes=moved, randoms=float(size)),),
         input_gradient=(MemoryBound(name="embedding dropout grad", bytes=moved),),
         saved=float(size * MASK),
+        made=float(size * MASK),
     )

@@ -2,7 +2,7 @@
 
 from sim.model import attention, experts
 from sim.model.execution import Execution
-from sim.model.operators import Operator, dropout_add, normalise
+from sim.model.operators import Operator, belonging, dropout_add, normalise
 
 SETTINGS = experts.Experts
 
@@ -14,6 +14,6 @@ def operators(run: Execution) -> tuple[Operator, ...]:
         *attention.operators(run),
         dropout_add(run, "attention residual", run.local),
         normalise(run, "ffn norm", run.local),
-        *experts.operators(run),
+        *belonging("moe", experts.operators(run)),
         dropout_add(run, "ffn residual", run.local),
     )

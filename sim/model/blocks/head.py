@@ -68,6 +68,7 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
             name="transform gelu",
             forward=(MemoryBound(name="transform gelu", bytes=2 * size),),
             input_gradient=(MemoryBound(name="transform gelu grad", bytes=3 * size),),
+            inputs=size,
             saved=size,
         ),
         normalise(run, "transform norm", rows, residual=False),
@@ -153,6 +154,7 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
             MemoryBound(name="cross-entropy grad", bytes=float(back), launches=launches[1]),
         ),
         saved=float(kept),
+        made=float(kept),
         # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
         transient=float(logits * (run.width + (4 if copy else 0))),
     )

@@ -11,7 +11,7 @@ from sim.calibration.training.modules.embedding import Embedding
 from sim.calibration.training.modules.feed_forward import FeedForward
 from sim.calibration.training.modules.head import Head
 from sim.calibration.training.modules.norm import norm
-from sim.model.execution import Recompute
+from sim.model.checkpointing import Names
 from sim.model.fusion import Fusion
 from sim.model.transformer import Transformer
 
@@ -19,7 +19,7 @@ from sim.model.transformer import Transformer
 class TransformerLayer(nn.Module):
     """Attention and feed-forward, each with its residual sum; normalised before or after."""
 
-    def __init__(self, model: Transformer, fusion: Fusion, recompute: Recompute) -> None:
+    def __init__(self, model: Transformer, fusion: Fusion, recompute: Names) -> None:
         super().__init__()
         self.post_norm, self.dropout = model.post_norm, model.dropout
         self.attention = SelfAttention(model, fusion, recomputed=recompute == "selective")
@@ -42,7 +42,7 @@ class TransformerLayer(nn.Module):
 class TransformerModel(nn.Module):
     """The whole model; calling it on a batch gives the loss."""
 
-    def __init__(self, model: Transformer, fusion: Fusion, recompute: Recompute = "none") -> None:
+    def __init__(self, model: Transformer, fusion: Fusion, recompute: Names = "none") -> None:
         super().__init__()
         self.recomputed = recompute == "full"
         self.embedding = Embedding(model, fusion)

@@ -1,0 +1,50 @@
+"""What recomputation a software stack offers: which operators of a layer run again, by name."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+NONE, SELECTIVE, FULL = MODES = ("none", "selective", "full")
+
+Names = str | tuple[str, ...]  # one of these words, or names of modules or operators
+Saved = Literal["mm", "attention", "reduce_scatter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The operators that run `again`, by the names of their modules or their own; "full" is all.
+
+    What `saves` names is kept all the same and does not run again, but every `again_mm`-th matrix
+    product of a layer does (torchtitan's selective recomputation by operator). `early_stop` leaves
+    out what the backward pass does not read (torch.utils.checkpoint without `use_reentrant`).
+    """
+
+    again: tuple[str, ...] = ()
+    saves: tuple[Saved, ...] = ()
+    again_mm: int = 0
+    early_stop: bool = False
+
+    def chosen(self, names: Iterable[str]) -> str | None:
+        """The name by which an operator of these names runs again."""
+        return next((name for name in self.again if name == FULL or name in names), None)
+
+
+NOTHING = Rule()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointing:
+    """What a software stack means by `selective` recomputation, and whether it stops early."""
+
+    selective: Rule = field(default_factory=lambda: Rule(again=("core_attn",)))
+    early_stop: bool = False
+
+    def rule(self, recompute: Names) -> Rule:
+        """The rule of a word or of names.
+
+        >>> Checkpointing().rule("selective").again, Checkpointing().rule("none").again
+        (('core_attn',), ())
+        """
+        names = (recompute,) if isinstance(recompute, str) else recompute
+        rule = self.selective if names == (SELECTIVE,) else Rule(again=names)
+        return NOTHING if names == (NONE,) else replace(rule, early_stop=self.early_stop)

@@ -1,0 +1,184 @@
+"""Recomputation: which operators of a layer run again before its backward pass, and what is kept.
+
+An operator reads what one before it made, and keeps that or what it makes itself. Between a maker
+and its readers lies one tensor: it is kept where the backward pass or an operator that runs again
+reads it, unless its maker runs again too. Everything else follows from which operators those are.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import NamedTuple
+
+from sim.model.checkpointing import Rule
+from sim.model.kernels import Attention, Gemm, Item, Overlap
+from sim.model.operators import Items, Operator
+from sim.program.operations import Collective
+
+# Modules that torch's checkpoint runs again as a whole, so that a reader outside keeps their
+# result; that of others is discarded and made again for its reader (Megatron-LM,
+# megatron/core/transformer/transformer_config.py, recompute_modules).
+_WITH_OUTPUT = ("core_attn", "mlp", "moe", "shared_experts")
+
+
+class Recomputed(NamedTuple):
+    """What runs again, the bytes `kept`, and those that are `alive` again beside each operator."""
+
+    items: Items
+    kept: float
+    alive: tuple[float, ...]
+
+
+def recomputed(operators: Sequence[Operator], rule: Rule, *, compiled: bool = False) -> Recomputed:
+    """What a rule makes of a layer; compiled, results that nothing reads are not kept."""
+    repeats = list(_repeats(operators, rule))
+    tensors = _tensors(operators)
+    needed = _needed(operators, repeats, tensors)
+    if compiled:
+        repeats = [each if need else each.cut() for each, need in zip(repeats, needed, strict=True)]
+    kept = sum(op.made * (1 - own.share) for op, own in zip(operators, repeats, strict=True))
+    dropped: defaultdict[str, float] = defaultdict(float)
+    for operator, own in zip(operators, repeats, strict=True):
+        dropped[own.name or ""] += operator.made * own.share
+    for makers, reading in tensors:
+        made = [repeats[maker] if maker >= 0 else _STAYS for maker in makers]
+        whole = max(operators[reader].keeps for reader in reading)
+        left = _kept_between(made, reading, operators, repeats)
+        kept += left
+        names = [own.name for own in (*(repeats[reader] for reader in reading), *made) if own.name]
+        dropped[names[0] if names else ""] += whole - left
+    items = (
+        item
+        for each, need in zip(repeats, needed, strict=True)
+        for item in (each.items if need or not rule.early_stop else ())
+    )
+    return Recomputed(tuple(items), kept, _alive(repeats, dropped))
+
+
+class _Tensor(NamedTuple):
+    """The numbers of the operators that make and that read it."""
+
+    makers: tuple[int, ...]
+    readers: tuple[int, ...]
+
+
+class _Repeat(NamedTuple):
+    """How far an operator runs again: by which name, the `share` of its results, its items."""
+
+    name: str | None
+    share: float
+    items: Items
+
+    def cut(self) -> "_Repeat":
+        """The same where nobody wants the results: they are neither kept nor made again."""
+        return _Repeat(self.name, 1.0, ()) if self.share else self
+
+
+_STAYS = _Repeat(None, 0.0, ())
+
+
+def _repeats(operators: Sequence[Operator], rule: Rule) -> Iterator[_Repeat]:
+    products = count(1)
+    for operator in operators:
+        name = rule.chosen((*operator.modules, operator.name))
+        if name is None:
+            yield _STAYS
+            continue
+        saved = [item for item in _flat(operator.forward) if _is_saved(item, rule, products)]
+        share = _share(operator, saved)
+        items = _without(operator.forward, saved) if share else ()
+        yield _Repeat(name if share else None, share, items)
+
+
+def _flat(items: Items) -> Iterator[Item]:
+    for item in items:
+        yield from (item.collective, *item.kernels) if isinstance(item, Overlap) else (item,)
+
+
+def _is_saved(item: Item, rule: Rule, products: Iterator[int]) -> bool:
+    """Whether a policy keeps the result of this item."""
+    if isinstance(item, Gemm) and item.batch == 1:
+        again = rule.again_mm and next(products) % rule.again_mm == 0
+        return "mm" in rule.saves and not again
+    if isinstance(item, Attention):
+        return "attention" in rule.saves
+    return isinstance(item, Collective) and item.kind in rule.saves
+
+
+def _share(operator: Operator, saved: Sequence[Item]) -> float:
+    """The share of an operator's results that is made again."""
+    if any(not isinstance(item, Gemm) for item in saved):
+        return 0.0
+    results = [item.m * item.n for item in _flat(operator.forward) if isinstance(item, Gemm)]
+    kept = sum(item.m * item.n for item in saved if isinstance(item, Gemm))
+    return 1.0 - kept / sum(results) if saved else 1.0
+
+
+def _without(items: Items, saved: Sequence[Item]) -> Items:
+    """The items but for those whose results are there."""
+    left: list[Item] = []
+    for item in items:
+        if isinstance(item, Overlap):
+            kernels = tuple(k for k in item.kernels if not any(k is one for one in saved))
+            left.append(replace(item, kernels=kernels) if kernels else item.collective)
+        elif not any(item is one for one in saved):
+            left.append(item)
+    return tuple(left)
+
+
+def _tensors(operators: Sequence[Operator]) -> list[_Tensor]:
+    """What lies between operators, in the order of its first readers. The layer's input is made by
+    number -1; two that read one operator's results by name read different parts of them."""
+    numbers = {operator.name: number for number, operator in enumerate(operators)}
+    tensors: dict[int, _Tensor] = {}
+    for number, operator in enumerate(operators):
+        if operator.beside:
+            first = numbers[operator.beside]
+            tensors[first] = tensors[first]._replace(readers=(*tensors[first].readers, number))
+        else:
+            makers = tuple(numbers[name] for name in operator.reads) or (number - 1,)
+            tensors[number] = _Tensor(makers, (number,))
+    return list(tensors.values())
+
+
+def _needed(
+    operators: Sequence[Operator],
+    repeats: Sequence[_Repeat],
+    tensors: Sequence[_Tensor],
+) -> list[bool]:
+    """Whether the backward pass wants what an operator that runs again makes."""
+    needed = [False] * len(operators)
+    for number in reversed(range(len(operators))):
+        reading = (r for makers, readers in tensors if number in makers for r in readers)
+        wanted = any(operators[r].keeps or needed[r] for r in reading)
+        needed[number] = repeats[number].share > 0 and (operators[number].made > 0 or wanted)
+    return needed
+
+
+def _kept_between(
+    made: Sequence[_Repeat],
+    readers: Sequence[int],
+    operators: Sequence[Operator],
+    repeats: Sequence[_Repeat],
+) -> float:
+    """Bytes kept of what lies between operators and those that read it."""
+    wanted = {
+        reader: operators[reader].inputs if repeats[reader].items else operators[reader].keeps
+        for reader in readers
+    }
+    names = {own.name for own in made}
+    if names & set(_WITH_OUTPUT):
+        return max(
+            (size for r, size in wanted.items() if repeats[r].name not in names), default=0.0
+        )
+    return max(1.0 - own.share for own in made) * max(wanted.values())
+
+
+def _alive(repeats: Sequence[_Repeat], dropped: Mapping[str, float]) -> tuple[float, ...]:
+    """What is there again while each operator runs backward: its module's, or results of others."""
+    discarded = max((size for name, size in dropped.items() if name not in _WITH_OUTPUT), default=0)
+    return tuple(
+        max(discarded, dropped[name] if (name := own.name) in _WITH_OUTPUT and name else 0.0, 0.0)
+        for own in repeats
+    )
