@@ -29,8 +29,9 @@ class Stack:
     (`launch_member` more for each further member of its group, in pipelines over several nodes);
     `layer_forward` and `layer_backward` its seconds per layer and pass that no launch accounts for
     (python of modules, checkpointing, garbage collection); `step_host` per step, before the first
-    launch, and `step_node` more for each node. `graph` says that a step is one CUDA graph, which
-    `sim measure` then captures.
+    launch, and `step_node` more for each node. A `blocking` host waits for every kernel of a pass
+    (CUDA_LAUNCH_BLOCKING=1), so that its seconds and the device's add up. `graph` says that a step
+    is one CUDA graph, which `sim measure` then captures.
 
     Attention: `attention` names the fused kernels that the stack offers, best first; the first one
     that the device has rates for runs. Without any, the scores of every model are stored.
@@ -76,6 +77,7 @@ class Stack:
     layer_backward: Seconds = 0.0
     step_host: Seconds = 0.0
     step_node: Seconds = 0.0
+    blocking: bool = False
     graph: bool = False
     attention: tuple[str, ...] = ("flash2",)
     pipeline_exchange: Style = "batched"

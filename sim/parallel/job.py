@@ -19,7 +19,7 @@ from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
 from sim.parallel.plan import Plan
-from sim.parallel.segments import Items, segments
+from sim.parallel.segments import Items, blocked, segments
 from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.memory import added
@@ -229,9 +229,10 @@ class Job:
         return (*host_time(host), *again, *items)
 
     def _segments(self, items: Iterable[Item], name: str, cause: Cause, launch: float) -> Items:
-        return segments(
+        made = segments(
             items, name=name, cause=cause, time=self.time, launch=launch, call=self.call
         )
+        return blocked(made) if self.stack.blocking else made
 
     def time(self, kernel: Kernel) -> float:
         """Seconds of a kernel on the device."""

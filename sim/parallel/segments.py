@@ -1,6 +1,7 @@
 """Kernels in a row become segments: device time, host time, and how far the host must lead."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from sim.model.kernels import Item, Kernel, Lag, Overlap
 from sim.program.causes import IMBALANCE, Cause
@@ -46,6 +47,16 @@ def segments(
         else:
             row.add(time(item), launch, item.launches, item.family)
     return (*done, *row.segment())
+
+
+def blocked(items: Items) -> Items:
+    """The same with a host that waits for every kernel: its seconds and the device's add up."""
+    return tuple(
+        replace(item, device=item.device + item.host, host=0.0, lead=item.device + item.host)
+        if isinstance(item, Segment)
+        else item
+        for item in items
+    )
 
 
 def _lag(item: Lag, time: KernelTime) -> Items:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.model.kernels import MemoryBound, Overlap
-from sim.parallel.segments import segments
+from sim.parallel.segments import blocked, segments
 from sim.program.causes import COMPUTE, TENSOR
 from sim.program.operations import Collective, Segment
 
@@ -47,3 +47,11 @@ def test_a_collective_beside_kernels_belongs_to_their_segment():
 
 def test_nothing_gives_nothing():
     assert joined([]) == ()
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=6), st.floats(0.01, 5))
+def test_a_host_that_waits_for_every_kernel_adds_its_seconds_to_the_device_s(times, launch):
+    (segment,) = blocked(joined([kernel(t) for t in times], launch))
+    assert segment.device == pytest.approx(sum(times) + launch * len(times))
+    assert segment.lead == segment.device
+    assert segment.host == 0.0

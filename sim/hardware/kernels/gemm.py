@@ -26,6 +26,13 @@ SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8), 256
 SHARPNESS = 12
 
 
+# Strided batches of matrices whose rows do not begin at multiples of 16 bytes run without tensor
+# cores (NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements"), at a
+# quarter of their 16-bit rate (V100 white paper, table 1: 31.4 of 125 TFLOP/s; A100 white paper,
+# table 4: 78 of 312). In bloom_a100_tuning.csv heads of 150 cost 20 % of a step, of 144 nothing.
+ALIGNED, MISALIGNED = 8, 0.25  # elements, share of the rate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
     """A fraction of the data-sheet peak, by precision of the operands."""
@@ -87,13 +94,18 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     floor + epilogue + max(tiles in waves, FLOPs at the power limit, bytes / bandwidth), where
     `peak` is the data-sheet FLOP/s of its precision and `bandwidth` what memory achieves (B/s).
     """
-    rate = peak * rates.sustained.of(gemm.precision)
+    rate = peak * rates.sustained.of(gemm.precision) * (MISALIGNED if _misaligned(gemm) else 1.0)
     joined = _joined(gemm.flops / rate, _waves(gemm, rates, rate / sms, sms, bandwidth))
     return float(
         rates.floor
         + rates.epilogue * gemm.result_bytes / bandwidth
         + max(joined, gemm.bytes / bandwidth)
     )
+
+
+def _misaligned(gemm: Gemm) -> bool:
+    wide = gemm.precision in ("fp16", "bf16")
+    return wide and gemm.batch > 1 and bool(gemm.n % ALIGNED or gemm.k % ALIGNED)
 
 
 def _joined(power_bound: float, wave_bound: float) -> float:

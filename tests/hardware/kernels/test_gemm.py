@@ -100,3 +100,9 @@ def test_a_longer_k_is_never_faster_without_split_k(m: int, n: int, k: int, more
 @given(sizes, sizes, sizes)
 def test_more_batches_are_never_faster(m: int, n: int, k: int) -> None:
     assert seconds(product(m, n, k, batch=2)) >= seconds(product(m, n, k))
+
+
+def test_batches_whose_rows_are_not_aligned_run_without_tensor_cores() -> None:
+    aligned, odd = (product(2048, 2048, k, batch=16) for k in (152, 150))
+    assert seconds(odd) / odd.flops == pytest.approx(4 * seconds(aligned) / aligned.flops, rel=0.01)
+    assert seconds(product(2048, 2048, 150)) < seconds(product(2048, 2048, 152))
