@@ -105,10 +105,11 @@ class _Lowering:
         return _Inner(items=items, links=tuple(sorted({link for link, _ in loads})))
 
     def _items(self, work: Work) -> tuple[Item, ...]:
-        lost = self.costs.lost(work.beside, self.costs.of(replace(work, beside=())).duration)
-        items, rest = (
-            ([Item(lost, lost.duration)], lost.duration) if work.beside else ([], Duration())
-        )
+        items: list[Item] = []
+        rest = Duration()
+        if work.beside:
+            lost = self._lost(work)
+            items, rest = [Item(lost, lost.duration)], lost.duration
         for item in reversed(list(work.flat())):
             known = self._items_known.get(id(item))
             if known is None:
@@ -117,6 +118,10 @@ class _Lowering:
             rest = cost.duration.then(rest)
             items.append(Item(cost, rest, kernels, traffic))
         return tuple(reversed(items))
+
+    def _lost(self, work: Work) -> Cost:
+        """What work loses to the collectives beside it."""
+        return self.costs.lost(work.beside, self.costs.of(replace(work, beside=())).duration)
 
     def _item(self, item: Segment | Collective) -> tuple[Cost, Cost | None, Flows]:
         """What an item costs alone, what its kernels cost disturbed, and its traffic."""
@@ -134,9 +139,10 @@ class _Lowering:
     ) -> list[Step]:
         """Every segment and every collective of an operation as a step of its own."""
         steps: list[Step] = []
-        items = list(operation.work.flat())
+        work, items = operation.work, list(operation.work.flat())
         for number, item in enumerate(items):
-            name = operation.name if number == len(items) - 1 else f"{operation.name}.{number}"
+            last = number == len(items) - 1 and not work.beside
+            name = operation.name if last else f"{operation.name}.{number}"
             prefix = f"{operation.name}.{number}"
             if isinstance(item, Collective):
                 met = self._transfers(_named((item,), prefix))
@@ -144,6 +150,9 @@ class _Lowering:
             else:
                 steps += self._segment(item, name, prefix, action, after)
             after = ()
+        if work.beside:
+            lost = self._lost(work)
+            steps.append(ComputeStep(self._next(), operation.name, lost, after, action=action))
         return [*steps[:-1], replace(steps[-1], sync=operation.sync)]
 
     def _segment(

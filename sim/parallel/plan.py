@@ -15,6 +15,7 @@ from sim.model.kernels import Precision
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
+from sim.parallel.one_ahead import one_ahead
 from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
 
@@ -35,7 +36,8 @@ class Plan:
     replicas of groups of `dp` ranks, over which ZeRO does not shard (hybrid sharding); `axes` holds
     the sizes of axes of one's own. Experts have a layout of their own on the ranks of a stage: each
     expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
-    `dispatcher` is how tokens reach experts, if not in the stack's own way.
+    `dispatcher` is how tokens reach experts, if not in the stack's own way; `overlap_experts` runs
+    that beside passes of other microbatches, for which each stage is one forward pass ahead.
     `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions. `layers` gives the
     transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
     order of the model); without it they are split evenly, or as the stack does. `zero` is the ZeRO
@@ -71,6 +73,7 @@ class Plan:
     recompute: Names = NONE
     sequence_parallel: bool = False
     dispatcher: Dispatcher | None = None
+    overlap_experts: bool = False
     precision: Precision = "bf16"
     recipe: str = ""
     optimizer: Optimizer = "adam"
@@ -157,10 +160,9 @@ class Plan:
     def passes(self) -> Schedule:
         """The schedule of this plan's passes. Raises `InputError` where it does not suit."""
         name, microbatches = self.pipeline, self.microbatches
-        if schedules.is_file(name):
-            return schedules.schedule(name, self.pp, microbatches)
-        fixed = schedules.entry(name).chunks
-        return schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
+        fixed = 1 if schedules.is_file(name) else schedules.entry(name).chunks
+        own = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
+        return one_ahead(own) if self.overlap_experts else own
 
     def resolved(self, gpus: int, *, where: str = "plan") -> "Plan":
         """This plan on `gpus` GPUs, `dp` filled in. Raises `InputError` where they do not fit."""

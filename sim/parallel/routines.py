@@ -7,10 +7,11 @@ from sim.parallel import data
 from sim.parallel.boundary import packed, unpacked
 from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
+from sim.parallel.pairs import merged
 from sim.parallel.piece import Piece, joined
 from sim.parallel.zero import gathers, reduces, sharded_pass, tells_first
 from sim.program.actions import Kind, Occasion
-from sim.program.operations import INPUT, Compute, Work
+from sim.program.operations import INPUT, Collective, Compute, Work
 from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 
@@ -30,12 +31,38 @@ def ends_of(schedule: Schedule, stage: int) -> tuple[Ends, ...]:
     return tuple(Ends(piece == 0, piece == last) for piece in schedule.pieces[stage])
 
 
-def routine(job: Job, chunk: Chunk, ends: Ends, occasion: Occasion) -> Routine:
-    """What an action runs on this occasion; that of equal chunks is one object."""
-    passes = job.known.once(
-        ("passes", job.key, chunk, ends), lambda: _ChunkPasses(job, chunk, ends)
-    )
-    return passes.on(occasion._replace(chunk=0))
+def routine(job: Job, stage: int, ends: tuple[Ends, ...], occasion: Occasion) -> Routine:
+    """What an action of a stage runs on this occasion; that of equal chunks is one object."""
+    own = _passes(job, stage, ends, occasion.chunk)
+    if occasion.beside is None:
+        return own.on(occasion._replace(chunk=0))
+    kind, chunk = occasion.beside
+    return own.beside(occasion.kind, _passes(job, stage, ends, chunk), kind)
+
+
+def _passes(job: Job, stage: int, ends: tuple[Ends, ...], number: int) -> "_ChunkPasses":
+    chunk, own = job.chunks[stage][number], ends[number]
+    return job.known.once(("passes", job.key, chunk, own), lambda: _ChunkPasses(job, chunk, own))
+
+
+def _sends_tokens(*routines: Routine) -> bool:
+    calls = (call for routine in routines for call in routine.calls_inside)
+    return any(isinstance(call, Collective) and call.kind == "all_to_all" for call in calls)
+
+
+def _turns(kind: Kind, alone: Routine, beside: Routine) -> Routine:
+    """What an action runs of two passes that take turns: all until the forward pass ends, or what
+    is left of the other."""
+    passes = (alone, beside) if kind == "F" else (beside, alone)
+    flat = [
+        [item for operation in routine if isinstance(operation, Compute)
+         for item in operation.work.flat()]
+        for routine in passes
+    ]  # fmt: skip
+    items = merged(*flat)[kind != "F"]
+    own = next(iter(alone))
+    work = Work(name=_NAMES[kind], items=items)
+    return Routine((Compute(name="", work=work, after=(INPUT,), memory=own.memory),))
 
 
 class _ChunkPasses:
@@ -43,6 +70,7 @@ class _ChunkPasses:
 
     def __init__(self, job: Job, chunk: Chunk, ends: Ends) -> None:
         self.job, self.kinds, self.ends = job, chunk.kinds, ends
+        self.key = job.key, chunk, ends
         parameters = job.parameters([chunk])
         self._replicated = data.replicated(job, parameters)
         self._sharded = data.sharded(job, parameters)
@@ -56,6 +84,14 @@ class _ChunkPasses:
         if occasion not in self._known:
             self._known[occasion] = self._written(occasion)
         return self._known[occasion]
+
+    def beside(self, own: Kind, other: "_ChunkPasses", partner: Kind) -> Routine:
+        """The routine of a pass that takes turns with one through another chunk."""
+        alone, beside = self.on(Occasion(own, 0)), other.on(Occasion(partner, 0))
+        if len(alone) > 1 or len(beside) > 1 or not _sends_tokens(alone, beside):
+            return alone
+        key = "turns", self.key, own, other.key, partner
+        return self.job.known.once(key, lambda: _turns(own, alone, beside))
 
     def _written(self, occasion: Occasion) -> Routine:
         pieces = list(self._pieces(occasion))

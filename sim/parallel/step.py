@@ -69,10 +69,7 @@ def _stage(job: Job, stage: int, ends: tuple[Ends, ...], occasions: tuple[Occasi
     chunks = job.chunks[stage]
     return Stage(
         opening=_opening(job),
-        routines={
-            occasion: routine(job, chunks[occasion.chunk], ends[occasion.chunk], occasion)
-            for occasion in occasions
-        },
+        routines={occasion: routine(job, stage, ends, occasion) for occasion in occasions},
         closing=job.known.once(
             ("closing", job.key, chunks, job.copies[stage]), lambda: _closing(job, stage)
         ),

@@ -46,10 +46,12 @@ class Occasion(NamedTuple):
     """What tells the actions of a stage apart besides their microbatch: equal ones do equal work.
 
     `first` is the first of its chunk among forward passes, or among those that make weight
-    gradients, `last` the last one of these.
+    gradients, `last` the last one of these; `beside` tells kind and chunk of a pass that it
+    overlaps.
     """
 
     kind: Kind
     chunk: int
     first: bool = False
     last: bool = False
+    beside: tuple[Kind, int] | None = None

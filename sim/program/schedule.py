@@ -161,7 +161,8 @@ class Schedule:
     @cached_property
     def actions(self) -> tuple[Actions, ...]:
         """The orders as arrays."""
-        return tuple(_actions(order) for order in self.orders)
+        pairs = self.pairs or (frozenset(),) * self.stages
+        return tuple(map(_actions, self.orders, pairs))
 
     @cached_property
     def rows(self) -> tuple[Indices, Indices]:
@@ -174,7 +175,7 @@ class Schedule:
         return np.concatenate(rows), np.cumsum(lengths) - lengths
 
 
-def _actions(order: Order) -> Actions:
+def _actions(order: Order, pairs: frozenset[int]) -> Actions:
     letters, *numbers = zip(*order, strict=True)
     kinds = np.frombuffer("".join(letters).encode("utf-32-le"), dtype="U1")
     microbatches, chunks = map(np.array, numbers)
@@ -188,9 +189,32 @@ def _actions(order: Order) -> Actions:
     codes = (
         (np.searchsorted(_LETTERS, kinds) * (chunks.max() + 1) + chunks) * 2 + first
     ) * 2 + last
+    beside = _partners(kinds, chunks, pairs, np.flatnonzero(first | last))
+    codes = codes * (beside.max() + 2) + beside + 1
     _, places, rows = np.unique(codes, return_index=True, return_inverse=True)
+    partners = [divmod(int(beside[place]), int(chunks.max()) + 1) for place in places]
     occasions = tuple(
-        Occasion(order[place].kind, order[place].chunk, bool(first[place]), bool(last[place]))
-        for place in places.tolist()
+        Occasion(
+            order[place].kind,
+            order[place].chunk,
+            bool(first[place]),
+            bool(last[place]),
+            None if beside[place] < 0 else (KINDS[kind], chunk),
+        )
+        for place, (kind, chunk) in zip(places.tolist(), partners, strict=True)
     )
     return Actions(kinds, microbatches, chunks, occasions, rows.astype(np.int64))
+
+
+def _partners(
+    kinds: NDArray[np.str_], chunks: Indices, pairs: frozenset[int], alone: Indices
+) -> Indices:
+    """Kind and chunk, as one number, of the action that each overlaps; -1 for none. What first and
+    last passes do besides is not overlapped."""
+    beside = np.full(len(kinds), -1, dtype=np.int64)
+    some = np.array(sorted(pairs), dtype=np.int64)
+    some = some[~np.isin(some, alone) & ~np.isin(some + 1, alone)]
+    codes = np.array([KINDS.index(kind) for kind in kinds.tolist()]) if len(some) else beside
+    codes = codes * (chunks.max() + 1) + chunks
+    beside[some], beside[some + 1] = codes[some + 1], codes[some]
+    return beside

@@ -1,0 +1,99 @@
+"""Passes of two microbatches that take turns at experts."""
+
+from typing import Any
+
+import pytest
+
+from sim.engine.play import play
+from sim.parallel.one_ahead import one_ahead
+from sim.parallel.pairs import merged
+from sim.parallel.schedule import schedule, table
+from sim.parallel.step import training_step
+from sim.program.causes import COMPUTE, EXPERT
+from sim.program.operations import Collective, Segment
+from sim.scenario import scenario as scenarios
+from sim.scenario.setup import Setup, from_scenario
+from sim.simulate import run
+
+
+def kernels(name: str, seconds: float) -> Segment:
+    return Segment(name=name, cause=COMPUTE, device=seconds, lead=seconds)
+
+
+def sent(name: str) -> Collective:
+    return Collective(kind="all_to_all", axes=("dp",), bytes=1.0, name=name, cause=EXPERT)
+
+
+def words(items: Any) -> list[str]:
+    return [
+        f"{item.name} | {item.beside[0].name}" if isinstance(item, Segment) and item.beside
+        else item.name
+        for item in items
+    ]  # fmt: skip
+
+
+def test_what_one_pass_sends_is_hidden_by_what_the_other_computes() -> None:
+    forward = [kernels("f0", 1), sent("a0"), kernels("f1", 1), sent("a1"), kernels("f2", 1)]
+    backward = [kernels("b0", 2), sent("c0"), kernels("b1", 2), sent("c1"), kernels("b2", 2)]
+    first, second = merged(forward, backward)
+    assert words(first) == ["f0", "b0 | a0", "f1 | c0", "b1 | a1", "f2 | c1"]
+    assert words(second) == ["b2"]
+
+
+def test_all_of_both_passes_is_run_once_whatever_their_lengths() -> None:
+    forward = [kernels("f0", 1), sent("a0"), kernels("f1", 1)]
+    backward = [kernels("b0", 2), sent("c0"), sent("c1"), kernels("b1", 2), kernels("b2", 1)]
+    first, second = merged(forward, backward)
+    whole = (*first, *second)
+    assert sum(item.device for item in whole if isinstance(item, Segment)) == 7
+    calls = [item for item in whole if isinstance(item, Collective)]
+    calls += [call for item in whole if isinstance(item, Segment) for call in item.beside]
+    assert sorted(call.name for call in calls) == ["a0", "c0", "c1"]
+
+
+@pytest.mark.parametrize("name", sorted(set(table()) - {"naive"}))
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_one_more_pass_ahead_changes_neither_passes_nor_their_needs(name: str, stages: int) -> None:
+    entry = table()[name]
+    chunks = entry.chunks or 2
+    own = schedule(name, stages, max(2 * stages, entry.least(stages)), chunks)
+    moved = one_ahead(own)
+    assert [sorted(order) for order in moved.orders] == [sorted(order) for order in own.orders]
+    for order, pairs in zip(moved.orders, moved.pairs, strict=True):
+        for place in pairs:
+            assert order[place].kind == "F"
+            assert order[place + 1].kind in ("B", "I")
+
+
+SMALL = {"gpus": 64, "model.layers": 8, "plan.pp": 2, "plan.interleave": 2, "plan.ep": 8,
+         "plan.global_batch": 256, "topology": "dgx-h100-ndr",
+         "node.bandwidth": "100 GB/s"}  # fmt: skip
+
+
+def setup(**changes: Any) -> Setup:
+    return from_scenario(scenarios.load("mixtral-8x7b", SMALL | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"plan.interleave": 1}, {"plan.schedule": "dualpipev", "plan.interleave": 2},
+     {"plan.schedule": "dualpipe", "plan.interleave": 2},
+     {"plan.pp": 1, "plan.interleave": 1}],
+    ids=str,
+)  # fmt: skip
+def test_an_overlapped_step_is_played_alike_by_all_engines(changes: dict[str, Any]) -> None:
+    job = setup(**changes, **{"plan.overlap_experts": True})
+    program = training_step(job.job)
+    clock, quick = (play(program, job.machine, engine=engine) for engine in ("clock", "auto"))
+    assert quick.end == pytest.approx(clock.end, rel=1e-9)
+    folded, unfolded = run(job), run(job, unfold=True)
+    assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
+
+
+def test_overlap_hides_tokens_under_way_and_nothing_else() -> None:
+    still = {"device.interference": 0.0}
+    alone, both = run(setup(**still)), run(setup(**still, **{"plan.overlap_experts": True}))
+    assert both.breakdown["expert communication"] < 0.5 * alone.breakdown["expert communication"]
+    assert both.step_time < alone.step_time
+    assert both.breakdown["compute"] == pytest.approx(alone.breakdown["compute"], rel=1e-6)
+    assert both.memory_per_gpu["activations"] > alone.memory_per_gpu["activations"]
