@@ -204,7 +204,8 @@ def flash_core(run: Execution) -> Operator:
     The output is kept once, as the input of the projection behind (Dao et al. 2022), unless that
     keeps a cast copy of its own. Under
     context parallelism keys and values go round the ring of `cp` ranks beside the kernel
-    (Liu et al. 2023, ring attention), backward brings them again and their gradients home.
+    (Liu et al. 2023, ring attention), backward brings them again and their gradients home. The
+    gradients of Q, K and V are joined for a projection that they share; latents share none.
     """
     statistics = 4.0 * run.rows * run.heads
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
@@ -218,7 +219,7 @@ def flash_core(run: Execution) -> Operator:
         input_gradient=(
             *_ring(run, "all_gather", _flash(run, backward=True)),
             *_gradients_home(run),
-            *(() if run.fusion.compiled else (join,)),
+            *(() if run.fusion.compiled or run.model.latent else (join,)),
         ),
         inputs=inputs_saved(run),
         saved=inputs_saved(run) + statistics + output,

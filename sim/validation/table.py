@@ -17,6 +17,7 @@ from sim.model.columns import from_columns
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.scenario.setup import Setup, assemble
+from sim.validation.pipeline_layout import layers_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,11 +105,23 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["recompute"] = _recompute(row)
     data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
     data["sequence_parallel"] = _true(row["sequence_parallel"])
-    data |= _precision(row)
+    data |= _precision(row) | _layers(row)
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
+
+
+def _layers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The layers of each chunk where the row says them."""
+    layout = row.get("pp_layout")
+    if not isinstance(layout, str):
+        return {}
+    try:
+        return {"layers": [*layers_of(layout)]}
+    except ValueError as error:
+        what, _, remedy = str(error).partition("; ")
+        raise InputError(str(row["id"]), what, remedy) from None
 
 
 def _precision(row: Mapping[str, Any]) -> dict[str, str]:
