@@ -17,8 +17,11 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     """Projection in, arrangement, norms, rotation, core and projection out."""
     if run.model.latent:
         return (*latent_attention.project_in(run), core(run), project_out(run))
-    before = (project_in(run), arrange(run), *normalise_heads(run), rotate(run))
-    return (*before, core(run), project_out(run))
+    before = [one for one in (project_in(run), arrange(run)) if one.name]
+    norms = normalise_heads(run, before[-1].name)
+    after = [one for one in (rotate(run), core(run)) if one.name]
+    after[0] = replace(after[0], reads=tuple(norm.name for norm in norms))
+    return (*before, *norms, *after, project_out(run))
 
 
 def project_in(run: Execution) -> Operator:
@@ -32,9 +35,9 @@ def project_out(run: Execution) -> Operator:
     return row_linear(run, "attention output", run.output_width, bias=run.model.bias)
 
 
-def normalise_heads(run: Execution) -> tuple[Operator, ...]:
-    """QK norm: the heads of Q and K one by one, all with the same gain (Dehghani et al. 2023,
-    section 2; Qwen3's has one a layer), or without any."""
+def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
+    """QK norm of what a projection made: the heads of Q and K one by one, all with the same gain
+    (Dehghani et al. 2023, section 2; Qwen3's has one a layer), or without any."""
     if run.model.qk_norm == "none":
         return ()
     heads = {"q norm": run.heads, "k norm": run.kv_heads}
@@ -42,7 +45,10 @@ def normalise_heads(run: Execution) -> tuple[Operator, ...]:
         normalise(run, name, run.rows * count, width=run.model.head, residual=False)
         for name, count in heads.items()
     )
-    return tuple(replace(n, parameters=0.0) if run.model.qk_norm == "l2" else n for n in norms)
+    gains = run.model.qk_norm == "rmsnorm"
+    return tuple(
+        replace(norm, reads=(projection,), parameters=norm.parameters * gains) for norm in norms
+    )
 
 
 def rotate(run: Execution) -> Operator:

@@ -103,7 +103,7 @@ def test_modules_never_keep_more_and_the_whole_layer_keeps_least(names, model) -
 
 @pytest.mark.parametrize(
     "model",
-    [*map(load, ("gpt3-175b", "llama2-7b", "bert-large", "mixtral-8x7b")), DEEPSEEK],
+    [*map(load, ("gpt3-175b", "llama2-7b", "bert-large", "mixtral-8x7b", "qwen3-32b")), DEEPSEEK],
     ids=lambda model: model.name or "deepseek",
 )
 @pytest.mark.parametrize("fusion", [Fusion(), FUSED])
