@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
 from sim.engine.replicas import Representatives
+from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.topology import Link, Topology
-from sim.program.operations import Call, Collective, Send
+from sim.program.operations import Call, Collective, Copy, HostLink, Send
 from sim.program.program import Program
 
 Indices = NDArray[np.int64]
@@ -28,15 +29,19 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a call names instead of ranks: mesh axes (among some stages), or a pair of stages."""
+    """What a call names instead of ranks: mesh axes (among some stages), a pair of stages, or the
+    links to its own host."""
 
     axes: tuple[str, ...] = ()
     stages: tuple[int, ...] | None = None
     pair: tuple[int, int] | None = None
+    path: tuple[HostLink, ...] = ()
 
 
 def scope_of(call: Call, stage: int) -> Scope:
     """The scope of a call that ranks of `stage` make."""
+    if isinstance(call, Copy):
+        return _over(call.path)
     if isinstance(call, Collective):
         return _among(call.axes, call.stages)
     return _between(stage, call.to) if isinstance(call, Send) else _between(call.source, stage)
@@ -45,6 +50,11 @@ def scope_of(call: Call, stage: int) -> Scope:
 @cache
 def _among(axes: tuple[str, ...], stages: tuple[int, ...] | None) -> Scope:
     return Scope(axes=axes, stages=stages)
+
+
+@cache
+def _over(path: tuple[HostLink, ...]) -> Scope:
+    return Scope(path=path)
 
 
 @cache
@@ -106,7 +116,7 @@ class Communicators:
 def communicators(
     scopes: Sequence[Scope], ranks: Representatives, topology: Topology
 ) -> Communicators:
-    """All groups among some ranks that have at least two members."""
+    """All groups among some ranks that have at least two members, or copy to their hosts."""
     builder = _Grouping(scopes, ranks, topology)
     messages = [number for number, scope in enumerate(scopes) if scope.pair is not None]
     for number, scope in enumerate(scopes):
@@ -135,7 +145,7 @@ class _Grouping:
         inside = self.ranks.axis in self.scopes[numbers[0]].axes
         weight = self.ranks.count[members.rank] if inside else np.ones_like(members.rank)
         sizes = np.bincount(members.group, weights=weight)
-        kept = np.flatnonzero(sizes > 1)
+        kept = np.flatnonzero(sizes > (0 if self.scopes[numbers[0]].path else 1))
         if not len(kept):
             return
         place = np.full(len(sizes), NOBODY, dtype=np.int64)
@@ -191,6 +201,8 @@ class _Grouping:
 
     def _loaded(self, members: "_Members", first: int) -> Loads:
         gpus, own = self.ranks.rank[members.rank], first + members.group
+        if path := self.scopes[int(members.scope[0])].path:
+            return self.links.of_hosts(own, gpus, path)
         pairs = np.array([scope.pair or (NOBODY, NOBODY) for scope in self.scopes])
         messages = pairs[members.scope[0], 0] != NOBODY
         stage = self.stage[members.rank]
@@ -250,7 +262,7 @@ def _shape(ranks: int, nodes: int, per_node: int) -> GroupShape:
     return GroupShape(ranks=ranks, nodes=nodes, per_node=per_node)
 
 
-_KINDS = ("port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down")
+_KINDS = ("port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down", *HOST_LINKS)
 _ROOM = 1 << 40  # more places than any kind of link has
 
 
@@ -274,6 +286,8 @@ class _Links:
             return self._named[place]
         if _KINDS[kind].startswith("nic"):
             return (_KINDS[kind], *divmod(place, max(self.nics, 1)))
+        if _KINDS[kind].startswith("pcie"):
+            return (_KINDS[kind], *divmod(place, self.slots))
         return (_KINDS[kind], place)
 
     def of_members(
@@ -306,6 +320,15 @@ class _Links:
             if self.topology.pods > 1:
                 parts.append(self._uplinks(f"pod-{way}", own, node, pods, taking_part))
         return _summed(parts)
+
+    def of_hosts(self, own: Indices, gpus: Indices, path: Iterable[HostLink]) -> Loads:
+        """A copy loads each link of its path once."""
+        links = map(self.topology.host_link_of, gpus.tolist())
+        places = {"pcie": np.array([node * self.slots + j for node, j in links])}
+        node = gpus // self.slots
+        return _summed(
+            [self._part(kind, own, places.get(kind[:4], node), 1.0, 0.0) for kind in path]
+        )
 
     def _part(
         self, kind: str, own: Indices, place: Indices, port: float, nic: float | Floats

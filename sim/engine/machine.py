@@ -29,6 +29,9 @@ class Machine:
         not be taken off twice.
         """
         node, network = self.topology.node, self.topology.network
+        if kind == "copy":
+            host = self.topology.host
+            return CallCost(latency=host.latency if host else 0.0, port=bytes)
         cost = self.backend.call_cost(kind, bytes, shape, self.interconnect, routed)
         return replace(
             cost,

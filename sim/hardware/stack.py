@@ -59,7 +59,10 @@ class Stack:
     (FSDP2: `split_with_sizes_copy` and `chunk_cat` in _fsdp_collectives.py). `reduce_stream` says
     that gradients are reduced over another communicator than weights are gathered.
 
-    Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation; `clip`
+    Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation, and
+    `fused_host_optimizer` the same of one on the host's processors (DeepSpeed's cpu_adam;
+    torch.optim's is not, and five to seven times slower: deepspeed.ai, tutorial ZeRO-Offload);
+    `clip`
     says whether the gradient norm is clipped; `optimizer_launch` is the host's seconds per launch
     there; `master_weights` says whether half-precision weights have an fp32 copy. `recipes` names
     the recipe (`sim.model.precision`) of a precision, and the stack's own version of a recipe.
@@ -97,6 +100,7 @@ class Stack:
     sharding: Literal["in-place", "flat", "per-parameter"] = "in-place"
     reduce_stream: bool = False
     fused_optimizer: bool = True
+    fused_host_optimizer: bool = True
     clip: bool = True
     optimizer_launch: Seconds = 5e-6
     master_weights: bool = True

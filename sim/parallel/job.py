@@ -152,6 +152,7 @@ class Job:
             plan.reshard,
             plan.no_sync,
             self.prefetch,
+            plan.offload,
             plan.optimizer,
             plan.activations,
             plan.microbatches > 1,

@@ -77,6 +77,7 @@ def state_of(job: Job, group: ParameterGroup) -> State:
         master=stack.master_weights,
         allocator=stack.allocator,
         recipe=job.recipe if group.low else None,
+        offload=plan.offload,
     )
 
 
@@ -97,7 +98,7 @@ def optimizer_use(job: Job, stage: int) -> MemoryUse:
     peak = copies = gone = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
         own = state_of(job, group)
-        peak += count * own.share(1) * own.update
+        peak += count * own.share(1) * own.update * (1.0 - job.plan.offload.optimizer)
         copies += count * own.gather
         gone += count * (own.growing * own.gradients * own.share(2) + own.beside * _several(job))
     left = {"optimizer step": copies} if copies else {}

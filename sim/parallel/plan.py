@@ -15,6 +15,7 @@ from sim.model.kernels import Precision
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
+from sim.parallel.offloading import ON_DEVICE, Offload
 from sim.parallel.one_ahead import one_ahead
 from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
@@ -48,9 +49,10 @@ class Plan:
     are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
     and 3 are summed up whole and reduced behind the last micro-step only.
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
-    stack's own unless one is named. `activations` is how they are compressed between stages
-    (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
-    pass: none, selective (as the stack does), full, or names of modules and operators.
+    stack's own unless one is named. `offload` says what lies on the host. `activations` is how they
+    are compressed between stages (`sim.collectives.compression`). `recompute` says what of a layer
+    runs again before its backward pass: none, selective (as the stack does), full, or names of
+    modules and operators.
     """
 
     global_batch: Count
@@ -70,6 +72,7 @@ class Plan:
     reshard: bool | Literal["near"] = True
     no_sync: bool = False
     prefetch: Annotated[int, Ge(0)] | None = None
+    offload: Offload = ON_DEVICE
     recompute: Names = NONE
     sequence_parallel: bool = False
     dispatcher: Dispatcher | None = None
@@ -234,6 +237,8 @@ def _check_features(plan: Plan, where: str) -> None:
     if plan.zero > 3:
         raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
     _check_sharding(plan, where)
+    if plan.offload.parameters and plan.zero < 3:
+        raise InputError(where, "offload of parameters without ZeRO-3", "set zero = 3")
     if plan.pp > 1:
         _check_schedule(plan, where)
 

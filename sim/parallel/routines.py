@@ -9,7 +9,7 @@ from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.pairs import merged
 from sim.parallel.piece import Piece, joined
-from sim.parallel.zero import gathers, reduces, sharded_pass, tells_first
+from sim.parallel.zero import by_units, sharded_pass, tells_first
 from sim.program.actions import Kind, Occasion
 from sim.program.operations import INPUT, Collective, Compute, Work
 from sim.program.routine import Routine
@@ -71,15 +71,14 @@ class _ChunkPasses:
     def __init__(self, job: Job, chunk: Chunk, ends: Ends) -> None:
         self.job, self.kinds, self.ends = job, chunk.kinds, ends
         self.key = job.key, chunk, ends
-        parameters = job.parameters([chunk])
-        self._replicated = data.replicated(job, parameters)
-        self._sharded = data.sharded(job, parameters)
+        self._parameters = job.parameters([chunk])
+        self._replicated = data.replicated(job, self._parameters)
         self._uses = PassUses(job, chunk, sends=not ends.last)
         self._known: dict[Occasion, Routine] = {}
 
     def on(self, occasion: Occasion) -> Routine:
         """The routine of an occasion; that of the first forward pass is seldom one of its own."""
-        if occasion.kind == "F" and not (self._sharded and tells_first(self.job)):
+        if occasion.kind == "F" and not tells_first(self.job, self._parameters):
             occasion = occasion._replace(first=False)
         if occasion not in self._known:
             self._known[occasion] = self._written(occasion)
@@ -95,20 +94,12 @@ class _ChunkPasses:
 
     def _written(self, occasion: Occasion) -> Routine:
         pieces = list(self._pieces(occasion))
-        if pieces and self._sharded and self._shares(occasion):
+        if pieces and by_units(self.job, self._parameters, occasion):
             return Routine(tuple(sharded_pass(self.job, pieces, occasion)))
         if pieces and self._overlaps(occasion):
             return Routine(tuple(data.overlapped(self.job, pieces)))
         whole = joined(pieces, name=_NAMES[occasion.kind])
         return Routine((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
-
-    def _shares(self, occasion: Occasion) -> bool:
-        """Whether weights are gathered or gradients scattered while a pass goes on."""
-        return (
-            gathers(self.job, occasion)
-            or reduces(self.job, occasion)
-            or (self.job.plan.zero >= 2 and occasion.kind in ("B", "W"))
-        )
 
     def _overlaps(self, occasion: Occasion) -> bool:
         return self._replicated and self.job.stack.overlap_gradients and occasion.last

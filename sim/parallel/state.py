@@ -8,6 +8,7 @@ from sim.model.fusion import Gradients
 from sim.model.kernels import Precision, weight_width
 from sim.model.optimizer import OptimizerName, gradient_width
 from sim.model.precision import Recipe
+from sim.parallel.offloading import ON_DEVICE, Offload
 
 # Bytes of fp32 moments a parameter: Adam's and LAMB's two, the momentum of SGD.
 MOMENTS: dict[OptimizerName, int] = {"adam": 8, "lamb": 8, "sgd": 4}
@@ -36,6 +37,7 @@ class State:
     beside: float = 0.0
     zero: int = 0
     shards: int = 1
+    offload: Offload = ON_DEVICE
 
     def share(self, stage: int) -> float:
         """What a rank holds of something that ZeRO divides from `stage` on."""
@@ -43,11 +45,27 @@ class State:
 
     def parts(self, parameters: float) -> dict[str, float]:
         """Bytes of a rank with so many parameters."""
+        away = self.on_host(parameters)
         return {
-            "weights": parameters * self.weights * self.share(3),
-            "gradients": parameters * self.gradients * self.share(2),
-            "optimizer": parameters * (self.master + self.moments) * self.share(1),
+            "weights": parameters * self.weights * self.share(3) - away["weights"],
+            "gradients": parameters * self.gradients * self.share(2)
+            - away["gradients"] * (self.zero >= 2 and self.offload.overlap),
+            "optimizer": parameters * self.kept * self.share(1) - away["optimizer"],
         }
+
+    def on_host(self, parameters: float) -> dict[str, float]:
+        """Bytes that such a rank has on its host: gradients go where the states are."""
+        states = parameters * self.share(1) * self.offload.optimizer
+        return {
+            "weights": parameters * self.weights * self.share(3) * self.offload.parameters,
+            "gradients": states * self.gradients,
+            "optimizer": states * self.kept,
+        }
+
+    @property
+    def kept(self) -> float:
+        """The optimizer's states."""
+        return self.master + self.moments
 
 
 @lru_cache(maxsize=1024)
@@ -63,6 +81,7 @@ def state(
     master: bool = True,
     allocator: Allocator | None = None,
     recipe: Recipe | None = None,
+    offload: Offload = ON_DEVICE,
 ) -> State:
     """The bytes a parameter of mixed-precision training.
 
@@ -98,4 +117,5 @@ def state(
         beside=weight if gradients == "fresh" and buckets else 0.0,
         zero=zero,
         shards=shards,
+        offload=offload,
     )

@@ -12,6 +12,7 @@ from sim.parallel import data
 from sim.parallel.boundary import sent_bytes
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
+from sim.parallel.offload import FROM_HOST, host_update
 from sim.parallel.replicas import state_axes
 from sim.parallel.routines import Ends, ends_of, routine
 from sim.parallel.segments import Items, segments
@@ -22,6 +23,7 @@ from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
+    Drained,
     Operation,
     Work,
 )
@@ -103,9 +105,11 @@ def _closing(job: Job, stage: int) -> Routine:
             memory=optimizer_use(job, stage),
         )
     )
+    done += host_update(job, parameters)
     if plan.zero in (1, 2) and not stack.overlap_gather:
         calls = data.weights_gathered(job, parameters)
-        done += [Communicate(name="gather weights", calls=calls)] if calls else []
+        back = Drained(FROM_HOST)
+        done += [Communicate(name="gather weights", calls=calls, after=(back,))] if calls else []
     return Routine(tuple(done))
 
 
@@ -196,7 +200,7 @@ def _update(
     held = sum(parameters.values())
     yield from optimizer_work(
         parameters=held,
-        updated=held / shards,
+        updated=held / shards * (1.0 - plan.offload.optimizer),
         optimizer=plan.optimizer,
         precision=plan.precision,
         gradients=stack.fusion.gradients,

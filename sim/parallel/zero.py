@@ -21,6 +21,7 @@ from sim.model.kernels import MemoryBound
 from sim.model.kinds import is_layer
 from sim.parallel import data
 from sim.parallel.job import Job
+from sim.parallel.offload import Activations, gradients_leave_early, gradients_out, share_in
 from sim.parallel.piece import Piece
 from sim.parallel.segments import Items, segments
 from sim.parallel.unsharded import gathered, given_back, is_near, made, scattered
@@ -34,6 +35,7 @@ from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
+    Copy,
     Operation,
     Recent,
     Segment,
@@ -64,12 +66,28 @@ def gathers(job: Job, occasion: Occasion) -> bool:
 
 def reduces(job: Job, occasion: Occasion) -> bool:
     """Whether gradients of a pass are reduced behind each unit."""
-    makes = job.plan.zero >= 2 and occasion.kind in ("B", "W")
-    return makes and (occasion.last or not job.plan.no_sync)
+    if occasion.kind not in ("B", "W"):
+        return False
+    if job.plan.zero >= 2:
+        return occasion.last or not job.plan.no_sync
+    return occasion.last and job.stack.overlap_gradients
 
 
-def tells_first(job: Job) -> bool:
+def by_units(job: Job, parameters: data.Parameters, occasion: Occasion) -> bool:
+    """Whether weights, gradients or activations move while a pass goes on."""
+    offload, makes = job.plan.offload, occasion.kind in ("B", "W")
+    if offload.activations and occasion.kind != "W":
+        return True
+    if not (data.sharded(job, parameters) or offload.parameters):
+        return gradients_leave_early(job, occasion)
+    early = makes and (job.plan.zero >= 2 or gradients_leave_early(job, occasion))
+    return early or gathers(job, occasion)
+
+
+def tells_first(job: Job, parameters: data.Parameters) -> bool:
     """Whether a chunk's first forward pass differs from the others."""
+    if not (data.sharded(job, parameters) or job.plan.offload.parameters):
+        return False
     return job.stack.overlap_gather if job.plan.zero < 3 else _held_all_step(job)
 
 
@@ -90,8 +108,10 @@ class _Pass:
         self.units = _units(job, [piece.block for piece in pieces], forward=occasion.kind == "F")
         self.fetched = [unit for unit in self.units if self._fetches(unit)]
         ended = sorted(self.units, key=lambda unit: unit.numbers[-1])
+        self.activations = Activations(job, pieces, occasion, self.names)
         self._works: dict[object, Work] = {}
-        self.scattered = ended if reduces(job, occasion) else []
+        leaves = reduces(job, occasion) or gradients_leave_early(job, occasion)
+        self.scattered = ended if leaves else []
 
     def operations(self) -> list[Operation]:
         """Gathers stand behind the computation that they wait for, and behind its reduction."""
@@ -99,7 +119,7 @@ class _Pass:
         for number in range(len(self.fetched)):
             due.setdefault(max(self._awaited(number), -1), []).append(number)
         issued: list[Operation] = [op for number in due.get(-1, ()) for op in self._gather(number)]
-        done = list(issued)
+        done = [*issued, *self.activations.opening()]
         for number, piece in enumerate(self.pieces):
             done.append(self._compute(number, piece, beside=issued))
             issued = []
@@ -107,14 +127,14 @@ class _Pass:
                 if unit.numbers[-1] == number:
                     issued += self._reduce(place, unit)
             issued += [op for ahead in due.get(number, ()) for op in self._gather(ahead)]
-            done += issued
+            done += [*issued, *self.activations.behind(number)]
         return done
 
     # --- Weights ---------------------------------------------------------------------------------
 
     def _fetches(self, unit: _Unit) -> bool:
         job, occasion = self.job, self.occasion
-        if not gathers(job, occasion) or not self._calls(unit):
+        if not gathers(job, occasion) or not self._comes(unit):
             return False
         if job.plan.zero < 3 or not unit.kept:
             return True
@@ -122,11 +142,15 @@ class _Pass:
 
     def _gives_back(self, unit: _Unit) -> bool:
         job, occasion = self.job, self.occasion
-        if job.plan.zero < 3 or occasion.kind == "W" or not self._calls(unit):
+        if job.plan.zero < 3 or occasion.kind == "W" or not self._comes(unit):
             return False
         if not unit.kept:
             return True
         return occasion.kind != "F" and (occasion.last or not _held_all_step(job))
+
+    def _comes(self, unit: _Unit) -> bool:
+        """Whether anything of a unit is elsewhere."""
+        return bool(self._calls(unit)) or self.job.plan.offload.parameters > 0.0
 
     def _calls(self, unit: _Unit) -> tuple[Collective, ...]:
         near = is_near(self.job, self.occasion)
@@ -134,23 +158,31 @@ class _Pass:
 
     def _awaited(self, number: int) -> int:
         """The computation of this pass (below 0: before it) that a gather waits for."""
-        before = number - self.job.prefetch
+        return self._behind(number - self.job.prefetch)
+
+    def _behind(self, before: int) -> int:
+        """The computation before the first one of the unit that is gathered at this place."""
         return self.fetched[before].numbers[0] - 1 if before >= 0 else before - 1
 
     def _gather(self, number: int) -> Iterator[Communicate]:
-        unit, back = self.fetched[number], self._awaited(number)
+        unit, after = self.fetched[number], self._after(self._awaited(number))
+        come = share_in(self.job, _parameters(unit), f"shards {number}", after)
+        yield from come
         yield Communicate(
             name=f"weights {number}",
             calls=self._calls(unit),
-            after=(Recent(min(-back, _FURTHEST)),) if back < 0 else (self.names[back],),
+            after=(*after, *(copy.name for copy in come)),
             stream=data.STREAM,
             memory=gathered(self.job, unit.blocks, self.occasion),
         )
 
+    def _after(self, back: int) -> After:
+        return (Recent(min(-back, _FURTHEST)),) if back < 0 else (self.names[back],)
+
     # --- Computation and gradients ---------------------------------------------------------------
 
     def _compute(self, number: int, piece: Piece, beside: Sequence[Operation]) -> Compute:
-        after: After = (INPUT,) if number == 0 else ()
+        after: After = (*((INPUT,) if number == 0 else ()), *self.activations.awaited(number))
         stack, precision = self.job.stack, self.job.plan.precision
         unit = next(unit for unit in self.units if number in unit.numbers)
         use = piece.memory.then(made(self.job, self.occasion, piece.block))
@@ -169,7 +201,9 @@ class _Pass:
 
     def _whole(self, work: Work, items: Parts, beside: tuple[Call, ...]) -> Work:
         """A block's work with what is beside it, one object for equal ones."""
-        calls = tuple(call for call in beside if isinstance(call, Collective))
+        calls = tuple(
+            call for call in beside if isinstance(call, Collective) and not isinstance(call, Copy)
+        )
         key = ("sharded", id(work), tuple(map(id, items)), calls)
         if len(items) == 1 and not calls:
             return work
@@ -194,7 +228,13 @@ class _Pass:
         use = scattered(self.job, unit.blocks, before, last=last)
         stream = data.GRADIENTS if self.job.stack.reduce_stream else data.STREAM
         name, parameters = f"gradients {place}", _parameters(unit)
-        return data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)
+        done: list[Operation] = [
+            *data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)
+        ]
+        if gradients_leave_early(self.job, self.occasion):
+            behind = (done[-1].name,) if done else after
+            done.append(gradients_out(self.job, parameters, f"{name} to host", behind))
+        return done
 
 
 def _units(job: Job, blocks: Sequence[Block], *, forward: bool) -> list[_Unit]:

@@ -46,6 +46,7 @@ CONTEXT = Cause("context communication", "communication", "#b8a81a")
 EXPERT = Cause("expert communication", "communication", "#d55e00")
 PIPELINE = Cause("pipeline communication", "communication", "#404040")
 DATA = Cause("data communication", "communication", "#cc79a7", outside_pipeline=True)
+OFFLOAD = Cause("offload", "communication", "#56b4e9")
 EMBEDDING = Cause("embedding communication", "communication", "#8c3373", outside_pipeline=True)
 
 BUBBLE = Cause("bubble", "waiting")

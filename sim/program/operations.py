@@ -13,7 +13,10 @@ from sim.program.durations import Duration
 from sim.program.memory import NOTHING, MemoryUse
 from sim.program.routed import Routed
 
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
+Kind = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "copy"
+]  # fmt: skip
+HostLink = Literal["pcie-up", "pcie-down", "memory", "nvme-up", "nvme-down"]
 
 COMPUTE_STREAM = "compute"
 INPUT = "input"  # in `after`: whatever brings a pass its input
@@ -37,6 +40,19 @@ class Collective:
     cause: Cause
     stages: tuple[int, ...] | None = None
     routed: Routed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy(Collective):
+    """A collective of one: `bytes` between a rank and the host of its node, over links of that host
+    (`sim.hardware.cluster.host`), which it shares with the other ranks of the node.
+
+    Over the memory alone it is work of the host's processors, as fast as their memory lets them.
+    """
+
+    kind: Kind = "copy"
+    axes: tuple[str, ...] = ()
+    path: tuple[HostLink, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.program.actions import Occasion
-from sim.program.operations import Call, Collective, Compute
+from sim.program.operations import Call, Collective, Compute, Copy
 from sim.program.routine import Routine
 
-Scope = tuple[tuple[str, ...], tuple[int, ...] | None]  # axes, and stages where they are restricted
+# Axes, and stages where they are restricted; or the links of a copy.
+Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +53,10 @@ class Stage:
     def scopes(self) -> frozenset[Scope]:
         """The axes and stages that its collectives name."""
         collectives = (call for call in self.calls if isinstance(call, Collective))
-        return frozenset((call.axes, call.stages) for call in collectives)
+        return frozenset(
+            (call.axes, call.stages, call.path if isinstance(call, Copy) else ())
+            for call in collectives
+        )
 
     @cached_property
     def streams_of_passes(self) -> frozenset[str]:

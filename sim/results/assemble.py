@@ -12,6 +12,7 @@ from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.model.counts import full_flops, model_flops
 from sim.parallel.axis import dividing
+from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
 from sim.parallel.memory import Memory, fullest, memories
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
@@ -76,6 +77,7 @@ def report(
         memory=Deferred(partial(_curves, program, record, taken)),
         memory_per_gpu=_parts(worst),
         capacity=job.device.usable_memory,
+        host_memory=host_memory(job, setup.machine.topology),
         fits=worst.fits(job.device.usable_memory),
     )
 

@@ -19,7 +19,8 @@ def memory_line(result: Result) -> str:
     parts = dict(result.memory_per_gpu)
     sizes = f"{human_bytes(parts.pop('total'))} of {human_bytes(result.capacity)}"
     if result.fits:
-        return f"Memory of the fullest GPU: {sizes}, fits"
+        host = f"; its node holds {human_bytes(result.host_memory)}" if result.host_memory else ""
+        return f"Memory of the fullest GPU: {sizes}, fits{host}"
     too_big = f"Memory of the fullest GPU: does not fit: {sizes}"
     if not parts:
         return too_big

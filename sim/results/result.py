@@ -24,7 +24,8 @@ class Result(Shown):
     probability `interval["level"]`; its other keys say why (`sim.uncertainty.intervals`). `mfu` is
     model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the same with
     recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and their
-    `total`; `capacity` is what that GPU offers; `memory` has a curve over the step for each stage.
+    `total`; `capacity` is what that GPU offers, `host_memory` what the fullest node holds for its
+    GPUs (offload); `memory` has a curve over the step for each stage.
     `stages` has one row a pipeline stage.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
@@ -60,6 +61,7 @@ class Result(Shown):
     warnings: tuple[str, ...] = ()
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
     straggler_seconds: float = 0.0
+    host_memory: float = 0.0
     plan: Plan | None = field(default=None, repr=False)
     timeline: Timeline = field(repr=False, compare=False)
     memory: Sequence[MemoryCurve] = field(default=(), repr=False, compare=False)

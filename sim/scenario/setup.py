@@ -10,6 +10,7 @@ from typing import Any
 from sim.collectives.libraries import backend as backends
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.config.units import human_bytes
 from sim.engine.machine import Machine
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
@@ -21,6 +22,7 @@ from sim.model.kinds import check_layers
 from sim.model.transformer import Transformer
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import chunks_of
+from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
 from sim.parallel.memory import stall
 from sim.parallel.mesh import Mesh
@@ -70,6 +72,7 @@ def assemble(
     where = f"{name}, plan"
     check_layers(model)
     plan = plan.resolved(topology.gpus, where=where)
+    _check_links(plan, topology, where)
     if plan.degree(dividing("experts")) > 1 and not layers_of(model):
         what = f"ep*etp = {plan.ep * plan.etp} but {model.name} has no experts"
         raise InputError(where, what, "leave ep and etp out")
@@ -88,10 +91,32 @@ def assemble(
         nodes=topology.nodes,
     )
     check_rule(job.rule, model.kinds, job.execution, where=where)
+    _check_host_memory(job, topology, where)
     if stack.allocator.retry:
         taken = float(peaks(training_step(job)).max())
         job = replace(job, stall=stall(stack, topology.device, taken))
     return Setup(name=name, job=job, machine=machine(topology, plan, tuple(stragglers), name))
+
+
+def _check_links(plan: Plan, topology: Topology, where: str) -> None:
+    """Refuse offload to a host that the cluster says nothing of."""
+    if not plan.offload:
+        return
+    host = topology.host
+    if host is None:
+        what = f"offload, but {topology.name} does not say how its devices reach their hosts"
+        raise InputError(where, what, "add a [host] table to the topology, or leave it out")
+    if plan.offload.nvme and not (host.read and host.write):
+        what = f"offload to drives, but the hosts of {topology.name} have none"
+        raise InputError(where, what, "set host.read and host.write, or nvme = false")
+
+
+def _check_host_memory(job: Job, topology: Topology, where: str) -> None:
+    held = host_memory(job, topology)
+    if topology.host is not None and held > topology.host.memory:
+        room = human_bytes(topology.host.memory)
+        what = f"offload needs {human_bytes(held)} of a host's {room}"
+        raise InputError(where, what, "lower its shares, shard over more nodes, or set nvme = true")
 
 
 def load_document(

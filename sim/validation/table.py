@@ -3,6 +3,7 @@
 The columns are those of the tables' README: model shape, layout, software, cluster, step time.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,9 @@ _RECIPES = {
     "fp8": "delayed-scaling",  # Megatron-LM's --fp8-recipe unless another is named
     "mxfp8_cublas_rceil": "mxfp8",
 }
+
+
+_OFFLOADED = re.compile(r"(?:(\d+) % )?(optimizer|parameter|activations)(?:, overlapped copies)?")
 
 
 def read(path: Path) -> "pd.DataFrame":
@@ -106,7 +110,10 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
     data["sequence_parallel"] = _true(row["sequence_parallel"])
     data |= _precision(row) | _layers(row)
+    data["offload"] = _offload(row)
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
+    if (shards := number(row, "zero_group")) and data["zero"]:
+        data |= {"dp": int(shards), "dp_replicate": row["dp"] // int(shards)}
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
@@ -122,6 +129,23 @@ def _layers(row: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         what, _, remedy = str(error).partition("; ")
         raise InputError(str(row["id"]), what, remedy) from None
+
+
+def _offload(row: Mapping[str, Any]) -> dict[str, float]:
+    """What lies on the host: parts joined by "+", a share of the optimizer's states before its
+    name, as in "25 % optimizer:cpu" and "optimizer+parameter:cpu"."""
+    printed = row.get("offload")
+    if not isinstance(printed, str) or printed.strip() in ("", "none"):
+        return {}
+    shares: dict[str, float] = {}
+    for part in printed.removesuffix(":cpu").split("+"):
+        found = _OFFLOADED.fullmatch(part.strip())
+        if found is None:
+            remedy = "write it like 'optimizer+parameter:cpu'"
+            raise InputError(str(row["id"]), f"offload is {printed}", remedy)
+        percent, what = found.groups()
+        shares[f"{what}s" if what == "parameter" else what] = float(percent or 100) / 100
+    return shares
 
 
 def _precision(row: Mapping[str, Any]) -> dict[str, str]:

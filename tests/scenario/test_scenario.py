@@ -31,6 +31,7 @@ PUBLISHED = {
     "gpt3-175b-megatron": (175e9, 64),
     "gpt3-175b-selective": (175e9, 64),
     "llama2-70b-fsdp": (68.98e9, 256),  # meta-llama/Llama-2-70b-hf, safetensors index
+    "llama2-7b-offload": (6.74e9, 8),  # meta-llama/Llama-2-7b-hf, safetensors index
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
     "llama3-8b-mxfp8": (8.03e9, 8),

@@ -18,7 +18,6 @@ from sim.program.operations import (
     COMPUTE_STREAM,
     Collective,
     Communicate,
-    Drained,
     Operation,
     Recent,
     Segment,
@@ -197,8 +196,6 @@ def _pass_obstacle(operation: Operation) -> str:
         return "the host waits within a pass"
     if isinstance(operation, Communicate) and operation.stream == COMPUTE_STREAM:
         return "a pass communicates on the compute stream by itself"
-    if any(isinstance(cause, Drained) for cause in operation.after):
-        return "a pass waits for a whole stream"
     return ""
 
 

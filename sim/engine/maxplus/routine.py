@@ -20,6 +20,7 @@ from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
+    Drained,
     Operation,
     Recent,
 )
@@ -128,6 +129,9 @@ class _Player:
         for cause in operation.after:
             if isinstance(cause, Recent):
                 yield self.computed[-cause.back]
+            elif isinstance(cause, Drained):
+                if cause.stream in self.free:
+                    yield self.free[cause.stream]
             elif cause == INPUT:
                 yield self._input(BROUGHT)
             else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.link import Link
 from sim.hardware.cluster.placement import Placement
 
@@ -9,6 +10,7 @@ from sim.hardware.cluster.placement import Placement
 def links(cluster: Placement) -> Iterator[Link]:
     """All links; take care not to ask a large cluster."""
     yield from _links_inside(cluster)
+    yield from _links_to_hosts(cluster)
     if cluster.network is not None:
         yield from cluster.network.links(cluster.nodes)
 
@@ -25,6 +27,18 @@ def _links_inside(cluster: Placement) -> Iterator[Link]:
         yield from (("nvlink", gpu, gpu - slot + peer) for peer in peers)
 
 
+def _links_to_hosts(cluster: Placement) -> Iterator[Link]:
+    if cluster.host is None:
+        return
+    kinds = [kind for kind in ("memory", "nvme-up", "nvme-down") if cluster.host.bandwidth_of(kind)]
+    for node in range(cluster.nodes):
+        end = min((node + 1) * cluster.gpus_per_node, cluster.gpus)
+        used = range(node * cluster.gpus_per_node, end)
+        for number in dict.fromkeys(cluster.host_link_of(gpu)[1] for gpu in used):
+            yield from (("pcie-up", node, number), ("pcie-down", node, number))
+        yield from ((kind, node) for kind in kinds)
+
+
 def has_link(cluster: Placement, link: Link) -> bool:
     """True for the links of this cluster, without enumerating them."""
     fabric, network = cluster.node, cluster.network
@@ -37,6 +51,8 @@ def has_link(cluster: Placement, link: Link) -> bool:
             peers = fabric.neighbours(cluster.slot_of(a), cluster.gpus_per_node)
             together = cluster.node_of(a) == cluster.node_of(b) < cluster.nodes
             return together and cluster.slot_of(b) in peers
+    if link[0] in HOST_LINKS:
+        return link in _links_to_hosts(cluster)
     return network is not None and network.has_link(link, cluster.nodes)
 
 

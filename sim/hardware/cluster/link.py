@@ -10,6 +10,9 @@ Link = tuple[str, int] | tuple[str, int, int]
 ("port-up" | "port-down", gpu): from the GPU into its node's fabric, and back.
 ("nvlink", a, b): from GPU a to GPU b, in a node without a switch.
 ("nic-up" | "nic-down", node, j): NIC j of the node, to and from the network.
+("pcie-up" | "pcie-down", node, j): PCIe link j of the node, from its devices to the host, and back.
+("memory", node): the host's memory, reads and writes together.
+("nvme-up" | "nvme-down", node): the node's drives, written and read.
 ("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
 ("edge", a, b): a cable of a torus, dragonfly, mesh or ring, from vertex a to vertex b.
 """
@@ -19,6 +22,9 @@ Route = tuple[Link, ...]
 _PATTERNS = {
     "port": re.compile(r"gpu(\d+)\.port(?:\.(up|down))?"),
     "nic": re.compile(r"node(\d+)\.nic(\d+)(?:\.(up|down))?"),
+    "pcie": re.compile(r"node(\d+)\.pcie(\d+)(?:\.(up|down))?"),
+    "memory": re.compile(r"node(\d+)\.memory"),
+    "nvme": re.compile(r"node(\d+)\.nvme(?:\.(up|down))?"),
     "pod": re.compile(r"pod(\d+)(?:\.(up|down))?"),
     "edge": re.compile(r"edge (\d+)(-|>)(\d+)"),
     "nvlink": re.compile(r"nvlink (\d+)(-|>)(\d+)"),
@@ -35,8 +41,13 @@ def link_name(link: Link) -> str:
     match link:
         case ("edge" | "nvlink" as kind, a, b):
             return f"{kind} {a}>{b}"
-        case ("nic-up" | "nic-down" as kind, node, j):
-            return f"node{node}.nic{j}.{kind[4:]}"
+        case (kind, node, j):
+            name, way = str(kind).split("-")
+            return f"node{node}.{name}{j}.{way}"
+        case ("memory", node):
+            return f"node{node}.memory"
+        case ("nvme-up" | "nvme-down" as kind, node):
+            return f"node{node}.nvme.{kind[5:]}"
         case ("port-up" | "port-down" as kind, gpu):
             return f"gpu{gpu}.port.{kind[5:]}"
         case (kind, pod):
@@ -73,6 +84,9 @@ def _directions(kind: str, parts: Sequence[str | None]) -> Iterator[Link]:
         yield (kind, a, b)
         if arrow == "-":
             yield (kind, b, a)
+        return
+    if kind == "memory":
+        yield (kind, int(parts[0] or 0))
         return
     numbers = [int(part) for part in parts[:-1] if part is not None]
     for direction in (parts[-1],) if parts[-1] else ("up", "down"):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.network import AnyNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
 from sim.hardware.cluster.price import Price
@@ -14,7 +15,8 @@ class Placement:
     """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside.
 
     GPUs are numbered node after node; only a single node may be partly used. `network` is None
-    for a cluster of one node, `node` None where a node is one device, `price` None where unknown.
+    for a cluster of one node, `node` None where a node is one device, `price` and `host` None where
+    unknown.
     `backend` is the collective library, or a profile of it.
 
     A job takes whole nodes, or where a node consists of trays of `tray` GPUs equally many trays of
@@ -29,6 +31,7 @@ class Placement:
     node: AnyNodeFabric | None = None
     network: AnyNetwork | None = None
     price: Price | None = None
+    host: Host | None = None
     backend: str = "nccl"
     tray: int = 0
     slots: int = 0
@@ -92,6 +95,12 @@ class Placement:
         if not isinstance(self.network, SwitchedNetwork):
             raise ValueError(f"{self.name} has no NICs")
         return self.node_of(gpu), self.network.nic_of(self.slot_of(gpu), self.gpus_per_node)
+
+    def host_link_of(self, gpu: int) -> tuple[int, int]:
+        """(node, j): the PCIe link by which a GPU reaches its host."""
+        if self.host is None:
+            raise ValueError(f"{self.name} has no links to its hosts")
+        return self.node_of(gpu), self.slot_of(gpu) // self.host.devices_per_link
 
     def pod_of(self, node: int) -> int:
         """The pod whose uplinks a node shares; 0 where they cannot limit anything."""

@@ -14,6 +14,7 @@ from typing import Any
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster import inventory
+from sim.hardware.cluster.host import HOST_LINKS, Host
 from sim.hardware.cluster.link import FORMS, Link, Route, link_name, links_named
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
@@ -115,7 +116,9 @@ class Topology(Placement):
     def capacity(self, link: Link) -> float:
         """B/s of payload that a link carries: bandwidth x efficiency, less where degraded."""
         factor = _factors(self.degraded).get(link, 1.0) if self.degraded else 1.0
-        return self.bandwidth(link) * self._part(link).efficiency / factor
+        part = self._part(link)
+        share = part.efficiency_of(str(link[0])) if isinstance(part, Host) else part.efficiency
+        return self.bandwidth(link) * share / factor
 
     def bandwidth(self, link: Link) -> float:
         """B/s of a link as its data sheet states it: headers counted, nothing degraded."""
@@ -123,6 +126,8 @@ class Topology(Placement):
         match link, self._part(link):
             case ("nvlink", a, b), NodeFabric() as node:
                 return node.cable_bandwidth(self.slot_of(a), self.slot_of(b), slots)
+            case (kind, *_), Host() as host:
+                return host.bandwidth_of(str(kind))
             case _, NodeFabric() as node:
                 return node.port_bandwidth(slots, min(self.gpus, slots))
             case _, ClusterNetwork() as network:
@@ -133,11 +138,17 @@ class Topology(Placement):
         part = self._part(link)
         if isinstance(part, ClusterNetwork):
             return part.latency_of(link)
+        if isinstance(part, Host):
+            return part.latency
         return part.latency if link[0] == "nvlink" else part.latency / 2  # a port is half of it
 
-    def _part(self, link: Link) -> NodeFabric | ClusterNetwork:
+    def _part(self, link: Link) -> NodeFabric | ClusterNetwork | Host:
         """What a link belongs to."""
-        part = self.node if link[0] in ("port-up", "port-down", "nvlink") else self.network
+        parts: dict[str, NodeFabric | ClusterNetwork | Host | None] = {
+            **dict.fromkeys(("port-up", "port-down", "nvlink"), self.node),
+            **dict.fromkeys(HOST_LINKS, self.host),
+        }
+        part = parts.get(str(link[0]), self.network)
         if part is None:
             raise ValueError(f"{self.name} has no link {link!r}")
         return part

@@ -1,0 +1,66 @@
+"""The host of a node: what its devices reach over PCIe, and what it can do itself."""
+
+from dataclasses import dataclass
+
+from sim.config.units import Bytes, BytesPerSecond, Seconds
+
+# Transfers a second of a lane, and the share of them that is data (PCI Express base specifications:
+# 8b/10b up to generation 2, 128b/130b to 5, 1b/1b flits with 236 of 256 bytes in 6).
+_LANES = {3: (8e9, 128 / 130), 4: (16e9, 128 / 130), 5: (32e9, 128 / 130), 6: (64e9, 236 / 256)}
+
+HOST_LINKS = ("pcie-up", "pcie-down", "memory", "nvme-up", "nvme-down")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The content of a topology's `[host]` table.
+
+    Each `devices_per_link` devices share one PCIe link of `generation` and `lanes` to the host (the
+    uplink of their switch). `efficiency` is the share of payload in what the link carries: of
+    256-byte packets with 28 bytes of framing, sequence number, header and check sums (PCI Express
+    base specification, chapter 2 and 3), less flow control. `memory` and `memory_bandwidth` (reads
+    and writes together, as STREAM measures them) are the node's, as are `read` and `write`, the
+    bandwidths of its NVMe drives. `latency` is that of one copy (cudaMemcpyAsync, pinned memory).
+    """
+
+    generation: int
+    lanes: int = 16
+    devices_per_link: int = 1
+    memory: Bytes
+    memory_bandwidth: BytesPerSecond
+    read: BytesPerSecond = 0.0
+    write: BytesPerSecond = 0.0
+    efficiency: float = 0.85
+    latency: Seconds = 10e-6
+
+    def __post_init__(self) -> None:
+        if self.generation not in _LANES:
+            raise ValueError(f"generation = {self.generation} of PCIe; known are 3 to 6")
+        for key in ("lanes", "devices_per_link", "memory", "memory_bandwidth"):
+            if getattr(self, key) <= 0:
+                raise ValueError(f"{key} = {getattr(self, key)} must be positive")
+        if not 0 < self.efficiency <= 1:
+            raise ValueError(
+                f"efficiency = {self.efficiency} must be above 0 and at most 1; e.g. 0.85"
+            )
+
+    def bandwidth_of(self, kind: str) -> float:
+        """B/s of a link of this kind, headers counted.
+
+        >>> host = Host(generation=4, memory=1e12, memory_bandwidth=300e9)
+        >>> round(host.bandwidth_of("pcie-up") / 1e9, 1)
+        31.5
+        """
+        transfers, share = _LANES[self.generation]
+        pcie = transfers * share * self.lanes / 8
+        return {
+            "pcie-up": pcie,
+            "pcie-down": pcie,
+            "memory": self.memory_bandwidth,
+            "nvme-up": self.write,
+            "nvme-down": self.read,
+        }[kind]
+
+    def efficiency_of(self, kind: str) -> float:
+        """The share of payload there; memory and drives are given as they are measured."""
+        return self.efficiency if kind.startswith("pcie") else 1.0

@@ -1,0 +1,228 @@
+"""Offload: what lies in the memory of the host instead of the device, as copies over its links.
+
+Optimizer states (ZeRO-Offload, Ren et al. 2021, section 4): gradients go to the host, its
+processors update, weights come back. Parameters (ZeRO-Infinity, Rajbhandari et al. 2021, section
+5.1): shards come to the device before they are gathered. Activations: they leave behind a layer's
+forward pass and come before its backward pass (vDNN, Rhu et al. 2016; Megatron-Core's
+`cpu_offloading`). Without `overlap` the device waits for each copy.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sim.model.groups import ParameterGroup
+from sim.model.kinds import is_layer
+from sim.model.optimizer import gradient_width, optimizer_work
+from sim.parallel.job import Job
+from sim.parallel.memory import state_of
+from sim.parallel.piece import Piece
+from sim.parallel.replicas import state_axes
+from sim.program.actions import Occasion
+from sim.program.causes import OFFLOAD, OPTIMIZER, Cause
+from sim.program.memory import NOTHING, MemoryUse
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    After,
+    Communicate,
+    Copy,
+    Drained,
+    HostLink,
+    Operation,
+    Recent,
+)
+
+TO_HOST, FROM_HOST, PROCESSORS = "to host", "from host", "host"
+
+_OUT: tuple[HostLink, ...] = ("pcie-up", "memory")
+_IN: tuple[HostLink, ...] = ("pcie-down", "memory")
+_MOST_PARTS = 16  # of an update in a row with its copies
+
+Parameters = Mapping[ParameterGroup, float]
+
+
+def copied(
+    name: str,
+    size: float,
+    path: tuple[HostLink, ...],
+    *,
+    stream: str,
+    after: After = (),
+    cause: Cause = OFFLOAD,
+    memory: MemoryUse = NOTHING,
+) -> Communicate:
+    """A copy of so many bytes."""
+    call = Copy(bytes=size, name=name, cause=cause, path=path)
+    return Communicate(name=name, calls=(call,), after=after, stream=stream, memory=memory)
+
+
+# --- Parameters ----------------------------------------------------------------------------------
+
+
+def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple[Communicate, ...]:
+    """The rank's own shards of these parameters, as they come to the device."""
+    plan, offload = job.plan, job.plan.offload
+    shards = (count / plan.degree(state_axes(plan, group)) for group, count in parameters.items())
+    size = sum(shards) * job.stack.weight_bytes(plan.precision) * offload.parameters
+    path: tuple[HostLink, ...] = ("nvme-down", *_IN) if offload.nvme else _IN
+    return (copied(name, size, path, stream=FROM_HOST, after=after),) if size else ()
+
+
+# --- Optimizer states ----------------------------------------------------------------------------
+
+
+def updated_on_host(job: Job, parameters: Parameters) -> float:
+    """Of these parameters those that the host updates for this rank."""
+    plan = job.plan
+    share = (
+        count / (plan.degree(state_axes(plan, group)) if plan.zero else 1)
+        for group, count in parameters.items()
+    )
+    return sum(share) * plan.offload.optimizer
+
+
+def gradients_leave_early(job: Job, occasion: Occasion) -> bool:
+    """Whether gradients go to the host as a pass makes them, and not behind all passes: they do
+    where they are reduced meanwhile, or need not be."""
+    plan = job.plan
+    if not (plan.offload.optimizer and plan.offload.overlap) or occasion.kind not in ("B", "W"):
+        return False
+    if plan.zero >= 2:
+        return occasion.last or not plan.no_sync
+    return occasion.last and (job.stack.overlap_gradients or plan.data_parallel == 1)
+
+
+def gradients_out(
+    job: Job, parameters: Parameters, name: str, after: After, stream: str = TO_HOST
+) -> Communicate:
+    """The gradients of what the host updates, on their way there."""
+    width = gradient_width(job.plan.precision, job.stack.fusion.gradients)
+    size = updated_on_host(job, parameters) * width
+    return copied(name, size, _OUT, stream=stream, after=after)
+
+
+def host_update(job: Job, parameters: Parameters) -> Iterator[Operation]:
+    """The update of what lies on the host, behind the gradient norm: with overlap in parts, each
+    of which is updated while the one before it goes to the device."""
+    offload = job.plan.offload
+    count = updated_on_host(job, parameters)
+    if not count:
+        return
+    if not gradients_leave_early(job, Occasion("B", 0, last=True)):
+        yield gradients_out(job, parameters, "gradients to host", ("norm",), _stream(job, TO_HOST))
+    parts = _MOST_PARTS if offload.overlap else 1
+    states = _states(job, parameters) / parts if offload.nvme else 0.0
+    after: After = ("norm", Drained(TO_HOST))
+    for number in range(parts):
+        if states:
+            read = f"states {number} from drive"
+            path: tuple[HostLink, ...] = ("nvme-down", "memory")
+            yield copied(read, states, path, stream=_stream(job, "read"), after=after)
+            after = (read,)
+        done, back = f"update {number}", f"weights {number} to device"
+        moved = _host_bytes(job, count / parts)
+        yield copied(
+            done, moved, ("memory",), stream=_stream(job, PROCESSORS), after=after, cause=OPTIMIZER
+        )
+        if states:
+            path, stream = ("memory", "nvme-up"), _stream(job, "write")
+            yield copied(f"states {number} to drive", states, path, stream=stream, after=(done,))
+        size = count / parts * job.stack.weight_bytes(job.plan.precision)
+        size *= 1.0 - offload.parameters
+        if size:
+            yield copied(back, size, _IN, stream=_stream(job, FROM_HOST), after=(done,))
+        after = ("norm", Drained(TO_HOST))
+
+
+def _stream(job: Job, own: str) -> str:
+    return own if job.plan.offload.overlap else COMPUTE_STREAM
+
+
+def _host_bytes(job: Job, count: float) -> float:
+    """What an update moves through the host's memory: the device's kernels, one after the other."""
+    plan, stack = job.plan, job.stack
+    kernels = optimizer_work(
+        parameters=count,
+        optimizer=plan.optimizer,
+        precision=plan.precision,
+        gradients=stack.fusion.gradients,
+        fused=stack.fused_host_optimizer,
+        clip=stack.clip,
+    )
+    return sum(kernel.bytes for kernel in kernels if kernel.name != "zero gradients")
+
+
+def _states(job: Job, parameters: Parameters) -> float:
+    """Bytes of master weights and moments on the host."""
+    return sum(
+        state_of(job, group).on_host(count)["optimizer"] for group, count in parameters.items()
+    )
+
+
+# --- Activations ---------------------------------------------------------------------------------
+
+
+class Activations:
+    """The copies of what layers keep, in one pass through a chunk.
+
+    With overlap at most two layers' are on the device beside those that stay: a layer waits until
+    what the last but one kept has left, and its own come while the one before it computes.
+    """
+
+    def __init__(
+        self, job: Job, pieces: Sequence[Piece], occasion: Occasion, names: Sequence[str]
+    ) -> None:
+        self.job, self.pieces, self.names = job, pieces, names
+        self.back = occasion.kind in ("B", "I")
+        layers = [n for n, piece in enumerate(pieces) if is_layer(piece.block.kind)]
+        count = round(job.plan.offload.activations * len(layers))
+        chosen = layers[::-1][:count][::-1] if self.back else layers[:count]
+        self.moved = chosen if self.back or occasion.kind == "F" else []
+        self.ahead = 1 if job.plan.offload.overlap else 0
+
+    def awaited(self, number: int) -> After:
+        """What the computation of a piece waits for."""
+        if self.back:
+            return (f"load {number}",) if number in self.moved else ()
+        before = [n for n in self.moved if n < number - self.ahead]
+        return (f"save {before[-1]}",) if before else ()
+
+    def opening(self) -> Iterator[Operation]:
+        """Copies before the first computation."""
+        if self.back:
+            yield from (self._load(n) for n in self.moved if n <= self.ahead)
+
+    def behind(self, number: int) -> Iterator[Operation]:
+        """Copies behind the computation of a piece."""
+        if not self.back and number in self.moved:
+            yield self._save(number)
+        if self.back and number + 1 + self.ahead in self.moved:
+            yield self._load(number + 1 + self.ahead)
+
+    def _save(self, number: int) -> Operation:
+        place = self.moved.index(number)
+        gone = self.moved[max(place - self.ahead, 0) : place + 1 - self.ahead]
+        if number == self.moved[-1]:
+            gone = self.moved[max(place - self.ahead, 0) :]
+        left = {"activations": -sum(self._size(n) for n in gone)}
+        return copied(
+            f"save {number}", self._size(number), _OUT,
+            stream=TO_HOST, after=(self.names[number],), memory=MemoryUse(left),
+        )  # fmt: skip
+
+    def _load(self, number: int) -> Operation:
+        before = number - 1 - self.ahead
+        after: After = (self.names[before],) if before >= 0 else (Recent(-before), Drained(TO_HOST))
+        come = {"activations": self._size(number)}
+        return copied(
+            f"load {number}", self._size(number), _IN,
+            stream=FROM_HOST, after=after, memory=MemoryUse(come, come),
+        )  # fmt: skip
+
+    def _size(self, number: int) -> float:
+        return self.pieces[number].block.saved
+
+
+def kept_on_host(job: Job, kinds: Sequence[str]) -> float:
+    """Bytes of activations that a forward pass through these blocks leaves on the host."""
+    layers = [kind for kind in kinds if is_layer(kind)]
+    count = round(job.plan.offload.activations * len(layers))
+    return sum(job.block(kind).saved for kind in layers[:count])

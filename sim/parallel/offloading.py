@@ -1,0 +1,32 @@
+"""What a plan leaves to the host: the `[plan.offload]` table of a scenario."""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """Shares of what lies in the host's memory instead of the device's.
+
+    `optimizer` of its states, which the host's processors update then; `parameters` of the shards
+    of ZeRO-3; `activations` of the layers of each chunk, the first ones. With `overlap` copies run
+    beside the layers, without it the device waits for each. `nvme` keeps the states on the node's
+    drives between updates.
+    """
+
+    optimizer: float = 0.0
+    parameters: float = 0.0
+    activations: float = 0.0
+    overlap: bool = True
+    nvme: bool = False
+
+    def __post_init__(self) -> None:
+        for own in fields(self)[:3]:
+            share = getattr(self, own.name)
+            if not 0.0 <= share <= 1.0:
+                raise ValueError(f"{own.name} = {share} must lie in 0 to 1; 1 is all of it")
+
+    def __bool__(self) -> bool:
+        return bool(self.optimizer or self.parameters or self.activations)
+
+
+ON_DEVICE = Offload()
