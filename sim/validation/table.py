@@ -19,6 +19,7 @@ from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.scenario.setup import Setup, assemble
 from sim.validation.pipeline_layout import layers_of
+from sim.validation.unprinted import settled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +34,7 @@ _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batc
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
+_SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
 _RECIPES = {
     "fp8-cs": "current-scaling",
     "fp8-ds": "delayed-scaling",
@@ -70,11 +72,17 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in rows]
 
 
+def empty(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a row says nothing there."""
+    value = row.get(column)
+    return value is None or value != value
+
+
 def number(row: Mapping[str, Any], column: str) -> float | None:
     """A measured figure; None where the cell is empty. Raises `InputError` for anything else."""
-    value = row.get(column)
-    if value is None or value != value:
+    if empty(row, column):
         return None
+    value = row[column]
     figure = _float(value)
     if not 0 < figure < float("inf"):
         what = f"{column} = {value} is not a positive number"
@@ -85,7 +93,7 @@ def number(row: Mapping[str, Any], column: str) -> float | None:
 def count(row: Mapping[str, Any], column: str) -> int:
     """A cell that counts something. Raises `InputError` for anything but a whole number."""
     value = row.get(column)
-    if column in _ONE_IF_EMPTY and (value is None or value != value):
+    if column in _ONE_IF_EMPTY and empty(row, column):
         return 1
     figure = _float(value)
     if not figure.is_integer():
@@ -97,11 +105,22 @@ def count(row: Mapping[str, Any], column: str) -> int:
 def setup_of(row: Mapping[str, Any]) -> Setup:
     """The job and machine of a row. Raises `InputError` with the reason where it has none."""
     where = str(row["id"])
-    row = {**row, **{column: count(row, column) for column in _COUNTS}}
+    printed = {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
+    row = {**row, **printed}
     model = from_columns(row)
-    topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"])
+    topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"], _each(row))
     stack = stacks.load(str(row["software"]), where=where)
-    return assemble(where, model=model, stack=stack, topology=topology, plan=_plan(row, model))
+    return settled(
+        row,
+        lambda choice: assemble(
+            where, model=model, stack=stack, topology=topology, plan=_plan(choice, model)
+        ),
+    )
+
+
+def _each(row: Mapping[str, Any]) -> int | None:
+    """GPUs of each node (a slice of TPUs), where the row says how many there are."""
+    return None if empty(row, "slices") else row["gpus"] // count(row, "slices")
 
 
 def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
@@ -109,14 +128,20 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["recompute"] = _recompute(row)
     data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
     data["sequence_parallel"] = _true(row["sequence_parallel"])
-    data |= _precision(row) | _layers(row)
+    data |= _precision(row) | _layers(row) | _sharded(row)
     data["offload"] = _offload(row)
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
-    if (shards := number(row, "zero_group")) and data["zero"]:
-        data |= {"dp": int(shards), "dp_replicate": row["dp"] // int(shards)}
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
+
+
+def _sharded(row: Mapping[str, Any]) -> dict[str, int]:
+    """How many of the data-parallel ranks share states, where the row says so."""
+    sizes = [count(row, column) for column in _SHARDED if not empty(row, column)]
+    if not sizes or not row["zero"] or not 0 < sizes[0] < row["dp"]:
+        return {}
+    return {"dp": sizes[0], "dp_replicate": row["dp"] // sizes[0]}
 
 
 def _layers(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.parallel.memory import memories
+from sim.parallel.memory import Memory, memories
 from sim.parallel.step import training_step
+from sim.scenario.setup import Setup
 from sim.simulate import run
 from sim.validation.table import count, number, records, setup_of
 
@@ -93,12 +94,11 @@ def predict(record: Mapping[str, Any]) -> ValidatedRun:
     except InputError as error:
         return ValidatedRun(**measured, reason=str(error))
     taken = memories(setup.job, training_step(setup.job))
-    at_rest = measured["memory_kind"] == "allocated"
     return ValidatedRun(
         **measured,
         predicted=result.step_time,
         at_peak=result.hfu * result.step_time,
-        memory_predicted=max(stage.rest if at_rest else stage.total for stage in taken),
+        memory_predicted=max(_counted(measured["memory_kind"], setup, one) for one in taken),
         fits_predicted=result.fits,
         stack=setup.job.stack.name,
         device=setup.job.device.name,
@@ -106,6 +106,16 @@ def predict(record: Mapping[str, Any]) -> ValidatedRun:
         low=result.step_time_low,
         high=result.step_time_high,
     )
+
+
+def _counted(kind: str, setup: Setup, memory: Memory) -> float:
+    """What a kind of memory figure counts: what torch has allocated at the end of a step, what it
+    has reserved, what the driver shows (context and NCCL included), the most allocated at once."""
+    if kind == "allocated":
+        return memory.rest
+    if kind == "nvidia-smi":
+        return memory.reserved + setup.job.device.reserve
+    return memory.reserved if kind == "reserved" else memory.total
 
 
 def _measured(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,3 +113,44 @@ def test_the_plot_and_the_rows_are_written(tmp_path):
     rows_file.write(tables, tmp_path / "r.csv")
     assert (tmp_path / "p.png").stat().st_size > 10_000
     assert len(pd.read_csv(tmp_path / "r.csv")) == 2
+
+
+def predicted(tmp_path, **cells):
+    (whole,) = validate([table(tmp_path, cells)], processes=1)
+    (run,) = whole.rows
+    assert run.predicted, run.reason
+    return run
+
+
+def test_recomputation_that_is_not_printed_is_the_least_that_fits(tmp_path):
+    small = {"microbatch": 1, "attention": "flash", "software": "megatron-core"}
+    open_, none = (predicted(tmp_path, **small, recompute=mode) for mode in ("unknown", "none"))
+    assert open_.predicted == none.predicted, "without any it fits"
+    large = {**small, "microbatch": 16}
+    open_, full, none = (
+        predicted(tmp_path, **large, recompute=mode) for mode in ("unknown", "full", "none")
+    )
+    assert not none.fits_predicted
+    assert open_.fits_predicted
+    assert open_.predicted <= full.predicted
+
+
+def test_a_microbatch_that_is_not_printed_is_a_rank_s_whole_share(tmp_path):
+    empty, whole = (predicted(tmp_path, microbatch=size) for size in ("", 16))
+    assert empty.predicted == whole.predicted
+
+
+def test_a_group_of_zero_shards_over_some_of_the_ranks(tmp_path):
+    one_node, all_nodes = (
+        predicted(tmp_path, zero=1, zero_group=size, software="megatron-core") for size in (8, 32)
+    )
+    assert one_node.memory_predicted > all_nodes.memory_predicted, "fewer ranks share states"
+
+
+def test_memory_is_counted_as_the_table_says(tmp_path):
+    kinds = ("allocated", "peak", "reserved", "nvidia-smi")
+    counted = [
+        predicted(tmp_path, memory_gb=30, memory_kind=kind).memory_predicted for kind in kinds
+    ]
+    assert counted == sorted(counted)
+    assert counted[0] < counted[-1]

@@ -54,12 +54,13 @@ class Topology(Placement):
         for sick in self.degraded:
             self.parse_link(sick.link)
 
-    def with_gpus(self, gpus: int) -> "Topology":
-        """The same cluster with `gpus` of its devices in use, or grown to so many.
+    def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
+        """The same cluster with `gpus` of its devices in use, or grown to so many; `each` of a
+        node, or as many as jobs take of it.
 
         Raises `InputError` where they do not fill whole nodes or the network has no room.
         """
-        each = self.taken(gpus)
+        each = each or self.taken(gpus)
         if each == self.gpus_per_node:
             return self._changed(gpus=gpus)
         network = self.network and self.network.with_slots(each, self.gpus_per_node)
