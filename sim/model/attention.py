@@ -208,7 +208,7 @@ def flash_core(run: Execution) -> Operator:
     """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
 
     The output is kept once, as the input of the projection behind (Dao et al. 2022), unless that
-    keeps a cast copy of its own. Under
+    keeps none or a cast copy of its own. Under
     context parallelism keys and values go round the ring of `cp` ranks beside the kernel
     (Liu et al. 2023, ring attention), backward brings them again and their gradients home. The
     gradients of Q, K and V are joined for a projection that they share; latents share none.
@@ -216,8 +216,7 @@ def flash_core(run: Execution) -> Operator:
     statistics = 4.0 * run.rows * run.heads
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
     keys = run.kv_width + run.value_width
-    cast = run.kept_width < run.width
-    output = run.rows * run.output_width * run.width if cast else 0.0
+    output = 0 if run.keeps("attention output") else run.rows * run.output_width * run.width
     return Operator(
         name=CORE,
         modules=("core_attn",),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.model.adapters import fine_tuned
 from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution
 from sim.model.groups import ParameterGroup
@@ -41,6 +42,11 @@ class Block:
     def count(self) -> float:
         """All parameters of this rank."""
         return sum(self.parameters.values())
+
+    @property
+    def trained(self) -> float:
+        """Those that have gradients."""
+        return sum(count for group, count in self.parameters.items() if group.trained)
 
 
 def block(kind: str, run: Execution, rule: Rule = NOTHING) -> Block:
@@ -81,7 +87,8 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
 
 def _operators(kind: str, run: Execution) -> list[Operator]:
     module, run = specialised(kind, run)
-    return [operator for operator in module.operators(run) if operator != Operator()]
+    operators = [operator for operator in module.operators(run) if operator != Operator()]
+    return fine_tuned(operators, run)
 
 
 def _by_group(operators: Iterable[Operator]) -> dict[ParameterGroup, float]:

@@ -44,12 +44,12 @@ def active_parameters(model: Transformer) -> int:
     return round(active)
 
 
-def model_flops(model: Transformer, batch: int) -> float:
+def model_flops(model: Transformer, batch: int, *, frozen: bool = False) -> float:
     """Matrix-multiplication FLOPs of one step of `batch` sequences, forward and backward.
 
     3 x those of the forward pass, attention in full also when causal (PaLM, arXiv 2204.02311,
-    appendix B; Narayanan et al. 2021, equation 3 without its recomputation). Look-ups of embeddings
-    count nothing.
+    appendix B; Narayanan et al. 2021, equation 3 without its recomputation), 2 x where weights are
+    `frozen` and have no gradients. Look-ups of embeddings count nothing.
 
     >>> from sim.model.transformer import load
     >>> gpt = load("megatron-39b")
@@ -58,7 +58,9 @@ def model_flops(model: Transformer, batch: int) -> float:
     >>> abs(model_flops(gpt, b) / paper - 1) < 1e-12
     True
     """
-    return 3.0 * _over_blocks(model, batch, lambda one: full_flops(one.forward))
+    return (2.0 if frozen else 3.0) * _over_blocks(
+        model, batch, lambda one: full_flops(one.forward)
+    )
 
 
 def full_flops(items: tuple[Item, ...]) -> float:

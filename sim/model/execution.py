@@ -7,6 +7,7 @@ from sim.config.errors import InputError
 from sim.model.fusion import Fusion
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Precision
+from sim.model.lora import Lora
 from sim.model.precision import Product, Recipe
 from sim.model.transformer import Transformer
 from sim.program.routed import Dispatcher
@@ -72,9 +73,9 @@ class Execution:
     theirs into DDP's buckets. `own_copy` says that a word embedding used again (by a tied output
     layer, by multi-token prediction) is a copy, as on a last stage that is not the first.
     With a `recipe` the products of linear layers run in it, and `precision` is that of activations
-    and of all other products. `block` holds the settings of the block's kind (its module's
-    `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys of the
-    block's own entry.
+    and of all other products; with `lora` only adapters are trained. `block` holds the settings of
+    the block's kind (its module's `SETTINGS`), `layer` its number where layers of the kind differ;
+    `model` has the keys of the block's own entry.
     """
 
     model: Transformer
@@ -86,6 +87,7 @@ class Execution:
     bucketed: float = 0.0
     own_copy: bool = False
     recipe: Recipe | None = None
+    lora: Lora | None = None
     block: Any = None
     layer: int | None = None
     dispatcher: Dispatcher = "flat"
@@ -108,6 +110,11 @@ class Execution:
     def dispatched_width(self) -> float:
         """Bytes of an element of a token on its way to experts."""
         return self.recipe.element if self.recipe and self.recipe.dispatches else self.width
+
+    def keeps(self, linear: str) -> bool:
+        """Whether a linear layer of this name keeps its input as it comes."""
+        trained = self.lora is None or self.lora.adapts(linear)
+        return trained and self.kept_width == self.width
 
     def of(self, product: Product) -> Precision:
         """The precision of a linear layer's product."""

@@ -175,6 +175,7 @@ class _Layer:
             made=4.0 * scores,
             handed=4.0 * scores,
             parameters=float(linear.weights + own.experts * run.model.bias),
+            matrices=linear.matrices,
         )
 
     def dispatch(self) -> Operator:
@@ -286,6 +287,7 @@ class _Layer:
             handed=self.rows * outputs * run.width,
             transient=even.transient,
             parameters=float(even.weights + (self.experts * outputs if bias else 0)),
+            matrices=even.matrices,
             group=run.low(EXPERTS),
         )
 

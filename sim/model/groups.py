@@ -10,12 +10,13 @@ class ParameterGroup:
     `split_by` names the axes along which ranks hold different parameters of this group; over all
     other axes of a stage they are replicated, their gradients summed, and their states sharded by
     ZeRO (`sim.parallel.replicas`). `low` ones are weights that a recipe (`sim.model.precision`) has
-    in its own format.
+    in its own format. Those not `trained` have no gradients and no states.
     """
 
     name: str
     split_by: tuple[str, ...] = ("tp",)
     low: bool = False
+    trained: bool = True
 
 
 DENSE = ParameterGroup("dense")

@@ -62,6 +62,7 @@ def down(run: Execution, latent: Latent) -> Operator:
         handed=float(run.local * sum(outputs) * run.width),
         transient=linear.transient,
         parameters=float(linear.weights),
+        matrices=linear.matrices,
         group=run.low(DENSE),
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from sim.model.execution import Execution
 from sim.model.groups import DENSE
 from sim.model.kernels import Gemm, Item, Kernel, MemoryBound, Overlap
-from sim.model.operators import Operator, tensor_collective
+from sim.model.operators import Matrix, Operator, tensor_collective
 from sim.program.operations import Collective
 
 
@@ -114,6 +114,10 @@ class Linear:
     @property
     def weights(self) -> int:
         return self.groups * self.inputs * sum(self.outputs)
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return tuple(Matrix(self.inputs, n, self.groups) for n in self.outputs)
 
     def _products(self, outputs: int) -> tuple[Gemm, Gemm, Gemm]:
         return products(self.run, self.name, self.rows, self.inputs, outputs, self.groups)
@@ -239,9 +243,11 @@ def column_linear(
         overlaps=run.fusion.overlap_tensor,
         inputs=float(run.local * inputs * run.width),
         saved_for_weights=float(run.local * inputs * run.kept_width),
+        made=0.0 if run.keeps(name) else float(run.local * inputs * run.kept_width),
         handed=float(run.rows * sum(outputs) * run.width),
         transient=linear.transient + gathered,
         parameters=float(linear.weights + (sum(outputs) if bias else 0)),
+        matrices=linear.matrices,
         group=run.low(DENSE),
     )
 
@@ -320,9 +326,11 @@ def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) ->
         ),
         inputs=float(run.rows * inputs * run.width),
         saved_for_weights=float(run.rows * inputs * run.kept_width),
+        made=0.0 if run.keeps(name) else float(run.rows * inputs * run.kept_width),
         handed=float(run.rows * hidden * run.width),
         transient=linear.transient,
         parameters=float(linear.weights + (hidden if bias else 0)),
+        matrices=linear.matrices,
         group=run.low(DENSE),
     )
 

@@ -5,6 +5,7 @@ Bytes are counted in passes over a tensor: a kernel that reads x and writes y ma
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sim.model.execution import Execution
 from sim.model.groups import DENSE, ParameterGroup
@@ -15,6 +16,18 @@ from sim.program.operations import Collective, Kind
 Items = tuple[Item, ...]
 
 MASK = 1  # bytes of a dropout mask's element, a torch.bool
+
+
+class Matrix(NamedTuple):
+    """A weight matrix that inputs of width `rows` are multiplied by, this rank's shard of it.
+
+    There are `number` as large. `hidden` is false for embeddings and output layers.
+    """
+
+    rows: int
+    columns: int
+    number: int = 1
+    hidden: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +45,7 @@ class Operator:
     Of what is saved it has `made` so much itself (masks, statistics, a cast), the rest it has read:
     what the operator before it makes, or those that it `reads` from by name, or what another one
     reads that it stands `beside`. Recomputation chooses it by its `modules`. `parameters` of
-    `group`.
+    `group`, most of them those of `matrices`.
     """
 
     name: str = ""
@@ -52,6 +65,7 @@ class Operator:
     handed: float = 0.0
     transient: float = 0.0
     parameters: float = 0.0
+    matrices: tuple[Matrix, ...] = ()
     group: ParameterGroup = DENSE
 
     @property

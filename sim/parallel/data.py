@@ -47,7 +47,7 @@ def buckets(pieces: Iterable[Piece], *, first: float, size: float) -> Iterator[l
     limit = first
     for piece in pieces:
         held.append(piece)
-        if sum(one.block.count for one in held) >= limit:
+        if sum(one.block.trained for one in held) >= limit:
             yield held
             held, limit = [], size
     if held:
@@ -99,7 +99,8 @@ def reduced(
 def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]]:
     """The collectives of all groups, those that run at the same time together."""
     width = job.stack.reduced_bytes(job.plan.precision)
-    sizes = _together(parameters, lambda group: width)
+    trained = {group: count for group, count in parameters.items() if group.trained}
+    sizes = _together(trained, lambda group: width)
     for calls in zip_longest(*(_sums(job, group, size) for group, size in sizes.items())):
         yield tuple(call for call in calls if call is not None)
 
@@ -145,7 +146,8 @@ def weights_gathered(
 
 def _gathers(job: Job, parameters: Parameters, near: bool) -> Iterator[Collective]:
     plan = job.plan
-    for group, size in _together(parameters, job.gathered_bytes).items():
+    changed = {g: count for g, count in parameters.items() if g.trained or plan.zero >= 3}
+    for group, size in _together(changed, job.gathered_bytes).items():
         axes = near_axes(plan, group) if near else state_axes(plan, group)
         if axes:
             name = f"{group.name} weights"
@@ -154,7 +156,7 @@ def _gathers(job: Job, parameters: Parameters, near: bool) -> Iterator[Collectiv
 
 def replicated(job: Job, parameters: Parameters) -> bool:
     """Whether any of these parameters are held by several ranks."""
-    return any(gradient_axes(job.plan, group) for group in parameters)
+    return any(gradient_axes(job.plan, group) for group in parameters if group.trained)
 
 
 def sharded(job: Job, parameters: Parameters) -> bool:

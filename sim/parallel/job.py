@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -109,6 +109,7 @@ class Job:
             ),
             precision="bf16" if self.recipe else plan.precision,
             recipe=self.recipe,
+            lora=plan.lora,
             fusion=self.stack.fusion,
             later=later,
             bucketed=bucketed,
@@ -125,6 +126,8 @@ class Job:
             lambda: self.stack.recipe(plan.precision, plan.recipe, where="plan, recipe"),
         )
         turns = self.device.transposes_operands
+        if found and plan.lora:
+            found = replace(found, products=tuple(one for one in found.products if one != "wgrad"))
         return found and found.fitted(transposes=turns, sharded=plan.zero >= 3)
 
     @cached_property
@@ -138,6 +141,7 @@ class Job:
             plan.recompute,
             plan.precision,
             self.recipe,
+            plan.lora,
             len(self.embedding_holders) > 1,
             *self._micro_steps,
         )

@@ -15,7 +15,7 @@ from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Lag, Overlap
 from sim.parallel.job import Chunk, Job
 from sim.parallel.replicas import gradient_axes, state_axes
-from sim.parallel.state import State, state
+from sim.parallel.state import State, frozen, state
 from sim.program.actions import Kind, Occasion
 from sim.program.memory import NOTHING, MemoryUse, Parts, added
 from sim.program.memory_levels import levels_of
@@ -66,6 +66,9 @@ def memories(job: Job, program: Program) -> list[Memory]:
 def state_of(job: Job, group: ParameterGroup) -> State:
     """The state of a parameter group of a job."""
     plan, stack = job.plan, job.stack
+    recipe = job.recipe if group.low else None
+    if not group.trained:
+        return frozen(recipe, plan.precision, plan.zero, plan.degree(state_axes(plan, group)))
     return state(
         precision=plan.precision,
         optimizer=plan.optimizer,
@@ -76,7 +79,7 @@ def state_of(job: Job, group: ParameterGroup) -> State:
         fused=stack.fused_optimizer,
         master=stack.master_weights,
         allocator=stack.allocator,
-        recipe=job.recipe if group.low else None,
+        recipe=recipe,
         offload=plan.offload,
     )
 

@@ -75,6 +75,7 @@ def updated_on_host(job: Job, parameters: Parameters) -> float:
     share = (
         count / (plan.degree(state_axes(plan, group)) if plan.zero else 1)
         for group, count in parameters.items()
+        if group.trained
     )
     return sum(share) * plan.offload.optimizer
 

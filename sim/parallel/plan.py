@@ -12,6 +12,7 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.checkpointing import NONE, Names
 from sim.model.kernels import Precision
+from sim.model.lora import Lora
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
@@ -49,10 +50,10 @@ class Plan:
     are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
     and 3 are summed up whole and reduced behind the last micro-step only.
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
-    stack's own unless one is named. `offload` says what lies on the host. `activations` is how they
-    are compressed between stages (`sim.collectives.compression`). `recompute` says what of a layer
-    runs again before its backward pass: none, selective (as the stack does), full, or names of
-    modules and operators.
+    stack's own unless one is named. With `lora` adapters are trained and the model is frozen.
+    `offload` says what lies on the host. `activations` is how they are compressed between stages
+    (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
+    pass: none, selective (as the stack does), full, or names of modules and operators.
     """
 
     global_batch: Count
@@ -79,6 +80,7 @@ class Plan:
     overlap_experts: bool = False
     precision: Precision = "bf16"
     recipe: str = ""
+    lora: Lora | None = None
     optimizer: Optimizer = "adam"
     order: str = "tp-cp-dp-pp"
     activations: Compression | None = None

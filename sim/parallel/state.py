@@ -119,3 +119,9 @@ def state(
         shards=shards,
         offload=offload,
     )
+
+
+def frozen(recipe: Recipe | None, precision: Precision, zero: int, shards: int) -> State:
+    """The bytes a parameter of weights that are not trained."""
+    weights = recipe.held_weight if recipe else float(weight_width(precision))
+    return State(weights=weights, gradients=0.0, master=0.0, moments=0.0, zero=zero, shards=shards)

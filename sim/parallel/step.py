@@ -123,6 +123,7 @@ def _sum_copies(job: Job, stage: int) -> list[Operation]:
     count = sum(
         own / (plan.degree(state_axes(plan, group)) if scattered else 1)
         for group, own in job.parameters(job.chunks[stage]).items()
+        if group.trained
     )
     call = Collective(
         kind="all_reduce",
@@ -139,7 +140,7 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
     """Stages that hold the word embedding sum its gradients, after those of the replicas
     (Megatron-LM, finalize_model_grads)."""
     holders = job.embedding_holders
-    if len(holders) < 2 or stage not in holders:
+    if len(holders) < 2 or stage not in holders or job.plan.lora:
         return []
     rows = -(-job.model.vocab // job.plan.tp)
     call = Collective(
@@ -187,6 +188,8 @@ def optimizer_kernels(job: Job, stage: int) -> tuple[MemoryBound, ...]:
     tensors = layers * _tensors_of_a_layer(job.model) + 2
     together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
     for group, count in job.parameters(job.chunks[stage]).items():
+        if not group.trained:
+            continue
         together.setdefault(replace(group, low=False), {})[group] = count
     return tuple(kernel for own in together.values() for kernel in _update(job, own, tensors))
 

@@ -49,7 +49,7 @@ def made(job: Job, occasion: Occasion, block: Block) -> MemoryUse:
         return NOTHING
     if job.plan.no_sync and not occasion.first:
         return NOTHING
-    part = {"unsharded gradients": block.count * _made_width(job)}
+    part = {"unsharded gradients": block.trained * _made_width(job)}
     return MemoryUse(part, part)
 
 
@@ -61,16 +61,16 @@ def scattered(
     It is a copy of the gradients where they are joined or cast for it, else the gradients
     themselves; the reduction of the units `before` has ended by then.
     """
-    gradients, width = _count(blocks) * _made_width(job), _input_width(job)
-    ends = _count(before) * width + (_count(blocks) * width if last else 0.0)
-    copy = _count(blocks) * width
+    gradients, width = _trained(blocks) * _made_width(job), _input_width(job)
+    ends = _trained(before) * width + (_trained(blocks) * width if last else 0.0)
+    copy = _trained(blocks) * width
     kept = {"unsharded gradients": copy - gradients - ends}
     own = width == _made_width(job) and job.stack.sharding != "per-parameter"
     return MemoryUse(kept, {} if own else {"unsharded gradients": copy})
 
 
-def _count(blocks: Sequence[Block]) -> float:
-    return sum(block.count for block in blocks)
+def _trained(blocks: Sequence[Block]) -> float:
+    return sum(block.trained for block in blocks)
 
 
 def _made_width(job: Job) -> float:

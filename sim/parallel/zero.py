@@ -55,6 +55,16 @@ class _Unit:
     numbers: list[int] = field(default_factory=list)
     kept: bool = False
 
+    @property
+    def count(self) -> float:
+        """Its parameters."""
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def trained(self) -> float:
+        """Those that have gradients."""
+        return sum(block.trained for block in self.blocks)
+
 
 def gathers(job: Job, occasion: Occasion) -> bool:
     """Whether a pass gathers weights of any unit: ZeRO-3 for every pass that needs them, ZeRO-1 and
@@ -189,9 +199,10 @@ class _Pass:
         items: Parts = (piece.work,)
         if unit in self.fetched and number == unit.numbers[0]:
             after = (*after, f"weights {self.fetched.index(unit)}")
-            items = (*self._copy("unshard", unit, stack.unsharding_bytes(precision)), *items)
+            items = (*self._copy("unshard", unit.count, stack.unsharding_bytes(precision)), *items)
         if unit in self.scattered and number == unit.numbers[-1]:
-            items = (*items, *self._copy("join gradients", unit, stack.joining_bytes(precision)))
+            joining = stack.joining_bytes(precision)
+            items = (*items, *self._copy("join gradients", unit.trained, joining))
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.occasion))
         own = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
@@ -211,12 +222,11 @@ class _Pass:
             self._works[key] = Work(name=work.name, items=items, beside=calls)
         return self._works[key]
 
-    def _copy(self, name: str, unit: "_Unit", width: float) -> Items:
-        """A copy of a unit on the compute stream, `width` bytes read and written a parameter."""
-        if self.job.plan.zero < 2 or not width:
+    def _copy(self, name: str, parameters: float, width: float) -> Items:
+        """A copy on the compute stream, `width` bytes read and written a parameter."""
+        if self.job.plan.zero < 2 or not width * parameters:
             return ()
-        size = width * sum(block.count for block in unit.blocks)
-        stack, kernel = self.job.stack, MemoryBound(name=name, bytes=size)
+        stack, kernel = self.job.stack, MemoryBound(name=name, bytes=width * parameters)
         return segments(
             [kernel], name=name, cause=COMPUTE, time=self.job.time, launch=stack.launch_forward
         )

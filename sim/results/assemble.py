@@ -41,7 +41,7 @@ def report(
     """
     job, step = setup.job, record.end
     plan, gpus = job.plan, setup.machine.topology.gpus
-    flops = model_flops(job.model, plan.global_batch)
+    flops = model_flops(job.model, plan.global_batch, frozen=plan.lora is not None)
     peak = gpus * job.device.peak_rate(plan.precision)
     tokens = plan.global_batch * job.model.seq / step
     taken = memories(job, program)

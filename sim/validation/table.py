@@ -35,6 +35,8 @@ _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
+# NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
+_LORA = {"rank": 16, "modules": ["linear_qkv"]}
 _RECIPES = {
     "fp8-cs": "current-scaling",
     "fp8-ds": "delayed-scaling",
@@ -130,6 +132,8 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["sequence_parallel"] = _true(row["sequence_parallel"])
     data |= _precision(row) | _layers(row) | _sharded(row)
     data["offload"] = _offload(row)
+    if row.get("task") == "lora":
+        data["lora"] = _LORA
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.

@@ -34,6 +34,7 @@ PUBLISHED = {
     "llama2-7b-offload": (6.74e9, 8),  # meta-llama/Llama-2-7b-hf, safetensors index
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
+    "llama3-70b-lora": (70.6e9, 8),
     "llama3-8b-mxfp8": (8.03e9, 8),
     "megatron-1.7b": (1.7e9, 32),
     "megatron-3.6b": (3.6e9, 64),

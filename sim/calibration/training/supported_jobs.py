@@ -67,6 +67,8 @@ def _check_plan(job: Job, name: str, device: str) -> None:
         raise InputError(where, what, 'set recompute = "none", "selective" or "full"')
     if plan.optimizer == "lamb":
         raise InputError(where, "torch has no lamb", 'set optimizer = "adam" or "sgd"')
+    if plan.lora is not None:
+        raise InputError(where, "adapters are not measured", "leave out lora")
     if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):
         offered = "fp32 or bf16" if device == "cpu" else "fp32, tf32 or bf16"
         what = f"precision = {plan.precision!r} is not measured"

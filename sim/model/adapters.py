@@ -1,0 +1,73 @@
+"""Fine-tuning by low-rank adapters: frozen operators, some of which have an adapter beside."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sim.model.execution import Execution
+from sim.model.groups import DENSE
+from sim.model.kernels import MemoryBound
+from sim.model.linear import Linear
+from sim.model.operators import Items, Operator, tensor_collective
+
+
+def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
+    """The operators themselves where everything is trained."""
+    if run.lora is None:
+        return operators
+    return [part for one in operators for part in (_frozen(one), *_adapter(one, run))]
+
+
+def _frozen(operator: Operator) -> Operator:
+    """Nothing is computed, kept or sent for gradients of weights.
+
+    Backward passes also through the layers below the first adapter (little: a layer at most).
+    """
+    return replace(
+        operator,
+        weight_gradient=(),
+        before_weights=None,
+        saved_for_weights=0.0,
+        made=min(operator.made, operator.saved),
+        handed=0.0,
+        group=replace(operator.group, trained=False),
+    )
+
+
+def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
+    """The adapter of a linear layer.
+
+    Two narrow products in the precision of activations, the product with alpha / rank and the sum
+    with the layer's output (NeMo, nemo/collections/llm/peft/lora.py, LoRALinear.forward): five
+    passes over the output; backward scales its gradient and sums up the input's. Tensor-parallel
+    ranks hold shares of A and of B and sum up what lies between them. The input is kept for A,
+    which the frozen layer does not do.
+    """
+    lora = run.lora
+    if lora is None or not lora.adapts(operator.name) or not operator.matrices:
+        return
+    name, rows, width = f"{operator.name} lora", run.rows, run.width
+    inputs, outputs = operator.matrices[0].rows, sum(one.columns for one in operator.matrices)
+    plain = replace(run, recipe=None)
+    down = Linear(run=plain, name=f"{name} A", rows=rows, inputs=inputs, outputs=(lora.rank,))
+    up = Linear(run=plain, name=f"{name} B", rows=rows, inputs=lora.rank, outputs=(outputs,))
+    between: Items = ()
+    if run.tp > 1:
+        between = (tensor_collective(run, "all_reduce", f"{name} sum", rows * lora.rank),)
+    output, narrow = float(rows * outputs * width), float(rows * lora.rank * width)
+    add = MemoryBound(name=f"{name} sum", bytes=5.0 * output, launches=2)
+    scale = MemoryBound(name=f"{name} scale grad", bytes=2.0 * output)
+    joined = MemoryBound(name=f"{name} dgrad sum", bytes=3.0 * rows * inputs * width)
+    yield Operator(
+        name=name,
+        forward=(*down.forward, *between, *up.forward, add),
+        input_gradient=(scale, *up.input_gradient, *between, *down.input_gradient, joined),
+        weight_gradient=(*up.weight_gradient, *down.weight_gradient),
+        saved_for_weights=rows * inputs * width + narrow,
+        made=narrow,
+        beside=operator.name,
+        handed=output + narrow,
+        transient=down.transient + up.transient,
+        parameters=float(down.weights + up.weights),
+        matrices=(*down.matrices, *up.matrices),
+        group=replace(DENSE, name="adapter"),
+    )

@@ -1,0 +1,31 @@
+"""Low-rank adapters (Hu et al. 2021): which linear layers of a frozen model have them."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from annotated_types import Ge
+
+Module = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
+
+# Megatron-LM's names of linear layers and those of their operators.
+_OPERATORS: dict[str, Module] = {
+    "qkv": "linear_qkv",
+    "attention output": "linear_proj",
+    "ffn in": "linear_fc1",
+    "ffn out": "linear_fc2",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """y = x W + x A B with A (inputs x `rank`) and B (`rank` x outputs) trained, all else frozen.
+
+    Defaults are NeMo's (nemo/collections/llm/peft/lora.py, class LoRA).
+    """
+
+    rank: Annotated[int, Ge(1)] = 32
+    modules: tuple[Module, ...] = get_args(Module)
+
+    def adapts(self, operator: str) -> bool:
+        """Whether the linear layer of this name has an adapter."""
+        return _OPERATORS.get(operator) in self.modules
