@@ -1,6 +1,7 @@
 """What a software stack keeps in memory beside the tensors of the model."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sim.config.units import Bytes, Seconds
 
@@ -19,6 +20,8 @@ class Allocator:
     `record_stream`), so those of all collectives in the queue are alive at once; 0 where
     communication does not record streams. `lazy_state`: the optimizer's moments are created in
     its first step, in blocks that activations left, which must be reserved anew in the second.
+    `reports`: whether the peak that the software prints is that of its tensors, or what torch has
+    `reserved` for them.
     `workspace`: bytes of cuBLAS, for the thread of each direction (torch: 32 MiB on Hopper).
     `retry`: seconds that each micro-step loses to freeing cached blocks and asking the driver
     again, where tensors take more than a share of `pressure` of the memory that they can have.
@@ -30,6 +33,7 @@ class Allocator:
     keeps_outputs: bool = False
     run_ahead: int = 0
     lazy_state: bool = True
+    reports: Literal["tensors", "reserved"] = "tensors"
     workspace: Bytes = 2 * 32 * 2.0**20
     retry: Seconds = 0.0
     pressure: float = 0.93

@@ -5,7 +5,7 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
@@ -87,6 +87,8 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
 
 def _operators(kind: str, run: Execution) -> list[Operator]:
     module, run = specialised(kind, run)
+    if not (run.fusion.compiled_ends or is_layer(kind)):
+        run = replace(run, fusion=replace(run.fusion, compiled=False))
     operators = [operator for operator in module.operators(run) if operator != Operator()]
     return fine_tuned(operators, run)
 

@@ -14,7 +14,8 @@ class Fusion:
     `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and
     residual sum), `norm` (LayerNorm or RMSNorm), `rotary`, `swiglu`, `cross_entropy`, `router`
     (scores, top-k and balance of experts), `permute` (tokens into the order of experts);
-    `compiled` is torch.compile: all of them, and the sum with the norm behind it.
+    `compiled` is torch.compile: all of them, and the sum with the norm behind it, in layers and,
+    where `compiled_ends`, in embedding, head and loss.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
@@ -38,6 +39,7 @@ class Fusion:
     router: bool = False
     permute: bool = False
     compiled: bool = False
+    compiled_ends: bool = True
     packed_projections: bool = True
     bias_in_gemm: bool = False
     logits_fp32: bool = True

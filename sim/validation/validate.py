@@ -110,7 +110,9 @@ def predict(record: Mapping[str, Any]) -> ValidatedRun:
 
 def _counted(kind: str, setup: Setup, memory: Memory) -> float:
     """What a kind of memory figure counts: what torch has allocated at the end of a step, what it
-    has reserved, what the driver shows (context and NCCL included), the most allocated at once."""
+    has reserved, what the driver shows (context and NCCL included), the most allocated at once; a
+    "peak" is what the software prints by that name."""
+    kind = setup.job.stack.allocator.reports if kind == "peak" else kind
     if kind == "allocated":
         return memory.rest
     if kind == "nvidia-smi":

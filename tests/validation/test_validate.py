@@ -154,3 +154,12 @@ def test_memory_is_counted_as_the_table_says(tmp_path):
     ]
     assert counted == sorted(counted)
     assert counted[0] < counted[-1]
+
+
+def test_a_stack_that_prints_what_is_reserved_is_compared_with_that(tmp_path):
+    run = {"memory_gb": 30, "software": "torchtitan-compile", "precision": "bf16"}
+    peak, reserved = (
+        predicted(tmp_path, **run, memory_kind=kind).memory_predicted
+        for kind in ("peak", "reserved")
+    )
+    assert peak == reserved

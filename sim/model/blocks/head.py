@@ -130,11 +130,14 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
     Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum
     (4), subtracts it (8), exponentiates (8), sums (4), divides (8); three all-reduces of one
     number a row; backward scales in place (8) and casts back (6). torch's own: cast (6) and
-    log-softmax (8); backward zeros and log-softmax's (16) and the cast (6). Fused: one reading
-    for the statistics, another that writes the gradient in place.
+    log-softmax (8); backward zeros and log-softmax's (16) and the cast (6), of which the zeros and
+    the result are there at once. Fused: one reading for the statistics, another that writes the
+    gradient in place.
     """
     logits = rows * run.vocab
     copy = 2 if run.fusion.logits_fp32 and run.width == 2 else 0
+    # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
+    alive = run.width + (4 if copy else 0)
     if run.fused("cross_entropy"):
         ahead, back, launches = logits * run.width * 3, logits * run.width * 2, (2, 1)
         kept = logits * run.width
@@ -143,7 +146,7 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
         kept = logits * 4
     else:
         ahead, back, launches = logits * (8 + 3 * copy), logits * (16 + 3 * copy), (3, 4)
-        kept = logits * 4
+        kept, alive = logits * 4, max(alive, 8)
     return Operator(
         name="cross-entropy",
         forward=(
@@ -155,8 +158,7 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
         ),
         saved=float(kept),
         made=float(kept),
-        # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
-        transient=float(logits * (run.width + (4 if copy else 0))),
+        transient=float(logits * alive),
     )
 
 
