@@ -16,7 +16,7 @@ from sim.config.schema import nearest, validate
 from sim.model.execution import Execution
 from sim.model.transformer import Transformer
 
-_FOLDER = "sim.model.blocks"
+FOLDER = "sim.model.blocks"
 
 # What embedding, head and the row as a whole share: no layer has its own.
 _SHARED = (
@@ -34,10 +34,10 @@ class Entry:
     numbered: bool = False
 
 
-@remembered(_FOLDER)
+@remembered(FOLDER)
 def kinds() -> Mapping[str, ModuleType]:
     """Every kind of block by its name."""
-    known = modules(_FOLDER)
+    known = modules(FOLDER)
     return {name: module for name, module in known.items() if hasattr(module, "operators")}
 
 
@@ -83,6 +83,7 @@ def settings_of(model: Transformer) -> Iterator[Any]:
         yield settings
 
 
+@remembered(FOLDER)
 def _variant(name: str, model: Transformer) -> tuple[ModuleType, Transformer, Any]:
     """The module of a block, the model as its layers see it, and the settings of its kind."""
     name = name.partition(":")[0]

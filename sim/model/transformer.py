@@ -85,7 +85,7 @@ class Transformer:
     pooler: bool = False
     mtp: int = 0
     pattern: str = "dense"
-    blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "ffn", "vocab", "seq"):

@@ -2,9 +2,11 @@
 
 from collections import Counter
 
+from sim.config.plugins import remembered
 from sim.hardware.stack import Stack
 from sim.model import counts
 from sim.model.block import block
+from sim.model.kinds import FOLDER
 from sim.model.transformer import Transformer
 from sim.parallel.job import Chunk
 from sim.parallel.layer_split import Balance, Split, split
@@ -29,7 +31,7 @@ def balanced(model: Transformer, stack: Stack, stages: int, chunks: int) -> Spli
 def _layers(
     model: Transformer, stack: Stack, stages: int, chunks: int, balance: Balance | Split
 ) -> Split:
-    head, embedding = _costs_in_layers(model, stack)
+    head, embedding = _costs_in_layers(model, stack.balance)
     return split(model.layers, stages, chunks, balance=balance, head=head, embedding=embedding)
 
 
@@ -54,7 +56,8 @@ def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[in
     return "ends" if (layers + 2) % pieces == 0 else "cost"
 
 
-def _costs_in_layers(model: Transformer, stack: Stack) -> tuple[float, float]:
+@remembered(FOLDER)
+def _costs_in_layers(model: Transformer, balance: str) -> tuple[float, float]:
     """Matrix multiplications behind the layers and of the embedding, in (mean) layers.
 
     A "quota" counts weights only, as nanotron does.
@@ -62,7 +65,7 @@ def _costs_in_layers(model: Transformer, stack: Stack) -> tuple[float, float]:
     run = counts.whole(model, 1)
 
     def cost(kind: str) -> float:
-        if stack.balance == "quota":
+        if balance == "quota":
             return counts.weights(model, kind)
         return counts.full_flops(block(kind, run).forward)
 
