@@ -104,6 +104,8 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ('"fp16"', '"fp8"', "A100 80GB SXM has no fp8; it has fp32, tf32, fp16, bf16"),
         ("tp = 2", "tp = 2\nlora = {rank = 0}", "set rank at least 1"),
         ("tp = 2", "tp = 2\nlora = {modules = ['qkv']}", "'linear_fc1' or 'linear_fc2'"),
+        ("tp = 2", "tp = 2\noptimizer = 'adafactr'", "did you mean 'adafactor'?"),
+        ("tp = 2", "tp = 2\nmoments = 'fp4'", "moments"),
         ("tp = 2", "tp = 5", "GPUs"),
         ("tp = 2", "tp = 8", "tp = 8 does not divide heads = 12; lower tp"),
         ("gpus = 16", "gpus = 12", "12 GPUs do not fill nodes of 8; use 8 or 16"),

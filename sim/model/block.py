@@ -5,7 +5,7 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
@@ -14,7 +14,7 @@ from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution
 from sim.model.groups import ParameterGroup
 from sim.model.kinds import is_layer, specialised
-from sim.model.operators import Items, Operator, forward
+from sim.model.operators import Items, Matrix, Operator, forward
 from sim.model.recompute import recomputed
 
 
@@ -24,7 +24,8 @@ class Block:
 
     `recompute` runs before `backward` or `input_gradient`. Bytes: `saved` from forward to backward,
     `held` between the two halves of a split backward pass; `transient` is the largest amount alive
-    only while the block runs forward or backward. `parameters` counts this rank's, by group.
+    only while the block runs forward or backward. `parameters` counts this rank's, by group,
+    `matrices` has the shapes of most of them.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Block:
     held: float
     transient: float
     parameters: Mapping[ParameterGroup, float]
+    matrices: Mapping[ParameterGroup, tuple[Matrix, ...]] = field(default_factory=dict)
 
     @property
     def count(self) -> float:
@@ -71,6 +73,7 @@ def block(kind: str, run: Execution, rule: Rule = NOTHING) -> Block:
             for operator, alive in zip(operators, again.alive, strict=True)
         ),
         parameters=_by_group(operators),
+        matrices=_matrices(operators),
     )
 
 
@@ -91,6 +94,14 @@ def _operators(kind: str, run: Execution) -> list[Operator]:
         run = replace(run, fusion=replace(run.fusion, compiled=False))
     operators = [operator for operator in module.operators(run) if operator != Operator()]
     return fine_tuned(operators, run)
+
+
+def _matrices(operators: Iterable[Operator]) -> dict[ParameterGroup, tuple[Matrix, ...]]:
+    found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
+    for operator in operators:
+        if operator.parameters and operator.matrices:
+            found[operator.group] = (*found.get(operator.group, ()), *operator.matrices)
+    return found
 
 
 def _by_group(operators: Iterable[Operator]) -> dict[ParameterGroup, float]:

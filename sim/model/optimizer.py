@@ -1,29 +1,21 @@
 """What the optimizer step runs on one rank: memory-bound passes over its parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import ceil
-from typing import Literal
 
+from sim.model import optimizers
 from sim.model.fusion import Gradients
-from sim.model.kernels import MemoryBound, Precision, weight_width
+from sim.model.kernels import Gemm, Kernel, MemoryBound, Precision, weight_width
+from sim.model.operators import Matrix
+from sim.model.optimizers import Moments, Optimizer, hidden_elements
 from sim.model.precision import Recipe
-
-OptimizerName = Literal["adam", "lamb", "sgd"]
 
 # Elements that one launch of apex's multi-tensor kernels covers: 320 blocks of 2048 * 32
 # (apex/multi_tensor_apply and csrc/multi_tensor_apply.cuh).
 _ELEMENTS_PER_LAUNCH = 320 * 2048 * 32
 
-# Bytes a parameter with fp32 state: (fused, one kernel per arithmetic operation, their number).
-# Adam fused reads gradient, weight and two moments, writes three (28); in torch's for-each form:
-# lerp 12, decay 8, product 8, addcmul 12, sqrt 8, quotient 8, epsilon 8, addcdiv 16.
-# LAMB (apex csrc/multi_tensor_lamb.cu): moments and update 28, two norms 8, weights 12.
-# SGD with momentum: gradient, momentum, weight read, two written (20).
-_UPDATE: dict[OptimizerName, tuple[float, float, int]] = {
-    "adam": (28.0, 80.0, 8),
-    "lamb": (48.0, 100.0, 14),
-    "sgd": (20.0, 24.0, 2),
-}
+# Coefficients and number of iterations: Jordan et al. 2024 (Muon), five in bf16.
+_ITERATIONS = 5
 
 
 def gradient_width(precision: Precision, gradients: Gradients) -> int:
@@ -39,14 +31,16 @@ def optimizer_work(
     *,
     parameters: float,
     updated: float | None = None,
-    optimizer: OptimizerName = "adam",
+    optimizer: str = "adam",
+    matrices: Iterable[Matrix] = (),
+    moments: Moments = "fp32",
     precision: Precision = "bf16",
     gradients: Gradients = "fused",
     fused: bool = True,
     clip: bool = True,
     tensors: int = 1,
     written: float | None = None,
-) -> tuple[MemoryBound, ...]:
+) -> tuple[Kernel, ...]:
     """The step's kernels, in order, on a rank that holds `parameters` and updates `updated`.
 
     Below fp32 there are fp32 masters: half-precision gradients are cast up first, fp16 is
@@ -54,7 +48,8 @@ def optimizer_work(
     are updated, working weights written back, gradients zeroed unless they are `fresh` in each
     step. `updated` is the share of a distributed optimizer (ZeRO-1). `fused=False` is one kernel
     per arithmetic operation. `tensors` are the parameter tensors, of which copies launch one kernel
-    each, `written` the mean bytes of a working weight where a recipe makes it smaller.
+    each, `matrices` those among what is updated, `written` the mean bytes of a working weight where
+    a recipe makes it smaller.
 
     Source: Megatron-LM, megatron/optimizer/optimizer.py (Float16OptimizerWithFloat16Params.step).
 
@@ -64,10 +59,10 @@ def optimizer_work(
     share = parameters if updated is None else updated
     mixed = weight_width(precision) < 4
     grad = gradient_width(precision, gradients)
-    steps = [
+    steps: list[Kernel] = [
         *_unscale(share, precision, grad, tensors),
         *(_clip(share) if clip else ()),
-        _update(share, optimizer, fused),
+        *_update(optimizers.of(optimizer), share, list(matrices), moments, fused),
     ]
     if mixed:
         copied = share * (4 + (written or weight_width(precision)))
@@ -114,10 +109,28 @@ def _clip(share: float) -> tuple[MemoryBound, ...]:
     )
 
 
-def _update(share: float, optimizer: OptimizerName, fused: bool) -> MemoryBound:
-    one, each, kernels = _UPDATE[optimizer]
-    launches = _launches(share) * (1 if fused else kernels)
-    return MemoryBound(name=optimizer, bytes=share * (one if fused else each), launches=launches)
+def _update(
+    optimizer: Optimizer, share: float, matrices: list[Matrix], moments: Moments, fused: bool
+) -> Iterator[Kernel]:
+    if optimizer.orthogonalised:
+        hidden = min(hidden_elements(matrices), share)
+        yield from _update(optimizers.of(optimizer.beside), share - hidden, [], moments, fused)
+        for matrix in matrices:
+            yield from _orthogonalised(matrix) if matrix.hidden else ()
+        share = hidden
+    moved = share * optimizer.traffic(fused=fused, moments=moments)
+    launches = _launches(share) * (1 if fused else optimizer.kernels)
+    yield MemoryBound(name=optimizer.name, bytes=moved, launches=launches)
+
+
+def _orthogonalised(matrix: Matrix) -> Iterator[Kernel]:
+    """Newton-Schulz: A = X X', B = b A + c A A, X = a X + B X with X no taller than wide, in bf16;
+    what is added is added by the products (Jordan et al. 2024)."""
+    short, long = sorted((matrix.rows, matrix.columns))
+    products = ((short, long), (short, short), (long, short))
+    for _ in range(_ITERATIONS):
+        for n, k in products:
+            yield Gemm(name="newton-schulz", m=short, n=n, k=k, batch=matrix.number)
 
 
 def _launches(elements: float) -> int:

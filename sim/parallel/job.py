@@ -15,6 +15,7 @@ from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
+from sim.model.operators import Matrix
 from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
@@ -158,6 +159,7 @@ class Job:
             self.prefetch,
             plan.offload,
             plan.optimizer,
+            plan.moments,
             plan.activations,
             plan.microbatches > 1,
             *plan.mesh.items(),
@@ -207,6 +209,16 @@ class Job:
                 for kind, count in blocks.items()
             )
         )
+
+    def matrices(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
+        """The weight matrices that one rank holds of some chunks, by group."""
+        blocks = Counter(kind for chunk in chunks for kind in chunk.kinds)
+        found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
+        for kind, often in blocks.items():
+            for group, own in self.block(kind).matrices.items():
+                repeated = (one._replace(number=one.number * often) for one in own)
+                found[group] = (*found.get(group, ()), *repeated)
+        return found
 
     def gathered_bytes(self, group: ParameterGroup) -> float:
         """Bytes of a weight of a group as it crosses the network."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
+from sim.model import optimizers
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Lag, Overlap
@@ -63,15 +64,15 @@ def memories(job: Job, program: Program) -> list[Memory]:
     return [memory(job, program, stage) for stage in range(job.plan.pp)]
 
 
-def state_of(job: Job, group: ParameterGroup) -> State:
-    """The state of a parameter group of a job."""
+def state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...] = ()) -> State:
+    """The state of a parameter group of some chunks, by default of all stages together."""
     plan, stack = job.plan, job.stack
     recipe = job.recipe if group.low else None
     if not group.trained:
         return frozen(recipe, plan.precision, plan.zero, plan.degree(state_axes(plan, group)))
     return state(
         precision=plan.precision,
-        optimizer=plan.optimizer,
+        moments=_moments(job, group, chunks or sum(job.chunks, ())),
         gradients=stack.fusion.gradients,
         zero=plan.zero,
         shards=plan.degree(state_axes(plan, group)),
@@ -84,12 +85,19 @@ def state_of(job: Job, group: ParameterGroup) -> State:
     )
 
 
+def _moments(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...]) -> float:
+    """Bytes of an optimizer's states for each parameter of a group."""
+    optimizer, count = optimizers.of(job.plan.optimizer), job.parameters(chunks)[group]
+    matrices = job.matrices(chunks).get(group, ())
+    return optimizer.state_bytes(count, matrices, job.plan.moments) / count
+
+
 def resident(job: Job, stage: int) -> Parts:
     """What stays from step to step: model state and the stack's own buffers."""
     allocator = job.stack.allocator
     kept: list[Parts] = []
     for group, count in job.parameters(job.chunks[stage]).items():
-        own = state_of(job, group)
+        own = state_of(job, group, job.chunks[stage])
         kept.append({**own.parts(count), **({"gradients": 0.0} if own.growing else {})})
     gathered = _activation(job) if job.plan.sequence_parallel else 0.0
     buffers = {"buffers": allocator.workspace + allocator.gather_buffers * gathered}
@@ -100,7 +108,7 @@ def optimizer_use(job: Job, stage: int) -> MemoryUse:
     """The optimizer's temporaries; ZeRO's gather copies remain, grown gradients are freed."""
     peak = copies = gone = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
-        own = state_of(job, group)
+        own = state_of(job, group, job.chunks[stage])
         peak += count * own.share(1) * own.update * (1.0 - job.plan.offload.optimizer)
         copies += count * own.gather
         gone += count * (own.growing * own.gradients * own.share(2) + own.beside * _several(job))
@@ -116,7 +124,7 @@ class PassUses:
         self.job, self.chunk = job, chunk
         self.blocks = list(job.blocks(chunk))
         groups = job.parameters([chunk])
-        self.states = {group: state_of(job, group) for group in groups}
+        self.states = {group: state_of(job, group, (chunk,)) for group in groups}
         allocator = job.stack.allocator
         queued = _queued(self.blocks, allocator.run_ahead)
         self.queued = {"communication": queued} if queued else {}
@@ -207,7 +215,7 @@ def _fragmented(job: Job, stage: int) -> float:
         return 0.0
     moments = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
-        own = state_of(job, group)
+        own = state_of(job, group, job.chunks[stage])
         moments += count * own.share(1) * own.moments
     blocks = (block for chunk in job.chunks[stage] for block in job.blocks(chunk))
     return min(moments, max((block.transient for block in blocks), default=0.0))

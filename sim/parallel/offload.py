@@ -143,6 +143,7 @@ def _host_bytes(job: Job, count: float) -> float:
     kernels = optimizer_work(
         parameters=count,
         optimizer=plan.optimizer,
+        moments=plan.moments,
         precision=plan.precision,
         gradients=stack.fusion.gradients,
         fused=stack.fused_host_optimizer,

@@ -10,9 +10,11 @@ from annotated_types import Ge
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.model import optimizers
 from sim.model.checkpointing import NONE, Names
 from sim.model.kernels import Precision
 from sim.model.lora import Lora
+from sim.model.optimizers import Moments
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
@@ -23,7 +25,6 @@ from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES = 20_000
-Optimizer = Literal["adam", "sgd", "lamb"]
 
 _NAMED = ("tp", "cp", "dp", "pp")  # what an order has to name
 _FIELDS = (*_NAMED, "dp_replicate", "ep", "etp")
@@ -51,6 +52,7 @@ class Plan:
     and 3 are summed up whole and reduced behind the last micro-step only.
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
     stack's own unless one is named. With `lora` adapters are trained and the model is frozen.
+    `optimizer` is one of `sim.model.optimizers`, its states kept in the precision of `moments`.
     `offload` says what lies on the host. `activations` is how they are compressed between stages
     (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
     pass: none, selective (as the stack does), full, or names of modules and operators.
@@ -81,7 +83,8 @@ class Plan:
     precision: Precision = "bf16"
     recipe: str = ""
     lora: Lora | None = None
-    optimizer: Optimizer = "adam"
+    optimizer: str = "adam"
+    moments: Moments = "fp32"
     order: str = "tp-cp-dp-pp"
     activations: Compression | None = None
 
@@ -236,6 +239,7 @@ def _check_features(plan: Plan, where: str) -> None:
         raise InputError(
             where, "sequence_parallel without tensor parallelism", "set tp > 1 or leave it out"
         )
+    optimizers.of(plan.optimizer, where=where)
     if plan.zero > 3:
         raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
     _check_sharding(plan, where)

@@ -6,12 +6,9 @@ from functools import lru_cache
 from sim.hardware.allocator import Allocator
 from sim.model.fusion import Gradients
 from sim.model.kernels import Precision, weight_width
-from sim.model.optimizer import OptimizerName, gradient_width
+from sim.model.optimizer import gradient_width
 from sim.model.precision import Recipe
 from sim.parallel.offloading import ON_DEVICE, Offload
-
-# Bytes of fp32 moments a parameter: Adam's and LAMB's two, the momentum of SGD.
-MOMENTS: dict[OptimizerName, int] = {"adam": 8, "lamb": 8, "sgd": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,7 @@ class State:
 def state(
     *,
     precision: Precision,
-    optimizer: OptimizerName = "adam",
+    moments: float = 8.0,
     gradients: Gradients = "fused",
     zero: int = 0,
     shards: int = 1,
@@ -86,7 +83,7 @@ def state(
     """The bytes a parameter of mixed-precision training.
 
     Half-precision weights (2), gradients (2, or 4 in an fp32 buffer), an fp32 copy of the weights
-    (`master`, 4) and the moments: 16 bytes for Megatron's fp16, 18 with fp32 gradients
+    (`master`, 4) and `moments` (8 for Adam's): 16 bytes for Megatron's fp16, 18 with fp32 gradients
     (Korthikanti et al. 2022; Rajbhandari et al. 2020, section 3.1), 20 for nanotron with data
     parallelism. The step itself casts half-precision gradients to fp32 (4, Megatron-LM's
     optimizer.py) and, unless fused, takes one more moment's worth (4, torch's for-each Adam).
@@ -109,7 +106,7 @@ def state(
         weights=recipe.held_weight if recipe else weight,
         gradients=gradient + (half if replicas > 1 else 0.0),
         master=4.0 if mixed and master else 0.0,
-        moments=float(MOMENTS[optimizer]),
+        moments=moments,
         fresh=half if replicas == 1 else 0.0,
         update=cast + (0.0 if fused else 4.0),
         gather=weight * (1 + 1 / shards) if copies else 0.0,

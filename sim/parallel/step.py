@@ -5,8 +5,9 @@ from dataclasses import replace
 from functools import partial
 
 from sim.model.groups import ParameterGroup
-from sim.model.kernels import MemoryBound
+from sim.model.kernels import Kernel
 from sim.model.optimizer import optimizer_work, weight_casts
+from sim.model.optimizers import shares
 from sim.model.transformer import Transformer
 from sim.parallel import data
 from sim.parallel.boundary import sent_bytes
@@ -182,7 +183,7 @@ def optimizer(job: Job, stage: int) -> Items:
     )
 
 
-def optimizer_kernels(job: Job, stage: int) -> tuple[MemoryBound, ...]:
+def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
     """What the optimizer's step executes there, parameters of the same ranks together."""
     layers = sum(chunk.layers for chunk in job.chunks[stage])
     tensors = layers * _tensors_of_a_layer(job.model) + 2
@@ -191,20 +192,27 @@ def optimizer_kernels(job: Job, stage: int) -> tuple[MemoryBound, ...]:
         if not group.trained:
             continue
         together.setdefault(replace(group, low=False), {})[group] = count
-    return tuple(kernel for own in together.values() for kernel in _update(job, own, tensors))
+    return tuple(
+        kernel for own in together.values() for kernel in _update(job, stage, own, tensors)
+    )
 
 
 def _update(
-    job: Job, parameters: Mapping[ParameterGroup, float], tensors: int
-) -> Iterator[MemoryBound]:
-    """The update of parameters of the same ranks, in whatever format their weights are."""
+    job: Job, stage: int, parameters: Mapping[ParameterGroup, float], tensors: int
+) -> Iterator[Kernel]:
+    """The update of parameters of the same ranks, in whatever format their weights are. Where
+    ZeRO shards them, each matrix is one rank's (Megatron-LM, layer-wise distributed optimizer)."""
     plan, stack = job.plan, job.stack
     shards = plan.degree(state_axes(plan, next(iter(parameters)))) if plan.zero else 1
     held = sum(parameters.values())
+    known = job.matrices(job.chunks[stage])
+    matrices = shares([one for group in parameters for one in known.get(group, ())], shards)
     yield from optimizer_work(
         parameters=held,
         updated=held / shards * (1.0 - plan.offload.optimizer),
         optimizer=plan.optimizer,
+        matrices=matrices,
+        moments=plan.moments,
         precision=plan.precision,
         gradients=stack.fusion.gradients,
         fused=stack.fused_optimizer,

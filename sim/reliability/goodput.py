@@ -13,7 +13,7 @@ import numpy as np
 from sim.config.units import DAY
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.model.counts import parameters
-from sim.parallel.state import MOMENTS
+from sim.parallel.memory import state_of
 from sim.reliability.checkpoint_interval import daly, expected_share, young
 from sim.reliability.cost import TrainingCost, cost_of
 from sim.reliability.failures import Failures, Recovery
@@ -97,7 +97,10 @@ def _earned(
 def checkpoint_bytes(setup: Setup) -> float:
     """Weights in working precision, their fp32 copy and the optimizer's moments, of all ranks."""
     job = setup.job
-    moments = MOMENTS[job.plan.optimizer]
+    chunks = tuple(chunk for own in job.chunks for chunk in own)
+    groups = job.parameters(chunks)
+    kept = sum(n * state_of(job, group).moments for group, n in groups.items())
+    moments = kept / sum(groups.values())
     width = job.stack.weight_bytes(job.plan.precision)
     master = 4 if width < 4 and job.stack.master_weights else 0
     return parameters(job.model) * float(width + master + moments)

@@ -51,7 +51,7 @@ class Sharing(ABC):
     steps: Count = 100
     until: Seconds | None = None
     precision: Precision = "fp32"
-    optimizer: Literal["adam", "sgd", "lamb"] = "sgd"
+    optimizer: str = "momentum"
     copies: Count = 1
     overhead: Seconds = 0.0
     fluid: bool = True

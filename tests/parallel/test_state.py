@@ -17,7 +17,7 @@ from sim.parallel.state import state
         ({"precision": "bf16", "gradients": "fused", "zero": 2}, 2 + 1 + 3),
         ({"precision": "bf16", "gradients": "fused", "zero": 3}, 18 / 4),
         ({"precision": "fp32", "gradients": "grad"}, 16),
-        ({"precision": "fp32", "gradients": "grad", "optimizer": "sgd"}, 12),
+        ({"precision": "fp32", "gradients": "grad", "moments": 4.0}, 12),
     ],
 )
 def test_bytes_a_parameter_add_up_as_published(options, total) -> None:

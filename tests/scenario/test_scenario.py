@@ -35,6 +35,7 @@ PUBLISHED = {
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
     "llama3-70b-lora": (70.6e9, 8),
+    "llama3-8b-muon": (8.03e9, 64),
     "llama3-8b-mxfp8": (8.03e9, 8),
     "megatron-1.7b": (1.7e9, 32),
     "megatron-3.6b": (3.6e9, 64),

@@ -5,26 +5,26 @@ from typing import Any
 
 import torch
 
+from sim.calibration.training.supported_jobs import OPTIMIZERS
 from sim.parallel.job import Job
 
 
 class TorchOptimizer:
-    """Adam or SGD on a model's parameters; for bf16 on fp32 master weights if the stack keeps them
-    (Micikevicius et al. 2018)."""
+    """An optimizer of torch on a model's parameters; for bf16 on fp32 master weights if the stack
+    keeps them (Micikevicius et al. 2018)."""
 
     def __init__(self, model: Any, job: Job) -> None:
         self.stack = job.stack
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         mixed = job.plan.precision == "bf16" and job.stack.master_weights
         self.updated = [_master(p) for p in self.parameters] if mixed else self.parameters
-        kind = torch.optim.AdamW if job.plan.optimizer == "adam" else torch.optim.SGD
-        options: dict[str, Any] = {"lr": 1e-4, "fused": job.stack.fused_optimizer}
+        name, own = OPTIMIZERS[job.plan.optimizer]
+        kind = getattr(torch.optim, name)
+        options = {"lr": 1e-4, "fused": job.stack.fused_optimizer, **own}
         if not job.stack.fused_optimizer:
             options |= {"foreach": True}
         if kind is torch.optim.AdamW:
             options |= {"capturable": job.stack.graph}
-        if kind is torch.optim.SGD:
-            options |= {"momentum": 0.9}
         self.optimizer = kind(self.updated, **options)
 
     def step(self) -> None:

@@ -1,6 +1,7 @@
 """Which jobs `sim measure` can build as a torch module, and why not the others."""
 
 import os
+from typing import Any
 
 from sim.config.errors import InputError
 from sim.model.checkpointing import MODES
@@ -15,6 +16,12 @@ _FOREIGN = (
     "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
 )  # fmt: skip
 _UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent")
+# Classes of torch.optim and their options, by the names of `sim.model.optimizers`.
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "adam": ("AdamW", {}),
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+}
 # A job of 17.5 GiB was killed on a host of 23.5 GiB: torch's libraries, the profiler that counts
 # allocations, and freed blocks that are kept need memory too.
 _MARGIN = 1.5
@@ -65,8 +72,9 @@ def _check_plan(job: Job, name: str, device: str) -> None:
     if plan.recompute not in MODES or job.rule.saves:
         what = "recomputation by modules or operators is not measured"
         raise InputError(where, what, 'set recompute = "none", "selective" or "full"')
-    if plan.optimizer == "lamb":
-        raise InputError(where, "torch has no lamb", 'set optimizer = "adam" or "sgd"')
+    if plan.optimizer not in OPTIMIZERS or plan.moments != "fp32":
+        what = f"optimizer = {plan.optimizer!r}, moments = {plan.moments!r} is not measured"
+        raise InputError(where, what, f"one of {', '.join(OPTIMIZERS)} in fp32 is")
     if plan.lora is not None:
         raise InputError(where, "adapters are not measured", "leave out lora")
     if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):

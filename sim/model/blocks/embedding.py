@@ -9,7 +9,7 @@ from dataclasses import replace
 from sim.model.execution import Execution
 from sim.model.kernels import Item, MemoryBound
 from sim.model.linear import accumulate, joins_gradients
-from sim.model.operators import MASK, Operator, normalise, tensor_collective
+from sim.model.operators import MASK, Matrix, Operator, normalise, tensor_collective
 from sim.program.operations import Kind
 
 # Indices, masks and zeroed rows of a vocabulary-parallel look-up (Megatron-LM,
@@ -60,6 +60,7 @@ def look_up(run: Execution) -> Operator:
         handed=float(run.local * hidden * width),
         transient=float((weights + size) * width),
         parameters=float(weights),
+        matrices=(Matrix(run.vocab, hidden, hidden=False),),
     )
 
 
@@ -93,6 +94,7 @@ def _positions(run: Execution) -> Operator:
             ),
         ),
         parameters=float(model.position_parameters),
+        matrices=(Matrix(model.position_parameters // model.hidden, model.hidden, hidden=False),),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.linear import Linear, input_collectives, joins_gradients
-from sim.model.operators import Operator, normalise, tensor_collective
+from sim.model.operators import Matrix, Operator, normalise, tensor_collective
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective
 
@@ -63,6 +63,7 @@ def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
             saved_for_weights=size,
             handed=size,
             parameters=float(linear.weights + hidden),
+            matrices=linear.matrices,
         ),
         Operator(
             name="transform gelu",
@@ -121,6 +122,7 @@ def _logits(run: Execution, rows: int) -> Operator:
         handed=float(rows * vocab * run.width),
         transient=linear.transient,
         parameters=float(weights + (vocab if masked else 0)),
+        matrices=(Matrix(hidden, vocab, hidden=False),) if weights else (),
     )
 
 
