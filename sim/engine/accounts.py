@@ -14,7 +14,7 @@ import numpy as np
 
 from sim.engine.record import COMMUNICATION, Floats, Indices, Record, Track
 from sim.engine.timeline import Role
-from sim.program.causes import BUBBLE, HOST, STRAGGLERS, WAITING, Cause
+from sim.program.causes import BUBBLE, HOST, PIPELINE, STRAGGLERS, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
 
 _ROUNDING = 1e-12
@@ -23,7 +23,7 @@ Account = dict[Cause, float]
 
 
 def accounts(record: Record) -> list[Account]:
-    """Per role, seconds by cause; each adds up to `record.end`."""
+    """Per role, seconds by cause; each adds up to `record.step_time`."""
     tracks: list[list[Track]] = [[] for _ in record.roles]
     for track in record.tracks:
         tracks[track.role].append(track)
@@ -66,7 +66,7 @@ def bubble_fraction(record: Record, accounts: Sequence[Account]) -> float:
     for role, account in zip(record.roles, accounts, strict=True):
         bubble += role.ranks * account.get(BUBBLE, 0.0)
         outside = sum(seconds for cause, seconds in account.items() if cause.outside_pipeline)
-        total += role.ranks * (record.end - outside)
+        total += role.ranks * (record.step_time - outside)
     return bubble / total if total > 0 else 0.0
 
 
@@ -99,8 +99,17 @@ class _Accountant:
                 self._wait(waits)
         else:
             self._wait(self._between(np.array([0.0]), np.array([self.record.end])))
+        self._overlap(self.record.end - self.record.step_time)
         least = _ROUNDING * self.record.end
         return {cause: seconds for cause, seconds in self._seconds.items() if seconds > least}
+
+    def _overlap(self, seconds: float) -> None:
+        """Take off what the steps before and after overlap: waiting before the first pass, or for
+        others to end."""
+        for cause in (BUBBLE, WAITING, PIPELINE):
+            off = min(seconds, self._seconds[cause])
+            self._seconds[cause] -= off
+            seconds -= off
 
     def _runs(self, track: Track) -> None:
         """Computations by their parts; what they last longer is the host's."""

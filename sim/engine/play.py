@@ -27,7 +27,13 @@ def play(
     """
     if engine not in ENGINES:
         raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
-    folding = Folding(program, machine, unfold=unfold)
+    record = _played(program, Folding(program, machine, unfold=unfold), engine)
+    if program.apart:
+        return record.repeated_apart([stage.opening is not None for stage in program.stages])
+    return record
+
+
+def _played(program: Program, folding: Folding, engine: Engine) -> Record:
     if engine == "clock":
         return clock.play(folding.folded(), because="asked for")
     record = None if (obstacle := _obstacle(program, folding)) else _replayed(program, folding)

@@ -4,7 +4,7 @@ Accounts are read off the arrays; the timeline's spans are written down only if 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, Step, Transfer
 from sim.engine.timeline import Deferred, Role, Span, Timeline
 from sim.program.causes import COMPUTE, WAITING, Cause
+from sim.program.operations import COMPUTE_STREAM
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -48,6 +49,7 @@ class Record:
 
     `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
     transfers. `passes_end` is when the last pass ended, `engine` what played it, and `because` why.
+    Where stages end steps apart (`Program.apart`), a step takes the `period` and not until `end`.
     """
 
     roles: tuple[Role, ...]
@@ -61,6 +63,28 @@ class Record:
     events: int = 0
     engine: str = "replay"
     because: str = "no transfers share a link"
+    period: float | None = None
+
+    @property
+    def step_time(self) -> float:
+        """Seconds from one step to the next."""
+        return self.end if self.period is None else self.period
+
+    def repeated_apart(self, opened: Sequence[bool]) -> "Record":
+        """The same run of stages that end apart; `opened` says which stages open a step by work."""
+        spans = (self._span(role, opened[role.stage]) for role in self.roles)
+        return replace(self, period=max(spans))
+
+    def _span(self, role: Role, opened: bool) -> float:
+        """From the beginning of a role's first pass, what opens the step before it, to its end."""
+        own = [track for track in self.tracks if track.role == role.index and len(track.end)]
+        end = max((float(track.end[-1]) for track in own), default=0.0)
+        compute = next((track for track in own if track.stream == COMPUTE_STREAM), None)
+        if compute is None:
+            return end
+        passes = np.flatnonzero(compute.parts != COMMUNICATION)[int(opened) :]
+        opening = float(compute.end[0]) if opened else 0.0
+        return end - float(compute.start[passes[0]]) + opening if len(passes) else end
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -69,6 +93,7 @@ class Record:
             roles=self.roles,
             spans=Deferred(lambda: list(self._spans())),
             end=self.end,
+            step=self.period,
             events=self.events,
         )
 

@@ -80,12 +80,14 @@ class Deferred(Sequence[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """All spans of one run, in order of their start within each role and stream."""
+    """All spans of one run, in order of their start within each role and stream; `step` is the time
+    of a step where that is not the `end` (`Program.apart`)."""
 
     roles: tuple[Role, ...]
     spans: Sequence[Span]
     end: float
     events: int = 0
+    step: float | None = None
 
     def to_frame(self) -> "pd.DataFrame":
         """One row a span: role, stage, ranks, stream, name, cause, start, end, duration, args."""

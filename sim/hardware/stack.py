@@ -62,12 +62,13 @@ class Stack:
     Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation, and
     `fused_host_optimizer` the same of one on the host's processors (DeepSpeed's cpu_adam;
     torch.optim's is not, and five to seven times slower: deepspeed.ai, tutorial ZeRO-Offload);
-    `clip`
-    says whether the gradient norm is clipped; `optimizer_launch` is the host's seconds per launch
-    there; `master_weights` says whether half-precision weights have an fp32 copy. `recipes` names
-    the recipe (`sim.model.precision`) of a precision, and the stack's own version of a recipe.
-    `checkpointing` is what "selective" recomputation means, `allocator` what is allocated in
-    addition to the tensors that autograd keeps.
+    `clip` says whether the gradient norm is clipped; `post_validation` that stages whose backward
+    passes are split do not wait for it (Qi et al. 2023, arXiv 2401.10241, section 4);
+    `optimizer_launch` is the host's seconds per launch there; `master_weights` says whether
+    half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
+    a precision, and the stack's own version of a recipe. `checkpointing` is what "selective"
+    recomputation means, `allocator` what is allocated in addition to the tensors that autograd
+    keeps.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Stack:
     fused_optimizer: bool = True
     fused_host_optimizer: bool = True
     clip: bool = True
+    post_validation: bool = False
     optimizer_launch: Seconds = 5e-6
     master_weights: bool = True
     recipes: Mapping[str, str] = field(default_factory=dict)

@@ -19,8 +19,8 @@ def write(result: "Result | Outcome", path: Path) -> None:
     from sim.parallel.schedule_file import to_text
     from sim.results.result import Result
 
-    if not isinstance(result, Result) or result.plan is None:
+    if not isinstance(result, Result) or result.schedule is None:
         what = "workers that share updates have no order of passes"
         raise InputError("--actions", what, "leave it out, or train without [sharing]")
     with atomic_write(path) as part:
-        part.write_text(to_text(result.plan.passes()) + "\n")
+        part.write_text(to_text(result.schedule) + "\n")

@@ -23,7 +23,8 @@ class Costs:
     """What passes take by stage and chunk (s), a message between stages (s), and memory.
 
     `kept` are the bytes from a forward pass on, `held` those of them that the input gradient leaves
-    to the weight gradient; a stage may have `limits` bytes of both.
+    to the weight gradient; a stage may have `limits` bytes of both. `apart` says that stages do not
+    wait for one another at the end of a step (`Program.apart`).
     """
 
     forward: Rows
@@ -33,6 +34,7 @@ class Costs:
     held: Rows
     limits: tuple[float, ...]
     message: float = 0.0
+    apart: bool = False
 
 
 def units(stages: int, chunks: int, limit: int) -> Costs:
@@ -55,10 +57,11 @@ class Filled:
     starts: tuple[float, ...]
     ends: tuple[float, ...]
 
-    @property
-    def span(self) -> float:
-        """The longest time from a stage's first pass to its last."""
-        return max(end - start for start, end in zip(self.starts, self.ends, strict=True))
+    def seconds(self, *, apart: bool) -> float:
+        """How long a step takes: until the last stage ends, or where stages end apart, on the one
+        that takes longest from its own first pass on."""
+        starts = self.starts if apart else (0.0,) * len(self.starts)
+        return max(end - start for start, end in zip(starts, self.ends, strict=True))
 
 
 def filled(

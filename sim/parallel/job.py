@@ -25,6 +25,7 @@ from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.memory import added
 from sim.program.operations import Segment, Work
+from sim.program.schedule import Schedule
 
 Key = tuple[object, ...]
 Made = TypeVar("Made")
@@ -62,7 +63,8 @@ class Known:
 @dataclass(frozen=True)
 class Job:
     """`chunks` holds what each stage has of the model. `nodes` is how many machines the job runs
-    on, `stall` what each forward pass loses to an allocator short of memory (s)."""
+    on, `stall` what each forward pass loses to an allocator short of memory (s),
+    `order` the order of its passes where that was looked for (`sim.engine.ordering`)."""
 
     model: Transformer
     plan: Plan
@@ -71,6 +73,7 @@ class Job:
     chunks: tuple[tuple[Chunk, ...], ...]
     nodes: int = 1
     stall: float = 0.0
+    order: Schedule | None = None
     known: Known = field(default_factory=Known, compare=False, repr=False)
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:

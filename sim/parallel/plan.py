@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
@@ -41,7 +41,8 @@ class Plan:
     expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
     `dispatcher` is how tokens reach experts, if not in the stack's own way; `overlap_experts` runs
     that beside passes of other microbatches, for which each stage is one forward pass ahead.
-    `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions. `layers` gives the
+    `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions; where that looks for an
+    order, `schedule_memory` is what activations may take, in those of 1F1B. `layers` gives the
     transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
     order of the model); without it they are split evenly, or as the stack does. `zero` is the ZeRO
     stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
@@ -69,6 +70,7 @@ class Plan:
     etp: Count = 1
     axes: Mapping[str, Count] = field(default_factory=dict)
     schedule: str = "1f1b"
+    schedule_memory: Annotated[float, Gt(0)] = 1.0
     interleave: Count = 1
     layers: tuple[Annotated[int, Ge(0)], ...] | None = None
     zero: Annotated[int, Ge(0)] = 0
@@ -233,6 +235,9 @@ def _check_features(plan: Plan, where: str) -> None:
         schedules.entry(plan.schedule)
     if plan.schedule == "none" and plan.pp > 1:
         raise InputError(where, f"schedule = 'none' with pp = {plan.pp}", "set schedule = '1f1b'")
+    if plan.schedule_memory != 1.0 and (plan.pp == 1 or schedules.searched(plan.schedule) is None):
+        what = f"schedule_memory, but {plan.schedule!r} looks for no order"
+        raise InputError(where, what, "set schedule = 'zb-auto' or leave it out")
     if plan.interleave > 1 and plan.pp == 1:
         raise InputError(where, "interleave > 1 without pipeline stages", "set pp > 1")
     if plan.sequence_parallel and plan.tp == 1:

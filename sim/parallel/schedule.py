@@ -16,6 +16,7 @@ from sim.config.errors import InputError
 from sim.config.plugins import modules, remembered
 from sim.config.schema import nearest
 from sim.parallel import schedule_file
+from sim.parallel.filling import Costs
 from sim.program.schedule import Places, Schedule
 
 _FOLDER = "sim.parallel.schedules"
@@ -30,7 +31,8 @@ class Entry:
     number of stages. On so many of them, microbatches go in groups of `group`, which must divide
     their number unless the last may be `uneven`; there must be at least `least`. `bubble` is its
     closed form for whole groups, as many microbatches as stages or more, and for I = W = F where it
-    splits the backward pass.
+    splits the backward pass. `searched` looks for an order that suits what passes and messages
+    take, for so many microbatches; `order` is then what stands in until these are known.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Entry:
     least: Callable[[int], int] = lambda stages: 1
     bubble: Callable[[int, int, int], float] | None = None
     splits_backward: bool = False
+    searched: Callable[[Costs, int], Schedule] | None = None
 
     def check(self, stages: int, microbatches: int, chunks: int) -> None:
         """Raise `InputError` where the sizes do not suit it."""
@@ -94,6 +97,11 @@ def entry(name: str) -> Entry:
         what = f"no schedule named {name!r}"
         raise InputError("plan, schedule", what, nearest(name, sorted(known)))
     return known[name]
+
+
+def searched(name: str) -> Callable[[Costs, int], Schedule] | None:
+    """What looks for the order of a schedule, if it depends on times."""
+    return None if is_file(name) else entry(name).searched
 
 
 def is_file(name: str) -> bool:

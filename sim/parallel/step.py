@@ -36,13 +36,21 @@ from sim.program.stage import Stage
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
     """The program of one optimizer step, by the plan's schedule unless another is given."""
-    schedule = schedule or job.plan.passes()
+    schedule = schedule or job.order or job.plan.passes()
     return Program(
         mesh=job.plan.mesh,
         schedule=schedule,
         stages=tuple(_stages(job, schedule)),
         exchange=_exchange(job, schedule),
+        apart=_apart(job, schedule.splits_backward),
     )
+
+
+def _apart(job: Job, splits_backward: bool) -> bool:
+    """Post-validation (Qi et al. 2023, section 4): the gradient norm and what overflowed travel
+    along the pipeline beside the next step's first passes, and an optimizer step that should not
+    have been taken is rolled back. (None is, here.)"""
+    return job.stack.post_validation and splits_backward and job.plan.pp > 1
 
 
 def _exchange(job: Job, schedule: Schedule) -> Exchange:
@@ -60,21 +68,29 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
 
 def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
     """What each stage does; stages that do the same are one object."""
+    apart = _apart(job, schedule.splits_backward)
     for stage, chunks in enumerate(job.chunks):
         occasions, ends = schedule.actions[stage].occasions, ends_of(schedule, stage)
         yield job.known.once(
-            ("stage", job.key, chunks, job.copies[stage], ends, occasions),
-            partial(_stage, job, stage, ends, occasions),
+            ("stage", job.key, chunks, job.copies[stage], apart, ends, occasions),
+            partial(_stage, job, stage, ends, occasions, apart),
         )
 
 
-def _stage(job: Job, stage: int, ends: tuple[Ends, ...], occasions: tuple[Occasion, ...]) -> Stage:
+def _stage(
+    job: Job,
+    stage: int,
+    ends: tuple[Ends, ...],
+    occasions: tuple[Occasion, ...],
+    apart: bool,
+) -> Stage:
     chunks = job.chunks[stage]
     return Stage(
         opening=_opening(job),
         routines={occasion: routine(job, stage, ends, occasion) for occasion in occasions},
         closing=job.known.once(
-            ("closing", job.key, chunks, job.copies[stage]), lambda: _closing(job, stage)
+            ("closing", job.key, chunks, job.copies[stage], apart),
+            lambda: _closing(job, stage, apart=apart),
         ),
         resident=resident(job, stage),
     )
@@ -86,7 +102,7 @@ def _opening(job: Job) -> Compute | None:
     return Compute(name="open", work=Work(name="open", items=items)) if items else None
 
 
-def _closing(job: Job, stage: int) -> Routine:
+def _closing(job: Job, stage: int, *, apart: bool) -> Routine:
     """Gradients summed, embedding tied, norm taken, weights updated and shared."""
     plan, stack = job.plan, job.stack
     parameters = job.parameters(job.chunks[stage])
@@ -96,7 +112,7 @@ def _closing(job: Job, stage: int) -> Routine:
     done += _sum_copies(job, stage)
     done += _tie_embeddings(job, stage)
     # Without clipping the numbers that all ranks must agree on are fp16's overflows.
-    agreed = (_norm(job),) if stack.clip or plan.precision == "fp16" else ()
+    agreed = _norm(job, apart=apart) if stack.clip or plan.precision == "fp16" else ()
     done.append(Communicate(name="norm", calls=agreed, after=data.DRAINED))
     done.append(
         Compute(
@@ -155,21 +171,23 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
     return [Communicate(name="tie embeddings", calls=(call,), after=data.DRAINED)]
 
 
-def _norm(job: Job) -> Collective:
-    """The gradient norm, one number over all ranks that hold a share of the model."""
+def _norm(job: Job, *, apart: bool) -> tuple[Collective, ...]:
+    """The gradient norm, one number over all ranks that hold a share of the model, or of a stage
+    where stages end apart."""
     plan = job.plan
     groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
-    axes = dict.fromkeys([*plan.split(["tp"]), "pp"])
+    axes = dict.fromkeys([*plan.split(["tp"]), *(() if apart else ("pp",))])
     for group in groups:
         axes |= dict.fromkeys(plan.split(group.split_by))
         axes |= dict.fromkeys(state_axes(plan, group) if plan.zero else ())
-    return Collective(
+    call = Collective(
         kind="all_reduce",
         axes=tuple(axes),
         bytes=4.0,
         name="gradient norm",
         cause=DATA,
     )
+    return (call,) if axes else ()
 
 
 def optimizer(job: Job, stage: int) -> Items:

@@ -55,7 +55,12 @@ def _frame(axes: Axes, timeline: Timeline, rows: Sequence[Role], title: str) -> 
     axes.tick_params(axis="y", length=0)
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
-    axes.set_title(f"step {human_seconds(timeline.end)}", loc="right", fontsize=10, color=_LABEL)
+    axes.set_title(
+        f"step {human_seconds(timeline.step or timeline.end)}",
+        loc="right",
+        fontsize=10,
+        color=_LABEL,
+    )
     hidden = len(timeline.roles) - len(rows)
     if hidden:
         axes.set_ylabel(f"{hidden} more roles are not drawn", color=_LABEL)

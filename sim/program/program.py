@@ -17,13 +17,16 @@ class Program:
     """One step; `mesh` gives the axis sizes, fastest varying first.
 
     Operations on one stream run in order; `after` names operations of the same stage. Names are
-    unique within a stage.
+    unique within a stage. Where stages end a step `apart`, none waits for another and the next step
+    begins on each as soon as it is done: a step then takes as long as on the stage that takes
+    longest from its first pass on, and what a stage waits before that overlaps the step before.
     """
 
     mesh: Mapping[str, int]
     schedule: Schedule
     stages: tuple[Stage, ...]
     exchange: Exchange = field(default_factory=Exchange)
+    apart: bool = False
 
     def __post_init__(self) -> None:
         for stage, (own, actions) in enumerate(

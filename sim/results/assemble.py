@@ -39,7 +39,7 @@ def report(
     `spent` are the accounts of its roles, `healthy` what was played without stragglers if there
     are any.
     """
-    job, step = setup.job, record.end
+    job, step = setup.job, record.step_time
     plan, gpus = job.plan, setup.machine.topology.gpus
     flops = model_flops(job.model, plan.global_batch, frozen=plan.lora is not None)
     peak = gpus * job.device.peak_rate(plan.precision)
@@ -71,8 +71,9 @@ def report(
         wall_seconds=wall_seconds,
         warnings=(*_warnings(setup, worst), *sources.warnings),
         device_time=sources.shares,
-        straggler_seconds=step - healthy.end if healthy else 0.0,
+        straggler_seconds=step - healthy.step_time if healthy else 0.0,
         plan=plan,
+        schedule=program.schedule,
         timeline=record.timeline,
         memory=Deferred(partial(_curves, program, record, taken)),
         memory_per_gpu=_parts(worst),
@@ -92,7 +93,7 @@ def _interval(setup: Setup, program: Program, record: Record, profile: float) ->
     if sigmas is not None:
         kernels = Kernels.of(sigmas, work_shares(program, record))
     stack, device = job.stack.name, job.device.name
-    return evidence().interval(record.end, stack=stack, device=device, kernels=kernels)
+    return evidence().interval(record.step_time, stack=stack, device=device, kernels=kernels)
 
 
 def recomputed_flops(job: Job) -> float:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from sim.engine.memory_curve import MemoryCurve
 from sim.engine.timeline import Timeline
 from sim.parallel.plan import Plan
+from sim.program.schedule import Schedule
 from sim.results.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NOT_IN_JSON = ("timeline", "memory", "plan")
+_NOT_IN_JSON = ("timeline", "memory", "plan", "schedule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Result(Shown):
     straggler_seconds: float = 0.0
     host_memory: float = 0.0
     plan: Plan | None = field(default=None, repr=False)
+    schedule: Schedule | None = field(default=None, repr=False, compare=False)
     timeline: Timeline = field(repr=False, compare=False)
     memory: Sequence[MemoryCurve] = field(default=(), repr=False, compare=False)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from sim.config.errors import InputError
 from sim.engine.replay_contention import SAMPLES, InexactError
+from sim.parallel.step import training_step
 from sim.results.shown import Shown
 from sim.samples.rank_slowdowns import Floats, RankSlowdowns, draw_slowdowns
 from sim.samples.replica_columns import ReplicaColumns
@@ -101,6 +102,11 @@ def samples(scenario: Scenario | str, count: int = 1000) -> Samples:
 def _samples(scenario: Scenario, count: int) -> Samples:
     began = time.perf_counter()
     setup, jitter = from_scenario(scenario), scenario.jitter or Jitter()
+    if training_step(setup.job).apart:
+        what = "stages end a step apart (post-validation): it has no single end to draw"
+        raise InputError(
+            "--samples", what, "set change.stack.post_validation = false, or another schedule"
+        )
     columns = ReplicaColumns.of(setup)
     constant = setup.machine.slowdown
     slowdowns = draw_slowdowns(jitter, columns.placement, count, slowdown=constant)

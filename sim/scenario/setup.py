@@ -12,6 +12,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 from sim.engine.machine import Machine
+from sim.engine.ordering import ordered
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
@@ -92,10 +93,12 @@ def assemble(
     )
     check_rule(job.rule, model.kinds, job.execution, where=where)
     _check_host_memory(job, topology, where)
+    on = machine(topology, plan, tuple(stragglers), name)
+    job = ordered(job, on)
     if stack.allocator.retry:
         taken = float(peaks(training_step(job)).max())
         job = replace(job, stall=stall(stack, topology.device, taken))
-    return Setup(name=name, job=job, machine=machine(topology, plan, tuple(stragglers), name))
+    return Setup(name=name, job=job, machine=on)
 
 
 def _check_links(plan: Plan, topology: Topology, where: str) -> None:

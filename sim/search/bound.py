@@ -59,8 +59,9 @@ class PipelineBounds:
             for chunk, piece in enumerate(own)
         }
         pieces = [chunks[piece] for piece in range(len(chunks))]
-        fill = [0.0, *accumulate(piece.forward for piece in pieces)]
-        drain = [0.0, *accumulate(piece.back for piece in pieces)]
+        apart = splits and job.stack.post_validation  # what fills and drains overlaps other steps
+        fill = [0.0, *accumulate(0.0 if apart else piece.forward for piece in pieces)]
+        drain = [0.0, *accumulate(0.0 if apart else piece.back for piece in pieces)]
         bounds = []
         for own in plan.pieces:
             handed = sum(pieces[piece].forward + pieces[piece].back for piece in own)

@@ -148,6 +148,14 @@ def _schedules(space: Space, plan: Plan) -> Iterator[str]:
             yield name
 
 
+def _usual_schedule(space: Space, plan: Plan, name: str) -> bool:
+    """Not naive, which is 1F1B one stage at a time, nor what takes long to look for an order or
+    would need groups of uneven sizes."""
+    entry = schedules.entry(name)
+    whole = plan.microbatches % entry.group(plan.pp) == 0
+    return name != "naive" and entry.searched is None and whole
+
+
 def _chunks(space: Space, plan: Plan) -> Iterable[int]:
     return range(2, space.model.layers // plan.pp + 1)
 
@@ -231,7 +239,7 @@ PASSES = (
         name="schedule",
         possible=_schedules,
         applies=_pipelined,
-        usual=lambda space, plan, name: name != "naive",  # like 1F1B, but one stage at a time
+        usual=_usual_schedule,
     ),
     Choice(
         name="interleave",

@@ -17,6 +17,7 @@ from sim.engine.machine import Machine
 from sim.engine.maxplus.pipeline import Floats
 from sim.engine.maxplus.play import Estimate, FoldedMachine, closing_of, durations, pipeline_of
 from sim.engine.maxplus.steady import Repeating, repeating
+from sim.engine.play import play
 from sim.parallel import schedule as schedules
 from sim.parallel.job import Job
 from sim.parallel.step import training_step
@@ -40,6 +41,8 @@ class Pipelining:
 def pipelining(job: Job, effort: int = 0) -> Pipelining:
     """The short form of a job's schedule; higher efforts are longer, the highest is the whole."""
     plan, name = job.plan, job.plan.pipeline
+    if job.order is not None:
+        return Pipelining(job.order)
     if plan.pp > 1 and effort < len(_STEADY) and not schedules.is_file(name):
         group = schedules.entry(name).group(plan.pp)
         chunks, count = plan.chunks, plan.microbatches
@@ -104,6 +107,9 @@ class Evaluator:
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
         for number, own in candidates.items():
+            if own.program.apart:  # a step ends on every stage at a moment of its own
+                times[number] = play(_whole(own), own.machine).step_time
+                continue
             estimate = self.machine(own.program, own.machine).estimate(own.program)
             shapes[own.order.steady, estimate.shape].append((number, estimate, own.order))
         for columns in shapes.values():
@@ -119,6 +125,11 @@ class Evaluator:
         if key not in self._machines:
             self._machines[key] = machine, FoldedMachine(Folding(program, machine))
         return self._machines[key][1]
+
+
+def _whole(own: Candidate) -> Program:
+    """A candidate's program with all microbatches."""
+    return own.program if own.order.steady is None else training_step(own.job)
 
 
 def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Floats:

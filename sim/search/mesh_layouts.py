@@ -9,6 +9,7 @@ from sim.collectives.libraries import backend as backends
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.maxplus.play import FoldedMachine
+from sim.engine.ordering import ordered
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job, Known
 from sim.parallel.memory import fragmented, resident, stall
@@ -62,7 +63,7 @@ class MeshLayouts:
 
     def candidate(self, plan: Plan) -> Candidate | None:
         """A layout with its program, None where it does not fit in memory."""
-        job = self._job(plan)
+        job = ordered(self._job(plan), self._machine)
         order = pipelining(job)
         program = training_step(job, order.schedule)
         if _passes_key(plan) not in self._activations:

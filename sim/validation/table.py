@@ -33,6 +33,13 @@ REQUIRED = (
 _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batch", "interleave")
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
+# Names of the tables that are none of ours: the zero-bubble paper's automatic schedules within once
+# and twice the memory of 1F1B (arXiv 2401.10241, section 5.1).
+_SCHEDULES: Mapping[str, Mapping[str, Any]] = {
+    "none": {"schedule": "1f1b"},
+    "zb-1p": {"schedule": "zb-auto", "schedule_memory": 1.0},
+    "zb-2p": {"schedule": "zb-auto", "schedule_memory": 2.0},
+}
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
 # NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
@@ -128,7 +135,7 @@ def _each(row: Mapping[str, Any]) -> int | None:
 def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data = {column: row[column] for column in _PLAN_COUNTS}
     data["recompute"] = _recompute(row)
-    data["schedule"] = "1f1b" if row["schedule"] == "none" else row["schedule"]
+    data |= _SCHEDULES.get(row["schedule"], {"schedule": row["schedule"]})
     data["sequence_parallel"] = _true(row["sequence_parallel"])
     data |= _precision(row) | _layers(row) | _sharded(row)
     data["offload"] = _offload(row)

@@ -27,7 +27,8 @@ def test_gaps_are_filled_and_what_is_left_comes_last():
     assert words(made.orders) == ["F0 F1 I0 F2 I1 W0 I2 W1 W2", "F0 I0 F1 I1 F2 I2 W0 W1 W2"]
     assert made.starts == (0.0, 1.0)
     assert made.ends == (10.0, 10.0)
-    assert made.span == 10.0
+    assert made.seconds(apart=True) == 10.0
+    assert made.seconds(apart=False) == 10.0
 
 
 def test_memory_that_is_short_brings_them_forward():
@@ -57,4 +58,4 @@ def test_filling_1f1b_within_its_own_memory_gives_zb_h1s_bubble():
             tuple(a._replace(kind="I") if a.kind == "B" else a for a in own) for own in plain.orders
         )
         made = filled(orders, plain.pieces, units(p, 1, limit=p))
-        assert made.span == 3 * m + p - 1
+        assert made.seconds(apart=True) == made.seconds(apart=False) == 3 * m + p - 1

@@ -80,12 +80,12 @@ def test_a_row_is_simulated_from_its_columns(tmp_path):
 
 
 def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
-    path = table(tmp_path, {}, {"id": "zb", "schedule": "zb-2p"}, {"id": "who", "cluster": "moon"})
+    path = table(tmp_path, {}, {"id": "zb", "schedule": "zb-9p"}, {"id": "who", "cluster": "moon"})
     tables = validate([path], processes=1)
     assert summary(tables[0])["simulated"] == 1
     shown = text(tables)
     assert "not simulated (2 rows)" in shown
-    assert "no schedule named 'zb-2p'" in shown
+    assert "no schedule named 'zb-9p'" in shown
     assert "no topology named 'moon'" in shown
 
 

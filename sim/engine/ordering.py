@@ -1,0 +1,83 @@
+"""Orders of passes that are looked for: what a job's own passes and messages take decides them.
+
+A schedule of the table whose order depends on times (`Entry.searched`) is first written in its
+plain order; what passes and messages of that program take, and what they keep, are its costs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from sim.engine.fold import Folding
+from sim.engine.machine import Machine
+from sim.engine.maxplus.play import FoldedMachine, durations
+from sim.engine.maxplus.routine import READY
+from sim.parallel import schedule as schedules
+from sim.parallel.filling import Costs, Rows
+from sim.parallel.job import Job
+from sim.parallel.step import training_step
+from sim.program.actions import Kind, Occasion
+from sim.program.program import Program
+
+_ACTIVATIONS = "activations"
+
+
+def ordered(job: Job, machine: Machine) -> Job:
+    """The job with the order that its schedule looks for, if it looks for one."""
+    plan = job.plan
+    search = None if plan.pp == 1 else schedules.searched(plan.pipeline)
+    if search is None:
+        return job
+    costs = costs_of(training_step(job), machine.healthy, plan.schedule_memory)
+    return replace(job, order=search(costs, plan.microbatches))
+
+
+def costs_of(program: Program, machine: Machine, memory: float) -> Costs:
+    """What the passes of a program take, with a limit of `memory` times what 1F1B keeps: on every
+    stage as many microbatches as there are stages, of the stage that keeps most."""
+    estimate = FoldedMachine(Folding(program, machine)).estimate(program)
+    times, stages = durations([estimate]), program.schedule.stages
+    seconds = {
+        kind: float(max(times.maps[0, READY, row, 0], times.host[row, 0]))
+        for row, kind in enumerate(estimate.grid.kinds)
+    }
+    bytes_of = {
+        (stage, occasion): routine.memory.kept.get(_ACTIVATIONS, 0.0)
+        for stage, own in enumerate(program.stages)
+        for occasion, routine in own.routines.items()
+    }
+
+    def rows(kind: Kind, values: Mapping[tuple[int, Occasion], float]) -> Rows:
+        return _rows(program, lambda stage, chunk: _usual(values, stage, chunk, kind))
+
+    kept, freed = rows("F", bytes_of), rows("W", bytes_of)
+    most = max(sum(own) for own in kept)
+    return Costs(
+        forward=rows("F", seconds),
+        inputs=rows("I", seconds),
+        weights=rows("W", seconds),
+        kept=kept,
+        held=tuple(tuple(-size for size in own) for own in freed),
+        limits=(memory * stages * most,) * stages,
+        apart=program.apart,
+        message=max((traffic.alone for traffic in estimate.messages), default=0.0),
+    )
+
+
+def _rows(program: Program, value: Callable[[int, int], float]) -> Rows:
+    schedule = program.schedule
+    return tuple(
+        tuple(value(stage, chunk) for chunk in range(schedule.chunks))
+        for stage in range(schedule.stages)
+    )
+
+
+def _usual(
+    values: Mapping[tuple[int, Occasion], float], stage: int, chunk: int, kind: Kind
+) -> float:
+    """Of passes of a kind one that is neither the first nor the last, where there is one."""
+    own = {
+        (occasion.first + occasion.last): value
+        for (at, occasion), value in values.items()
+        if (at, occasion.chunk, occasion.kind) == (stage, chunk, kind)
+    }
+    return own[min(own)]

@@ -1,0 +1,122 @@
+"""The zero-bubble paper's automatic schedules: an order for given times and a limit of memory.
+
+Qi et al. 2023, arXiv 2401.10241, section 3.1: before its first input gradient each stage runs as
+many forward passes as memory and the way to the last stage and back allow; then forward passes and
+input gradients take turns, and weight gradients fill what is left (`sim.parallel.filling`). The
+paper tries a few variants of that and lets an integer program improve them; here the number of
+forward passes ahead is improved stage by stage as long as that shortens the step.
+
+With one and two times 1F1B's memory these are the ZB-1p and ZB-2p of its tables.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, islice
+
+from sim.config.errors import InputError
+from sim.parallel.filling import Costs, Filled, filled
+from sim.parallel.schedule import Entry
+from sim.parallel.schedules.zero_bubble import zb_h1
+from sim.program.actions import Action
+from sim.program.schedule import Order, Schedule, in_loops
+
+Ahead = tuple[int, ...]  # forward passes of each stage before its first input gradient
+
+_PATIENCE = (1.0, 0.5, 0.01)  # gaps that are filled, in weight gradients
+_SHORT = 4  # microbatches for each stage with which orders are tried
+_EFFORT = 400_000  # passes that are put in order for each patience
+
+
+def zb_auto(costs: Costs, microbatches: int) -> Schedule:
+    """The best order found. Raises `InputError` where memory does not hold one microbatch."""
+    stages = len(costs.limits)
+    room = [
+        int(limit / kept[0] + 1e-6) for limit, kept in zip(costs.limits, costs.kept, strict=True)
+    ]
+    if min(room) < 1:
+        what = f"stage {room.index(0)} has no room for the activations of one microbatch"
+        raise InputError("plan, schedule_memory", what, "raise it")
+    count = min(microbatches, _SHORT * stages)
+    found = [_improved(_Trial(costs, room, count, patience)) for patience in _PATIENCE]
+    whole = (
+        _Trial(costs, room, microbatches, patience).filled(ahead)
+        for patience, ahead in zip(_PATIENCE, found, strict=True)
+    )
+    best = min(whole, key=lambda own: own.seconds(apart=costs.apart))
+    return Schedule(best.orders, in_loops(stages, 1), "zb-auto")
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Orders of so many microbatches, with `room` for so many of them on each stage."""
+
+    costs: Costs
+    room: Sequence[int]
+    microbatches: int
+    patience: float
+
+    @property
+    def stages(self) -> int:
+        return len(self.room)
+
+    def fitted(self, ahead: Sequence[int]) -> Ahead:
+        """Within memory, and on no stage fewer than on the next one, which would wait forever."""
+        most = min(self.room[-1], self.microbatches)
+        fewest, fitted = 1, list[int]()
+        for own, room in zip(reversed(ahead), reversed(self.room), strict=True):
+            most = min(room, self.microbatches)
+            fewest = max(min(own, most), fewest)
+            fitted.append(fewest)
+        lowest = [min(self.room[: stage + 1]) for stage in range(self.stages)]
+        return tuple(min(own, most) for own, most in zip(reversed(fitted), lowest, strict=True))
+
+    def filled(self, ahead: Ahead) -> Filled:
+        orders = [_taking_turns(own, self.microbatches) for own in ahead]
+        pieces = in_loops(self.stages, 1)
+        return filled(orders, pieces, self.costs, patience=self.patience)
+
+    def seconds(self, ahead: Ahead) -> float:
+        return self.filled(ahead).seconds(apart=self.costs.apart)
+
+    def beginnings(self) -> Iterator[Ahead]:
+        """Those of ZB-H1 and ZB-H2, and steps between and beyond."""
+        for times in (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0):
+            lines = (1 + round(times * (self.stages - 1 - s)) for s in range(self.stages))
+            yield self.fitted(tuple(lines))
+
+
+def _improved(trial: _Trial) -> Ahead:
+    """The best beginning, changed stage by stage as long as it helps."""
+    best = min(dict.fromkeys(trial.beginnings()), key=trial.seconds)
+    shortest, since = trial.seconds(best), 0
+    steps = cycle((stage, more) for stage in range(trial.stages) for more in (1, -1))
+    for stage, more in islice(steps, _EFFORT // (3 * trial.microbatches * trial.stages)):
+        changed = trial.fitted([count + more * (s == stage) for s, count in enumerate(best)])
+        since += 1
+        if changed != best and (own := trial.seconds(changed)) < shortest * (1 - 1e-9):
+            best, shortest, since = changed, own, 0
+        if since == 2 * trial.stages:
+            break
+    return best
+
+
+def _taking_turns(ahead: int, microbatches: int) -> Order:
+    forward, back = (partial(Action, kind) for kind in ("F", "I"))
+    order = [forward(i) for i in range(ahead)]
+    for i in range(microbatches):
+        order.append(back(i))
+        if ahead + i < microbatches:
+            order.append(forward(ahead + i))
+    return tuple(order)
+
+
+SCHEDULES = (
+    Entry(
+        name="zb-auto",
+        paper="Qi et al. 2023, arXiv 2401.10241, section 3.1",
+        order=zb_h1,
+        searched=zb_auto,
+        splits_backward=True,
+    ),
+)
