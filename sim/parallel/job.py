@@ -13,7 +13,7 @@ from sim.model.block import Block, block
 from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
-from sim.model.kernels import Item, Kernel
+from sim.model.kernels import Item, Kernel, Precision
 from sim.model.kinds import is_layer
 from sim.model.operators import Matrix
 from sim.model.precision import Recipe
@@ -264,6 +264,13 @@ class Job:
         stack, further = self.stack, self.plan.tp - 1
         crosses_nodes = self.plan.pp > 1 and self.nodes > 1
         return stack.launch_collective + further * stack.launch_member * crosses_nodes
+
+    @property
+    def kept_precision(self) -> Precision:
+        """That of weights and gradients between passes: FSDP's shards of parameters are as they
+        were made, in fp32, and what is gathered is cast (`MixedPrecision.param_dtype`)."""
+        cast = self.plan.zero >= 3 and self.stack.sharding != "in-place"
+        return "fp32" if cast else self.plan.precision
 
     @property
     def prefetch(self) -> int:

@@ -71,7 +71,7 @@ def state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...] = ()) ->
     if not group.trained:
         return frozen(recipe, plan.precision, plan.zero, plan.degree(state_axes(plan, group)))
     return state(
-        precision=plan.precision,
+        precision=job.kept_precision,
         moments=_moments(job, group, chunks or sum(job.chunks, ())),
         gradients=stack.fusion.gradients,
         zero=plan.zero,
@@ -80,7 +80,7 @@ def state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...] = ()) ->
         fused=stack.fused_optimizer,
         master=stack.master_weights,
         allocator=stack.allocator,
-        recipe=recipe,
+        recipe=recipe if job.kept_precision == plan.precision else None,
         offload=plan.offload,
     )
 

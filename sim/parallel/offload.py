@@ -95,7 +95,7 @@ def gradients_out(
     job: Job, parameters: Parameters, name: str, after: After, stream: str = TO_HOST
 ) -> Communicate:
     """The gradients of what the host updates, on their way there."""
-    width = gradient_width(job.plan.precision, job.stack.fusion.gradients)
+    width = gradient_width(job.kept_precision, job.stack.fusion.gradients)
     size = updated_on_host(job, parameters) * width
     return copied(name, size, _OUT, stream=stream, after=after)
 
@@ -144,7 +144,7 @@ def _host_bytes(job: Job, count: float) -> float:
         parameters=count,
         optimizer=plan.optimizer,
         moments=plan.moments,
-        precision=plan.precision,
+        precision=job.kept_precision,
         gradients=stack.fusion.gradients,
         fused=stack.fused_host_optimizer,
         clip=stack.clip,

@@ -231,7 +231,7 @@ def _update(
         optimizer=plan.optimizer,
         matrices=matrices,
         moments=plan.moments,
-        precision=plan.precision,
+        precision=job.kept_precision,
         gradients=stack.fusion.gradients,
         fused=stack.fused_optimizer,
         clip=stack.clip,

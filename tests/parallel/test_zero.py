@@ -7,7 +7,8 @@ import pytest
 
 from sim.engine.fold import Folding
 from sim.engine.play import play
-from sim.parallel.step import training_step
+from sim.parallel.memory import state_of
+from sim.parallel.step import optimizer_kernels, training_step
 from sim.program.actions import Action
 from sim.program.operations import Collective, Communicate, Compute, Operation, Segment
 from sim.program.written_out import operations
@@ -239,3 +240,11 @@ def test_clock_and_replay_agree_on_sharded_passes_whose_layers_communicate():
     program = training_step(own.job)
     clocked = play(program, own.machine, engine="clock")
     assert play(program, own.machine).end == pytest.approx(clocked.end, rel=1e-9)
+
+
+def test_shards_of_fsdp_are_kept_in_fp32_and_stepped_without_casts():
+    own = from_scenario(scenario(3)).job
+    (state,) = {state_of(own, group) for group in own.parameters(own.chunks[0])}
+    assert (state.weights, state.gradients, state.master, state.moments) == (4, 4, 0, 8)
+    names = {kernel.name for kernel in optimizer_kernels(own, 0)}
+    assert not {"cast gradients", "copy to weights"} & names

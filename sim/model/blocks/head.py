@@ -148,7 +148,7 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
         kept = logits * 4
     else:
         ahead, back, launches = logits * (8 + 3 * copy), logits * (16 + 3 * copy), (3, 4)
-        kept, alive = logits * 4, max(alive, 8)
+        kept, alive = logits * (4 if copy else run.width), max(alive, 8 if copy else 2 * run.width)
     return Operator(
         name="cross-entropy",
         forward=(
