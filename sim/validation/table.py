@@ -34,11 +34,13 @@ _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batc
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
 # Names of the tables that are none of ours: the zero-bubble paper's automatic schedules within once
-# and twice the memory of 1F1B (arXiv 2401.10241, section 5.1).
+# and twice the memory of 1F1B (arXiv 2401.10241, section 5.1), and Primus' basic zero bubble of one
+# chunk a stage (AMD-AGI/Primus, scheduler/algorithms/zerobubble.py).
 _SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "none": {"schedule": "1f1b"},
     "zb-1p": {"schedule": "zb-auto", "schedule_memory": 1.0},
     "zb-2p": {"schedule": "zb-auto", "schedule_memory": 2.0},
+    "zb-b": {"schedule": "zb-h1", "interleave": 1},
 }
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
@@ -115,16 +117,22 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     """The job and machine of a row. Raises `InputError` with the reason where it has none."""
     where = str(row["id"])
     printed = {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
-    row = {**row, **printed}
+    stack = stacks.load(str(row["software"]), where=where)
+    row = {**row, **printed, **_own_vocab(row, stack)}
     model = from_columns(row)
     topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"], _each(row))
-    stack = stacks.load(str(row["software"]), where=where)
     return settled(
         row,
         lambda choice: assemble(
             where, model=model, stack=stack, topology=topology, plan=_plan(choice, model)
         ),
     )
+
+
+def _own_vocab(row: Mapping[str, Any], stack: stacks.Stack) -> dict[str, int]:
+    """The vocabulary of the software's own tokenizer, where the table's is a guess."""
+    guessed = "vocab" in str(row.get("assumed", "")).split()
+    return {"vocab": stack.vocab} if guessed and stack.vocab else {}
 
 
 def _each(row: Mapping[str, Any]) -> int | None:
