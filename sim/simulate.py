@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from sim.config.errors import InputError
 from sim.engine.accounts import Account, accounts, blame_stragglers
+from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
 from sim.parallel.step import training_step
@@ -68,8 +69,14 @@ def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Resul
         if not setup.machine.is_healthy:
             healthy = play(program, setup.machine.healthy, engine=engine)
             blame_stragglers(spent, _of_same_stage(record, healthy))
+        others = {
+            name: play(other, setup.machine, engine=engine).step_time
+            for name, other in fixed_orders(setup.job)
+        }
         wall = time.perf_counter() - began
-        return report(setup, program, record, spent, wall_seconds=wall, healthy=healthy)
+        return report(
+            setup, program, record, spent, wall_seconds=wall, healthy=healthy, others=others
+        )
 
 
 def _of_same_stage(record: Record, healthy: Record) -> list[Account]:

@@ -4,7 +4,7 @@ A schedule of the table whose order depends on times (`Entry.searched`) is first
 plain order; what passes and messages of that program take, and what they keep, are its costs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from sim.engine.fold import Folding
@@ -29,6 +29,18 @@ def ordered(job: Job, machine: Machine) -> Job:
         return job
     costs = costs_of(training_step(job), machine.healthy, plan.schedule_memory)
     return replace(job, order=search(costs, plan.microbatches))
+
+
+def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
+    """Programs of the job by schedules that look for no order, where its own does: those of one
+    chunk a stage whose backward passes may be split or not."""
+    if job.order is None:
+        return
+    stages, count = job.order.stages, job.plan.microbatches
+    for name, entry in schedules.table().items():
+        fixed = entry.searched is None and entry.chunks == 1
+        if fixed and entry.bubble is not None and entry.takes(stages, count) and name != "naive":
+            yield name, training_step(job, schedules.schedule(name, stages, count))
 
 
 def costs_of(program: Program, machine: Machine, memory: float) -> Costs:

@@ -1,7 +1,5 @@
 """Which blocks each stage holds: the model's row cut by the plan's word or the stack's way."""
 
-from collections import Counter
-
 from sim.config.plugins import remembered
 from sim.hardware.stack import Stack
 from sim.model import counts
@@ -31,8 +29,10 @@ def balanced(model: Transformer, stack: Stack, stages: int, chunks: int) -> Spli
 def _layers(
     model: Transformer, stack: Stack, stages: int, chunks: int, balance: Balance | Split
 ) -> Split:
-    head, embedding = _costs_in_layers(model, stack.balance)
-    return split(model.layers, stages, chunks, balance=balance, head=head, embedding=embedding)
+    head, embedding, costs = _costs_in_layers(model, stack.balance)
+    return split(
+        model.layers, stages, chunks, balance=balance, head=head, embedding=embedding, costs=costs
+    )
 
 
 def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
@@ -57,8 +57,9 @@ def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[in
 
 
 @remembered(FOLDER)
-def _costs_in_layers(model: Transformer, balance: str) -> tuple[float, float]:
-    """Matrix multiplications behind the layers and of the embedding, in (mean) layers.
+def _costs_in_layers(model: Transformer, balance: str) -> tuple[float, float, tuple[float, ...]]:
+    """Matrix multiplications behind the layers, of the embedding, and of each layer, in (mean)
+    layers.
 
     A "quota" counts weights only, as nanotron does.
     """
@@ -69,7 +70,8 @@ def _costs_in_layers(model: Transformer, balance: str) -> tuple[float, float]:
             return counts.weights(model, kind)
         return counts.full_flops(block(kind, run).forward)
 
-    blocks = Counter(model.kinds)
-    layer = sum(count * cost(kind) for kind, count in blocks.items()) / model.layers
-    behind = sum(map(cost, model.row[1 + model.layers :]))
-    return behind / layer, cost("embedding") / layer
+    own = {kind: cost(kind) for kind in dict.fromkeys(model.row)}
+    costs = [own[kind] for kind in model.kinds]
+    layer = sum(costs) / model.layers
+    behind = sum(own[kind] for kind in model.row[1 + model.layers :])
+    return behind / layer, own["embedding"] / layer, tuple(cost / layer for cost in costs)

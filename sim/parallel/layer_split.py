@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Literal, get_args
 
 from sim.config.errors import InputError
+from sim.parallel.partition import partition
 
 Balance = Literal["even", "ends", "cost", "threshold", "quota"]
 
@@ -29,11 +30,13 @@ def split(
     balance: Balance | Sequence[int] = "even",
     head: float = 0.0,
     embedding: float = 0.0,
+    costs: Sequence[float] = (),
 ) -> Split:
     """Cut `layers` into `chunks` pieces for each of `stages`, by name or by explicit counts.
 
-    `head` and `embedding` are their costs in layers, for "cost", "threshold" and "quota". Raises
-    `InputError` where the pieces do not come out, naming what would work.
+    `head` and `embedding` are their costs in layers, for "cost", "threshold" and "quota", `costs`
+    those of the layers themselves where they differ, for "cost". Raises `InputError` where the
+    pieces do not come out, naming what would work.
 
     >>> split(126, 16, balance="ends")
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
@@ -46,7 +49,9 @@ def split(
     ways: dict[str, Callable[[], Split]] = {
         "even": lambda: even(layers, stages, chunks),
         "ends": lambda: short_ends(layers, stages, chunks),
-        "cost": lambda: by_cost(layers, stages, chunks, head=head, embedding=embedding),
+        "cost": lambda: by_cost(
+            layers, stages, chunks, head=head, embedding=embedding, costs=costs
+        ),
         "threshold": lambda: by_threshold(layers, stages, chunks, head=head, embedding=embedding),
         "quota": lambda: by_quota(layers, stages, chunks, head=head, embedding=embedding),
     }
@@ -104,21 +109,29 @@ def explicit(counts: Sequence[int], layers: int, stages: int, chunks: int = 1) -
 
 
 def by_cost(
-    layers: int, stages: int, chunks: int = 1, *, head: float = 0.0, embedding: float = 0.0
+    layers: int,
+    stages: int,
+    chunks: int = 1,
+    *,
+    head: float = 0.0,
+    embedding: float = 0.0,
+    costs: Sequence[float] = (),
 ) -> Split:
     """The split whose costliest chunk is cheapest, embedding and head counted.
 
-    Each layer goes to the chunk that is cheapest so far, which is optimal for equal layers; among
-    ties to the last one, since early stages keep more activations.
+    Of equal layers each goes to the chunk that is cheapest so far, among ties to the last one, as
+    early stages keep more activations. Where their `costs` differ, see `sim.parallel.partition`.
 
     >>> by_cost(32, 4, head=2.2)
     (8, 9, 9, 6)
     """
     pieces = _pieces(stages, chunks)
-    costs = [0.0] * pieces
-    costs[0] += embedding
-    costs[-1] += head
-    queue = [(cost, -piece) for piece, cost in enumerate(costs)]
+    if len(set(costs)) > 1 and pieces <= layers + 2:
+        return _split(partition(costs, pieces, first=embedding, last=head), layers)
+    own = [0.0] * pieces
+    own[0] += embedding
+    own[-1] += head
+    queue = [(cost, -piece) for piece, cost in enumerate(own)]
     heapify(queue)
     counts = [0] * pieces
     for _ in range(layers):

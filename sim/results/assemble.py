@@ -1,7 +1,7 @@
 """From what was played to a result: rates, utilisation, accounts, memory."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,11 +33,12 @@ def report(
     *,
     wall_seconds: float,
     healthy: Record | None = None,
+    others: Mapping[str, float] | None = None,
 ) -> Result:
     """The result of a program that was played; formulas stand with `Result`.
 
     `spent` are the accounts of its roles, `healthy` what was played without stragglers if there
-    are any.
+    are any, `others` the step times (s) of orders that the job's own may be compared with.
     """
     job, step = setup.job, record.step_time
     plan, gpus = job.plan, setup.machine.topology.gpus
@@ -72,6 +73,7 @@ def report(
         warnings=(*_warnings(setup, worst), *sources.warnings),
         device_time=sources.shares,
         straggler_seconds=step - healthy.step_time if healthy else 0.0,
+        gains={name: seconds / step - 1.0 for name, seconds in (others or {}).items()},
         plan=plan,
         schedule=program.schedule,
         timeline=record.timeline,

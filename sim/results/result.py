@@ -27,7 +27,8 @@ class Result(Shown):
     recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and their
     `total`; `capacity` is what that GPU offers, `host_memory` what the fullest node holds for its
     GPUs (offload); `memory` has a curve over the step for each stage.
-    `stages` has one row a pipeline stage.
+    `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains` says by
+    what share of the step fixed schedules would take longer.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
     `engine` is what played the step, "clock" or "replay", and `wall_seconds` what the simulation
@@ -63,6 +64,7 @@ class Result(Shown):
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
     straggler_seconds: float = 0.0
     host_memory: float = 0.0
+    gains: dict[str, float] = field(default_factory=dict)
     plan: Plan | None = field(default=None, repr=False)
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
     timeline: Timeline = field(repr=False, compare=False)

@@ -71,7 +71,15 @@ def headline(result: Result) -> list[Cells]:
             f"HFU {percent(result.hfu)}, {rate}",
         ),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
+        *_gains(result),
     ]
+
+
+def _gains(result: Result) -> Iterator[Cells]:
+    """What the order that was looked for gains over fixed ones."""
+    gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
+    if gains:
+        yield "schedule", gains[0], ", ".join(gains[1:])
 
 
 def interval(result: Result) -> str:

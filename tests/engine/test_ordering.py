@@ -81,6 +81,9 @@ def test_a_job_finds_its_order_by_its_own_times():
     assert own.step_time <= fixed.step_time * 1.005  # messages are estimated by the longest one
     assert own.memory_per_gpu["activations"] <= fixed.memory_per_gpu["activations"] * (1 + 1e-9)
     assert twice.step_time < own.step_time
+    assert own.gains["zb-h1"] == pytest.approx(fixed.step_time / own.step_time - 1)
+    assert {"1f1b", "zb-h2"} <= own.gains.keys()
+    assert fixed.gains == {}
     assert twice.memory_per_gpu["activations"] > own.memory_per_gpu["activations"]
 
 
