@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Gradients = Literal["grad", "fresh", "buffer", "fp32-buffer", "fused"]
+Gradients = Literal["grad", "fresh", "buffer", "fp32-buffer", "fused", "fused-buffer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,8 @@ class Fusion:
     `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, which
     is zeroed between steps or left out (`fresh`: `zero_grad(set_to_none=True)`, so that the first
     micro-step's gradients become it), in a `buffer` of the weights' precision, in an `fp32-buffer`
-    (both by a kernel per parameter), or `fused` into the GEMM, which adds into an fp32 buffer.
+    (both by a kernel per parameter), or `fused` into the GEMM, which adds into an fp32 buffer, or
+    into one of the weights' precision (`fused-buffer`).
     """
 
     bias_gelu: bool = False
@@ -48,3 +49,8 @@ class Fusion:
     split_gather: bool = False
     layout_copies: bool = False
     gradients: Gradients = "grad"
+
+    @property
+    def adds_in_gemm(self) -> bool:
+        """Whether the weight gradients' products add to what earlier micro-steps left."""
+        return self.gradients.startswith("fused")

@@ -23,7 +23,8 @@ def weight_width(precision: Precision) -> int:
 class Gemm:
     """`batch` products of an (m, k) by a (k, n) matrix.
 
-    `accumulate` marks a weight gradient that is added into an fp32 buffer.
+    `accumulate` marks a weight gradient that is added into a buffer, whose elements have as many
+    bytes as `accumulator` says.
     """
 
     family: ClassVar[str] = "gemm"
@@ -35,6 +36,7 @@ class Gemm:
     batch: int = 1
     precision: Precision = "bf16"
     accumulate: bool = False
+    accumulator: int = 4
 
     @property
     def launches(self) -> int:
@@ -54,8 +56,8 @@ class Gemm:
     @property
     def result_bytes(self) -> float:
         """The result written, in half precision also where operands are smaller; an accumulating
-        product reads and writes fp32."""
-        width = 8 if self.accumulate else max(2, BYTES[self.precision])
+        product reads and writes its buffer."""
+        width = 2 * self.accumulator if self.accumulate else max(2, BYTES[self.precision])
         return float(self.batch * self.m * self.n * width)
 
 

@@ -22,7 +22,7 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
         moved = (3 * run.later + 2 * run.bucketed) * weights * run.width
     else:
         moved = weights * (run.width + (8 if gradients == "fp32-buffer" else 2 * run.width))
-    if gradients == "fused" or moved == 0:
+    if run.fusion.adds_in_gemm or moved == 0:
         return ()
     return (MemoryBound(name=f"{name} accumulate", bytes=float(moved)),)
 
@@ -51,7 +51,8 @@ def products(
             k=each,
             batch=groups,
             precision=run.of("wgrad"),
-            accumulate=run.fusion.gradients == "fused",
+            accumulate=run.fusion.adds_in_gemm,
+            accumulator=4 if run.fusion.gradients == "fused" else run.width,
         ),
     )
 
@@ -197,11 +198,7 @@ class Linear:
     @property
     def transient(self) -> float:
         """Backward: dy and dx at once, and dW until it is accumulated."""
-        fresh = (
-            0
-            if self.run.fusion.gradients == "fused"
-            else self.groups * self.inputs * max(self.outputs)
-        )
+        fresh = 0 if self.run.fusion.adds_in_gemm else self.groups * self.inputs * max(self.outputs)
         return float((self.rows * (self.inputs + sum(self.outputs)) + fresh) * self.run.width)
 
 

@@ -292,6 +292,15 @@ def test_the_first_fresh_gradients_of_untied_matrices_cost_nothing() -> None:
     assert accumulated(fresh, later=1.0) == pytest.approx(3 + 3 * tied)
 
 
+@pytest.mark.parametrize(("gradients", "width"), [("fused", 4), ("fused-buffer", 2)])
+def test_gradients_fused_into_products_are_read_and_written_once(gradients, width) -> None:
+    own = layer(fusion=Fusion(gradients=gradients))
+    sums = [k for k in kernels(own.weight_gradient) if isinstance(k, Gemm)]
+    elements = counts.weights(load("gpt3-175b"), "dense")
+    assert sum(k.result_bytes for k in sums) == 2 * width * elements
+    assert not [k for k in kernels(own.weight_gradient) if k.name.endswith("accumulate")]
+
+
 def test_ddp_copies_fresh_gradients_into_its_buckets_once() -> None:
     fresh = Fusion(gradients="fresh")
     more = accumulated(fresh, later=0.5, bucketed=0.5) - accumulated(fresh, later=0.5)

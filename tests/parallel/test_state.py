@@ -13,6 +13,7 @@ from sim.parallel.state import state
         # Its bf16 accumulates in fp32 (Korthikanti et al. 2022; Megatron-LM's theoretical memory).
         ({"precision": "bf16", "gradients": "fused"}, 2 + 4 + 12),
         # ZeRO-1 of the same over four: 6 + 12 / dp.
+        ({"precision": "bf16", "gradients": "fused-buffer"}, 2 + 2 + 12),
         ({"precision": "bf16", "gradients": "fused", "zero": 1}, 6 + 3),
         ({"precision": "bf16", "gradients": "fused", "zero": 2}, 2 + 1 + 3),
         ({"precision": "bf16", "gradients": "fused", "zero": 3}, 18 / 4),

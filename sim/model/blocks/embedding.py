@@ -69,8 +69,10 @@ def _always_accumulate(run: Execution, name: str, weights: int) -> tuple[Item, .
 
     A tied one is the sum of the output layer's and its own in every micro-step.
     """
-    if run.fusion.gradients == "fused":
-        return (MemoryBound(name=f"{name} accumulate", bytes=float(weights * (run.width + 8))),)
+    if run.fusion.adds_in_gemm:
+        buffer = 4 if run.fusion.gradients == "fused" else run.width
+        moved = float(weights * (run.width + 2 * buffer))
+        return (MemoryBound(name=f"{name} accumulate", bytes=moved),)
     joined = 1.0 if joins_gradients(run) else 0.0
     return accumulate(replace(run, later=run.later + joined), name, weights)
 
