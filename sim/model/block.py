@@ -6,6 +6,7 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
@@ -22,10 +23,11 @@ from sim.model.recompute import recomputed
 class Block:
     """Items of the forward pass, of the whole backward pass, and of its two halves.
 
-    `recompute` runs before `backward` or `input_gradient`. Bytes: `saved` from forward to backward,
-    `held` between the two halves of a split backward pass; `transient` is the largest amount alive
-    only while the block runs forward or backward. `parameters` counts this rank's, by group,
-    `matrices` has the shapes of most of them.
+    `recompute` runs before `backward` or `input_gradient`. Bytes: the forward pass leaves `saved`,
+    of which the backward pass frees `freed` (more where others have brought it back, less where it
+    brings back that of others); `held` is between the two halves of a split backward pass,
+    `transient` the largest amount alive only while the block runs forward or backward. `parameters`
+    counts this rank's, by group, `matrices` has the shapes of most of them.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Block:
     weight_gradient: Items
     recompute: Items
     saved: float
+    freed: float
     held: float
     transient: float
     parameters: Mapping[ParameterGroup, float]
@@ -51,10 +54,45 @@ class Block:
         return sum(count for group, count in self.parameters.items() if group.trained)
 
 
-def block(kind: str, run: Execution, rule: Rule = NOTHING) -> Block:
+class Again(NamedTuple):
+    """A layer's part in recomputation: it runs again `alone`, as the rule says, or with others as a
+    unit, or not at all. The input of the unit that it `begins` is kept, and the kinds of the `unit`
+    that it ends run again in a row."""
+
+    way: Literal["alone", "in a unit", "not"] = "alone"
+    begins: bool = False
+    unit: tuple[str, ...] = ()
+
+
+ALONE, NOT = Again(), Again("not")
+
+
+def block(kind: str, run: Execution, rule: Rule = NOTHING, again: Again = ALONE) -> Block:
     """One block of a kind, or of a variant in the model's `blocks`; a layer runs again what the
     rule says. Raises `InputError` for an unknown kind.
     """
+    own = _block(kind, run, rule if again.way == "alone" else NOTHING)
+    return _in_a_unit(own, run, rule, again) if again.way == "in a unit" else own
+
+
+def _in_a_unit(own: Block, run: Execution, rule: Rule, again: Again) -> Block:
+    """A layer of a unit that runs again as a whole, when the backward pass comes to its end."""
+    saved = _block(own.kind, run, rule).saved if again.begins else 0.0
+    if not again.unit:
+        return replace(own, saved=saved)
+    unit = [_block(kind, run, rule) for kind in again.unit]
+    others = sum(_block(kind, run, NOTHING).saved for kind in again.unit[:-1])
+    restored = others - (unit[0].saved if len(unit) > 1 else 0.0)
+    return replace(
+        own,
+        recompute=tuple(item for each in unit for item in each.recompute),
+        saved=saved,
+        freed=saved - restored,
+        transient=own.transient + own.saved - saved,
+    )
+
+
+def _block(kind: str, run: Execution, rule: Rule) -> Block:
     operators = _operators(kind, run)
     rule = rule if is_layer(kind) else NOTHING
     again = recomputed(operators, rule, compiled=run.fusion.compiled)
@@ -67,6 +105,7 @@ def block(kind: str, run: Execution, rule: Rule = NOTHING) -> Block:
         weight_gradient=tuple(item for operator in backward for item in operator.weight_pass),
         recompute=again.items,
         saved=again.kept,
+        freed=again.kept,
         held=sum(op.saved_for_weights + op.handed for op in operators if op.weight_gradient),
         transient=max(
             operator.transient + alive

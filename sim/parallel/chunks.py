@@ -9,14 +9,15 @@ from sim.model.transformer import Transformer
 from sim.parallel.job import Chunk
 from sim.parallel.layer_split import Balance, Split, split
 from sim.parallel.plan import Plan
+from sim.parallel.recomputed_layers import recomputed_layers
 
 
 def chunks_of(model: Transformer, stack: Stack, plan: Plan) -> tuple[tuple[Chunk, ...], ...]:
     """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
     if plan.pp == 1:
-        return ((Chunk(model.row),),)
+        return ((_chunk(plan, model.row, 0),),)
     layers = _layers(model, stack, plan.pp, plan.cuts // plan.pp, _balance(model, stack, plan))
-    cut = _cut(model.row, layers)
+    cut = _cut(plan, model.row, layers)
     return tuple(tuple(cut[piece] for piece in own) for own in plan.pieces)
 
 
@@ -35,15 +36,19 @@ def _layers(
     )
 
 
-def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
+def _cut(plan: Plan, row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
     """The row in pieces of so many layers; the first has the embedding too, the last all that is
     behind the layers."""
     found, start = [], 0
     for number, count in enumerate(layers):
         end = start + count + (number == 0) if number < len(layers) - 1 else len(row)
-        found.append(Chunk(row[start:end]))
+        found.append(_chunk(plan, row[start:end], sum(layers[:number])))
         start = end
     return found
+
+
+def _chunk(plan: Plan, kinds: tuple[str, ...], before: int) -> Chunk:
+    return Chunk(kinds, recomputed_layers(plan, kinds, before))
 
 
 def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
-from sim.model.block import Block, block
+from sim.model.block import ALONE, Again, Block, block
 from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, Sharding
 from sim.model.groups import ParameterGroup
@@ -33,13 +33,20 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A contiguous piece of the model: the kinds of its blocks in order."""
+    """A contiguous piece of the model: the kinds of its blocks in order, and how each takes part in
+    recomputation where not all do alike."""
 
     kinds: tuple[str, ...]
+    again: tuple[Again, ...] = ()
 
     @property
     def layers(self) -> int:
         return sum(is_layer(kind) for kind in self.kinds)
+
+    @property
+    def slots(self) -> tuple[tuple[str, Again], ...]:
+        """Kind and part in recomputation of each block."""
+        return tuple(zip(self.kinds, self.again or (ALONE,) * len(self.kinds), strict=True))
 
 
 class Known:
@@ -78,13 +85,13 @@ class Job:
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:
         """The blocks of a chunk in order: the one description that everything else reads."""
-        return map(self.block, chunk.kinds)
+        return (self.block(*slot) for slot in chunk.slots)
 
-    def block(self, kind: str) -> Block:
+    def block(self, kind: str, again: Again = ALONE) -> Block:
         """What a block of this kind does on one rank of this job."""
         return self.known.once(
-            ("block", kind, *self.workload),
-            lambda: block(kind, self.execution, self.rule),
+            ("block", kind, again, *self.workload),
+            lambda: block(kind, self.execution, self.rule, again),
         )
 
     @cached_property
@@ -228,15 +235,15 @@ class Job:
         low = self.recipe if group.low else None
         return low.gathered_weight if low else self.stack.weight_bytes(self.plan.precision)
 
-    def work(self, kind: str, action: Kind) -> Work:
+    def work(self, kind: str, action: Kind, again: Again = ALONE) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""
         return self.known.once(
-            ("work", kind, action, self.call, *self.workload),
-            lambda: Work(name=kind, items=self._items(kind, action)),
+            ("work", kind, action, again, self.call, *self.workload),
+            lambda: Work(name=kind, items=self._items(kind, action, again)),
         )
 
-    def _items(self, kind: str, action: Kind) -> Items:
-        stack, own, layers = self.stack, self.block(kind), is_layer(kind)
+    def _items(self, kind: str, action: Kind, part: Again) -> Items:
+        stack, own, layers = self.stack, self.block(kind, part), is_layer(kind)
         if action == "F":
             items = self._segments(own.forward, "forward", COMPUTE, stack.launch_forward)
             return (*host_time(stack.layer_forward * layers), *items)
@@ -245,7 +252,8 @@ class Job:
         again = self._segments(own.recompute, "recompute", RECOMPUTE, stack.launch_forward)
         back = own.backward if action == "B" else own.input_gradient
         items = self._segments(back, "backward", COMPUTE, stack.launch_backward)
-        host = stack.layer_backward * layers + (stack.layer_forward * layers if again else 0.0)
+        rerun = max(len(part.unit), 1) * layers if again else 0
+        host = stack.layer_backward * layers + stack.layer_forward * rerun
         return (*host_time(host), *again, *items)
 
     def _segments(self, items: Iterable[Item], name: str, cause: Cause, launch: float) -> Items:

@@ -155,7 +155,8 @@ class PassUses:
         summed = self.tied if block.kind == "embedding" else 0.0
         if self.tied and kind != "I":
             kept["transient"] = waiting - summed
-        return MemoryUse(kept, {"transient": block.transient + summed})
+        restored = {"activations": block.saved - block.freed} if block.freed < block.saved else {}
+        return MemoryUse(kept, {**restored, "transient": block.transient + summed})
 
     def _gradients(self, block: Block, *, first: bool) -> dict[str, float]:
         """What the gradients of a block add to those of earlier micro-steps."""
@@ -187,7 +188,7 @@ def _left_by(block: Block, kind: Kind) -> float:
     """Activations that a backward pass, or half of one, leaves of a block (less than none)."""
     if kind == "W":
         return -block.held
-    return block.held - block.saved if kind == "I" else -block.saved
+    return (block.held if kind == "I" else 0.0) - block.freed
 
 
 def _several(job: Job) -> bool:

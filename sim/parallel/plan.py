@@ -56,7 +56,8 @@ class Plan:
     `optimizer` is one of `sim.model.optimizers`, its states kept in the precision of `moments`.
     `offload` says what lies on the host. `activations` is how they are compressed between stages
     (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
-    pass: none, selective (as the stack does), full, or names of modules and operators.
+    pass: none, selective (as the stack does), full, or names of modules and operators; by
+    `recompute_method` and `recompute_layers` (`sim.parallel.recomputed_layers`) of some layers.
     """
 
     global_batch: Count
@@ -79,6 +80,8 @@ class Plan:
     prefetch: Annotated[int, Ge(0)] | None = None
     offload: Offload = ON_DEVICE
     recompute: Names = NONE
+    recompute_method: Literal["uniform", "block", "every"] | None = None
+    recompute_layers: Count | None = None
     sequence_parallel: bool = False
     dispatcher: Dispatcher | None = None
     overlap_experts: bool = False

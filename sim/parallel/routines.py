@@ -69,7 +69,7 @@ class _ChunkPasses:
     """The passes through one chunk."""
 
     def __init__(self, job: Job, chunk: Chunk, ends: Ends) -> None:
-        self.job, self.kinds, self.ends = job, chunk.kinds, ends
+        self.job, self.slots, self.ends = job, chunk.slots, ends
         self.key = job.key, chunk, ends
         self._parameters = job.parameters([chunk])
         self._replicated = data.replicated(job, self._parameters)
@@ -106,24 +106,24 @@ class _ChunkPasses:
 
     def _pieces(self, occasion: Occasion) -> Iterator[Piece]:
         """The blocks of a pass in its order; equal ones between a chunk's ends are one object."""
-        numbers = range(len(self.kinds))
-        pieces: dict[tuple[str, bool, bool], Piece] = {}
+        numbers = range(len(self.slots))
+        pieces: dict[tuple[object, bool, bool], Piece] = {}
         for number in numbers if occasion.kind == "F" else numbers[::-1]:
-            key = self.kinds[number], number == 0, number == len(self.kinds) - 1
+            key = self.slots[number], number == 0, number == len(self.slots) - 1
             if key not in pieces:
                 pieces[key] = self._piece(occasion, number)
             yield pieces[key]
 
     def _piece(self, occasion: Occasion, number: int) -> Piece:
         """A block, with the exchange with neighbouring stages at both ends of the chunk."""
-        kind, last = self.kinds[number], len(self.kinds) - 1
-        work = self.job.work(kind, occasion.kind)
+        (kind, again), last = self.slots[number], len(self.slots) - 1
+        work = self.job.work(kind, occasion.kind, again)
         begin, end = (0, last) if occasion.kind == "F" else (last, 0)
         if number == begin:
             work = self._fed(work, occasion.kind)
         if number == end and self._passes_on(occasion.kind):
             work = Work(name=work.name, items=(work, *packed(self.job)))
-        return Piece(self.job.block(kind), work, self._uses.of(occasion, number))
+        return Piece(self.job.block(kind, again), work, self._uses.of(occasion, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
         """The first work of a pass, behind what it receives and what the allocator loses."""

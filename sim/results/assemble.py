@@ -104,10 +104,11 @@ def recomputed_flops(job: Job) -> float:
     Counted as model FLOPs are: attention in full also where it is causal.
     """
     plan = job.plan
-    once = sum(
-        count * full_flops(job.block(kind).recompute)
-        for kind, count in Counter(job.model.row).items()
-    )
+    once = 0.0
+    for stage, chunks in enumerate(job.chunks):
+        slots = Counter(slot for chunk in chunks for slot in chunk.slots)
+        own = sum(count * full_flops(job.block(*slot).recompute) for slot, count in slots.items())
+        once += own / max(len(job.copies[stage]), 1)
     ranks = plan.degree(("tp", *dividing("sequence")))
     return once * ranks * plan.global_batch / plan.microbatch
 

@@ -28,6 +28,7 @@ from sim.parallel.job import Job
 from sim.parallel.memory import stall
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
+from sim.parallel.recomputed_layers import check_method
 from sim.parallel.step import training_step
 from sim.program.memory_levels import peaks
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, changed
@@ -91,6 +92,7 @@ def assemble(
         chunks=chunks_of(model, stack, plan),
         nodes=topology.nodes,
     )
+    check_method(plan, where)
     check_rule(job.rule, model.kinds, job.execution, where=where)
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)

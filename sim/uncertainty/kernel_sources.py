@@ -56,9 +56,9 @@ def _kernels(job: Job) -> "Counter[Kernel]":
     """The kernels of all stages and how often a replica runs each in a step."""
     kernels: Counter[Kernel] = Counter()
     for stage, chunks in enumerate(job.chunks):
-        kinds = Counter(kind for chunk in chunks for kind in chunk.kinds)
-        for kind, count in kinds.items():
-            own = job.block(kind)
+        slots = Counter(slot for chunk in chunks for slot in chunk.slots)
+        for slot, count in slots.items():
+            own = job.block(*slot)
             for kernel in kernels_of((*own.forward, *own.recompute, *own.backward)):
                 kernels[kernel] += count * job.plan.microbatches
         kernels.update(optimizer_kernels(job, stage))

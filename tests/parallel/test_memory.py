@@ -12,7 +12,7 @@ from sim.hardware import device as devices
 from sim.hardware import stack as stacks
 from sim.hardware.allocator import Allocator
 from sim.hardware.stack import Stack
-from sim.model.block import Block
+from sim.model.block import ALONE, Again, Block
 from sim.model.fusion import Fusion
 from sim.model.groups import DENSE
 from sim.model.transformer import Transformer, load
@@ -57,7 +57,8 @@ def by_hand(saved: float, transient: float = 0.0, parameters: float = 0.0) -> Bl
         ("forward", "backward", "input_gradient", "weight_gradient", "recompute"), ()
     )
     return Block(
-        kind="dense", saved=saved, held=0.0, transient=transient, parameters={DENSE: parameters},
+        kind="dense", saved=saved, freed=saved, held=0.0, transient=transient,
+        parameters={DENSE: parameters},
         **nothing,
     )  # fmt: skip
 
@@ -73,7 +74,7 @@ class HandJob(Job):
 
     made: Mapping[str, Block] = field(default_factory=lambda: ALIKE)
 
-    def block(self, kind: str) -> Block:
+    def block(self, kind: str, again: Again = ALONE) -> Block:
         return replace(self.made[kind], kind=kind)
 
 
