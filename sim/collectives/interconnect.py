@@ -29,9 +29,11 @@ class Interconnect:
     Bandwidths are line rates each way: `port_bandwidth` of one GPU's NVLink (or PCIe) port,
     `nic_bandwidth` of one NIC; the library's achievable fractions are its own constants.
     `mesh[i][j]` counts the NVLink cables between GPUs i and j of a node without switch, each of
-    `cable_bandwidth`; it is empty when a switch joins the ports. `latency` and `port_latency` (s)
-    are one way through the network and from port to port; None stands for what is usual for their
-    kind. `efficiency` is the share of payload in what the network's wires carry.
+    `cable_bandwidth`; it is empty when a switch joins the ports. `torus` is the grid that a
+    node's chips fill, of `cores` devices each: how many, and the cables of each, by dimension.
+    `latency` and `port_latency` (s) are one way through the network and from port to port; None
+    stands for what is usual for their kind. `efficiency` is the share of payload in what the
+    network's wires carry.
     """
 
     generation: str
@@ -42,6 +44,8 @@ class Interconnect:
     network: str = "none"
     nvls: bool = False
     mesh: tuple[tuple[int, ...], ...] = ()
+    torus: tuple[tuple[int, int], ...] = ()
+    cores: int = 1
     cable_bandwidth: float = 0.0
     latency: float | None = None
     port_latency: float | None = None

@@ -8,6 +8,7 @@ from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, Interconnect
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.libraries.gloo import Gloo
+from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
 from sim.program.routed import Routed
 
@@ -55,6 +56,8 @@ class Machine:
             gpus_per_node=slots,
             port_bandwidth=port,
             mesh=node.mesh(slots) if node and spread else (),
+            torus=node.torus(used) if node else (),
+            cores=node.cores if isinstance(node, TorusFabric) else 1,
             cable_bandwidth=node.nvlink_bandwidth(slots) if node and spread else 0.0,
             nics_per_node=nics,
             nic_bandwidth=network.bandwidth if network else 0.0,

@@ -25,7 +25,7 @@ PUBLISHED = {
     "bert-small-cpu": (28.8e6, 1),  # Turc et al. 2019, table 1
     "gpt-small-cpu": (10.65e6, 1),  # nanoGPT, train.py prints 10.65M
     "bert-large-dgx1": (0.34e9, 8),
-    "bert-large-tpu-v2": (0.34e9, 64),
+    "bert-large-tpu-v2": (0.34e9, 128),
     "gpt2-one-gpu": (0.124e9, 1),
     "gpt3-175b-cost": (175e9, 1536),
     "mixtral-8x7b": (46.7e9, 64),  # Jiang et al. 2024; GPUs are ours

@@ -17,12 +17,15 @@ from sim.collectives.libraries import profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.libraries.nccl_constants import NcclConstants
+from sim.collectives.libraries.xla import Xla
 from sim.collectives.schedule import algorithms
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.files import stamp
 from sim.config.schema import nearest
 from sim.program.routed import Routed
+
+_OTHERS: dict[str, type[Gloo] | type[Xla]] = {"gloo": Gloo, "xla": Xla}
 
 
 class Backend(Protocol):
@@ -66,8 +69,9 @@ def _load(
     if changes and (measured := profile.read(changes, changes_version)):
         data = catalog.overlaid(data, measured.constants)
         place = f"{catalog.place(changes)}, constants"
-    if data.pop("library", "nccl") == "gloo":
-        return catalog.validate(data, Gloo, place)
+    library = data.pop("library", "nccl")
+    if library in _OTHERS:
+        return catalog.validate(data, _OTHERS[library], place)
     constants = catalog.validate(data, NcclConstants, place)
     usable = {n: own for n, own in algorithms().items() if hasattr(own, "loads")}
     for name in constants.further:

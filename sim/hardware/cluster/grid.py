@@ -4,6 +4,7 @@ All is arithmetic on the numbers, so a large torus costs nothing until a route i
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 
 def coordinates(vertex: int, dims: Sequence[int]) -> tuple[int, ...]:
@@ -59,3 +60,16 @@ def path(source: int, target: int, dims: Sequence[int]) -> tuple[int, ...]:
             here[dim] = (here[dim] + step) % size
             visited.append(vertex_at(here, dims))
     return tuple(visited)
+
+
+@cache
+def grid_of(chips: int, dimensions: int) -> tuple[int, ...]:
+    """The sizes of the most even grid of so many chips, smallest first.
+
+    >>> grid_of(256, 2), grid_of(64, 3), grid_of(128, 3), grid_of(8, 2)
+    ((16, 16), (4, 4, 4), (4, 4, 8), (2, 4))
+    """
+    if dimensions == 1:
+        return (chips,)
+    side = max(k for k in range(1, chips + 1) if k**dimensions <= chips and chips % k == 0)
+    return (side, *grid_of(chips // side, dimensions - 1))

@@ -10,6 +10,9 @@ from sim.config.units import BytesPerSecond, Seconds
 NvLinks = tuple[tuple[int, int, int], ...]
 """(slot, slot, number of NVLinks) of each cable."""
 
+Torus = tuple[tuple[int, int], ...]
+"""(chips, cables of each to its neighbours) of every dimension of a grid that wraps around."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFabric:
@@ -55,6 +58,10 @@ class NodeFabric:
     def port_bandwidth(self, slots: int, used: int) -> float:
         """B/s that one of the first `used` of `slots` devices can exchange with the others."""
         return self.bandwidth
+
+    def torus(self, used: int) -> Torus:
+        """The grid of chips that the first `used` devices fill; () for no grid."""
+        return ()
 
     def neighbours(self, slot: int, slots: int) -> tuple[int, ...]:
         """The slots that a cable joins to this one."""

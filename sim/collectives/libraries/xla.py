@@ -1,0 +1,99 @@
+"""XLA's collectives on TPUs: over all dimensions of a torus at once, and between slices.
+
+In a torus of d dimensions a buffer is cut into d parts, each of which goes around the dimensions in
+another order, in both directions: every cable is as busy as every other (the multi-dimensional
+bucket algorithm, Jain and Sabharwal 2010, "Optimal bucket algorithms for large MPI collectives on
+torus interconnects"; Austin et al., How to Scale Your Model, "TPU networking"). Between slices
+hosts exchange what each of their chips is left with.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.schedule import CollectiveKind, kind_named
+from sim.config.units import Seconds
+from sim.program.routed import Routed
+
+Torus = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xla:
+    """The backend: the content of topologies/backends/xla.toml.
+
+    `launch` is an operation that moves nothing, `hop` a step to the next chip, `slice_hop` one to
+    another slice; `fraction` and `slice_fraction` are the shares of the line rates that bulk
+    traffic reaches.
+    """
+
+    launch: Seconds
+    hop: Seconds
+    fraction: float
+    slice_hop: Seconds
+    slice_fraction: float
+
+    def call_cost(
+        self,
+        kind: str,
+        size: float,
+        shape: GroupShape,
+        interconnect: Interconnect,
+        routed: Routed | None = None,
+    ) -> CallCost:
+        """The cost of one call: of g members in each of N slices, n together, with t = 2 turns for
+        an all-reduce, else 1.
+
+        port = t (g-1)/g S, nic = t (N-1)/N S, in t (N-1 + the sum of k-1 over the dimensions'
+        sizes k) steps. An all-to-all passes k/4 chips of each dimension on average.
+        """
+        if shape.ranks == 1:
+            return CallCost(latency=0.0, algorithm="none", protocol="none")
+        called = kind_named(kind, "xla backend")
+        dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
+        turns = 2 if called == "all_reduce" else 1
+        inside = sum(size - 1 for size, _ in dims) if called != "point_to_point" else 1
+        return CallCost(
+            latency=self.launch + turns * (inside * self.hop + (shape.nodes - 1) * self.slice_hop),
+            port=size * self._port(called, shape, dims) / self._share(dims, interconnect),
+            nic=size * self._nic(called, shape) / self.slice_fraction,
+            algorithm="torus" if shape.nodes == 1 else "slices",
+            protocol="xla",
+        )
+
+    def _port(self, kind: CollectiveKind, shape: GroupShape, dims: Torus) -> float:
+        members = shape.per_node
+        if kind == "point_to_point":
+            return float(shape.nodes == 1)
+        if kind == "all_to_all":
+            return max((members - 1) / members, sum(size / 4 for size, _ in dims)) / shape.nodes
+        turns = 2 if kind == "all_reduce" else 1
+        return turns * (members - 1) / members
+
+    def _nic(self, kind: CollectiveKind, shape: GroupShape) -> float:
+        across = (shape.nodes - 1) / shape.nodes
+        if kind == "point_to_point":
+            return float(shape.nodes > 1)
+        if kind == "all_to_all":
+            return shape.per_node * across
+        return (2 if kind == "all_reduce" else 1) * across
+
+    def _share(self, dims: Torus, interconnect: Interconnect) -> float:
+        """The share of a port's line rate that a group reaches which fills some dimensions."""
+        whole = sum(cables for _, cables in interconnect.torus)
+        return self.fraction * (sum(cables for _, cables in dims) or whole) / max(whole, 1)
+
+
+def spanned(grid: Torus, chips: int) -> Torus:
+    """The part of a grid that so many neighbouring chips fill, dimension by dimension.
+
+    >>> spanned(((16, 2), (16, 2)), 64), spanned(((4, 2), (4, 2), (8, 2)), 4)
+    (((16, 2), (4, 2)), ((4, 2),))
+    """
+    part: Torus = ()
+    for size, cables in grid:
+        filled = prod(k for k, _ in part)
+        if filled < chips:
+            part = (*part, (min(size, -(-chips // filled)), cables))
+    return part
