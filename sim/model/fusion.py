@@ -13,9 +13,10 @@ class Fusion:
     Each of the first group is one kernel where true and the framework's own sequence where false:
     `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias, dropout and
     residual sum), `norm` (LayerNorm or RMSNorm), `rotary`, `swiglu`, `cross_entropy`, `router`
-    (scores, top-k and balance of experts), `permute` (tokens into the order of experts);
-    `compiled` is torch.compile: all of them, and the sum with the norm behind it, in layers and,
-    where `compiled_ends`, in embedding, head and loss.
+    (scores, top-k and balance of experts), `permute` (tokens into the order of experts), `grouped`
+    (a product of all experts of a rank); `compiled` is torch.compile: all of them but that product,
+    and the sum with the norm behind it, in layers and, where `compiled_ends`, in embedding, head
+    and loss.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
@@ -39,6 +40,7 @@ class Fusion:
     cross_entropy: bool = False
     router: bool = False
     permute: bool = False
+    grouped: bool = False
     compiled: bool = False
     compiled_ends: bool = True
     packed_projections: bool = True

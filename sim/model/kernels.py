@@ -21,7 +21,8 @@ def weight_width(precision: Precision) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """`batch` products of an (m, k) by a (k, n) matrix.
+    """`batch` products of an (m, k) by a (k, n) matrix, launched as one or as several `kernels`,
+    which then run side by side.
 
     `accumulate` marks a weight gradient that is added into a buffer, whose elements have as many
     bytes as `accumulator` says.
@@ -37,10 +38,11 @@ class Gemm:
     precision: Precision = "bf16"
     accumulate: bool = False
     accumulator: int = 4
+    kernels: int = 1
 
     @property
     def launches(self) -> int:
-        return 1
+        return self.kernels
 
     @property
     def flops(self) -> float:

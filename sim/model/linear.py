@@ -39,8 +39,16 @@ def products(
 
     With `groups` each of so many matrices multiplies its equal share of the rows.
     """
-    each = -(-rows // groups)
-    y = Gemm(name=name, m=each, n=outputs, k=inputs, batch=groups, precision=run.of("forward"))
+    each, kernels = -(-rows // groups), 1 if run.fusion.grouped else groups
+    y = Gemm(
+        name=name,
+        m=each,
+        n=outputs,
+        k=inputs,
+        batch=groups,
+        precision=run.of("forward"),
+        kernels=kernels,
+    )
     return (
         y,
         replace(y, name=f"{name} dgrad", n=inputs, k=outputs, precision=run.of("dgrad")),
@@ -53,20 +61,21 @@ def products(
             precision=run.of("wgrad"),
             accumulate=run.fusion.adds_in_gemm,
             accumulator=4 if run.fusion.gradients == "fused" else run.width,
+            kernels=kernels,
         ),
     )
 
 
 def cast(
-    run: Execution, name: str, elements: float, copies: int, *, amax: bool = True
+    run: Execution, name: str, elements: float, copies: int, *, amax: bool = True, parts: int = 1
 ) -> tuple[Kernel, ...]:
     """An operand in the format of a recipe, in so many copies; `amax` where its maximum is not
-    known from an earlier cast."""
+    known from an earlier cast, and its `parts` one after the other."""
     recipe = run.recipe
     if recipe is None or copies == 0:
         return ()
     moved = recipe.cast(elements, copies, width=run.width, amax=amax)
-    launches = recipe.launches(copies, amax=amax)
+    launches = parts * recipe.launches(copies, amax=amax)
     return (MemoryBound(name=f"{name} cast", bytes=float(moved), launches=launches),)
 
 
@@ -158,7 +167,7 @@ class Linear:
         kernels: list[Kernel] = []
         if recipe is not None and not recipe.keeps_operand:
             again = int("wgrad" in recipe.products)
-            kernels += cast(run, f"{self.name} input", self.rows * self.inputs, again, amax=False)
+            kernels += self._cast("input", self.rows * self.inputs, again, amax=False)
         for n in self.outputs:
             kernels += [
                 self._products(n)[2],
@@ -168,6 +177,12 @@ class Linear:
             kernels += bias_gradient(run, self.name, self.rows * sum(self.outputs))
         return tuple(kernels)
 
+    def _cast(
+        self, what: str, elements: float, copies: int, *, amax: bool = True
+    ) -> tuple[Kernel, ...]:
+        parts, name = 1 if self.run.fusion.grouped else self.groups, f"{self.name} {what}"
+        return cast(self.run, name, elements, copies, amax=amax, parts=parts)
+
     def cast_input(self, rows: int) -> tuple[Kernel, ...]:
         """So many rows of x, and W unless it is cast once a step."""
         recipe = self.run.recipe
@@ -176,8 +191,8 @@ class Linear:
         copies = recipe.copies("input") if recipe.keeps_operand else recipe.copies("input") > 0
         own = int("forward" in recipe.products and recipe.weights == "pass")
         return (
-            *cast(self.run, f"{self.name} input", rows * self.inputs, int(copies)),
-            *cast(self.run, f"{self.name} weight", self.weights, own),
+            *self._cast("input", rows * self.inputs, int(copies)),
+            *self._cast("weight", self.weights, own),
         )
 
     def cast_gradient(self, rows: int) -> tuple[Kernel, ...]:
@@ -190,8 +205,8 @@ class Linear:
         known = "forward" not in recipe.products
         turned = recipe.sharded and recipe.weights == "primary"
         return (
-            *cast(run, f"{self.name} grad", rows * sum(self.outputs), copies),
-            *cast(run, f"{self.name} weight", self.weights, again, amax=known),
+            *self._cast("grad", rows * sum(self.outputs), copies),
+            *self._cast("weight", self.weights, again, amax=known),
             *(transposed(run, f"{self.name} weight", self.weights) if turned else ()),
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.config.schema import nearest
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.model.checkpointing import MODES, SELECTIVE
@@ -145,7 +146,7 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["recompute"] = _recompute(row)
     data |= _SCHEDULES.get(row["schedule"], {"schedule": row["schedule"]})
     data["sequence_parallel"] = _true(row["sequence_parallel"])
-    data |= _precision(row) | _layers(row) | _sharded(row)
+    data |= _precision(row) | _layers(row) | _sharded(row) | _experts(row)
     data["offload"] = _offload(row)
     if row.get("task") == "lora":
         data["lora"] = _LORA
@@ -200,6 +201,22 @@ def _precision(row: Mapping[str, Any]) -> dict[str, str]:
     if row["precision"] == "nvfp4":
         return {"precision": "fp4", "recipe": "nvfp4"}
     return {"precision": row["precision"], "recipe": _RECIPES.get(name, name)}
+
+
+# How published rows call what sends tokens to their experts.
+_DISPATCHERS = {"alltoall": "flat", "deepep": "hierarchical", "hybridep": "hierarchical"}
+
+
+def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """How tokens reach their experts, and whether that is overlapped."""
+    printed = row.get("dispatcher")
+    own: dict[str, Any] = {"overlap_experts": _true(row.get("a2a_overlap"))}
+    if isinstance(printed, str) and printed:
+        if printed not in _DISPATCHERS:
+            what = f"dispatcher {printed!r} is not known"
+            raise InputError(str(row["id"]), what, nearest(printed, list(_DISPATCHERS)))
+        own["dispatcher"] = _DISPATCHERS[printed]
+    return own
 
 
 def _recompute(row: Mapping[str, Any]) -> str | list[str]:
