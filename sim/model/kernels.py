@@ -25,7 +25,8 @@ class Gemm:
     which then run side by side.
 
     `accumulate` marks a weight gradient that is added into a buffer, whose elements have as many
-    bytes as `accumulator` says.
+    bytes as `accumulator` says. `rate` is the share of the usual rate of its precision that its
+    kernel reaches.
     """
 
     family: ClassVar[str] = "gemm"
@@ -39,6 +40,7 @@ class Gemm:
     accumulate: bool = False
     accumulator: int = 4
     kernels: int = 1
+    rate: float = 1.0
 
     @property
     def launches(self) -> int:

@@ -62,6 +62,7 @@ def products(
             accumulate=run.fusion.adds_in_gemm,
             accumulator=4 if run.fusion.gradients == "fused" else run.width,
             kernels=kernels,
+            rate=run.recipe.wgrad if run.recipe and "wgrad" in run.recipe.products else 1.0,
         ),
     )
 

@@ -7,7 +7,7 @@ each of x, W and dy is an operand of two of them. A recipe says how an operand i
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Le
 
 from sim.config import catalog
 from sim.config.units import Bytes
@@ -37,7 +37,8 @@ class Recipe:
     `weights`: "primary" ones exist in this format and as the optimizer's masters only, "copies" are
     cast once a step beside bf16 weights, or in every "pass". `gathers_weights`, `gathers_inputs`
     and `dispatches` say what is communicated so: parameters over replicas, sequence-parallel inputs
-    (and gradients), tokens to experts.
+    (and gradients), tokens to experts. `wgrad` is the share of the other products' rate that wgrad
+    reaches, both of whose operands have scales along the sum.
 
     `fitted` tells the rest: whether a per-tensor operand needs a transposed copy for its second
     use, and whether weights are `sharded` over replicas (ZeRO-3).
@@ -56,6 +57,7 @@ class Recipe:
     gathers_weights: bool = False
     gathers_inputs: bool = False
     dispatches: bool = False
+    wgrad: Annotated[float, Gt(0), Le(1)] = 1.0
     transposes: bool = False
     sharded: bool = False
 

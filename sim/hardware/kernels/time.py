@@ -93,7 +93,7 @@ class KernelTimes:
     def _modelled(self, kernel: Kernel, attention: tuple[str, ...]) -> float:
         device, bandwidth = self.device, self.bandwidth
         if isinstance(kernel, Gemm):
-            peak = device.peak_rate(kernel.precision)
+            peak = kernel.rate * device.peak_rate(kernel.precision)
             return gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=bandwidth)
         if isinstance(kernel, Attention):
             rates = fused_attention(device, attention)
