@@ -109,11 +109,17 @@ def _experts(space: Space, plan: Plan) -> Iterator[int]:
     ranks = (plan.dp or 1) * plan.tp * plan.cp
     each = gcd(*(settings.experts for settings in layers_of(space.model)))
     for ep in divisors(gcd(each, ranks), ranks) if each else [1]:
-        try:
-            replace(plan, ep=ep).check_mesh()
-        except InputError:
-            continue
-        yield ep
+        if _divides(replace(plan, ep=ep)):
+            yield ep
+
+
+def _divides(plan: Plan) -> bool:
+    """Whether experts divide the ranks of a stage that ZeRO shards over."""
+    try:
+        plan.check_mesh()
+    except InputError:
+        return False
+    return True
 
 
 def _own_axis(name: str) -> Choice:
@@ -192,7 +198,9 @@ def _replicas(space: Space, plan: Plan) -> Iterator[int]:
     )
     shards = plan.dp or 1
     if 1 < inside < shards and shards % inside == 0:
-        yield shards // inside
+        count = shards // inside
+        if _divides(_with_replicas(space, plan, count)):
+            yield count
 
 
 def _with_replicas(space: Space, plan: Plan, count: int) -> Plan:
