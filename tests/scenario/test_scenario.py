@@ -29,10 +29,12 @@ PUBLISHED = {
     "gpt2-one-gpu": (0.124e9, 1),
     "gpt3-175b-cost": (175e9, 1536),
     "mixtral-8x7b": (46.7e9, 64),  # Jiang et al. 2024; GPUs are ours
+    "gpt-oss-120b": (116.8e9, 64),  # OpenAI 2025, model card, table 1
     "gpt3-175b-megatron": (175e9, 64),
     "gpt3-175b-selective": (175e9, 64),
     "llama2-70b-fsdp": (68.98e9, 256),  # meta-llama/Llama-2-70b-hf, safetensors index
     "llama2-7b-offload": (6.74e9, 8),  # meta-llama/Llama-2-7b-hf, safetensors index
+    "llama4-scout": (107.8e9, 64),  # 108.6 with the vision tower, safetensors index
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
     "llama3-70b-lora": (70.6e9, 8),
