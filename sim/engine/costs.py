@@ -69,7 +69,7 @@ class Costs:
             return Cost(Duration(seconds, 0.0, seconds), {item.cause: seconds})
         cost = self.of_kernels(item)
         for call in item.beside:
-            both = cost.duration.beside(self.links.seconds(call), self.interference)
+            both = cost.duration.beside(self.links.seconds(call), self._loss(call))
             cost = cost.longer(both, call.cause)
         return cost
 
@@ -82,7 +82,7 @@ class Costs:
         """A segment's kernels, slowed by what runs beside them."""
         cost = self.of_kernels(segment)
         for call in segment.beside:
-            slow = cost.duration.disturbed(self.links.seconds(call), self.interference)
+            slow = cost.duration.disturbed(self.links.seconds(call), self._loss(call))
             cost = cost.longer(slow, call.cause)
         return cost
 
@@ -91,10 +91,13 @@ class Costs:
         lost = NO_COST
         for call in beside:
             now = duration.then(lost.duration)
-            slow = now.disturbed(self.links.seconds(call), self.interference)
+            slow = now.disturbed(self.links.seconds(call), self._loss(call))
             more = slow.device - now.device
             lost = lost.then(Cost(Duration(more, 0.0, more), {call.cause: more}))
         return lost
+
+    def _loss(self, call: Collective) -> float:
+        return 0.0 if call.quiet else self.interference
 
     def _of_work(self, work: Work) -> Cost:
         known = self._known.get(id(work))

@@ -111,6 +111,13 @@ class Execution:
         """Bytes of an element of a token on its way to experts."""
         return self.recipe.element if self.recipe and self.recipe.dispatches else self.width
 
+    @property
+    def user_buffers(self) -> bool:
+        """Whether tensor-parallel collectives run in pieces beside products; adapters' do not
+        (Megatron-Bridge's recipes of LoRA: tp_comm_overlap = False)."""
+        split = self.sharding.sequence_parallel and self.lora is None
+        return split and self.fusion.user_buffers
+
     def keeps(self, linear: str) -> bool:
         """Whether a linear layer of this name keeps its input as it comes."""
         trained = self.lora is None or self.lora.adapts(linear)

@@ -22,7 +22,9 @@ class Fusion:
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
     `split_gather`: the product behind an all-gather is issued in two, the rank's own rows beside
-    the gather, the others' behind it. `layout_copies`: Q, K and V are copied into the order that
+    the gather, the others' behind it. `user_buffers`: products run piece by piece beside the gather
+    in front of them or the scatter behind, which copy engines or a few SMs move (TransformerEngine,
+    with sequence parallelism). `layout_copies`: Q, K and V are copied into the order that
     the fused attention kernel wants, and sequence lengths counted from a mask.
     `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, which
     is zeroed between steps or left out (`fresh`: `zero_grad(set_to_none=True)`, so that the first
@@ -49,6 +51,7 @@ class Fusion:
     vocab_parallel: bool = True
     overlap_tensor: bool = False
     split_gather: bool = False
+    user_buffers: bool = False
     layout_copies: bool = False
     gradients: Gradients = "grad"
 

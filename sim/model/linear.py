@@ -1,6 +1,7 @@
 """Linear layers on one rank: three products, and the collectives of tensor parallelism."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sim.model.execution import Execution
 from sim.model.groups import DENSE
@@ -245,7 +246,8 @@ def column_linear(
     )
     whole = run.rows * inputs
     gathered = whole * run.width if run.local < run.rows else 0
-    before, after = input_collectives(run, name, whole, width=run.kept_width)
+    quiet = run.user_buffers
+    before, after = input_collectives(run, name, whole, width=run.kept_width, quiet=quiet)
     return Operator(
         name=name,
         forward=_behind_gather(linear, name, "product"),
@@ -266,7 +268,12 @@ def column_linear(
 
 
 def input_collectives(
-    run: Execution, name: str, elements: float, *, width: float | None = None
+    run: Execution,
+    name: str,
+    elements: float,
+    *,
+    width: float | None = None,
+    quiet: bool = False,
 ) -> tuple[Collective | None, Collective | None]:
     """What tensor parallelism does with a linear's whole input backward.
 
@@ -277,9 +284,10 @@ def input_collectives(
         return None, None
     if not run.sharding.sequence_parallel:
         return None, tensor_collective(run, "all_reduce", f"{name} grad all-reduce", elements)
+    call = partial(tensor_collective, run, quiet=quiet)
     return (
-        tensor_collective(run, "all_gather", f"{name} input all-gather", elements, width=width),
-        tensor_collective(run, "reduce_scatter", f"{name} grad scatter", elements),
+        call("all_gather", f"{name} input all-gather", elements, width=width),
+        call("reduce_scatter", f"{name} grad scatter", elements),
     )
 
 
@@ -291,7 +299,7 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
 
     What a recipe gathers is cast before (TransformerEngine, module/linear.py), else behind. Where
     the stack splits the gather, the product of the rank's own rows runs beside it and that of the
-    others' behind it.
+    others' behind it; with user buffers, those of all pieces but the last run beside it.
     """
     run, casts = linear.run, getattr(linear, _CASTS[product])
     if not run.sharding.sequence_parallel:
@@ -302,12 +310,16 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
     if low:
         both = product == "input_product" and low.block  # for dgrad and for wgrad
         width = low.element * (2 if both else 1)
-    gather = tensor_collective(run, "all_gather", f"{name} all-gather", elements, width=width)
+    gather = tensor_collective(
+        run, "all_gather", f"{name} all-gather", elements, width=width, quiet=run.user_buffers
+    )
     before, behind = (casts(run.local), ()) if low else ((), casts(run.rows))
-    if not run.fusion.split_gather:
+    if not (run.fusion.split_gather or run.user_buffers):
         return (*before, gather, *behind, *getattr(linear, product))
     own = replace(linear, rows=run.local)
     others = replace(linear, rows=run.rows - run.local)
+    if run.user_buffers:  # the last piece comes behind the gather, all others as they arrive
+        own, others = others, own
     beside_it = Overlap(collective=gather, kernels=getattr(own, product))
     return (*before, beside_it, *behind, *getattr(others, product))
 
@@ -331,7 +343,7 @@ def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) ->
     dgrad = _behind_gather(linear, f"{name} grad", "input_product")
     return Operator(
         name=name,
-        forward=(*linear.forward, *_leave(run, name, run.rows * hidden)),
+        forward=_scattered(linear, name, run.rows * hidden),
         input_gradient=dgrad,
         weight_gradient=(
             *gathered_turned(run, f"{name} grad", run.rows * hidden),
@@ -346,6 +358,20 @@ def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) ->
         matrices=linear.matrices,
         group=run.low(DENSE),
     )
+
+
+def _scattered(linear: Linear, name: str, elements: int) -> tuple[Item, ...]:
+    """A product and the sum behind it; with user buffers of all pieces but the first beside it."""
+    run = linear.run
+    if not run.user_buffers:
+        return (*linear.forward, *_leave(run, name, elements))
+    first = replace(linear, rows=run.local)
+    others = replace(linear, rows=run.rows - run.local)
+    scatter = tensor_collective(
+        run, "reduce_scatter", f"{name} reduce-scatter", elements, quiet=True
+    )
+    beside_it = Overlap(collective=scatter, kernels=others.product)
+    return (*linear.cast_input(run.rows), *first.product, beside_it)
 
 
 def _leave(run: Execution, name: str, elements: int) -> tuple[Item, ...]:

@@ -122,12 +122,19 @@ def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
 
 
 def tensor_collective(
-    run: Execution, kind: Kind, name: str, elements: float, *, width: float | None = None
+    run: Execution,
+    kind: Kind,
+    name: str,
+    elements: float,
+    *,
+    width: float | None = None,
+    quiet: bool = False,
 ) -> Collective:
     """A collective among tensor-parallel ranks on a tensor of so many elements, in the width of
     activations unless another (bytes) is given."""
     size = float(elements * (run.width if width is None else width))
-    return Collective(kind=kind, axes=run.sharding.tensor, bytes=size, name=name, cause=TENSOR)
+    axes = run.sharding.tensor
+    return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=TENSOR, quiet=quiet)
 
 
 def normalise(

@@ -28,7 +28,8 @@ class Collective:
 
     `bytes` is the size of the whole tensor as nccl-tests counts it: the all-reduced buffer, the
     gathered result, the tensor before reduce-scatter, what a rank has for all others. `stages`
-    restricts a group along `pp` (the tied embedding lives on the first and the last stage). An
+    restricts a group along `pp` (the tied embedding lives on the first and the last stage). Kernels
+    lose nothing to a `quiet` one beside them, which copy engines or a few SMs move. An
     all-to-all of `routed` items sends one copy of each to every node that it has to reach, where it
     is passed on; its `bytes` are those of one copy of a rank's items.
     """
@@ -39,6 +40,7 @@ class Collective:
     name: str
     cause: Cause
     stages: tuple[int, ...] | None = None
+    quiet: bool = False
     routed: Routed | None = None
 
 

@@ -20,13 +20,15 @@ UNKNOWN = "unknown"
 def settled(row: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Setup]) -> Setup:
     """The setup that `make` makes of a row with what it leaves open filled in.
 
-    Raises `InputError` as `make` does; where nothing fits, the last choice is taken.
+    Raises `InputError` as `make` does; where nothing fits, memory decides nothing, and the smallest
+    microbatch is taken without recomputation.
     """
-    *choices, last = _choices(row)
-    for choice in choices:
-        if fits(setup := make(choice)):
-            return setup
-    return make(last)
+    choices = list(_choices(row))
+    made = (make(choice) for choice in choices)
+    if len(choices) > 1 and (found := next((setup for setup in made if fits(setup)), None)):
+        return found
+    smallest = choices[-1]["microbatch"]
+    return make(next(choice for choice in choices if choice["microbatch"] == smallest))
 
 
 def fits(setup: Setup) -> bool:

@@ -1,5 +1,7 @@
 """Costs of work: durations in a row, and causes that add up to the device's time."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +78,11 @@ def test_a_collective_beside_a_shorter_kernel_is_exposed_for_the_rest():
 def test_what_kernels_lose_to_a_collective_is_its_share():
     whole = cost(segment(3.0, calls=1), interference=0.25)
     assert whole.parts == pytest.approx({COMPUTE: 3.0, TENSOR: 0.5})
+
+
+def test_kernels_lose_nothing_to_a_quiet_collective():
+    quiet = replace(segment(3.0), beside=(replace(CALL, quiet=True),))
+    assert cost(quiet, interference=0.25).parts == pytest.approx({COMPUTE: 3.0})
 
 
 def test_slow_kernels_are_their_causes_and_collectives_are_as_fast_as_ever():

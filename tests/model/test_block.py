@@ -263,6 +263,22 @@ def test_a_split_gather_hides_behind_the_rank_s_own_rows_and_loses_no_work() -> 
     assert split.saved == plain.saved
 
 
+def test_user_buffers_hide_every_collective_but_one_piece_and_lose_no_work() -> None:
+    fusions = (Fusion(overlap_tensor=True, user_buffers=on) for on in (False, True))
+    plain, pieces = (layer(tp=8, sp=True, fusion=fusion) for fusion in fusions)
+    for whole, cut in ((plain.forward, pieces.forward), (plain.backward, pieces.backward)):
+        assert gemm_flops(whole) == gemm_flops(cut)
+        assert sorted((c.name, c.bytes) for c in collectives(whole)) == sorted(
+            (c.name, c.bytes) for c in collectives(cut)
+        )
+        assert not any(isinstance(item, Collective) for item in cut), "none is waited for alone"
+        assert all(call.quiet for call in collectives(cut))
+    beside = [item for item in pieces.forward if isinstance(item, Overlap)]
+    hidden = sum(gemm_flops(item.kernels) for item in beside)
+    products = [k for k in kernels(pieces.forward) if isinstance(k, Gemm) and k.batch == 1]
+    assert hidden == 7 / 8 * sum(gemm.flops for gemm in products)
+
+
 def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
     llama = load("llama3-8b")
     whole = block("dense", run(llama, Fusion()))
