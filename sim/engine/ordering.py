@@ -45,7 +45,9 @@ def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
 
 def costs_of(program: Program, machine: Machine, memory: float) -> Costs:
     """What the passes of a program take, with a limit of `memory` times what 1F1B keeps: on every
-    stage as many microbatches as there are stages, of the stage that keeps most."""
+    stage as many microbatches as there are stages, of the stage that keeps most
+    (sail-sg/zero-bubble-pipeline-parallelism, zb_schedules.py: `zero_bubble_max_pending_backward`).
+    """
     estimate = FoldedMachine(Folding(program, machine)).estimate(program)
     times, stages = durations([estimate]), program.schedule.stages
     seconds = {

@@ -248,3 +248,17 @@ def test_plans_read_well() -> None:
     assert plan_text(layout.plan).startswith(f"tp {layout.plan.tp}, pp {layout.plan.pp}, dp ")
     assert layout.result is not None
     assert outcome().mfu(layout) == pytest.approx(layout.result.mfu)
+
+
+@pytest.mark.parametrize("stack", ["megatron-core", "megatron-lm-zero-bubble"])
+def test_schedules_that_look_for_an_order_are_searched_where_they_are_asked_for(stack):
+    """With the second stack stages end their steps apart."""
+    only = {"pp": ("4",), "tp": ("1",), "recompute": ("none",), "zero": ("0",),
+            "schedule": ("zb-auto", "zb-h1"), "microbatch": ("1",)}  # fmt: skip
+    job = space("gpt2-774m", "dgx-a100-hdr", gpus=8, global_batch=32, stack=stack, only=only)
+    found = search(job, jobs=1)
+    assert {layout.plan.schedule for layout in found.best} == {"zb-auto", "zb-h1"}
+    assert found.best[0].plan.schedule == "zb-auto"
+    for layout in found.best:
+        assert layout.uncontended <= layout.step_time * (1 + 1e-9)
+        assert run(assembled(job, layout.plan)).step_time == layout.step_time
