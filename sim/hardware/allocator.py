@@ -20,6 +20,9 @@ class Allocator:
     `record_stream`), so those of all collectives in the queue are alive at once; 0 where
     communication does not record streams. `lazy_state`: the optimizer's moments are created in
     its first step, in blocks that activations left, which must be reserved anew in the second.
+    `flat_step`: the step copies all gradients into flat buffers, in the weights' precision, and its
+    share of them into fp32. No block that activations left is as large, so that torch, whose blocks
+    of different requests are never joined, reserves these beside them.
     `reports`: whether the peak that the software prints is that of its tensors, or what torch has
     `reserved` for them.
     `workspace`: bytes of cuBLAS, for the thread of each direction (torch: 32 MiB on Hopper).
@@ -33,6 +36,7 @@ class Allocator:
     keeps_outputs: bool = False
     run_ahead: int = 0
     lazy_state: bool = True
+    flat_step: bool = False
     reports: Literal["tensors", "reserved"] = "tensors"
     workspace: Bytes = 2 * 32 * 2.0**20
     retry: Seconds = 0.0

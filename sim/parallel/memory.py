@@ -214,10 +214,13 @@ def _fragmented(job: Job, stage: int) -> float:
     """Blocks that held transients when the optimizer's moments were created among them."""
     if not job.stack.allocator.lazy_state:
         return 0.0
-    moments = 0.0
+    moments = flat = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
         own = state_of(job, group, job.chunks[stage])
         moments += count * own.share(1) * own.moments
+        flat += count * (own.weights * own.share(2) + own.share(1) * own.update)
+    if job.stack.allocator.flat_step:
+        return flat
     blocks = (block for chunk in job.chunks[stage] for block in job.blocks(chunk))
     return min(moments, max((block.transient for block in blocks), default=0.0))
 

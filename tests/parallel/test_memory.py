@@ -393,3 +393,17 @@ def test_peaks_of_megatron_core_on_b200_within_one_percent(tp, dp, gibibytes) ->
     software = stack(Allocator(), fusion=TRANSFORMER_ENGINE)
     own = job(model, software, tp=tp, dp=dp, zero=1, sequence_parallel=True, precision="bf16")
     assert on(own).total / 2**30 == pytest.approx(gibibytes, rel=0.01)
+
+
+@pytest.mark.parametrize(("zero", "dp", "each"), [(0, 1, 2 + 4), (1, 4, 2 + 4 / 4), (1, 8, 2.5)])
+def test_a_flat_step_lies_beside_what_activations_left(zero, dp, each) -> None:
+    """DeepSpeed's stage 1: all gradients in flat buffers of half precision, a share of them in
+    fp32; 6 + 16 / dp bytes a parameter with weights, gradients, masters and moments."""
+    software = replace(
+        stack(), fusion=Fusion(gradients="grad"), allocator=Allocator(flat_step=True)
+    )
+    own = hand_job(4, software, zero=zero, dp=dp)
+    parameters = 4 * 100.0 + 2 * 100.0  # four layers, embedding and head
+    assert on(own).fragmented == each * parameters
+    state = sum(on(own).parts[name] for name in ("weights", "gradients", "optimizer"))
+    assert state + on(own).fragmented == pytest.approx((6 + 16 / dp) * parameters)

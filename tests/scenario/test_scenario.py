@@ -35,6 +35,7 @@ PUBLISHED = {
     "llama2-70b-fsdp": (68.98e9, 256),  # meta-llama/Llama-2-70b-hf, safetensors index
     "llama2-7b-offload": (6.74e9, 8),  # meta-llama/Llama-2-7b-hf, safetensors index
     "llama4-scout": (107.8e9, 64),  # 108.6 with the vision tower, safetensors index
+    "llama3-8b-torchtitan": (8.03e9, 8),  # meta-llama/Meta-Llama-3-8B, model card
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
     "llama3-70b-lora": (70.6e9, 8),
