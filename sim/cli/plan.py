@@ -55,8 +55,8 @@ def plan(
 ) -> None:
     """Search the fastest layout of MODEL on TOPOLOGY that fits in memory.
 
-    Choices are tp, cp, pp, microbatch, recompute, sequence_parallel, schedule, interleave, layers
-    (even, balanced), zero, reshard, no_sync, dp_replicate and order.
+    Choices are tp, cp, pp, ep, microbatch, recompute, context, sequence_parallel, schedule,
+    interleave, layers (even, balanced), zero, reshard, no_sync, dp_replicate and order.
     """
     from sim.search import choices, search, text
     from sim.search.space import space

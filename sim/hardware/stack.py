@@ -10,7 +10,7 @@ from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
 from sim.model import precision as recipes
 from sim.model.checkpointing import Checkpointing
-from sim.model.fusion import Fusion
+from sim.model.fusion import Context, Fusion
 from sim.model.kernels import Precision, weight_width
 from sim.model.precision import Recipe
 from sim.program.exchange import Style
@@ -35,6 +35,8 @@ class Stack:
 
     Attention: `attention` names the fused kernels that the stack offers, best first; the first one
     that the device has rates for runs. Without any, the scores of every model are stored.
+    `context` is how it reaches the rest of a divided sequence (`sim.model.context_parallel`),
+    `balanced_context` whether each rank has two shares of a causal one, from either end.
 
     Pipeline: `pipeline_exchange` is how neighbouring stages communicate (`sim.program.exchange`),
     `exchange_sync` whether the host waits until a blocking exchange has ended
@@ -85,6 +87,8 @@ class Stack:
     blocking: bool = False
     graph: bool = False
     attention: tuple[str, ...] = ("flash2",)
+    context: Context = "ring"
+    balanced_context: bool = True
     pipeline_exchange: Style = "batched"
     exchange_sync: bool = False
     scatter_gather: bool = False

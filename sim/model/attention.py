@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from sim.model import latent_attention
+from sim.model import context_parallel, latent_attention
 from sim.model.execution import Execution
-from sim.model.kernels import Attention, Gemm, Item, MemoryBound, Overlap
+from sim.model.kernels import Gemm, Item, MemoryBound
 from sim.model.linear import column_linear, row_linear
 from sim.model.operators import MASK, Operator, normalise
-from sim.program.causes import CONTEXT
-from sim.program.operations import Collective, Kind
 
 CORE = "attention core"
 
@@ -208,10 +206,8 @@ def flash_core(run: Execution) -> Operator:
     """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
 
     The output is kept once, as the input of the projection behind (Dao et al. 2022), unless that
-    keeps none or a cast copy of its own. Under
-    context parallelism keys and values go round the ring of `cp` ranks beside the kernel
-    (Liu et al. 2023, ring attention), backward brings them again and their gradients home. The
-    gradients of Q, K and V are joined for a projection that they share; latents share none.
+    keeps none or a cast copy of its own. The gradients of Q, K and V are joined for a projection
+    that they share; latents share none.
     """
     statistics = 4.0 * run.rows * run.heads
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
@@ -220,10 +216,9 @@ def flash_core(run: Execution) -> Operator:
     return Operator(
         name=CORE,
         modules=("core_attn",),
-        forward=_ring(run, "all_gather", _flash(run, backward=False)),
+        forward=context_parallel.forward(run),
         input_gradient=(
-            *_ring(run, "all_gather", _flash(run, backward=True)),
-            *_gradients_home(run),
+            *context_parallel.backward(run),
             *(() if run.fusion.compiled or run.model.latent else (join,)),
         ),
         inputs=inputs_saved(run),
@@ -232,44 +227,3 @@ def flash_core(run: Execution) -> Operator:
         # dQ is summed in fp32; dK and dV in the kernel's own precision.
         transient=float(run.rows * (4 * run.query_width + keys * run.width)),
     )
-
-
-def _flash(run: Execution, *, backward: bool) -> Attention:
-    """The kernel; chunks of a sequence are sequences to it."""
-    model = run.model
-    chunks = model.seq // model.chunk if 0 < model.chunk < model.seq else 1
-    return Attention(
-        name="attention grad" if backward else "attention",
-        batch=run.microbatch * chunks,
-        heads=run.heads,
-        kv_heads=run.kv_heads,
-        q=run.seq // chunks,
-        kv=model.seq // chunks,
-        head=model.head,
-        value_head=model.value_head,
-        window=model.window,
-        causal=model.causal,
-        backward=backward,
-        precision=run.precision,
-    )
-
-
-def _context(run: Execution, kind: Kind) -> Collective:
-    tokens = run.microbatch * run.model.seq
-    return Collective(
-        kind=kind,
-        axes=run.sharding.context,
-        bytes=float(tokens * (run.kv_width + run.value_width) * run.width),
-        name="keys and values" if kind == "all_gather" else "their gradients",
-        cause=CONTEXT,
-    )
-
-
-def _ring(run: Execution, kind: Kind, kernel: Attention) -> tuple[Item, ...]:
-    if run.sharding.cp == 1:
-        return (kernel,)
-    return (Overlap(collective=_context(run, kind), kernels=(kernel,)),)
-
-
-def _gradients_home(run: Execution) -> tuple[Item, ...]:
-    return () if run.sharding.cp == 1 else (_context(run, "reduce_scatter"),)

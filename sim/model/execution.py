@@ -19,9 +19,11 @@ class Sharding:
 
     Sequence parallelism (Korthikanti et al. 2022, section 4.2.2) divides what tensor parallelism
     leaves whole, norms, dropouts and residual sums, along the sequence over the same ranks.
-    Context parallelism divides every tensor along the sequence over `cp` further ranks. Experts are
+    Context parallelism divides every tensor along the sequence over `cp` further ranks, of which
+    `ulysses` exchange it for heads in the attention core (`sim.model.context_parallel`); the others
+    share keys and values, which the core `gathers` first or else meets in a ring. Experts are
     divided over `ep` ranks, each of them over `etp`. `tensor`, `context`, `experts` and
-    `expert_tensor` are the mesh axes of `tp`, `cp`, `ep` and `etp`.
+    `expert_tensor` are the mesh axes of `tp`, the ring, `ep` and `etp`, `exchanged` of `ulysses`.
     """
 
     tp: int = 1
@@ -31,8 +33,17 @@ class Sharding:
     etp: int = 1
     tensor: tuple[str, ...] = ("tp",)
     context: tuple[str, ...] = ("cp",)
+    ulysses: int = 1
+    exchanged: tuple[str, ...] = ()
+    gathers: bool = False
+    balanced: bool = True
     experts: tuple[str, ...] = ()
     expert_tensor: tuple[str, ...] = ()
+
+    @property
+    def ring(self) -> int:
+        """Ranks that share keys and values."""
+        return self.cp // self.ulysses
 
     def check(self, model: Transformer) -> None:
         """Raise `InputError` unless the model's sizes divide."""
@@ -57,6 +68,13 @@ class Sharding:
                 f"seq = {model.seq} does not divide into {parts} parts",
                 "lower cp, or tp, or leave out sequence_parallel",
             )
+        heads = model.heads // self.tp
+        if heads % self.ulysses:
+            what = f"{self.ulysses} ranks cannot exchange the {heads} heads of each"
+            raise InputError("plan", what, "lower ulysses, or tp")
+        if self.ring > 1 and self.balanced and model.seq % (2 * self.ring):
+            what = f"seq = {model.seq} gives no two shares to each of {self.ring} ranks"
+            raise InputError("plan", what, "lower cp")
         if self.cp > 1 and model.attention == "standard":
             raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
         if self.cp > 1 and 0 < model.chunk < model.seq:

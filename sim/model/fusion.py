@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+Context = Literal["ring", "all-gather", "ulysses"]
 Gradients = Literal["grad", "fresh", "buffer", "fp32-buffer", "fused", "fused-buffer"]
 
 

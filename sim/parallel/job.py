@@ -12,6 +12,7 @@ from sim.hardware.stack import Stack
 from sim.model.block import ALONE, Again, Block, block
 from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, Sharding
+from sim.model.fusion import Context
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Kernel, Precision
 from sim.model.kinds import is_layer
@@ -104,6 +105,7 @@ class Job:
         """One microbatch on one rank."""
         plan = self.plan
         later, bucketed = self._micro_steps
+        ring, heads = self._sequence_axes
         return Execution(
             model=self.model,
             microbatch=plan.microbatch,
@@ -114,7 +116,11 @@ class Job:
                 ep=plan.ep,
                 etp=plan.etp,
                 tensor=plan.split(["tp"]),
-                context=plan.split(dividing("sequence")),
+                context=plan.split(ring),
+                ulysses=plan.degree(heads),
+                exchanged=plan.split(heads),
+                gathers=self.context == "all-gather",
+                balanced=self.stack.balanced_context,
                 experts=plan.split(["ep"]),
                 expert_tensor=plan.split(["etp"]),
             ),
@@ -272,6 +278,18 @@ class Job:
         stack, further = self.stack, self.plan.tp - 1
         crosses_nodes = self.plan.pp > 1 and self.nodes > 1
         return stack.launch_collective + further * stack.launch_member * crosses_nodes
+
+    @property
+    def context(self) -> Context:
+        """How attention reaches the rest of its sequence along `cp`."""
+        return self.plan.context or self.stack.context
+
+    @property
+    def _sequence_axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The axes that divide the sequence: those that share keys, those that exchange heads."""
+        heads = {"ulysses", *(("cp",) if self.context == "ulysses" else ())}
+        axes = dividing("sequence")
+        return tuple(a for a in axes if a not in heads), tuple(a for a in axes if a in heads)
 
     @property
     def kept_precision(self) -> Precision:

@@ -12,6 +12,7 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model import optimizers
 from sim.model.checkpointing import NONE, Names
+from sim.model.fusion import Context
 from sim.model.kernels import Precision
 from sim.model.lora import Lora
 from sim.model.optimizers import Moments
@@ -41,6 +42,9 @@ class Plan:
     expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
     `dispatcher` is how tokens reach experts, if not in the stack's own way; `overlap_experts` runs
     that beside passes of other microbatches, for which each stage is one forward pass ahead.
+    `context` is how attention reaches the rest of a sequence that `cp` divides: by a ring, an
+    all-gather or an exchange for heads (`sim.model.context_parallel`), as the stack does unless
+    said; an axis `ulysses` divides it too, for an exchange beside either of the others.
     `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions; where that looks for an
     order, `schedule_memory` is what activations may take, in those of 1F1B. `layers` gives the
     transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
@@ -64,6 +68,7 @@ class Plan:
     microbatch: Count = 1
     tp: Count = 1
     cp: Count = 1
+    context: Context | None = None
     pp: Count = 1
     dp: Count | None = None
     dp_replicate: Count = 1

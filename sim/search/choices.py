@@ -6,7 +6,7 @@ Choices are made one after the other, and each sees those before it.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any
+from typing import Any, get_args
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
@@ -14,6 +14,7 @@ from sim.model import counts
 from sim.model.block import check_rule
 from sim.model.checkpointing import MODES
 from sim.model.experts import layers_of
+from sim.model.fusion import Context
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
@@ -148,6 +149,12 @@ def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
             yield names
 
 
+def _contexts(space: Space, plan: Plan) -> Iterator[Context]:
+    """An exchange for heads needs a head for every rank."""
+    heads = space.model.heads // plan.tp
+    yield from (name for name in get_args(Context) if name != "ulysses" or heads % plan.cp == 0)
+
+
 def _schedules(space: Space, plan: Plan) -> Iterator[str]:
     for name, entry in schedules.table().items():
         if entry.takes(plan.pp, plan.microbatches):
@@ -239,6 +246,12 @@ PASSES = (
     ),
     Choice(name="recompute", possible=_recomputation),
     Choice(
+        name="context",
+        possible=_contexts,
+        applies=lambda plan: plan.cp > 1,
+        usual=lambda space, plan, context: context == space.stack.context,
+    ),
+    Choice(
         name="sequence_parallel",
         possible=lambda space, plan: (False, True),
         applies=lambda plan: plan.tp > 1,
@@ -320,6 +333,7 @@ def _check(name: str, values: Iterable[str], option: str) -> None:
         "layers": [EVEN, BALANCED],
         **{key: ["yes", "no"] for key in ("sequence_parallel", "reshard", "no_sync")},
         "order": list(ORDERS),
+        "context": list(get_args(Context)),
         "zero": list("0123"),
         **({"recompute": list(MODES)} if option == "--without" else {}),
     }.get(name)

@@ -134,6 +134,7 @@ def _passes_key(plan: Plan) -> tuple[object, ...]:
         plan.microbatch,
         plan.recompute,
         plan.sequence_parallel,
+        plan.context,
         plan.schedule,
         plan.interleave,
         plan.layers,

@@ -82,7 +82,7 @@ def plan_text(plan: Plan) -> str:
     >>> plan_text(Plan(global_batch=8, tp=2, pp=2, dp=2, zero=1))
     'tp 2, pp 2, dp 2, microbatch 1, 1f1b, zero 1'
     """
-    words = [f"tp {plan.tp}"] + ([f"cp {plan.cp}"] if plan.cp > 1 else [])
+    words = [f"tp {plan.tp}"] + ([f"cp {_context(plan)}"] if plan.cp > 1 else [])
     words += [f"{axis} {size}" for axis, size in plan.axes.items() if size > 1]
     words += [f"ep {plan.ep}"] if plan.ep > 1 else []
     words += [f"pp {plan.pp}", f"dp {_replicas(plan)}", f"microbatch {plan.microbatch}"]
@@ -101,6 +101,11 @@ def _schedule(plan: Plan) -> str:
     if plan.pp == 1:
         return ""
     return f"{plan.pipeline} {plan.interleave}" if plan.interleave > 1 else plan.pipeline
+
+
+def _context(plan: Plan) -> str:
+    """The ranks of a sequence, and how they reach each other's keys unless as the stack does."""
+    return str(plan.cp) if plan.context is None or plan.cp == 1 else f"{plan.cp} {plan.context}"
 
 
 def _zero(plan: Plan) -> str:
@@ -122,7 +127,7 @@ def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
     plan, dollars = layout.plan, search.cost(layout).dollars
     bubble = f"{layout.result.bubble_fraction:.1%}" if layout.result else ""
     return (
-        str(rank), str(plan.tp), str(plan.cp), str(plan.pp), _replicas(plan), str(plan.ep),
+        str(rank), str(plan.tp), _context(plan), str(plan.pp), _replicas(plan), str(plan.ep),
         str(plan.microbatch),
         _schedule(plan), _zero(plan), choices.text(plan.recompute),
         "yes" if plan.sequence_parallel else "no",

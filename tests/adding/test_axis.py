@@ -16,9 +16,9 @@ AXIS = Axis(name="{name}", divides="{divides}", place={place}, shards_states=Tru
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_an_axis_that_divides_the_sequence_is_context_parallelism(add: Add, zero: int) -> None:
-    add("sim.parallel.axes", "ulysses",
-        SOURCE.format(name="ulysses", divides="sequence", place=20))  # fmt: skip
-    mine = played({"plan.axes": {"ulysses": 2}, "plan.zero": zero})
+    own = SOURCE.format(name="segments", divides="sequence", place=20)
+    add("sim.parallel.axes", "segments", own)
+    mine = played({"plan.axes": {"segments": 2}, "plan.zero": zero})
     usual = played({"plan.cp": 2, "plan.zero": zero})
     assert mine.step_time == pytest.approx(usual.step_time, rel=1e-9)
     assert mine.memory_per_gpu == pytest.approx(usual.memory_per_gpu, rel=1e-12)

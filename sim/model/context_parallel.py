@@ -1,0 +1,152 @@
+"""Context parallelism: how the attention core reaches the rest of its sequence, and its share.
+
+- Ring (Liu et al. 2023): shares of keys and values go round beside the kernels, a kernel for each;
+  backward their gradients go round too.
+- All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs; backward
+  they are gathered again, and their gradients scattered.
+- Ulysses (Jacobs et al. 2023): all-to-alls turn shares of the sequence into shares of the heads and
+  back; a kernel sees whole sequences. Over an axis of its own it multiplies with the others (USP,
+  Fang and Zhao 2024).
+
+Under a causal mask a contiguous share of the sequence sees all shares before it. Balanced, a rank
+has two shares instead, one from either end (zig-zag), and all ranks do the mean; otherwise the last
+one sets the pace with 2 - 1/cp times as much (Brandon et al. 2023, striped attention, section 3).
+"""
+
+from collections.abc import Iterator
+
+from sim.model.execution import Execution
+from sim.model.kernels import Attention, Item, MemoryBound, Overlap
+from sim.program.causes import CONTEXT
+from sim.program.operations import Collective, Kind
+
+Items = tuple[Item, ...]
+
+
+def forward(run: Execution) -> Items:
+    """The core's kernels with what they wait for and what passes beside them."""
+    kernels = tuple(_kernels(run, backward=False))
+    return (
+        *_exchanged(run, "queries, keys and values", _inputs(run)),
+        *_with_keys(run, kernels),
+        *_merged(run),
+        *_exchanged(run, "outputs", run.output_width),
+    )
+
+
+def backward(run: Execution) -> Items:
+    """The same for the input's gradients."""
+    kernels = tuple(_kernels(run, backward=True))
+    return (
+        *_exchanged(run, "outputs' gradients", run.output_width),
+        *_with_keys_back(run, kernels),
+        *_exchanged(run, "gradients of queries, keys and values", _inputs(run)),
+    )
+
+
+# --- Kernels -------------------------------------------------------------------------------------
+
+
+def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
+    """What the rank that sets the pace computes."""
+    model, sharding = run.model, run.sharding
+    ring, whole = sharding.ring, model.seq
+    own = whole // ring
+    if ring == 1 or not model.causal or model.window:
+        yield _kernel(run, own, whole, causal=model.causal, backward=backward)
+    elif sharding.gathers:
+        if sharding.balanced:
+            yield _kernel(run, own, whole, causal=True, backward=backward)
+        else:
+            yield _kernel(run, own, own, causal=True, backward=backward)
+            yield _kernel(run, own, whole - own, causal=False, backward=backward)
+    else:
+        yield _kernel(run, own, own, causal=True, backward=backward)
+        seen = own // 2 if sharding.balanced else own
+        for _ in range(ring - 1):
+            yield _kernel(run, own, seen, causal=False, backward=backward)
+
+
+def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) -> Attention:
+    """One kernel; chunks of a sequence are sequences to it."""
+    model, ulysses = run.model, run.sharding.ulysses
+    chunks = model.seq // model.chunk if 0 < model.chunk < model.seq else 1
+    return Attention(
+        name="attention grad" if backward else "attention",
+        batch=run.microbatch * chunks,
+        heads=run.heads // ulysses,
+        kv_heads=max(1, run.kv_heads // ulysses),
+        q=q // chunks,
+        kv=kv // chunks,
+        head=model.head,
+        value_head=model.value_head,
+        window=model.window,
+        causal=causal,
+        backward=backward,
+        precision=run.precision,
+    )
+
+
+def _merged(run: Execution) -> Items:
+    """Outputs of a ring's kernels, merged into an fp32 one: read both, write it."""
+    times = run.sharding.ring - 1
+    if times == 0 or run.sharding.gathers or not run.model.causal or run.model.window:
+        return ()
+    part = 0.5 if run.sharding.balanced else 1.0
+    moved = part * times * run.rows * run.output_width * (run.width + 8)
+    return (MemoryBound(name="merge outputs", bytes=moved, launches=times),)
+
+
+# --- Communication -------------------------------------------------------------------------------
+
+
+def _inputs(run: Execution) -> int:
+    """Widths of Q, K and V; keys and values of fewer heads than ranks are sent more than once."""
+    again = max(1, run.sharding.ulysses // run.kv_heads)
+    return run.query_width + again * (run.kv_width + run.value_width)
+
+
+def _exchanged(run: Execution, name: str, width: int) -> Items:
+    """An all-to-all of what a rank has of a tensor so wide."""
+    if run.sharding.ulysses == 1:
+        return ()
+    size = float(run.rows * width * run.width)
+    axes = run.sharding.exchanged
+    return (Collective(kind="all_to_all", axes=axes, bytes=size, name=name, cause=CONTEXT),)
+
+
+def _with_keys(run: Execution, kernels: tuple[Attention, ...]) -> Items:
+    if run.sharding.ring == 1:
+        return kernels
+    gather = _keys(run, "all_gather")
+    if run.sharding.gathers:
+        return (gather, *kernels)
+    return (Overlap(collective=gather, kernels=kernels),)
+
+
+def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
+    """In a ring the first kernels have keys and values beside them, the others their gradients."""
+    if run.sharding.ring == 1:
+        return kernels
+    gather, scatter = _keys(run, "all_gather"), _keys(run, "reduce_scatter")
+    if run.sharding.gathers:
+        return (gather, *kernels, scatter)
+    half = (len(kernels) + 1) // 2
+    first, rest = kernels[:half], kernels[half:]
+    last = (Overlap(collective=scatter, kernels=rest),) if rest else (scatter,)
+    return (Overlap(collective=gather, kernels=first), *last)
+
+
+def _keys(run: Execution, kind: Kind) -> Collective:
+    """Keys and values of the ring's part of the sequence, or their gradients."""
+    sharding = run.sharding
+    again = max(1, sharding.ulysses // run.kv_heads)
+    tokens = run.microbatch * run.model.seq
+    width = again * (run.kv_width + run.value_width)
+    return Collective(
+        kind=kind,
+        axes=sharding.context,
+        bytes=float(tokens * width * run.width / sharding.ulysses),
+        name="keys and values" if kind == "all_gather" else "their gradients",
+        cause=CONTEXT,
+    )

@@ -1,0 +1,141 @@
+"""Context parallelism: bytes and FLOPs of rings, all-gathers, exchanges for heads and products."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sim.config.errors import InputError
+from sim.model.attention import core
+from sim.model.execution import Execution, Sharding
+from sim.model.fusion import Fusion
+from sim.model.kernels import Attention, Item, Overlap
+from sim.model.operators import Items
+from sim.model.transformer import Transformer
+from sim.program.operations import Collective
+from sim.scenario.scenario import load
+from sim.simulate import simulate
+
+SEQ, HEADS, KV, HEAD, WIDTH = 4096, 16, 4, 64, 2
+MODEL = Transformer(
+    layers=2,
+    hidden=HEADS * HEAD,
+    heads=HEADS,
+    kv_heads=KV,
+    ffn=4096,
+    vocab=1000,
+    seq=SEQ,
+    attention="flash",
+)
+
+
+def run(**sharding: Any) -> Execution:
+    sharding.setdefault("ulysses", 1)
+    return Execution(
+        model=MODEL, microbatch=3, sharding=Sharding(**sharding), precision="bf16", fusion=Fusion()
+    )
+
+
+WAYS = {
+    "ring": {"cp": 8},
+    "all-gather": {"cp": 8, "gathers": True},
+    "ulysses": {"cp": 8, "ulysses": 8, "context": (), "exchanged": ("cp",)},
+    "product": {"cp": 8, "ulysses": 2, "exchanged": ("ulysses",)},
+}
+
+
+def unpacked(items: Items) -> list[Item]:
+    return [
+        part
+        for item in items
+        for part in ((item.collective, *item.kernels) if isinstance(item, Overlap) else (item,))
+    ]
+
+
+def flops(items: Items) -> float:
+    return sum(item.flops for item in unpacked(items) if isinstance(item, Attention))
+
+
+def volumes(items: Items) -> dict[str, float]:
+    """Bytes by kind of collective."""
+    found: dict[str, float] = {}
+    for item in unpacked(items):
+        if isinstance(item, Collective):
+            found[item.kind] = found.get(item.kind, 0.0) + item.bytes
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_balanced_rank_does_its_share_of_the_triangle(way):
+    whole, part = core(run()), core(run(**WAYS[way]))
+    assert flops(part.forward) == pytest.approx(flops(whole.forward) / 8)
+    assert flops(part.input_gradient) == pytest.approx(flops(whole.input_gradient) / 8)
+
+
+@pytest.mark.parametrize("way", ["ring", "all-gather"])
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_the_last_of_contiguous_shares_does_nearly_twice_the_mean(way, cp):
+    balanced, last = (
+        core(run(**{**WAYS[way], "cp": cp, "balanced": balanced})) for balanced in (True, False)
+    )
+    assert flops(last.forward) / flops(balanced.forward) == pytest.approx(2 - 1 / cp)
+
+
+KEYS = 3 * SEQ * 2 * KV * HEAD * WIDTH
+QUERIES = 3 * SEQ * HEADS * HEAD * WIDTH
+
+
+def test_rings_and_gathers_bring_all_keys_and_take_their_gradients_home():
+    for way in ("ring", "all-gather"):
+        operator = core(run(**WAYS[way]))
+        assert volumes(operator.forward) == {"all_gather": KEYS}
+        assert volumes(operator.input_gradient) == {"all_gather": KEYS, "reduce_scatter": KEYS}
+
+
+def test_ulysses_exchanges_a_share_of_every_tensor_once_each_way():
+    # Eight ranks and four heads of keys: each head of them goes to two ranks.
+    operator = core(run(**WAYS["ulysses"]))
+    moved = (2 * QUERIES + 2 * KEYS) / 8
+    assert volumes(operator.forward) == {"all_to_all": pytest.approx(moved)}
+    assert volumes(operator.input_gradient) == {"all_to_all": pytest.approx(moved)}
+
+
+def test_the_product_has_a_ring_of_fewer_heads_and_smaller_exchanges():
+    operator = core(run(**WAYS["product"]))
+    assert volumes(operator.forward) == {
+        "all_to_all": pytest.approx((2 * QUERIES + KEYS) / 8),
+        "all_gather": pytest.approx(KEYS / 2),
+    }
+
+
+def test_a_ring_hides_what_an_all_gather_shows():
+    ring, gathered = (core(run(**WAYS[way])).forward for way in ("ring", "all-gather"))
+    assert isinstance(ring[0], Overlap)
+    assert isinstance(gathered[0], Collective)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "said"),
+    [
+        ({"cp": 32, "ulysses": 32}, "cannot exchange the 16 heads"),
+        ({"cp": 4096}, "no two shares"),
+    ],
+)
+def test_what_does_not_divide_is_refused(sharding, said):
+    with pytest.raises(InputError, match=said):
+        run(**sharding)
+
+
+def step(stack: str = "megatron-core", **plan: Any) -> float:
+    base = load("llama3-8b-long-context")
+    return simulate(replace(base, stack=stack, plan=replace(base.plan, **plan))).step_time
+
+
+def test_ways_are_plans_and_stacks_have_one_of_their_own():
+    assert step(context="ring") == step()
+    times = {context: step(context=context) for context in ("ring", "all-gather", "ulysses")}
+    assert len(set(times.values())) == 3
+    product = step(cp=4, axes={"ulysses": 2})
+    assert product == pytest.approx(times["ring"], rel=0.1)
+    whole = step(cp=1, axes={"ulysses": 8})
+    assert whole == pytest.approx(times["ulysses"], rel=1e-9)
