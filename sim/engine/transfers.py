@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.collectives.interconnect import CallCost
 from sim.engine.communicators import NOBODY, Communicators, Indices, Scope, scope_of
 from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
 from sim.engine.machine import Machine
@@ -30,6 +31,7 @@ class Volume(NamedTuple):
     kind: str
     bytes: float
     routed: Routed | None = None
+    times: int = 1
 
 
 class TransferDesk:
@@ -141,15 +143,18 @@ class TransferDesk:
         volume = _volume(call)
         key = g, volume
         if key not in self._traffic:
-            cost = self.machine.call_cost(
-                volume.kind, volume.bytes, self.groups.shape[g], volume.routed
-            )
-            size, loads = self._loads(g, cost.port, cost.nic)
+            cost, times = self._cost(volume, g), volume.times
+            size, loads = self._loads(g, times * cost.port, times * cost.nic)
             rates = [self.links[link].capacity / load for link, load in loads]
             seconds = size / min(rates) if rates else 0.0
-            self._traffic[key] = Traffic(cost.latency, size, loads, seconds)
+            self._traffic[key] = Traffic(times * cost.latency, size, loads, seconds)
             self._chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]
+
+    def _cost(self, volume: Volume, g: int) -> CallCost:
+        """What one of a volume's collectives costs."""
+        each = volume.bytes / volume.times
+        return self.machine.call_cost(volume.kind, each, self.groups.shape[g], volume.routed)
 
     def _loads(self, g: int, port: float, nic: float) -> tuple[float, Loads]:
         """Bytes on this communicator's busiest link, and per link class the load per such byte."""
@@ -235,7 +240,7 @@ class OwnLinks:
 
 def _volume(call: Call) -> Volume:
     if isinstance(call, Collective):
-        return Volume(call.kind, call.bytes, call.routed)
+        return Volume(call.kind, call.bytes, call.routed, call.times)
     return Volume("send", call.bytes)
 
 

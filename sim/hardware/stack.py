@@ -49,7 +49,8 @@ class Stack:
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
     backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one
     call afterwards. `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how
-    ZeRO-1 sums gradients. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the
+    ZeRO-1 sums gradients, `zero_gather` how its updated weights come: gathered, or broadcast by one
+    owner after the other. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the
     next forward pass.
 
     ZeRO-3: `prefetch` is how many units are gathered ahead of the one that computes. Embedding and
@@ -99,6 +100,7 @@ class Stack:
     bucket: Bytes = 25 * 2.0**20
     fp32_reduction: bool = False
     zero_reduce: Literal["all_reduce", "reduce_scatter"] = "reduce_scatter"
+    zero_gather: Literal["all_gather", "broadcast"] = "all_gather"
     overlap_gather: bool = False
     prefetch: int = 1
     root_unit: bool = False

@@ -150,8 +150,15 @@ def _gathers(job: Job, parameters: Parameters, near: bool) -> Iterator[Collectiv
     for group, size in _together(changed, job.gathered_bytes).items():
         axes = near_axes(plan, group) if near else state_axes(plan, group)
         if axes:
-            name = f"{group.name} weights"
-            yield Collective(kind="all_gather", axes=axes, bytes=size, name=name, cause=DATA)
+            in_turn = job.stack.zero_gather == "broadcast" and plan.zero < 3
+            yield Collective(
+                kind="broadcast" if in_turn else "all_gather",
+                axes=axes,
+                bytes=size,
+                name=f"{group.name} weights",
+                cause=DATA,
+                times=plan.degree(axes) if in_turn else 1,
+            )
 
 
 def replicated(job: Job, parameters: Parameters) -> bool:

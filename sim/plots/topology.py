@@ -28,7 +28,7 @@ def figure(topology: Topology) -> Figure:
         panel(axes, topology)
     if not panels and topology.node is not None:
         each = rate(topology.bandwidth(("port-up", 0)))
-        fig.text(0.5, 0.5, f"{topology.node.title}, {each} each way per device", ha="center")
+        fig.supxlabel(f"{topology.node.title}, {each} each way per device", fontsize=10)
     if topology.degraded:
         sick = ", ".join(f"{link.link} {link.factor:g} x slower" for link in topology.degraded)
         fig.supxlabel(f"degraded: {sick}", color="#c0392b", fontsize=10)

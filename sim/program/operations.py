@@ -31,7 +31,8 @@ class Collective:
     restricts a group along `pp` (the tied embedding lives on the first and the last stage). Kernels
     lose nothing to a `quiet` one beside them, which copy engines or a few SMs move. An
     all-to-all of `routed` items sends one copy of each to every node that it has to reach, where it
-    is passed on; its `bytes` are those of one copy of a rank's items.
+    is passed on; its `bytes` are those of one copy of a rank's items. The tensor may also be cut
+    into as many as `times`, sent by equal collectives one after the other.
     """
 
     kind: Kind
@@ -42,6 +43,7 @@ class Collective:
     stages: tuple[int, ...] | None = None
     quiet: bool = False
     routed: Routed | None = None
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,3 +123,18 @@ def test_a_step_sums_the_gradients_of_every_parameter_once(name, stack, zero):
                     moved[stage] += call.bytes
         held = own.parameters(own.chunks[stage])[DENSE]
         assert moved[stage] == pytest.approx(held * own.stack.reduced_bytes("bf16"))
+
+
+def test_owners_broadcast_their_shares_in_turn() -> None:
+    """InternEvo's ZeRO-1: n broadcasts of 1/n of the weights; an all-reduce of all gradients."""
+    own = job("internevo", zero=1)
+    (call,) = weights_gathered(own, {DENSE: 16e6})
+    assert (call.kind, call.times, call.bytes) == ("broadcast", 16, 32e6)
+    kinds = {
+        one.kind
+        for op, _ in operations(training_step(own), 0)
+        if isinstance(op, Communicate)
+        for one in op.calls
+        if isinstance(one, Collective)
+    }
+    assert kinds == {"broadcast", "all_reduce"}
