@@ -71,8 +71,7 @@ class Stack:
     half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
     a precision, and the stack's own version of a recipe. `checkpointing` is what "selective"
     recomputation means, `allocator` what is allocated in addition to the tensors that autograd
-    keeps. `vocab` are the words of the tokenizer that comes with it, for jobs of which nobody has
-    printed any.
+    keeps.
     """
 
     name: str
@@ -111,7 +110,6 @@ class Stack:
     fused_host_optimizer: bool = True
     clip: bool = True
     post_validation: bool = False
-    vocab: int | None = None
     optimizer_launch: Seconds = 5e-6
     master_weights: bool = True
     recipes: Mapping[str, str] = field(default_factory=dict)

@@ -119,7 +119,7 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     where = str(row["id"])
     printed = {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     stack = stacks.load(str(row["software"]), where=where)
-    row = {**row, **printed, **_own_vocab(row, stack)}
+    row = {**row, **printed}
     model = from_columns(row)
     topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"], _each(row))
     return settled(
@@ -128,12 +128,6 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
             where, model=model, stack=stack, topology=topology, plan=_plan(choice, model)
         ),
     )
-
-
-def _own_vocab(row: Mapping[str, Any], stack: stacks.Stack) -> dict[str, int]:
-    """The vocabulary of the software's own tokenizer, where the table's is a guess."""
-    guessed = "vocab" in str(row.get("assumed", "")).split()
-    return {"vocab": stack.vocab} if guessed and stack.vocab else {}
 
 
 def _each(row: Mapping[str, Any]) -> int | None:
