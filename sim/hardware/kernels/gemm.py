@@ -68,7 +68,8 @@ class GemmRates:
     half and a quarter of the largest's area reach `half_tile` and `quarter_tile` of that: they load
     more operand bytes per multiplication. `prologue` is a CTA's time outside the inner loop,
     `epilogue` the share of the result's memory traffic that no other CTA hides, `floor` the time of
-    an empty kernel.
+    an empty kernel. `misaligned` is the share of the rate at which single products run whose rows
+    do not begin at multiples of 16 bytes, as those of a vocabulary that is not padded.
     """
 
     sustained: Shares
@@ -78,6 +79,7 @@ class GemmRates:
     prologue: Seconds
     epilogue: float
     floor: Seconds
+    misaligned: float = 1.0
 
     def tile_share(self, area: int) -> float:
         """Inner-loop rate of a tensor-core tile against the largest's."""
@@ -94,7 +96,7 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     floor + epilogue + max(tiles in waves, FLOPs at the power limit, bytes / bandwidth), where
     `peak` is the data-sheet FLOP/s of its precision and `bandwidth` what memory achieves (B/s).
     """
-    rate = peak * rates.sustained.of(gemm.precision) * (MISALIGNED if _misaligned(gemm) else 1.0)
+    rate = peak * rates.sustained.of(gemm.precision) * _tensor_cores(gemm, rates)
     joined = _joined(gemm.flops / rate, _waves(gemm, rates, rate / sms, sms, bandwidth))
     return float(
         rates.floor
@@ -103,9 +105,12 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
     )
 
 
-def _misaligned(gemm: Gemm) -> bool:
+def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
+    """The share of the rate that the alignment of a 16-bit product's rows leaves."""
     wide = gemm.precision in ("fp16", "bf16")
-    return wide and gemm.batch > 1 and bool(gemm.n % ALIGNED or gemm.k % ALIGNED)
+    if not wide or not (gemm.n % ALIGNED or gemm.k % ALIGNED):
+        return 1.0
+    return MISALIGNED if gemm.batch > 1 else rates.misaligned
 
 
 def _joined(power_bound: float, wave_bound: float) -> float:

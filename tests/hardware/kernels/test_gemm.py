@@ -106,3 +106,11 @@ def test_batches_whose_rows_are_not_aligned_run_without_tensor_cores() -> None:
     aligned, odd = (product(2048, 2048, k, batch=16) for k in (152, 150))
     assert seconds(odd) / odd.flops == pytest.approx(4 * seconds(aligned) / aligned.flops, rel=0.01)
     assert seconds(product(2048, 2048, 150)) < seconds(product(2048, 2048, 152))
+
+
+def test_single_products_lose_them_only_where_the_device_does() -> None:
+    volta = replace(PLAIN, misaligned=0.25)
+    vocabulary = product(4096, 50257, 4096)
+    assert seconds(vocabulary, volta) == pytest.approx(4 * seconds(vocabulary), rel=0.01)
+    padded = product(4096, 50304, 4096)
+    assert seconds(padded, volta) == seconds(padded)
