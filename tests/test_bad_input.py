@@ -90,6 +90,8 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\nrecompute = ['mlp', 'mla_up_proj']", "is named 'mla_up_proj'; known:"),
         ("tp = 2", "tp = 2\nrecompute = 3", "recompute = 3 is not a text"),
         ("tp = 2", "tp = 2\norder = 'tp-pp'", "name tp, cp, dp and pp once each"),
+        ("tp = 2", "tp = 2\nzero = 1\ngradients = { kind = 'int8' }", "set zero = 0"),
+        ("tp = 2", "tp = 2\ncontext = 'rings'", "did you mean 'ring'?"),
         ("tp = 2", "tp = 2\noffload = { optimizer = 2.0 }", "optimizer = 2.0 must lie in 0 to 1"),
         ("tp = 2", "tp = 2\noffload = { optimiser = 1.0 }", "did you mean 'optimizer'?"),
         ("tp = 2", "tp = 2\noffload = { parameters = 1.0 }", "set zero = 3"),

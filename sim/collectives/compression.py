@@ -4,6 +4,7 @@ With error feedback a worker adds to each gradient what compression has left out
 (Seide et al. 2014; Karimireddy et al. 2019), so that nothing is lost for good.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, isqrt
 from typing import Literal
@@ -32,7 +33,8 @@ REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """How what is sent is compressed: `[sharing.compression]`, or `[plan.activations]`.
+    """How what is sent is compressed: `[sharing.compression]`, `[plan.activations]`, or
+    `[plan.gradients]`.
 
     - `fp16`, `int8` (one scale per message; Dettmers 2015), `onebit` (a sign for each element and
       the means of both signs; Seide et al. 2014).
@@ -84,6 +86,22 @@ class Compression:
             "topk": kept * (width + 4.0),
             "randomk": kept * width,
         }[self.kind]
+
+    def factors(
+        self, matrices: Iterable[tuple[int, int]], elements: float, width: float = 4.0
+    ) -> tuple[float, float]:
+        """Bytes of the left and of the right factors of matrices, among so many elements; matrices
+        that factors are not smaller than, and what is no matrix, go with the left ones as they are.
+
+        >>> Compression(kind="powersgd", rank=2).factors([(100, 300), (1, 3)], 30_050.0)
+        (1000.0, 2400.0)
+        """
+        left = right = 0.0
+        for rows, columns in matrices:
+            if self.rank * (rows + columns) < rows * columns:
+                left, right = left + self.rank * rows, right + self.rank * columns
+                elements -= rows * columns
+        return (left + elements) * width, right * width
 
     def encode_bytes(self, elements: float) -> float:
         """Bytes that encoding moves through the device's memory."""

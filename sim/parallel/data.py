@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from sim.model.block import Block
 from sim.model.groups import ParameterGroup
+from sim.parallel import compressed
 from sim.parallel.job import Job
 from sim.parallel.piece import Piece, joined
 from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
@@ -26,6 +28,7 @@ from sim.program.operations import (
     Drained,
     Kind,
     Operation,
+    Work,
 )
 
 STREAM = "data"
@@ -64,10 +67,23 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
         name = "" if number == len(cut) - 1 else f"bucket {number}"
         whole = joined(bucket, name="backward")
         after = (INPUT,) if number == 0 else ()
-        done.append(Compute(name=name, work=whole.work, after=after, memory=whole.memory))
-        parameters = added(*(piece.block.parameters for piece in bucket))
-        done += reduced(job, parameters, f"reduce {number}", after=(name,), stream=STREAM)
+        blocks = [piece.block for piece in bucket]
+        work = whole.work
+        if job.plan.gradients is not None:
+            work = Work(name=work.name, items=(work, *compressed.encoding(job, blocks)))
+        done.append(Compute(name=name, work=work, after=after, memory=whole.memory))
+        done += summed(job, blocks, f"reduce {number}", after=(name,), stream=STREAM)
     return done
+
+
+def summed(
+    job: Job, blocks: Sequence[Block], name: str, *, after: tuple[str, ...] = (), stream: str
+) -> list[Operation]:
+    """The operations that sum the gradients of these blocks, encoded where the plan says so."""
+    if job.plan.gradients is not None:
+        return list(compressed.summed(job, blocks, name, after=after, stream=stream))
+    parameters = added(*(block.parameters for block in blocks))
+    return reduced(job, parameters, name, after=after, stream=stream)
 
 
 def reduced(

@@ -177,6 +177,7 @@ class Job:
             plan.optimizer,
             plan.moments,
             plan.activations,
+            plan.gradients,
             plan.microbatches > 1,
             *plan.mesh.items(),
             self.embedding_holders,

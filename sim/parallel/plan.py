@@ -58,7 +58,8 @@ class Plan:
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
     stack's own unless one is named. With `lora` adapters are trained and the model is frozen.
     `optimizer` is one of `sim.model.optimizers`, its states kept in the precision of `moments`.
-    `offload` says what lies on the host. `activations` is how they are compressed between stages
+    `offload` says what lies on the host. `activations` is how they
+    are compressed between stages, `gradients` how those that replicas sum whole are
     (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
     pass: none, selective (as the stack does), full, or names of modules and operators; by
     `recompute_method` and `recompute_layers` (`sim.parallel.recomputed_layers`) of some layers.
@@ -97,6 +98,7 @@ class Plan:
     moments: Moments = "fp32"
     order: str = "tp-cp-dp-pp"
     activations: Compression | None = None
+    gradients: Compression | None = None
 
     def size(self, axis: str) -> int:
         """How many ranks there are along an axis of the plan or of the mesh."""
@@ -267,6 +269,11 @@ def _check_sharding(plan: Plan, where: str) -> None:
         key = "prefetch" if plan.reshard is True else "reshard"
         what = f"{key} without sharded parameters"
         raise InputError(where, what, "set zero = 3 or leave it out")
+    if plan.gradients is not None and plan.zero:
+        what = (
+            f"gradients are compressed where replicas sum them whole, not with zero = {plan.zero}"
+        )
+        raise InputError(where, what, "set zero = 0")
     if plan.no_sync and plan.zero < 2:
         what = "no_sync without sharded gradients"
         raise InputError(where, what, "leave it out: those wait for the last micro-step")

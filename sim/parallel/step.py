@@ -9,7 +9,7 @@ from sim.model.kernels import Kernel
 from sim.model.optimizer import optimizer_work, weight_casts
 from sim.model.optimizers import shares
 from sim.model.transformer import Transformer
-from sim.parallel import data
+from sim.parallel import compressed, data
 from sim.parallel.boundary import sent_bytes
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
@@ -107,8 +107,14 @@ def _closing(job: Job, stage: int, *, apart: bool) -> Routine:
     plan, stack = job.plan, job.stack
     parameters = job.parameters(job.chunks[stage])
     done: list[Operation] = []
+    blocks = [block for chunk in job.chunks[stage] for block in job.blocks(chunk)]
     if plan.zero < 2 and not stack.overlap_gradients:
-        done += data.reduced(job, parameters, "reduce gradients", stream="compute")
+        if plan.gradients is not None:
+            items = compressed.encoding(job, blocks)
+            done.append(Compute(name="encode gradients", work=Work(name="encode", items=items)))
+        done += data.summed(job, blocks, "reduce gradients", stream="compute")
+    if plan.gradients is not None:
+        done += compressed.decoded(job, blocks, data.DRAINED)
     done += _sum_copies(job, stage)
     done += _tie_embeddings(job, stage)
     # Without clipping the numbers that all ranks must agree on are fp16's overflows.

@@ -1,0 +1,91 @@
+"""Gradients compressed before they are summed over replicas, as DDP's communication hooks do it.
+
+What an all-reduce can add up is reduced (PowerSGD's factors one after the other: Vogels et al.
+2019, algorithm 1; torch's powerSGD_hook.py), anything else is gathered from all ranks. Encoding
+runs behind the backward pass of a bucket, decoding before the optimizer.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from sim.collectives.compression import Compression
+from sim.model.block import Block
+from sim.model.groups import ParameterGroup
+from sim.model.kernels import MemoryBound
+from sim.parallel.job import Job
+from sim.parallel.replicas import gradient_axes
+from sim.parallel.segments import Items, segments
+from sim.program.causes import COMPRESSION, DATA
+from sim.program.operations import After, Collective, Communicate, Compute, Operation, Work
+
+
+def summed(
+    job: Job, blocks: Sequence[Block], name: str, *, after: tuple[str, ...] = (), stream: str
+) -> Iterator[Operation]:
+    """The operations that sum the encoded gradients of some blocks."""
+    calls = [list(_calls(job, group, blocks)) for group in _groups(job, blocks)]
+    for number in range(max(map(len, calls), default=0)):
+        own = name if number == 0 else f"{name} second factors"
+        now = tuple(row[number] for row in calls if number < len(row))
+        yield Communicate(name=own, calls=now, after=after, stream=stream)
+        after = (own,)
+
+
+def encoding(job: Job, blocks: Sequence[Block]) -> Items:
+    """What encoding executes."""
+    count = sum(_count(group, blocks) for group in _groups(job, blocks))
+    return _kernel(job, "encode gradients", _way(job).encode_bytes(count))
+
+
+def decoded(job: Job, blocks: Sequence[Block], after: After) -> Iterator[Compute]:
+    """Decoding, of one sum or of what every rank has sent."""
+    way, moved = _way(job), 0.0
+    for group in _groups(job, blocks):
+        ranks = 1 if way.reducible else job.plan.degree(gradient_axes(job.plan, group))
+        moved += way.decode_bytes(_count(group, blocks), ranks)
+    items = _kernel(job, "decode gradients", moved)
+    if items:
+        work = Work(name="decode gradients", items=items)
+        yield Compute(name="decode gradients", work=work, after=after)
+
+
+def _way(job: Job) -> Compression:
+    assert job.plan.gradients is not None
+    return job.plan.gradients
+
+
+def _groups(job: Job, blocks: Sequence[Block]) -> list[ParameterGroup]:
+    """The groups of these blocks that several ranks hold."""
+    groups = dict.fromkeys(group for block in blocks for group in block.parameters if group.trained)
+    return [group for group in groups if gradient_axes(job.plan, group)]
+
+
+def _count(group: ParameterGroup, blocks: Sequence[Block]) -> float:
+    return sum(block.parameters.get(group, 0.0) for block in blocks)
+
+
+def _calls(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> Iterator[Collective]:
+    way, width = _way(job), job.stack.reduced_bytes(job.plan.precision)
+    axes, count = gradient_axes(job.plan, group), _count(group, blocks)
+    if way.kind == "powersgd":
+        matrices = [
+            (one.rows, one.columns) for b in blocks for one in b.matrices.get(group, ())
+            for _ in range(one.number)
+        ]  # fmt: skip
+        for size in way.factors(matrices, count, width):
+            yield _call("all_reduce", axes, size, f"{group.name} gradients")
+    elif way.reducible:
+        yield _call("all_reduce", axes, way.bytes(count, width), f"{group.name} gradients")
+    else:
+        gathered = way.bytes(count, width) * job.plan.degree(axes)
+        yield _call("all_gather", axes, gathered, f"{group.name} gradients")
+
+
+def _call(kind: str, axes: tuple[str, ...], size: float, name: str) -> Collective:
+    return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)  # type: ignore[arg-type]
+
+
+def _kernel(job: Job, name: str, moved: float) -> Items:
+    if not moved:
+        return ()
+    kernel, launch = MemoryBound(name=name, bytes=moved), job.stack.launch_backward
+    return segments([kernel], name=name, cause=COMPRESSION, time=job.time, launch=launch)

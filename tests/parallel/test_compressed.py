@@ -1,0 +1,81 @@
+"""Compressed gradients: bytes of factors, of gathered messages, and what a slow network gains."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sim.collectives.compression import Compression
+from sim.config.errors import InputError
+from sim.engine.play import play
+from sim.parallel.step import training_step
+from sim.program.operations import Collective, Communicate
+from sim.program.written_out import operations
+from sim.scenario.scenario import Scenario, load
+from sim.scenario.setup import from_scenario
+from sim.simulate import simulate
+
+STACKS = ("megatron-lm-2021", "pytorch-ddp")  # gradients behind all passes, and beside the last one
+
+
+def scenario(gradients: Compression | None, stack: str = STACKS[1], **change: Any) -> Scenario:
+    base = load("megatron-1.7b")
+    settings = {"dp": None, "tp": 1, "global_batch": 64, "microbatch": 2, "gradients": gradients}
+    plan = replace(base.plan, **settings)
+    return replace(base, gpus=16, stack=stack, plan=plan, change=change)
+
+
+def sums(own: Scenario) -> dict[str, float]:
+    """Bytes of the collectives that sum gradients, by kind."""
+    found: dict[str, float] = {}
+    for op, _ in operations(training_step(from_scenario(own).job), 0):
+        for call in op.calls if isinstance(op, Communicate) else ():
+            if isinstance(call, Collective) and "gradients" in call.name:
+                found[call.kind] = found.get(call.kind, 0.0) + call.bytes
+    return found
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_factors_are_those_of_every_matrix_by_itself(stack):
+    job = from_scenario(scenario(None, stack)).job
+    width = job.stack.reduced_bytes(job.plan.precision)
+    blocks = list(job.blocks(job.chunks[0][0]))
+    shapes = [one for b in blocks for own in b.matrices.values() for one in own]
+    rest = sum(b.count for b in blocks) - sum(one.rows * one.columns for one in shapes)
+    factors = 4 * sum(one.rows + one.columns for one in shapes)
+    sent = sums(scenario(Compression(kind="powersgd", rank=4), stack))
+    assert sent == {"all_reduce": pytest.approx(width * (factors + rest))}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_cannot_be_added_up_is_gathered_from_all_ranks(stack):
+    whole = sums(scenario(None, stack))["all_reduce"]
+    width = from_scenario(scenario(None, stack)).job.stack.reduced_bytes("fp16")
+    sent = sums(scenario(Compression(kind="int8"), stack))
+    assert sent == {"all_gather": pytest.approx(16 * whole / width, rel=1e-6)}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_low_rank_pays_on_slow_networks_and_not_on_fast_ones(stack):
+    slow = {"network.bandwidth": "1 Gb/s"}
+    factors = Compression(kind="powersgd", rank=4)
+    plain, coded = (simulate(scenario(way, stack, **slow)) for way in (None, factors))
+    assert coded.step_time < 0.5 * plain.step_time
+    assert coded.breakdown["compression"] > 0
+    fast = {"network.bandwidth": "3200 Gb/s"}
+    plain, coded = (simulate(scenario(way, stack, **fast)) for way in (None, factors))
+    assert coded.step_time > plain.step_time - plain.breakdown["data communication"]
+
+
+@pytest.mark.parametrize("kind", ["powersgd", "topk"])
+def test_clock_and_replay_agree(kind):
+    own = from_scenario(scenario(Compression(kind=kind)))
+    program = training_step(own.job)
+    clocked = play(program, own.machine, engine="clock").end
+    assert play(program, own.machine).end == pytest.approx(clocked, rel=1e-9)
+
+
+def test_sharded_gradients_are_not_compressed():
+    own = scenario(Compression(kind="fp16"))
+    with pytest.raises(InputError, match="set zero = 0"):
+        from_scenario(replace(own, plan=replace(own.plan, zero=1)))
