@@ -127,7 +127,7 @@ def by_cost(
     """
     pieces = _pieces(stages, chunks)
     if len(set(costs)) > 1 and pieces <= layers + 2:
-        return _split(partition(costs, pieces, first=embedding, last=head), layers)
+        return _split(partition(tuple(costs), pieces, first=embedding, last=head), layers)
     own = [0.0] * pieces
     own[0] += embedding
     own[-1] += head

@@ -6,6 +6,7 @@ ways that are as good the most even one is taken, that with the least sum of squ
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +16,15 @@ Floats = NDArray[np.float64]
 _ROUNDING = 1e-9
 
 
+@lru_cache(maxsize=1024)
 def partition(
-    costs: Sequence[float], pieces: int, *, first: float = 0.0, last: float = 0.0
+    costs: tuple[float, ...], pieces: int, *, first: float = 0.0, last: float = 0.0
 ) -> tuple[int, ...]:
     """How many layers each piece has. The first piece costs `first` more, the last one `last`; only
     these two may have no layer. Raises `ValueError` where there are fewer layers than pieces in
     between.
 
-    >>> partition([1, 1, 1, 4, 4, 4, 4, 4], 4, last=2)
+    >>> partition((1, 1, 1, 4, 4, 4, 4, 4), 4, last=2)
     (4, 1, 2, 1)
     """
     if len(costs) < pieces - 2:

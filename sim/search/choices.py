@@ -25,6 +25,7 @@ EVEN, BALANCED = "even", "balanced"
 ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours in every framework
 
 _TOKENS = 4096  # fewest of a sequence on a rank where context parallelism is not asked for
+_EXPERTS, _NODES = 32, 8  # DeepSeek-V3 on 64 ranks of 8 nodes (arXiv 2412.19437, section 3.2)
 _MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual
 
 
@@ -112,6 +113,12 @@ def _experts(space: Space, plan: Plan) -> Iterator[int]:
     for ep in divisors(gcd(each, ranks), ranks) if each else [1]:
         if _divides(replace(plan, ep=ep)):
             yield ep
+
+
+def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
+    """At most as many experts a rank, and as many nodes a group, as published jobs have."""
+    most = max((settings.experts for settings in layers_of(space.model)), default=1)
+    return most <= _EXPERTS * ep and ep <= _NODES * max(space.topology.gpus_per_node, 8)
 
 
 def _divides(plan: Plan) -> bool:
@@ -228,7 +235,7 @@ TENSOR, CONTEXT, STAGES, EXPERTS = (
         usual=lambda space, plan, cp: cp == 1 or space.model.seq // cp >= _TOKENS,
     ),
     Choice(name="pp", possible=_stages, take=_with_stages),
-    Choice(name="ep", possible=_experts),
+    Choice(name="ep", possible=_experts, usual=_usual_experts),
 )
 
 

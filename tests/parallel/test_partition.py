@@ -33,7 +33,7 @@ def test_no_other_way_has_a_cheaper_costliest_piece(layers, pieces, first, last)
         for ends in combinations_with_replacement(range(len(layers) + 1), pieces - 1)
     )
     sound = [way for way in ways if 0 not in way[1:-1]]
-    own = partition(layers, pieces, first=first, last=last)
+    own = partition(tuple(layers), pieces, first=first, last=last)
     assert sum(own) == len(layers)
     assert 0 not in own[1:-1]
     best = min(worst(way, layers, first, last) for way in sound)
@@ -43,7 +43,7 @@ def test_no_other_way_has_a_cheaper_costliest_piece(layers, pieces, first, last)
 @given(st.integers(2, 20), st.integers(2, 6), st.integers(0, 4), st.integers(0, 4))
 def test_equal_layers_are_cut_as_well_without_their_costs(layers, pieces, first, last):
     pieces = min(pieces, layers)
-    own = partition([1.0] * layers, pieces, first=first, last=last)
+    own = partition((1.0,) * layers, pieces, first=first, last=last)
     known = by_cost(layers, pieces, head=last, embedding=first)
     ones = [1] * layers
     assert worst(own, ones, first, last) == worst(known, ones, first, last)
@@ -51,12 +51,12 @@ def test_equal_layers_are_cut_as_well_without_their_costs(layers, pieces, first,
 
 def test_light_layers_share_a_stage():
     """PipeDream's point: a stage has as many layers as it has time for."""
-    assert partition([1, 1, 1, 1, 4, 4], 3) == (4, 1, 1)
+    assert partition((1, 1, 1, 1, 4, 4), 3) == (4, 1, 1)
 
 
 def test_too_few_layers_are_refused():
     with pytest.raises(ValueError, match="1 layers for 4 pieces"):
-        partition([1.0], 4)
+        partition((1.0,), 4)
 
 
 def test_dense_layers_in_front_of_experts_are_counted_as_what_they_cost():
