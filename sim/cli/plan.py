@@ -56,7 +56,8 @@ def plan(
     """Search the fastest layout of MODEL on TOPOLOGY that fits in memory.
 
     Choices are tp, cp, pp, ep, microbatch, recompute, context, sequence_parallel, schedule,
-    interleave, layers (even, balanced), zero, reshard, no_sync, dp_replicate and order.
+    interleave, layers (even, balanced), zero, reshard, no_sync, offload, dp_replicate
+    and order.
     """
     from sim.search import choices, search, text
     from sim.search.space import space

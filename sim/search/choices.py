@@ -18,9 +18,17 @@ from sim.model.fusion import Context
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
+from sim.parallel.offloading import ON_DEVICE, Offload
 from sim.parallel.plan import Plan
 from sim.search.space import Space
 
+OFFLOADS = {
+    "none": ON_DEVICE,
+    "optimizer": Offload(optimizer=1.0),
+    "activations": Offload(activations=1.0),
+    "states": Offload(optimizer=1.0, parameters=1.0),
+    "all": Offload(optimizer=1.0, parameters=1.0, activations=1.0),
+}
 EVEN, BALANCED = "even", "balanced"
 ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours in every framework
 
@@ -154,6 +162,13 @@ def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
             rule = space.stack.checkpointing.rule(names)
             check_rule(rule, space.model.kinds, counts.whole(space.model, 1), where="--only")
             yield names
+
+
+def _offloads(space: Space, plan: Plan) -> Iterator[str]:
+    """What may lie on hosts that the cluster has links to; parameters where ZeRO-3 shards them."""
+    for name, offload in OFFLOADS.items():
+        if not offload or (space.topology.host and (plan.zero >= 3 or not offload.parameters)):
+            yield name
 
 
 def _contexts(space: Space, plan: Plan) -> Iterator[Context]:
@@ -301,6 +316,12 @@ STATES = (
         usual=lambda space, plan, value: not value,
     ),
     Choice(
+        name="offload",
+        possible=_offloads,
+        usual=lambda space, plan, name: name == "none",
+        take=lambda space, plan, name: replace(plan, offload=OFFLOADS[name]),
+    ),
+    Choice(
         name="dp_replicate",
         possible=_replicas,
         take=_with_replicas,
@@ -341,6 +362,7 @@ def _check(name: str, values: Iterable[str], option: str) -> None:
         **{key: ["yes", "no"] for key in ("sequence_parallel", "reshard", "no_sync")},
         "order": list(ORDERS),
         "context": list(get_args(Context)),
+        "offload": list(OFFLOADS),
         "zero": list("0123"),
         **({"recompute": list(MODES)} if option == "--without" else {}),
     }.get(name)

@@ -11,6 +11,7 @@ from sim.engine.machine import Machine
 from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.ordering import ordered
 from sim.parallel.chunks import chunks_of
+from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job, Known
 from sim.parallel.memory import fragmented, resident, stall
 from sim.parallel.plan import Plan
@@ -73,9 +74,13 @@ class MeshLayouts:
         if lost:
             job = replace(job, stall=lost)
             program = training_step(job, order.schedule)
-        if needed > self.capacity:
+        if needed > self.capacity or not self._host_holds(job):
             return None
         return Candidate(job, self._machine, order, program, taken)
+
+    def _host_holds(self, job: Job) -> bool:
+        topology = self.space.topology
+        return topology.host is None or host_memory(job, topology) <= topology.host.memory
 
     def stream_bound(self, candidate: Candidate) -> float:
         """A lower bound of the layout's step time (s)."""
@@ -85,7 +90,7 @@ class MeshLayouts:
         """A lower bound of the fullest stage's memory: what stays from step to step, and the
         activations of the same passes where these are known already."""
         passes = _passes_key(plan)
-        key = passes, plan.zero, plan.dp_replicate
+        key = passes, plan.zero, plan.dp_replicate, plan.offload
         if key not in self._stays:
             job = self._job(plan)
             stages = (
@@ -135,6 +140,7 @@ def _passes_key(plan: Plan) -> tuple[object, ...]:
         plan.recompute,
         plan.sequence_parallel,
         plan.context,
+        plan.offload.activations,
         plan.schedule,
         plan.interleave,
         plan.layers,

@@ -91,6 +91,7 @@ def plan_text(plan: Plan) -> str:
     words += [f"zero {plan.zero}"] if plan.zero else []
     words += [] if plan.reshard is True else ["weights kept" + " near" * (plan.reshard == "near")]
     words += ["no sync"] if plan.no_sync else []
+    words += ["offload"] if plan.offload else []
     words += [f"{choices.text(plan.recompute)} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
     words += [plan.order] if plan.order != Plan(global_batch=1).order else []
@@ -109,8 +110,9 @@ def _context(plan: Plan) -> str:
 
 
 def _zero(plan: Plan) -> str:
-    """The stage, and whether weights are kept or gradients wait."""
-    return f"{plan.zero}{' kept' * (plan.reshard is not True)}{' no sync' * plan.no_sync}"
+    """The stage, and whether weights are kept, gradients wait, or anything lies on the host."""
+    kept = {"kept": plan.reshard is not True, "no sync": plan.no_sync, "offload": plan.offload}
+    return " ".join([str(plan.zero), *(name for name, asked in kept.items() if asked)])
 
 
 def _replicas(plan: Plan) -> str:

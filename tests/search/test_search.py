@@ -262,3 +262,17 @@ def test_schedules_that_look_for_an_order_are_searched_where_they_are_asked_for(
     for layout in found.best:
         assert layout.uncontended <= layout.step_time * (1 + 1e-9)
         assert run(assembled(job, layout.plan)).step_time == layout.step_time
+
+
+def test_offload_is_searched_where_it_is_asked_for() -> None:
+    only = {"tp": ("8",), "pp": ("1",), "recompute": ("full",), "microbatch": ("4",)}
+    job = space("llama2-70b", "dgx-a100-hdr", gpus=8, global_batch=32, only=only)
+    with pytest.raises(InputError, match="fits in memory"):
+        search(job, jobs=1)
+    asked = search(replace(job, only={**only, "offload": ("none", "optimizer")}), jobs=1)
+    assert {layout.plan.offload.optimizer for layout in asked.best} == {1.0}
+
+
+def test_weights_that_stay_are_searched_with_parameters_that_are_sharded() -> None:
+    job = space("gpt2-774m", "dgx-a100-hdr", gpus=8, global_batch=16, only={"zero": ("3",)})
+    assert {layout.plan.reshard for layout in search(job, jobs=1).layouts} == {True, False}
