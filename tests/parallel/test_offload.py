@@ -216,3 +216,12 @@ def test_links_to_hosts_have_names_and_can_be_slow():
         assert cluster.slowed(text, 2.0).capacity(link) == pytest.approx(cluster.capacity(link) / 2)
     with pytest.raises(InputError, match="no such link"):
         cluster.parse_link("node0.pcie4")
+
+
+def test_an_update_in_single_operations_moves_what_torchs_adam_does_on_the_host():
+    fused, single = (
+        from_scenario(scenario(Offload(optimizer=1.0), zero=1, change=change))
+        for change in ({}, {"stack.fused_host_optimizer": False})
+    )
+    more = moved(single, "memory") - moved(fused, "memory")
+    assert more == pytest.approx((80 - 28) * parameters(fused) / 8)
