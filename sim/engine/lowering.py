@@ -109,7 +109,7 @@ class _Lowering:
         rest = Duration()
         if work.beside:
             lost = self._lost(work)
-            items, rest = [Item(lost, lost.duration)], lost.duration
+            items, rest = [Item(lost, lost.duration, lost)], lost.duration
         for item in reversed(list(work.flat())):
             known = self._items_known.get(id(item))
             if known is None:
