@@ -15,7 +15,7 @@ from sim.model import feed_forward
 from sim.model.execution import Execution
 from sim.model.groups import EXPERTS
 from sim.model.kernels import Item, Kernel, Lag, MemoryBound
-from sim.model.kinds import settings_of
+from sim.model.kinds import settings_of, specialised
 from sim.model.linear import Linear
 from sim.model.operators import Items, Operator, belonging
 from sim.model.routing import Load, Routing, load_of
@@ -93,6 +93,13 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 def layers_of(model: Transformer) -> list[Experts]:
     """The experts of a model's layers, for each kind of layer that has any."""
     return [own for own in settings_of(model) if isinstance(own, Experts)]
+
+
+def dropped(run: Execution) -> float:
+    """The share of all that tokens send to experts that is dropped, in the mean of the layers."""
+    layers = [own for kind in run.model.kinds for _, own in [specialised(kind, run)]]
+    shares = [_Layer(own).load.dropped for own in layers if isinstance(own.block, Experts)]
+    return sum(shares) / len(shares) if shares else 0.0
 
 
 class _Layer:

@@ -11,6 +11,7 @@ from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.model.counts import full_flops, model_flops
+from sim.model.experts import dropped
 from sim.parallel.axis import dividing
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
@@ -73,6 +74,7 @@ def report(
         warnings=(*_warnings(setup, worst), *sources.warnings),
         device_time=sources.shares,
         straggler_seconds=step - healthy.step_time if healthy else 0.0,
+        dropped=dropped(job.execution),
         gains={name: seconds / step - 1.0 for name, seconds in (others or {}).items()},
         plan=plan,
         schedule=program.schedule,

@@ -29,6 +29,7 @@ class Result(Shown):
     GPUs (offload); `memory` has a curve over the step for each stage.
     `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains` says by
     what share of the step fixed schedules would take longer.
+    `dropped` is the share of the tokens that their experts have no room for.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
     `engine` is what played the step, "clock" or "replay", and `wall_seconds` what the simulation
@@ -64,6 +65,7 @@ class Result(Shown):
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
     straggler_seconds: float = 0.0
     host_memory: float = 0.0
+    dropped: float = 0.0
     gains: dict[str, float] = field(default_factory=dict)
     plan: Plan | None = field(default=None, repr=False)
     schedule: Schedule | None = field(default=None, repr=False, compare=False)

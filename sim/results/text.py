@@ -71,8 +71,15 @@ def headline(result: Result) -> list[Cells]:
             f"HFU {percent(result.hfu)}, {rate}",
         ),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
+        *_dropped(result),
         *_gains(result),
     ]
+
+
+def _dropped(result: Result) -> Iterator[Cells]:
+    """What experts had no room for."""
+    if result.dropped:
+        yield "dropped", percent(result.dropped), "of what tokens send to experts"
 
 
 def _gains(result: Result) -> Iterator[Cells]:

@@ -53,6 +53,16 @@ def test_imbalance_is_a_line_of_its_own_and_nothing_else_changes() -> None:
     assert skewed.breakdown["compute"] == pytest.approx(even.breakdown["compute"], rel=1e-6)
 
 
+def test_dropped_tokens_are_reported() -> None:
+    law = {"model.blocks.experts.routing.law": "zipf", "model.blocks.experts.capacity": 1.0}
+    largest = [8 / i / sum(1 / k for k in range(1, 9)) for i in range(1, 9)]
+    result = run(setup(**law))
+    assert result.dropped == pytest.approx(sum(max(load - 1, 0) for load in largest) / 8)
+    assert "expert imbalance" not in result.breakdown
+    assert "of what tokens send to experts" in str(result)
+    assert run(setup()).dropped == 0.0
+
+
 @pytest.mark.parametrize(
     ("dense", "experts", "mesh"),
     [
