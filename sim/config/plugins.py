@@ -56,7 +56,7 @@ def dataclasses(package: str, tag: str) -> tuple[type, ...]:
     """The dataclasses of a package's modules that have a `tag` of their own, such as a shape.
 
     >>> [kind.__name__ for kind in dataclasses("sim.hardware.cluster.fabrics", "fabric")]
-    ['NvLinkMesh', 'NvSwitch', 'Pcie', 'NvLinkRing']
+    ['FullMesh', 'NvLinkMesh', 'NvSwitch', 'Pcie', 'NvLinkRing', 'TorusFabric']
     """
     return _dataclasses(tuple(modules(package).values()), tag)
 

@@ -6,7 +6,7 @@ A convolution is an implicit matrix product: batch x height x width rows, one co
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sim.config import catalog
 from sim.model.kernels import BYTES, Gemm, Item, MemoryBound, Precision
@@ -18,6 +18,9 @@ from sim.program.operations import Collective
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution(Gemm):
     """A product that reads an image of `image` elements and writes one of `result`."""
+
+    # cuDNN pads channels to what tensor cores take (cuDNN developer guide, tensor core operations).
+    pads: ClassVar[bool] = True
 
     image: int = 0
     result: int = 0

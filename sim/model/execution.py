@@ -125,6 +125,11 @@ class Execution:
         return self.recipe.element if low and self.recipe else float(self.width)
 
     @property
+    def cached_width(self) -> float:
+        """Bytes of an element that an activation function keeps of its input."""
+        return self.recipe.element if self.recipe and self.recipe.caches else self.width
+
+    @property
     def dispatched_width(self) -> float:
         """Bytes of an element of a token on its way to experts."""
         return self.recipe.element if self.recipe and self.recipe.dispatches else self.width

@@ -37,8 +37,8 @@ def gelu(run: Execution, elements: float) -> Operator:
         name="gelu",
         forward=(MemoryBound(name="gelu", bytes=2 * size),),
         input_gradient=(MemoryBound(name="gelu grad", bytes=3 * size),),
-        inputs=size,
-        saved=size,
+        inputs=elements * run.cached_width,
+        saved=elements * run.cached_width,
         transient=2 * size,
     )
 
@@ -64,8 +64,8 @@ def swiglu(run: Execution, elements: float) -> Operator:
         name="swiglu",
         forward=(forward,),
         input_gradient=(backward,),
-        inputs=2 * size,
-        saved=(2 if fused else 3) * size,
+        inputs=2 * elements * run.cached_width,
+        saved=2 * elements * run.cached_width + (0.0 if fused else size),
         made=0.0 if fused else size,
         transient=3 * size,
     )

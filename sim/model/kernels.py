@@ -26,10 +26,11 @@ class Gemm:
 
     `accumulate` marks a weight gradient that is added into a buffer, whose elements have as many
     bytes as `accumulator` says. `rate` is the share of the usual rate of its precision that its
-    kernel reaches.
+    kernel reaches. One that `pads` brings its operands to the alignment of tensor cores itself.
     """
 
     family: ClassVar[str] = "gemm"
+    pads: ClassVar[bool] = False
 
     name: str
     m: int

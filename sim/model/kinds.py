@@ -71,7 +71,7 @@ def specialised(kind: str, run: Execution) -> tuple[ModuleType, Execution]:
     """A kind's module, and the execution with the settings of its entry. Raises `InputError`."""
     name, _, number = kind.partition(":")
     module, model, settings = _variant(name, run.model)
-    if model is run.model and settings is None and not number:
+    if model == run.model and settings is None and not number:
         return module, run
     return module, replace(run, model=model, block=settings, layer=int(number) if number else None)
 

@@ -37,8 +37,9 @@ class Recipe:
     `weights`: "primary" ones exist in this format and as the optimizer's masters only, "copies" are
     cast once a step beside bf16 weights, or in every "pass". `gathers_weights`, `gathers_inputs`
     and `dispatches` say what is communicated so: parameters over replicas, sequence-parallel inputs
-    (and gradients), tokens to experts. `wgrad` is the share of the other products' rate that wgrad
-    reaches, both of whose operands have scales along the sum.
+    (and gradients), tokens to experts. `caches` also keeps what activation functions read in this
+    format. `wgrad` is the share of the other products' rate that wgrad reaches, both of whose
+    operands have scales along the sum.
 
     `fitted` tells the rest: whether a per-tensor operand needs a transposed copy for its second
     use, and whether weights are `sharded` over replicas (ZeRO-3).
@@ -57,6 +58,7 @@ class Recipe:
     gathers_weights: bool = False
     gathers_inputs: bool = False
     dispatches: bool = False
+    caches: bool = False
     wgrad: Annotated[float, Gt(0), Le(1)] = 1.0
     transposes: bool = False
     sharded: bool = False

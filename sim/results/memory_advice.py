@@ -32,14 +32,13 @@ def memory_line(result: Result) -> str:
 def remedies(part: str, plan: Plan | None = None) -> list[str]:
     """The two cheapest settings that make a part of the memory smaller.
 
-        >>> from sim.model.checkpointing import Names
-    from sim.parallel.plan import Plan
-        >>> remedies("activations", Plan(global_batch=64, tp=4))
-        ['recompute = selective', 'tp = 8']
-        >>> remedies("optimizer", Plan(global_batch=64, tp=8, dp=4))
-        ['zero = 1', 'pp = 2']
-        >>> remedies("activations")
-        ['more recomputation', 'a larger tp']
+    >>> from sim.parallel.plan import Plan
+    >>> remedies("activations", Plan(global_batch=64, tp=4))
+    ['recompute = selective', 'tp = 8']
+    >>> remedies("optimizer", Plan(global_batch=64, tp=8, dp=4))
+    ['zero = 1', 'pp = 2']
+    >>> remedies("activations")
+    ['more recomputation', 'a larger tp']
     """
     state = any(name in part for name in _STATE)
     if plan is None:

@@ -12,15 +12,15 @@ from sim.hardware.cluster import topology
 from sim.reliability.cost import cost_of, of_scenario
 from sim.scenario.scenario import load
 
-POD = topology.load("tpu-v2-pod", {"gpus": 64, "network.dims": [8, 8]})
+POD = topology.load("tpu-v2-pod", {"gpus": 128})
 
 
-def test_a_day_of_64_chips_costs_their_hours_times_the_price() -> None:
+def test_a_day_of_128_cores_costs_their_hours_times_the_price() -> None:
     cost = cost_of(POD, step_time=2.0, tokens_per_step=1000.0, tokens=43.2e6)
-    assert (cost.days, cost.gpu_hours) == (1.0, 64 * 24.0)
-    assert cost.dollars == pytest.approx(64 * 24 * 1.125)
-    assert cost.tokens_per_dollar == pytest.approx(43.2e6 / (64 * 24 * 1.125))
-    assert cost.energy == pytest.approx(86400 * 64 * 400.0 * 1.1)
+    assert (cost.days, cost.gpu_hours) == (1.0, 128 * 24.0)
+    assert cost.dollars == pytest.approx(128 * 24 * 0.5625)
+    assert cost.tokens_per_dollar == pytest.approx(43.2e6 / (128 * 24 * 0.5625))
+    assert cost.energy == pytest.approx(86400 * 128 * 200.0 * 1.1)
     assert cost.electricity == pytest.approx(cost.energy / 3.6e6 * 0.07)
 
 

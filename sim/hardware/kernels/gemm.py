@@ -107,7 +107,7 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
 
 def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
     """The share of the rate that the alignment of a 16-bit product's rows leaves."""
-    wide = gemm.precision in ("fp16", "bf16")
+    wide = gemm.precision in ("fp16", "bf16") and not gemm.pads
     if not wide or not (gemm.n % ALIGNED or gemm.k % ALIGNED):
         return 1.0
     return MISALIGNED if gemm.batch > 1 else rates.misaligned
