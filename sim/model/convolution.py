@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from sim.config import catalog
+from sim.config.errors import InputError
 from sim.model.kernels import BYTES, Gemm, Item, MemoryBound, Precision
 from sim.model.operators import Operator
 from sim.program.causes import DATA
@@ -79,6 +80,21 @@ class Convolutional:
     @property
     def parameters(self) -> int:
         return sum(layer.parameters for layer in self.layers)
+
+    def handed(self, layer: int, width: float) -> float:
+        """Bytes of an image that a layer hands on, in activations of `width` bytes."""
+        own = self.layers[layer]
+        return own.outputs * (own.pooled or own.size) ** 2 * width
+
+    def costs(self) -> tuple[float, ...]:
+        """FLOPs of each layer."""
+        return tuple(layer.flops for layer in self.layers)
+
+    def check(self, precision: str, device: str) -> None:
+        """Runs anywhere, at 16 bits or more. Raises `InputError`."""
+        if BYTES[precision] < 2:
+            what = f"precision = {precision!r} of convolutions is not known"
+            raise InputError("plan", what, 'set precision = "bf16"')
 
     @property
     def forward_flops(self) -> float:
@@ -174,12 +190,13 @@ def operators(
     `fused` batch norm reads its input once for statistics and once to normalise, ReLU and residual
     included (cuDNN's NHWC kernels, XLA); otherwise each is a kernel of its own.
     """
-    return tuple(_operator(layer, model, microbatch, precision, fused) for layer in model.layers)
+    return tuple(operator(layer, model, microbatch, precision, fused) for layer in model.layers)
 
 
-def _operator(
+def operator(
     layer: Layer, model: Convolutional, batch: int, precision: Precision, fused: bool
 ) -> Operator:
+    """What one of its layers executes."""
     shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
     image, weights = _backward(layer, batch, precision)
     return Operator(

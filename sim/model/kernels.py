@@ -163,6 +163,18 @@ class MemoryBound:
     randoms: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed(MemoryBound):
+    """Kernels that were timed together on the device that runs them, launches included: nothing of
+    them is left to a model."""
+
+    family: ClassVar[str] = "timed"
+
+    bytes: float = 0.0
+    launches: int = 0
+    seconds: float
+
+
 Kernel = Gemm | Attention | MemoryBound
 
 

@@ -173,6 +173,11 @@ class Transformer:
         return self.entry(kind, (*above, name)) | {k: v for k, v in own.items() if k != "kind"}
 
     @property
+    def tensors_of_a_layer(self) -> int:
+        """Parameter tensors: linear layers and two norms, each with its bias where there is one."""
+        return (6 + self.gated_mlp) * (2 if self.bias else 1)
+
+    @property
     def row(self) -> tuple[str, ...]:
         """The kinds of all blocks in order, embedding and head included."""
         kinds = self.kinds

@@ -1,8 +1,10 @@
 """What passes between neighbouring pipeline stages, and what surrounds it on either side."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from sim.model.kernels import MemoryBound
+from sim.model.network import Network
 from sim.parallel.axis import dividing
 from sim.parallel.job import Job
 from sim.parallel.segments import Items, segments
@@ -19,11 +21,28 @@ def boundary_bytes(job: Job) -> float:
     return whole / (plan.tp if _scattered(job) else 1) / plan.degree(dividing("sequence"))
 
 
-def sent_bytes(job: Job) -> float:
-    """The same as they cross the network: compressed where the plan says so."""
+def sent_bytes(job: Job) -> float | tuple[float, ...]:
+    """The same as they cross the network: compressed where the plan says so. Of layers that hand
+    over unlike tensors, the bytes behind each piece of the model."""
+    if isinstance(job.model, Network):
+        return tuple(_unlike(job, job.model))
     whole, width = boundary_bytes(job), job.stack.weight_bytes(job.plan.precision)
     activations = job.plan.activations
     return whole if activations is None else activations.bytes(whole / width, width)
+
+
+def _unlike(job: Job, model: Network) -> Iterator[float]:
+    """What the last layer of each piece but the last one hands on."""
+    pieces = job.plan.pieces if job.plan.pp > 1 else ((0,),)
+    chunks = {
+        piece: chunk
+        for own, chunks in zip(pieces, job.chunks, strict=True)
+        for piece, chunk in zip(own, chunks, strict=True)
+    }
+    width, layers = job.stack.weight_bytes(job.plan.precision), 0
+    for piece in range(len(chunks) - 1):
+        layers += chunks[piece].layers
+        yield job.plan.microbatch * model.source.handed(layers - 1, width)
 
 
 def unpacked(job: Job) -> Items:

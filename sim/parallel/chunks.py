@@ -1,13 +1,15 @@
 """Which blocks each stage holds: the model's row cut by the plan's word or the stack's way."""
 
+from sim.config.errors import InputError
 from sim.config.plugins import remembered
 from sim.hardware.stack import Stack
 from sim.model import counts
 from sim.model.block import block
-from sim.model.kinds import FOLDER
+from sim.model.kinds import FOLDER, is_layer
+from sim.model.network import Network
 from sim.model.transformer import Transformer
 from sim.parallel.job import Chunk
-from sim.parallel.layer_split import Balance, Split, split
+from sim.parallel.layer_split import LAYERS, Balance, Split, split
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import recomputed_layers
 
@@ -37,11 +39,15 @@ def _layers(
 
 
 def _cut(plan: Plan, row: tuple[str, ...], layers: tuple[int, ...]) -> list[Chunk]:
-    """The row in pieces of so many layers; the first has the embedding too, the last all that is
-    behind the layers."""
+    """The row in pieces of so many layers; the first has the embedding too, where there is one, the
+    last all that is behind the layers. Raises `InputError` for a piece of nothing."""
     found, start = [], 0
+    before = next(place for place, kind in enumerate(row) if is_layer(kind))
     for number, count in enumerate(layers):
-        end = start + count + (number == 0) if number < len(layers) - 1 else len(row)
+        end = start + count + before * (number == 0) if number < len(layers) - 1 else len(row)
+        if start == end:
+            what = f"chunk {number} of {len(layers)} would hold nothing"
+            raise InputError(LAYERS, what, "give it a layer")
         found.append(_chunk(plan, row[start:end], sum(layers[:number])))
         start = end
     return found
@@ -56,6 +62,8 @@ def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[in
     layers, pieces = model.layers, plan.cuts
     if plan.layers is not None:
         return plan.layers
+    if isinstance(model, Network):
+        return "cost"
     if stack.balance != "even" or layers % pieces == 0:
         return stack.balance
     return "ends" if (layers + 2) % pieces == 0 else "cost"
@@ -68,6 +76,8 @@ def _costs_in_layers(model: Transformer, balance: str) -> tuple[float, float, tu
 
     A "quota" counts weights only, as nanotron does.
     """
+    if isinstance(model, Network):
+        return 0.0, 0.0, model.source.costs()
     run = counts.whole(model, 1)
 
     def cost(kind: str) -> float:

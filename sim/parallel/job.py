@@ -196,7 +196,7 @@ class Job:
             for stage, chunks in enumerate(self.chunks)
             if any(not users.isdisjoint(chunk.kinds) for chunk in chunks)
         )
-        return () if holders == self.copies[holders[0]] else holders
+        return () if not holders or holders == self.copies[holders[0]] else holders
 
     @cached_property
     def copies(self) -> tuple[tuple[int, ...], ...]:

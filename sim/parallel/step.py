@@ -8,7 +8,6 @@ from sim.model.groups import ParameterGroup
 from sim.model.kernels import Kernel
 from sim.model.optimizer import optimizer_work, weight_casts
 from sim.model.optimizers import shares
-from sim.model.transformer import Transformer
 from sim.parallel import compressed, data
 from sim.parallel.boundary import sent_bytes
 from sim.parallel.job import Job, host_time
@@ -210,7 +209,7 @@ def optimizer(job: Job, stage: int) -> Items:
 def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
     """What the optimizer's step executes there, parameters of the same ranks together."""
     layers = sum(chunk.layers for chunk in job.chunks[stage])
-    tensors = layers * _tensors_of_a_layer(job.model) + 2
+    tensors = layers * job.model.tensors_of_a_layer + 2
     together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
     for group, count in job.parameters(job.chunks[stage]).items():
         if not group.trained:
@@ -249,8 +248,3 @@ def _update(
             yield from weight_casts(
                 job.recipe, parameters=count, updated=count / shards, tensors=tensors
             )
-
-
-def _tensors_of_a_layer(model: Transformer) -> int:
-    """Parameter tensors: linear layers and two norms, each with its bias where there is one."""
-    return (6 + model.gated_mlp) * (2 if model.bias else 1)

@@ -8,7 +8,8 @@ Style = Literal["batched", "async-send", "overlapped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """How neighbouring stages hand over activations and their gradients, `bytes` each.
+    """How neighbouring stages hand over activations and their gradients: `bytes` each, or, where
+    they differ, those behind each piece of the model.
 
     `batched`: after every pass one blocking exchange sends its output and receives the next pass's
     input (Megatron-LM's send_forward_recv_backward and its kin, batch_isend_irecv). `async-send`:
@@ -18,8 +19,12 @@ class Exchange:
     """
 
     style: Style = "batched"
-    bytes: float = 0.0
+    bytes: float | tuple[float, ...] = 0.0
     sync: bool = False
+
+    def between(self, one: int, other: int) -> float:
+        """Bytes that pass between two neighbouring pieces, either way."""
+        return self.bytes[min(one, other)] if isinstance(self.bytes, tuple) else self.bytes
 
 
 def message_stream(what: str, way: str, stage: int, peer: int, stages: int) -> str:

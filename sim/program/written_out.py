@@ -134,15 +134,22 @@ class _Writer:
         source = self.schedule.source(self.stage, action)
         if source is None or source[0] == self.stage:
             return ()
-        key = self._key(action, source, (self.stage, action.chunk))
-        return (Receive(source=source[0], bytes=self.exchange.bytes, key=key),)
+        here = (self.stage, action.chunk)
+        key, size = self._key(action, source, here), self._bytes(source, here)
+        return (Receive(source=source[0], bytes=size, key=key),)
 
     def _sends(self, action: Action) -> tuple[Send, ...]:
         target = self.schedule.target(self.stage, action)
         if target is None or target[0] == self.stage:
             return ()
-        key = self._key(action, (self.stage, action.chunk), target)
-        return (Send(to=target[0], bytes=self.exchange.bytes, key=key),)
+        here = (self.stage, action.chunk)
+        key, size = self._key(action, here, target), self._bytes(here, target)
+        return (Send(to=target[0], bytes=size, key=key),)
+
+    def _bytes(self, source: tuple[int, int], target: tuple[int, int]) -> float:
+        pieces = self.schedule.pieces
+        (a, b), (c, d) = source, target
+        return self.exchange.between(pieces[a][b], pieces[c][d])
 
     def _key(self, action: Action, source: tuple[int, int], target: tuple[int, int]) -> str:
         pieces = self.schedule.pieces

@@ -65,11 +65,7 @@ def headline(result: Result) -> list[Cells]:
             count(result.tokens_per_second),
             f"{count(result.tokens_per_second_per_gpu)} per GPU",
         ),
-        (
-            "MFU",
-            percent(result.mfu),
-            f"HFU {percent(result.hfu)}, {rate}",
-        ),
+        *([("MFU", percent(result.mfu), f"HFU {percent(result.hfu)}, {rate}")] * (result.mfu > 0)),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
         *_dropped(result),
         *_gains(result),

@@ -16,10 +16,11 @@ from sim.engine.ordering import ordered
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
-from sim.model import transformer as models
+from sim.model import reading
 from sim.model.block import check_rule
 from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
+from sim.model.network import Network
 from sim.model.transformer import Transformer
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import chunks_of
@@ -53,7 +54,7 @@ def from_scenario(scenario: Scenario) -> Setup:
     gpus = scenario.gpus or (plan.degree(axes()) if plan.dp else topology.gpus)
     return assemble(
         scenario.name,
-        model=catalog.validate(document, models.Transformer, place),
+        model=reading.model_of(document, place),
         stack=load_stack(scenario, scenario.stack),
         topology=topology.with_gpus(gpus),
         plan=plan,
@@ -75,6 +76,7 @@ def assemble(
     check_layers(model)
     plan = plan.resolved(topology.gpus, where=where)
     _check_links(plan, topology, where)
+    _check_network(model, plan, topology, where)
     if plan.degree(dividing("experts")) > 1 and not layers_of(model):
         what = f"ep*etp = {plan.ep * plan.etp} but {model.name} has no experts"
         raise InputError(where, what, "leave ep and etp out")
@@ -101,6 +103,21 @@ def assemble(
         taken = float(peaks(training_step(job)).max())
         job = replace(job, stall=stall(stack, topology.device, taken))
     return Setup(name=name, job=job, machine=on)
+
+
+def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:
+    """Refuse what only a transformer's layers can."""
+    if not isinstance(model, Network):
+        return
+    if (parts := plan.degree(dividing("weights", "sequence", "experts"))) > 1:
+        names = "*".join(plan.split(dividing("weights", "sequence", "experts")))
+        what = f"{names} = {parts}, but only a transformer's layers can be divided"
+        raise InputError(where, what, "raise dp or pp instead")
+    if plan.activations is not None or plan.lora is not None or plan.optimizer == "muon":
+        key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
+        what = f"{key} of layers that are no transformer's are not known"
+        raise InputError(where, what, f"leave {key} out")
+    model.source.check(plan.precision, topology.device.name)
 
 
 def _check_links(plan: Plan, topology: Topology, where: str) -> None:

@@ -8,7 +8,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
-from sim.model import transformer as models
+from sim.model import reading
 from sim.model.kernels import Precision
 from sim.model.transformer import Transformer
 
@@ -51,7 +51,7 @@ def space(
     cluster = topologies.load(topology)
     cluster = cluster.with_gpus(gpus) if gpus else cluster
     cluster.device.peak_rate(precision)  # refuses what the device does not have
-    trained = models.load(model)
+    trained = reading.load(model)
     return Space(
         model=replace(trained, seq=seq) if seq else trained,
         topology=cluster,

@@ -23,6 +23,7 @@ SCRIPTS = sorted((catalog.packaged_root() / "scenarios").glob("*.py"))
 PUBLISHED = {
     # Qi et al. 2023, table 3: 6.2B, which leaves room for one of both vocabulary matrices (0.2B).
     "zero-bubble-6.2b": (6.2e9 + 0.2e9, 8),
+    "pipedream-gnmt": (193.8e6, 4),  # parameter_bytes / 4 of its profile
     "bert-small-cpu": (28.8e6, 1),  # Turc et al. 2019, table 1
     "gpt-small-cpu": (10.65e6, 1),  # nanoGPT, train.py prints 10.65M
     "bert-large-dgx1": (0.34e9, 8),
@@ -56,6 +57,7 @@ PUBLISHED = {
 TOO_LARGE = {"deepseek-v3"}
 
 SHARING = [name for name in catalog.names("scenarios") if isinstance(load(name), SharingScenario)]
+PROFILED = ["pipedream-gnmt"]  # measured layers say nothing of FLOPs
 SYNCHRONOUS = sorted(set(catalog.names("scenarios")) - set(SHARING))
 
 
@@ -71,7 +73,8 @@ def test_every_sharing_scenario_runs_and_its_shares_add_up(name: str) -> None:
 def test_every_scenario_runs_and_its_account_adds_up(name: str) -> None:
     result = simulate(name)
     assert math.isfinite(result.step_time)
-    assert 0.1 < result.mfu <= result.hfu < 1.0
+    if name not in PROFILED:
+        assert 0.1 < result.mfu <= result.hfu < 1.0
     assert sum(result.breakdown.values()) == pytest.approx(result.step_time, rel=1e-9)
     assert result.fits == (name not in TOO_LARGE), "published runs fitted into their GPUs"
     json.dumps(result.to_dict(), allow_nan=False)

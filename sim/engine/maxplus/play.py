@@ -1,6 +1,7 @@
 """Play a program without a clock: what `sim.engine.clock` plays, wherever no transfers contend."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -114,7 +115,7 @@ class FoldedMachine:
             machine=self,
             streams=streams,
             stages=tuple(self._maps_of(s, own, streams) for s, own in enumerate(program.stages)),
-            messages=self._between(grid.pairs, program.exchange.bytes),
+            messages=self._between(grid.pairs, program),
             closing=tuple(self._closing_of(s, own) for s, own in enumerate(program.stages)),
             opening=self._opening(program),
         )
@@ -150,12 +151,15 @@ class FoldedMachine:
             self._closing[key] = own.closing, steps
         return self._closing[key][1]
 
-    def _between(self, pairs: Sequence[tuple[int, int]], size: float) -> tuple[Traffic, ...]:
-        """What passes between every pair of neighbours."""
-        key = pairs, size
+    def _between(self, pairs: Sequence[tuple[int, int]], program: Program) -> tuple[Traffic, ...]:
+        """What passes between every pair of neighbours, the largest where not all is alike."""
+        key = pairs, program.exchange.bytes, program.schedule.pieces
         if key not in self._messages:
+            sizes = sizes_between(program)
             self._messages[key] = tuple(
-                self.desks[here].traffic(Send(to=there, bytes=size, key=""), here)
+                self.desks[here].traffic(
+                    Send(to=there, bytes=max(sizes[here, there]), key=""), here
+                )
                 for here, there in pairs
             )
         return self._messages[key]
@@ -170,6 +174,17 @@ class FoldedMachine:
         return max(leads, default=0.0)
 
 
+def sizes_between(program: Program) -> Mapping[tuple[int, int], set[float]]:
+    """The bytes of messages from one stage to another."""
+    sizes: defaultdict[tuple[int, int], set[float]] = defaultdict(set)
+    pieces = program.schedule.pieces
+    for (here, chunk), (there, other) in program.schedule.borders():
+        size = program.exchange.between(pieces[here][chunk], pieces[there][other])
+        sizes[here, there].add(size)
+        sizes[there, here].add(size)
+    return sizes
+
+
 def unmodelled(program: Program) -> str:
     """What of a program cannot be said by maps and closings, if anything."""
     stages = dict.fromkeys(program.stages)
@@ -177,6 +192,8 @@ def unmodelled(program: Program) -> str:
     closing = (own for stage in stages for own in stage.closing)
     reasons = [_opening_obstacle(program), *map(_pass_obstacle, passes)]
     reasons += map(_closing_obstacle, closing)
+    if any(len(sizes) > 1 for sizes in sizes_between(program).values()):
+        reasons.append("messages between two stages differ in size")
     if any(not isinstance(call, Collective) for stage in stages for call in stage.calls):
         reasons.append("routines send messages")
     return next(filter(None, reasons), "")

@@ -10,7 +10,7 @@ from sim.hardware.kernels.attention import AttentionRates, attention_time
 from sim.hardware.kernels.gemm import gemm_time
 from sim.hardware.kernels.memory_bound import memory_bound_time, random_rate
 from sim.hardware.kernels.profile import Profile
-from sim.model.kernels import Attention, Gemm, Kernel
+from sim.model.kernels import Attention, Gemm, Kernel, Timed
 
 if TYPE_CHECKING:
     from sim.hardware.kernels.calibrated import Calibrated, ProfiledTime
@@ -74,6 +74,8 @@ class KernelTimes:
         return self._times[key]
 
     def _timed(self, kernel: Kernel, attention: tuple[str, ...]) -> "KernelTime":
+        if isinstance(kernel, Timed):
+            return KernelTime(kernel.seconds, "profile")
         measured = self._measured(self.profile, kernel, attention) if self.profile else None
         if measured is None:
             return KernelTime(self._modelled(kernel, attention), "model")

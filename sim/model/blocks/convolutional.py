@@ -1,0 +1,13 @@
+"""A layer of a convolutional network, one convolution with what follows it."""
+
+from sim.model import convolution
+from sim.model.execution import Execution
+from sim.model.network import own_layer
+from sim.model.operators import Operator
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """The layer as one operator."""
+    layer, model = own_layer(run.model, run.layer, "convolutional")
+    fused = run.fused("norm")
+    return (convolution.operator(layer, model, run.microbatch, run.precision, fused),)

@@ -1,0 +1,75 @@
+"""Models that are no transformers: a row of unlike layers, with nothing before or behind them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sim.config.errors import InputError
+from sim.model.transformer import Transformer
+
+
+class Layers(Protocol):
+    """Where the layers of such a model come from."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of block (`sim.model.blocks`) that they are."""
+
+    @property
+    def layers(self) -> Sequence[Any]:
+        """What that kind needs to know of each, in forward order."""
+
+    def handed(self, layer: int, width: float) -> float:
+        """Bytes of one sample that a layer hands to the next, in activations of `width` bytes."""
+
+    def costs(self) -> tuple[float, ...]:
+        """What the layers take of a stage's time, in any unit."""
+
+    def check(self, precision: str, device: str) -> None:
+        """Raise `InputError` where they cannot run so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network(Transformer):
+    """A row of layers as the engine takes it: a sequence is one sample (an image), of one token.
+
+    A layer hands one tensor to the next, whatever branches there are between them.
+    """
+
+    hidden: int = 1
+    heads: int = 1
+    ffn: int = 1
+    vocab: int = 1
+    seq: int = 1
+    tied_embeddings: bool = False
+    dropout: bool = False
+    source: Layers = field(hash=False)
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        return self.kinds
+
+    @property
+    def tensors_of_a_layer(self) -> int:
+        """Weights and biases, or gains and shifts."""
+        return 2
+
+
+def network(source: Layers, name: str) -> Network:
+    """The model that has these layers."""
+    return Network(
+        name=name,
+        family=source.kind,
+        layers=len(source.layers),
+        pattern=source.kind,
+        blocks={source.kind: {"numbered": True}},
+        source=source,
+    )
+
+
+def own_layer(model: Transformer, layer: int | None, kind: str) -> tuple[Any, Any]:
+    """A layer of a network, and what it comes from. Raises `InputError` for a transformer."""
+    if not isinstance(model, Network) or layer is None:
+        what = f"layers of kind {kind!r} belong to no transformer"
+        raise InputError(f"model {model.name}".rstrip(), what, f'write a file of kind = "{kind}"')
+    return model.source.layers[layer], model.source

@@ -1,0 +1,25 @@
+"""The models that the files of `models/` describe, whatever kind they are of."""
+
+from typing import Any
+
+from sim.config import catalog
+from sim.model.convolution import Convolutional
+from sim.model.network import network
+from sim.model.profiled import Profiled
+from sim.model.transformer import Transformer
+
+_NETWORKS: dict[str, Any] = {"convolutional": Convolutional, "profiled": Profiled}
+
+
+def model_of(document: dict[str, Any], place: str) -> Transformer:
+    """A transformer, or the network that the document's `kind` says. Raises `InputError`."""
+    shape = _NETWORKS.get(str(document.get("kind")))
+    if shape is None:
+        return catalog.validate(document, Transformer, place)
+    return network(catalog.validate(document, shape, place), document.get("name", ""))
+
+
+def load(name: str, *, where: str = "command line") -> Transformer:
+    """The model that `models/NAME.toml` describes. Raises `InputError`."""
+    path = catalog.find("models", name, where=where)
+    return model_of(catalog.document("models", path), catalog.place(path))
