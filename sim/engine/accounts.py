@@ -8,7 +8,7 @@ peers it waits for: other stages' passes (bubble) or slower replicas (stragglers
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,20 @@ Account = dict[Cause, float]
 
 def accounts(record: Record) -> list[Account]:
     """Per role, seconds by cause; each adds up to `record.step_time`."""
+    if record.base is None:
+        return _accounts(record)
+    whole, before = _accounts(replace(record, period=None)), _accounts(record.base)
+    return [_each(*own, record.more) for own in zip(whole, before, strict=True)]
+
+
+def _each(whole: Account, before: Account, more: int) -> Account:
+    """What each of so many further steps took."""
+    least = _ROUNDING * sum(whole.values())
+    beyond = {cause: seconds - before.get(cause, 0.0) for cause, seconds in whole.items()}
+    return {cause: seconds / more for cause, seconds in beyond.items() if abs(seconds) > least}
+
+
+def _accounts(record: Record) -> list[Account]:
     tracks: list[list[Track]] = [[] for _ in record.roles]
     for track in record.tracks:
         tracks[track.role].append(track)
@@ -43,10 +57,14 @@ def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) ->
 
 
 def critical_role(record: Record) -> Role:
-    """The role whose last operation ends last; among ties the one with the lowest rank."""
+    """The role whose last operation ends last; among ties the one with the lowest rank. Where a
+    pipeline does not drain, it is the one that computes longest."""
     ends = [0.0] * len(record.roles)
     for track in record.tracks:
-        if len(track.end):
+        if record.base is not None:
+            running = track.parts != COMMUNICATION
+            ends[track.role] += float((track.end - track.start)[running].sum())
+        elif len(track.end):
             ends[track.role] = max(ends[track.role], float(track.end.max()))
     latest = max(ends) * (1.0 - _ROUNDING)
     return min(

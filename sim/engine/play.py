@@ -28,6 +28,9 @@ def play(
     if engine not in ENGINES:
         raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
     record = _played(program, Folding(program, machine, unfold=unfold), engine)
+    if (base := program.base) is not None:
+        fewer = _played(base, Folding(base, machine, unfold=unfold), engine)
+        return record.beyond(fewer, program.schedule.steps - base.schedule.steps)
     if program.apart:
         return record.repeated_apart([stage.opening is not None for stage in program.stages])
     return record

@@ -49,7 +49,9 @@ class Record:
 
     `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
     transfers. `passes_end` is when the last pass ended, `engine` what played it, and `because` why.
-    Where stages end steps apart (`Program.apart`), a step takes the `period` and not until `end`.
+    Where stages end steps apart (`Program.apart`), a step takes the `period` and not until `end`;
+    so it does where pipelines do not drain, of what was played of the same without its last steps
+    (`base`) and of how many there are `more` here.
     """
 
     roles: tuple[Role, ...]
@@ -64,6 +66,8 @@ class Record:
     engine: str = "replay"
     because: str = "no transfers share a link"
     period: float | None = None
+    base: "Record | None" = None
+    more: int = 1
 
     @property
     def step_time(self) -> float:
@@ -74,6 +78,10 @@ class Record:
         """The same run of stages that end apart; `opened` says which stages open a step by work."""
         spans = (self._span(role, opened[role.stage]) for role in self.roles)
         return replace(self, period=max(spans))
+
+    def beyond(self, base: "Record", more: int) -> "Record":
+        """The same run with the time that each of so many further steps takes beyond a base."""
+        return replace(self, period=(self.end - base.end) / more, base=base, more=more)
 
     def _span(self, role: Role, opened: bool) -> float:
         """From the beginning of a role's first pass, what opens the step before it, to its end."""

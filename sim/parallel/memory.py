@@ -96,9 +96,12 @@ def resident(job: Job, stage: int) -> Parts:
     """What stays from step to step: model state and the stack's own buffers."""
     allocator = job.stack.allocator
     kept: list[Parts] = []
+    further = max(job.plan.versions(stage) - 1, 0)
     for group, count in job.parameters(job.chunks[stage]).items():
         own = state_of(job, group, job.chunks[stage])
         kept.append({**own.parts(count), **({"gradients": 0.0} if own.growing else {})})
+        if further and group.trained:
+            kept.append({"weight versions": further * own.parts(count)["weights"]})
     gathered = _activation(job) if job.plan.sequence_parallel else 0.0
     buffers = {"buffers": allocator.workspace + allocator.gather_buffers * gathered}
     return added(*kept, buffers)

@@ -182,7 +182,15 @@ class Plan:
         name, microbatches = self.pipeline, self.microbatches
         fixed = 1 if schedules.is_file(name) else schedules.entry(name).chunks
         own = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
+        if self.versions(0):
+            return schedules.undrained(name, self.pp, microbatches)
         return one_ahead(own) if self.overlap_experts else own
+
+    def versions(self, stage: int) -> int:
+        """How many versions of its weights a stage keeps; 0 where pipelines drain between steps, so
+        that there is only one."""
+        own = None if schedules.is_file(self.pipeline) else schedules.entry(self.pipeline).versions
+        return own(stage, self.pp, self.microbatches) if own else 0
 
     def resolved(self, gpus: int, *, where: str = "plan") -> "Plan":
         """This plan on `gpus` GPUs, `dp` filled in. Raises `InputError` where they do not fit."""

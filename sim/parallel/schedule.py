@@ -9,7 +9,7 @@ entry's `bubble` is the share of a step in which p equal stages wait for one ano
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sim.config.errors import InputError
@@ -20,6 +20,7 @@ from sim.parallel.filling import Costs
 from sim.program.schedule import Places, Schedule
 
 _FOLDER = "sim.parallel.schedules"
+_FILLED = 4  # microbatches for each stage within which a pipeline has come to repeat itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,10 @@ class Entry:
     their number unless the last may be `uneven`; there must be at least `least`. `bubble` is its
     closed form for whole groups, as many microbatches as stages or more, and for I = W = F where it
     splits the backward pass. `searched` looks for an order that suits what passes and messages
-    take, for so many microbatches; `order` is then what stands in until these are known.
+    take, for so many microbatches; `order` is then what stands in until these are known. Where
+    the pipeline does not drain between steps, `versions` is how many of its weights a stage keeps,
+    for (stage, stages, microbatches): the last of a step's gradients come as many updates late,
+    less one.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Entry:
     bubble: Callable[[int, int, int], float] | None = None
     splits_backward: bool = False
     searched: Callable[[Costs, int], Schedule] | None = None
+    versions: Callable[[int, int, int], int] | None = None
 
     def check(self, stages: int, microbatches: int, chunks: int) -> None:
         """Raise `InputError` where the sizes do not suit it."""
@@ -127,6 +132,17 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int = 1) -> Sche
         return schedule_file.load(name, stages, microbatches)
     entry(name).check(stages, microbatches, chunks)
     return made(name, stages, microbatches, chunks)
+
+
+def undrained(name: str, stages: int, microbatches: int) -> Schedule:
+    """Steps of a schedule that does not drain in a row: enough to fill the pipeline, and those with
+    which as many microbatches follow as it has stages, or more."""
+    filled, more = -(-_FILLED * stages // microbatches), -(-stages // microbatches)
+
+    def steps(count: int) -> Schedule:
+        return replace(made(name, stages, count * microbatches, 1), steps=count)
+
+    return replace(steps(filled + more), base=steps(filled))
 
 
 def pieces(name: str, stages: int, microbatches: int, chunks: int) -> Places:

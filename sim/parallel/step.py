@@ -45,6 +45,12 @@ def training_step(job: Job, schedule: Schedule | None = None) -> Program:
     )
 
 
+def _alone(job: Job, schedule: Schedule) -> bool:
+    """Whether a stage updates its weights without waiting for others: it takes the norm of its own
+    gradients."""
+    return schedule.steps > 1 or _apart(job, schedule.splits_backward)
+
+
 def _apart(job: Job, splits_backward: bool) -> bool:
     """Post-validation (Qi et al. 2023, section 4): the gradient norm and what overflowed travel
     along the pipeline beside the next step's first passes, and an optimizer step that should not
@@ -56,9 +62,11 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
     """As the stack does it. Batched exchanges are for neighbours that take turns, as they do with
     one chunk a stage and whole backward passes. Split ones have a runtime of their own, which waits
     for what a pass needs and for nothing else (sail-sg/zero-bubble-pipeline-parallelism,
-    megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`)."""
+    megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`), and so have pipelines that
+    do not drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive).
+    """
     style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
-    if style == "batched" and schedule.splits_backward:
+    if style == "batched" and (schedule.splits_backward or schedule.steps > 1):
         style, sync = "overlapped", False
     elif style == "batched" and schedule.chunks > 1:
         style = "async-send"
@@ -67,12 +75,13 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
 
 def _stages(job: Job, schedule: Schedule) -> Iterator[Stage]:
     """What each stage does; stages that do the same are one object."""
-    apart = _apart(job, schedule.splits_backward)
+    alone, drains = _alone(job, schedule), schedule.steps == 1
     for stage, chunks in enumerate(job.chunks):
         occasions, ends = schedule.actions[stage].occasions, ends_of(schedule, stage)
+        held = chunks, job.copies[stage], job.plan.versions(stage)
         yield job.known.once(
-            ("stage", job.key, chunks, job.copies[stage], apart, ends, occasions),
-            partial(_stage, job, stage, ends, occasions, apart),
+            ("stage", job.key, *held, alone, ends, occasions),
+            partial(_stage, job, stage, ends, occasions, alone, drains),
         )
 
 
@@ -81,16 +90,25 @@ def _stage(
     stage: int,
     ends: tuple[Ends, ...],
     occasions: tuple[Occasion, ...],
-    apart: bool,
+    alone: bool,
+    drains: bool,
 ) -> Stage:
-    chunks = job.chunks[stage]
+    opening = _opening(job)
+    closing = job.known.once(
+        ("closing", job.key, job.chunks[stage], job.copies[stage], alone),
+        lambda: _closing(job, stage, alone=alone),
+    )
+    routines = {occasion: routine(job, stage, ends, occasion) for occasion in occasions}
+    if not drains:
+        between = *closing, *([opening] if opening else [])
+        routines = {
+            occasion: Routine((*own, *between)) if occasion.last else own
+            for occasion, own in routines.items()
+        }
     return Stage(
-        opening=_opening(job),
-        routines={occasion: routine(job, stage, ends, occasion) for occasion in occasions},
-        closing=job.known.once(
-            ("closing", job.key, chunks, job.copies[stage], apart),
-            lambda: _closing(job, stage, apart=apart),
-        ),
+        opening=opening,
+        routines=routines,
+        closing=closing if drains else Routine(),
         resident=resident(job, stage),
     )
 
@@ -101,7 +119,7 @@ def _opening(job: Job) -> Compute | None:
     return Compute(name="open", work=Work(name="open", items=items)) if items else None
 
 
-def _closing(job: Job, stage: int, *, apart: bool) -> Routine:
+def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
     """Gradients summed, embedding tied, norm taken, weights updated and shared."""
     plan, stack = job.plan, job.stack
     parameters = job.parameters(job.chunks[stage])
@@ -117,7 +135,7 @@ def _closing(job: Job, stage: int, *, apart: bool) -> Routine:
     done += _sum_copies(job, stage)
     done += _tie_embeddings(job, stage)
     # Without clipping the numbers that all ranks must agree on are fp16's overflows.
-    agreed = _norm(job, apart=apart) if stack.clip or plan.precision == "fp16" else ()
+    agreed = _norm(job, alone=alone) if stack.clip or plan.precision == "fp16" else ()
     done.append(Communicate(name="norm", calls=agreed, after=data.DRAINED))
     done.append(
         Compute(
@@ -176,12 +194,12 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
     return [Communicate(name="tie embeddings", calls=(call,), after=data.DRAINED)]
 
 
-def _norm(job: Job, *, apart: bool) -> tuple[Collective, ...]:
+def _norm(job: Job, *, alone: bool) -> tuple[Collective, ...]:
     """The gradient norm, one number over all ranks that hold a share of the model, or of a stage
-    where stages end apart."""
+    that updates its weights alone."""
     plan = job.plan
     groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
-    axes = dict.fromkeys([*plan.split(["tp"]), *(() if apart else ("pp",))])
+    axes = dict.fromkeys([*plan.split(["tp"]), *(() if alone else ("pp",))])
     for group in groups:
         axes |= dict.fromkeys(plan.split(group.split_by))
         axes |= dict.fromkeys(state_axes(plan, group) if plan.zero else ())

@@ -45,7 +45,7 @@ def read(words: str) -> Iterator[tuple[Kind, int]]:
 class Occasion(NamedTuple):
     """What tells the actions of a stage apart besides their microbatch: equal ones do equal work.
 
-    `first` is the first of its chunk among forward passes, or among those that make weight
+    `first` is a step's first of its chunk among forward passes, or among those that make weight
     gradients, `last` the last one of these; `beside` tells kind and chunk of a pass that it
     overlaps.
     """

@@ -5,7 +5,7 @@ microbatches (a routine); the schedule says in which order passes run.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sim.program.exchange import Exchange
 from sim.program.schedule import Schedule
@@ -34,6 +34,17 @@ class Program:
         ):
             if tuple(own.routines) != actions.occasions:
                 raise ValueError(f"stage {stage} has no routine for each occasion, in their order")
+
+    @property
+    def base(self) -> "Program | None":
+        """The same with fewer steps, where it has several that do not end before the next begin."""
+        base = self.schedule.base
+        return None if base is None else replace(self, schedule=base)
+
+    @property
+    def ends(self) -> bool:
+        """Whether a step has an end at which the next one begins."""
+        return not self.apart and self.schedule.base is None
 
     def neighbours(self) -> Iterator[tuple[int, int]]:
         """Every pair of stages (from, to) between which messages pass, both ways."""

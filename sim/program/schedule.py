@@ -75,13 +75,17 @@ class Schedule:
 
     Stages may hold the same piece; which microbatches take it there is said by the orders. `pairs`
     are the places of each stage's order at which a forward pass is meant to overlap the backward
-    pass behind it.
+    pass behind it. There are several `steps` of equally many microbatches where a pipeline does not
+    drain between them; `base` is then the same with fewer: what the others take beyond it is what
+    such steps take.
     """
 
     orders: tuple[Order, ...]
     pieces: Places
     name: str = "custom"
     pairs: tuple[frozenset[int], ...] = ()
+    steps: int = 1
+    base: "Schedule | None" = None
 
     @property
     def stages(self) -> int:
@@ -162,7 +166,9 @@ class Schedule:
     def actions(self) -> tuple[Actions, ...]:
         """The orders as arrays."""
         pairs = self.pairs or (frozenset(),) * self.stages
-        return tuple(map(_actions, self.orders, pairs))
+        count = 1 + max(action.microbatch for action in self.orders[0])
+        each = count // self.steps
+        return tuple(_actions(*own, each) for own in zip(self.orders, pairs, strict=True))
 
     @cached_property
     def rows(self) -> tuple[Indices, Indices]:
@@ -175,7 +181,8 @@ class Schedule:
         return np.concatenate(rows), np.cumsum(lengths) - lengths
 
 
-def _actions(order: Order, pairs: frozenset[int]) -> Actions:
+def _actions(order: Order, pairs: frozenset[int], each: int) -> Actions:
+    """The actions of a stage, steps having so many microbatches each."""
     letters, *numbers = zip(*order, strict=True)
     kinds = np.frombuffer("".join(letters).encode("utf-32-le"), dtype="U1")
     microbatches, chunks = map(np.array, numbers)
@@ -184,8 +191,9 @@ def _actions(order: Order, pairs: frozenset[int]) -> Actions:
     for chunk in np.unique(chunks).tolist():
         for passes in (forward, weights):
             places = np.flatnonzero(passes & (chunks == chunk))
-            first[places[:1]] = True
-        last[places[-1:]] = True
+            steps = microbatches[places] // each
+            first[places[np.diff(steps, prepend=-1) != 0]] = True
+        last[places[np.diff(steps, append=-1) != 0]] = True
     codes = (
         (np.searchsorted(_LETTERS, kinds) * (chunks.max() + 1) + chunks) * 2 + first
     ) * 2 + last

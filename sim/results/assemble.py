@@ -76,6 +76,7 @@ def report(
         straggler_seconds=step - healthy.step_time if healthy else 0.0,
         dropped=dropped(job.execution),
         gains={name: seconds / step - 1.0 for name, seconds in (others or {}).items()},
+        staleness=tuple(n - 1 for stage in range(plan.pp) if (n := plan.versions(stage))),
         plan=plan,
         schedule=program.schedule,
         timeline=record.timeline,

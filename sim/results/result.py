@@ -28,7 +28,8 @@ class Result(Shown):
     `total`; `capacity` is what that GPU offers, `host_memory` what the fullest node holds for its
     GPUs (offload); `memory` has a curve over the step for each stage.
     `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains` says by
-    what share of the step fixed schedules would take longer.
+    what share of the step fixed schedules would take longer. Where pipelines do not drain,
+    `staleness` says for each stage how many updates its gradients are late at most.
     `dropped` is the share of the tokens that their experts have no room for.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
     "model". `straggler_seconds` is what the step takes longer than with no rank or link slow.
@@ -67,6 +68,7 @@ class Result(Shown):
     host_memory: float = 0.0
     dropped: float = 0.0
     gains: dict[str, float] = field(default_factory=dict)
+    staleness: tuple[int, ...] = ()
     plan: Plan | None = field(default=None, repr=False)
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
     timeline: Timeline = field(repr=False, compare=False)

@@ -69,6 +69,7 @@ def headline(result: Result) -> list[Cells]:
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
         *_dropped(result),
         *_gains(result),
+        *_staleness(result),
     ]
 
 
@@ -83,6 +84,14 @@ def _gains(result: Result) -> Iterator[Cells]:
     gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
     if gains:
         yield "schedule", gains[0], ", ".join(gains[1:])
+
+
+def _staleness(result: Result) -> Iterator[Cells]:
+    """How late the gradients of the first and the last stage are."""
+    if result.staleness:
+        first, last = result.staleness[0], result.staleness[-1]
+        shown = str(first) if first == last else f"{first} to {last}"
+        yield "staleness", shown, "updates that gradients are late, first to last stage"
 
 
 def interval(result: Result) -> str:

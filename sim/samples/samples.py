@@ -102,10 +102,10 @@ def samples(scenario: Scenario | str, count: int = 1000) -> Samples:
 def _samples(scenario: Scenario, count: int) -> Samples:
     began = time.perf_counter()
     setup, jitter = from_scenario(scenario), scenario.jitter or Jitter()
-    if training_step(setup.job).apart:
-        what = "stages end a step apart (post-validation): it has no single end to draw"
+    if not training_step(setup.job).ends:
+        what = "stages end a step apart: it has no single end to draw"
         raise InputError(
-            "--samples", what, "set change.stack.post_validation = false, or another schedule"
+            "--samples", what, "take another schedule, or set change.stack.post_validation = false"
         )
     columns = ReplicaColumns.of(setup)
     constant = setup.machine.slowdown

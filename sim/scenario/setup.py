@@ -31,6 +31,7 @@ from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import check_method
 from sim.parallel.step import training_step
+from sim.parallel.versions import check_versions
 from sim.program.memory_levels import peaks
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, changed
 
@@ -95,6 +96,7 @@ def assemble(
         nodes=topology.nodes,
     )
     check_method(plan, where)
+    check_versions(job, where)
     check_rule(job.rule, model.kinds, job.execution, where=where)
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)

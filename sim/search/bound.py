@@ -59,7 +59,8 @@ class PipelineBounds:
             for chunk, piece in enumerate(own)
         }
         pieces = [chunks[piece] for piece in range(len(chunks))]
-        apart = splits and job.stack.post_validation  # what fills and drains overlaps other steps
+        # What fills and drains may overlap other steps.
+        apart = (splits and job.stack.post_validation) or plan.versions(0)
         fill = [0.0, *accumulate(0.0 if apart else piece.forward for piece in pieces)]
         drain = [0.0, *accumulate(0.0 if apart else piece.back for piece in pieces)]
         bounds = []

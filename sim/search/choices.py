@@ -185,10 +185,10 @@ def _schedules(space: Space, plan: Plan) -> Iterator[str]:
 
 def _usual_schedule(space: Space, plan: Plan, name: str) -> bool:
     """Not naive, which is 1F1B one stage at a time, nor what takes long to look for an order or
-    would need groups of uneven sizes."""
+    would need groups of uneven sizes, nor what trains with stale gradients."""
     entry = schedules.entry(name)
     whole = plan.microbatches % entry.group(plan.pp) == 0
-    return name != "naive" and entry.searched is None and whole
+    return name != "naive" and entry.searched is None and entry.versions is None and whole
 
 
 def _chunks(space: Space, plan: Plan) -> Iterable[int]:
@@ -302,7 +302,9 @@ STATES = (
     Choice(
         name="zero",
         possible=lambda space, plan: (0, 1, 2, 3),
-        applies=lambda plan: plan.degree(dividing("batch", "sequence")) > 1,
+        applies=lambda plan: (
+            plan.degree(dividing("batch", "sequence")) > 1 and not plan.versions(0)
+        ),
     ),
     Choice(
         name="reshard",
@@ -318,6 +320,7 @@ STATES = (
     Choice(
         name="offload",
         possible=_offloads,
+        applies=lambda plan: not plan.versions(0),
         usual=lambda space, plan, name: name == "none",
         take=lambda space, plan, name: replace(plan, offload=OFFLOADS[name]),
     ),

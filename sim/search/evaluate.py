@@ -43,7 +43,8 @@ def pipelining(job: Job, effort: int = 0) -> Pipelining:
     plan, name = job.plan, job.plan.pipeline
     if job.order is not None:
         return Pipelining(job.order)
-    if plan.pp > 1 and effort < len(_STEADY) and not schedules.is_file(name):
+    drains = plan.pp > 1 and not plan.versions(0)
+    if drains and effort < len(_STEADY) and not schedules.is_file(name):
         group = schedules.entry(name).group(plan.pp)
         chunks, count = plan.chunks, plan.microbatches
         short = _short(name, plan.pp, chunks, count % group, _STEADY[effort] * plan.pp)
@@ -107,7 +108,7 @@ class Evaluator:
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
         for number, own in candidates.items():
-            if own.program.apart:  # a step ends on every stage at a moment of its own
+            if not own.program.ends:  # a step ends on every stage at a moment of its own
                 times[number] = play(_whole(own), own.machine).step_time
                 continue
             estimate = self.machine(own.program, own.machine).estimate(own.program)

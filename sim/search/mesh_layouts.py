@@ -16,6 +16,7 @@ from sim.parallel.job import Job, Known
 from sim.parallel.memory import fragmented, resident, stall
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
+from sim.parallel.versions import check_versions
 from sim.program.memory_levels import Floats, most_kept, peaks
 from sim.program.operations import Work
 from sim.program.program import Program
@@ -56,6 +57,7 @@ class MeshLayouts:
     def _suits(self, plan: Plan) -> bool:
         """Whether the model can be divided so."""
         try:
+            check_versions(self._job(plan), where="plan")
             for kind in dict.fromkeys(self._model.kinds):
                 self._job(plan).block(kind)
         except InputError:
@@ -94,7 +96,9 @@ class MeshLayouts:
         if key not in self._stays:
             job = self._job(plan)
             stages = (
-                self._known.once(("stays", job.key, chunks), partial(_resident, job, stage))
+                self._known.once(
+                    ("stays", job.key, chunks, plan.versions(stage)), partial(_resident, job, stage)
+                )
                 for stage, chunks in enumerate(job.chunks)
             )
             self._stays[key] = np.array(list(stages))

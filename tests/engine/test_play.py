@@ -24,7 +24,7 @@ from sim.program.program import Program
 from sim.scenario.setup import assemble
 from tests.engine.programs import machine, training, undisturbed
 
-NAMES = sorted(table())
+NAMES = sorted(name for name, own in table().items() if own.versions is None)
 EXACT = dict(rel=1e-9, abs=1e-12)
 REPLAYED = "no transfers share a link"
 

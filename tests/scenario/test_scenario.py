@@ -50,6 +50,8 @@ PUBLISHED = {
     "megatron-18b": (18.4e9, 256),
     "megatron-39b": (39.1e9, 512),
     "mtnlg-530b": (530e9, 2240),
+    # Radford et al. 2019, table 2: 1.542B, and the head's own vocabulary matrix (0.08B).
+    "pipedream-2bw": (1.542e9 + 0.08e9, 8),
 }
 
 

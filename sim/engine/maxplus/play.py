@@ -19,6 +19,7 @@ from sim.program.operations import (
     COMPUTE_STREAM,
     Collective,
     Communicate,
+    Compute,
     Operation,
     Recent,
     Segment,
@@ -188,9 +189,11 @@ def sizes_between(program: Program) -> Mapping[tuple[int, int], set[float]]:
 def unmodelled(program: Program) -> str:
     """What of a program cannot be said by maps and closings, if anything."""
     stages = dict.fromkeys(program.stages)
-    passes = (own for stage in stages for routine in stage.routines.values() for own in routine)
+    routines = [routine for stage in stages for routine in stage.routines.values()]
+    passes = (own for routine in routines for own in routine)
     closing = (own for stage in stages for own in stage.closing)
-    reasons = [_opening_obstacle(program), *map(_pass_obstacle, passes)]
+    reasons = [_opening_obstacle(program), *map(_end_obstacle, routines)]
+    reasons += map(_pass_obstacle, passes)
     reasons += map(_closing_obstacle, closing)
     if any(len(sizes) > 1 for sizes in sizes_between(program).values()):
         reasons.append("messages between two stages differ in size")
@@ -206,6 +209,11 @@ def _opening_obstacle(program: Program) -> str:
     if any(duration.device for opening in openings for duration in opening or ()):
         return "a step opens with work on the device"
     return ""
+
+
+def _end_obstacle(routine: Routine) -> str:
+    *_, last = (own for own in routine if isinstance(own, Compute))
+    return "a pass sends what it made before its end" if last.name else ""
 
 
 def _pass_obstacle(operation: Operation) -> str:
