@@ -86,10 +86,6 @@ class Convolutional:
         own = self.layers[layer]
         return own.outputs * (own.pooled or own.size) ** 2 * width
 
-    def costs(self) -> tuple[float, ...]:
-        """FLOPs of each layer."""
-        return tuple(layer.flops for layer in self.layers)
-
     def check(self, precision: str, device: str) -> None:
         """Runs anywhere, at 16 bits or more. Raises `InputError`."""
         if BYTES[precision] < 2:

@@ -22,9 +22,6 @@ class Layers(Protocol):
     def handed(self, layer: int, width: float) -> float:
         """Bytes of one sample that a layer hands to the next, in activations of `width` bytes."""
 
-    def costs(self) -> tuple[float, ...]:
-        """What the layers take of a stage's time, in any unit."""
-
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` where they cannot run so."""
 

@@ -59,9 +59,6 @@ class Profiled:
     def handed(self, layer: int, width: float) -> float:
         return self.layers[layer].activation / self.batch
 
-    def costs(self) -> tuple[float, ...]:
-        return tuple(layer.forward + layer.backward for layer in self.layers)
-
     def check(self, precision: str, device: str) -> None:
         where = f"model, {self.profile}"
         if device != self.device:

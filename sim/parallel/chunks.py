@@ -1,24 +1,35 @@
 """Which blocks each stage holds: the model's row cut by the plan's word or the stack's way."""
 
+from dataclasses import replace
+
 from sim.config.errors import InputError
 from sim.config.plugins import remembered
+from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model import counts
 from sim.model.block import block
 from sim.model.kinds import FOLDER, is_layer
 from sim.model.network import Network
 from sim.model.transformer import Transformer
-from sim.parallel.job import Chunk
+from sim.parallel.job import Chunk, Job
 from sim.parallel.layer_split import LAYERS, Balance, Split, split
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import recomputed_layers
+from sim.program.operations import Segment
 
 
-def chunks_of(model: Transformer, stack: Stack, plan: Plan) -> tuple[tuple[Chunk, ...], ...]:
+def chunks_of(
+    model: Transformer, stack: Stack, plan: Plan, device: Device
+) -> tuple[tuple[Chunk, ...], ...]:
     """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
     if plan.pp == 1:
         return ((_chunk(plan, model.row, 0),),)
-    layers = _layers(model, stack, plan.pp, plan.cuts // plan.pp, _balance(model, stack, plan))
+    stages, chunks = plan.pp, plan.cuts // plan.pp
+    if isinstance(model, Network):
+        costs = _seconds(model, stack, plan, device)
+        layers = split(model.layers, stages, chunks, balance=plan.layers or "cost", costs=costs)
+    else:
+        layers = _layers(model, stack, stages, chunks, _balance(model, stack, plan))
     cut = _cut(plan, model.row, layers)
     return tuple(tuple(cut[piece] for piece in own) for own in plan.pieces)
 
@@ -27,6 +38,19 @@ def balanced(model: Transformer, stack: Stack, stages: int, chunks: int) -> Spli
     """The layers of each chunk that make the costliest one as cheap as can be, embedding and head
     counted in. Raises `InputError` where the layers cannot be spread so."""
     return _layers(model, stack, stages, chunks, "cost")
+
+
+def _seconds(model: Network, stack: Stack, plan: Plan, device: Device) -> tuple[float, ...]:
+    """What each layer takes of the device, forward and back, for a microbatch of this plan."""
+    alone = replace(plan, pp=1, interleave=1, schedule="1f1b")
+    chunks = ((Chunk(model.row),),)
+    job = Job(model=model, plan=alone, stack=stack, device=device, chunks=chunks)
+
+    def cost(kind: str) -> float:
+        passes = (*job.work(kind, "F").flat(), *job.work(kind, "B").flat())
+        return sum(item.device for item in passes if isinstance(item, Segment))
+
+    return tuple(cost(kind) for kind in model.row)
 
 
 def _layers(
@@ -62,8 +86,6 @@ def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[in
     layers, pieces = model.layers, plan.cuts
     if plan.layers is not None:
         return plan.layers
-    if isinstance(model, Network):
-        return "cost"
     if stack.balance != "even" or layers % pieces == 0:
         return stack.balance
     return "ends" if (layers + 2) % pieces == 0 else "cost"
@@ -76,8 +98,6 @@ def _costs_in_layers(model: Transformer, balance: str) -> tuple[float, float, tu
 
     A "quota" counts weights only, as nanotron does.
     """
-    if isinstance(model, Network):
-        return 0.0, 0.0, model.source.costs()
     run = counts.whole(model, 1)
 
     def cost(kind: str) -> float:

@@ -92,7 +92,7 @@ def assemble(
         plan=plan,
         stack=stack,
         device=topology.device,
-        chunks=chunks_of(model, stack, plan),
+        chunks=chunks_of(model, stack, plan, topology.device),
         nodes=topology.nodes,
     )
     check_method(plan, where)

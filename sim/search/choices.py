@@ -12,9 +12,10 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model import counts
 from sim.model.block import check_rule
-from sim.model.checkpointing import MODES
+from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.experts import layers_of
 from sim.model.fusion import Context
+from sim.model.network import Network
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
@@ -155,7 +156,8 @@ def _microbatches(space: Space, plan: Plan) -> list[int]:
 
 def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
     """The usual words, and modules that are asked for: --only recompute=none,mlp+layernorm."""
-    yield from MODES
+    modules = not isinstance(space.model, Network)
+    yield from (mode for mode in MODES if modules or mode != SELECTIVE)
     for value in space.only.get("recompute", ()):
         names = tuple(value.split("+"))
         if value not in MODES:
@@ -198,6 +200,9 @@ def _chunks(space: Space, plan: Plan) -> Iterable[int]:
 def _splits(space: Space, plan: Plan) -> Iterator[str]:
     """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
     layers, pieces = space.model.layers, plan.cuts
+    if isinstance(space.model, Network):
+        yield EVEN  # its layers are unlike: always so that the slowest stage is as fast as can be
+        return
     if _even(space, pieces) or space.stack.balance != "even":
         yield EVEN
     if layers >= pieces:

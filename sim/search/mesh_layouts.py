@@ -106,13 +106,14 @@ class MeshLayouts:
 
     def _job(self, plan: Plan) -> Job:
         space = self.space
-        key = "chunks", plan.pp, plan.chunks, plan.layers, plan.pieces
+        key = "chunks", plan.pp, plan.chunks, plan.layers, plan.pieces, plan.microbatch
+        device = space.topology.device
         return Job(
             model=self._model,
             plan=plan,
             stack=space.stack,
-            device=space.topology.device,
-            chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan)),
+            device=device,
+            chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),
             nodes=space.topology.nodes,
             known=self._known,
         )

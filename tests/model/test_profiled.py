@@ -12,6 +12,8 @@ from sim.parallel.boundary import sent_bytes
 from sim.program.operations import Segment
 from sim.scenario.scenario import load
 from sim.scenario.setup import Setup, from_scenario
+from sim.search.search import search
+from sim.search.space import space
 from sim.simulate import run as simulate
 
 PROFILES = ["gnmt-v100", "resnet18-v100"]
@@ -41,8 +43,7 @@ def setup(name: str, **plan: object) -> Setup:
 
 def seconds(own: Setup, action: str) -> float:
     """What a microbatch takes of all layers together."""
-    job = own.job
-    works = (job.work(kind, action) for kind in job.model.row)
+    works = (own.job.work(kind, action) for kind in own.job.model.row)
     return sum(i.device for work in works for i in work.flat() if isinstance(i, Segment))
 
 
@@ -112,6 +113,35 @@ def test_with_a_clock_and_without_unlike_messages_take_as_long(name: str) -> Non
     with_clock, without = simulate(own, engine="clock"), simulate(own)
     assert without.engine == "replay"
     assert with_clock.step_time == pytest.approx(without.step_time, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vgg16"])
+def test_a_convolutional_net_computes_as_much_on_four_stages_as_on_one(name: str) -> None:
+    one, four = (setup(name, pp=pp, microbatch=16, global_batch=128) for pp in (1, 4))
+    whole = seconds(one, "F") + seconds(one, "B")
+    stages = [sum(seconds_of(four, kind) for kind in chunk.kinds) for (chunk,) in four.job.chunks]
+    assert sum(stages) == pytest.approx(whole)
+    largest = max(seconds_of(four, kind) for kind in four.job.model.row)
+    assert max(stages) <= whole / 4 + largest
+    parameters = counts.parameters(one.job.model)
+    assert parameters == reading.load(name).source.parameters
+
+
+def seconds_of(own: Setup, kind: str) -> float:
+    works = (own.job.work(kind, action) for action in "FB")
+    return sum(i.device for work in works for i in work.flat() if isinstance(i, Segment))
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gnmt-v100"])
+def test_layouts_of_a_network_are_looked_for(name: str) -> None:
+    only = {"zero": ("0",), "microbatch": ("16", "32"), "schedule": ("1f1b",)}
+    own = space(
+        name, "dgx-1-v100-16gb", gpus=4, global_batch=128, stack="pytorch-ddp", precision="fp32",
+        only=only,
+    )  # fmt: skip
+    found = search(own)
+    assert found.layouts
+    assert {layout.plan.tp * layout.plan.cp for layout in found.layouts} == {1}
 
 
 def written(folder: Path, rows: str, header: str = HEADER) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.hardware import device as devices
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
@@ -14,6 +15,7 @@ from sim.parallel.layer_split import Balance
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
 
+A100 = devices.load("a100-80gb-sxm")
 EVEN = stacks.load("megatron-lm-2021")
 
 
@@ -25,7 +27,9 @@ def model(layers: int, **changes: object) -> Transformer:
 def held(count: int, stack: Stack = EVEN, **plan: object) -> list[list[int]]:
     """Layers of the chunks of each stage."""
     settings = Plan(**{"global_batch": 64, **plan})  # type: ignore[arg-type]
-    return [[chunk.layers for chunk in own] for own in chunks_of(model(count), stack, settings)]
+    return [
+        [chunk.layers for chunk in own] for own in chunks_of(model(count), stack, settings, A100)
+    ]
 
 
 @given(
@@ -41,7 +45,7 @@ def test_the_pieces_of_all_stages_are_the_model_in_order(name, pp, interleave, e
     whole = model(each * plan.cuts)
     by_piece = {
         piece: chunk.kinds
-        for places, own in zip(plan.pieces, chunks_of(whole, EVEN, plan), strict=True)
+        for places, own in zip(plan.pieces, chunks_of(whole, EVEN, plan, A100), strict=True)
         for piece, chunk in zip(places, own, strict=True)
     }
     joined = [kind for piece in range(plan.cuts) for kind in by_piece[piece]]
@@ -49,7 +53,7 @@ def test_the_pieces_of_all_stages_are_the_model_in_order(name, pp, interleave, e
 
 
 def test_one_stage_holds_the_model_in_one_chunk() -> None:
-    (own,) = chunks_of(model(5), EVEN, Plan(global_batch=8))
+    (own,) = chunks_of(model(5), EVEN, Plan(global_batch=8), A100)
     assert [chunk.kinds for chunk in own] == [model(5).row]
 
 
@@ -71,7 +75,7 @@ def test_a_large_vocabulary_takes_layers_from_the_last_stage(balance: Balance) -
     stack = replace(EVEN, balance=balance)
     plan = Plan(global_batch=8, pp=4)
     small, large = (
-        [chunk.layers for (chunk,) in chunks_of(model(32, vocab=vocab), stack, plan)]
+        [chunk.layers for (chunk,) in chunks_of(model(32, vocab=vocab), stack, plan, A100)]
         for vocab in (64, 2000)
     )
     assert sum(small) == sum(large) == 32

@@ -40,7 +40,7 @@ def job(
 ) -> Job:
     usual = dict(global_batch=8, precision="fp16", dp=1)
     own, chosen = software or stack(), Plan(**(usual | plan))  # type: ignore[arg-type]
-    chunks = chunks_of(model, own, chosen)
+    chunks = chunks_of(model, own, chosen, DEVICE)
     return kind(model=model, plan=chosen, stack=own, device=DEVICE, chunks=chunks)
 
 
