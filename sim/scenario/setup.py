@@ -79,7 +79,7 @@ def assemble(
     _check_links(plan, topology, where)
     _check_network(model, plan, topology, where)
     if plan.degree(dividing("experts")) > 1 and not layers_of(model):
-        what = f"ep*etp = {plan.ep * plan.etp} but {model.name} has no experts"
+        what = f"ep*etp = {plan.ep * plan.etp} but the model has no experts"
         raise InputError(where, what, "leave ep and etp out")
     if plan.pp > model.layers:
         raise InputError(
