@@ -38,7 +38,7 @@ def figure(result: "Result") -> Figure:
 
 def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of: str) -> None:
     """A band for each part, what stays longest at the bottom."""
-    times = np.append(curve.times, result.step_time) / scale
+    times = np.append(curve.times, result.timeline.end) / scale
     sizes = np.vstack((curve.bytes, curve.bytes[-1:])).T / _GIB
     names, bands = list(curve.parts), list(sizes)
     if curve.fragmented:
@@ -66,7 +66,7 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
 def _stages(axes: Axes, curves: Sequence[MemoryCurve], result: "Result", scale: float) -> None:
     """The total of each stage."""
     for number, curve in enumerate(curves):
-        times = np.append(curve.times, result.step_time) / scale
+        times = np.append(curve.times, result.timeline.end) / scale
         total = np.append(curve.total, curve.total[-1]) / _GIB
         named = len(curves) <= _NAMED or number in (0, len(curves) - 1)
         axes.step(
