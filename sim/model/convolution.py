@@ -208,6 +208,7 @@ def operator(
             *(() if layer.first else (image,)),
         ),
         weight_gradient=(weights,),
+        inputs=float(batch * BYTES[precision] * layer.inputs * (layer.size * layer.stride) ** 2),
         saved=batch * BYTES[precision] * layer.outputs * layer.size**2 * (1.0 + layer.norm),
         parameters=layer.parameters,
     )

@@ -25,11 +25,13 @@ _NUMBERS = ("forward_ms", "backward_ms", "activation_bytes", "parameter_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledLayer:
-    """Seconds and bytes of a layer for the batch that was profiled."""
+    """Seconds and bytes of a layer for the batch that was profiled; `taken` is what the one before
+    it hands on, as far as the profile says."""
 
     name: str
     forward: float
     backward: float
+    taken: float
     activation: float
     parameters: float
 
@@ -125,19 +127,21 @@ def _number_of(node: str, where: str) -> int:
 def _layers(rows: Rows, where: str) -> Iterator[ProfiledLayer]:
     """Graphs of PipeDream have the loading of the data as a first node `Input`, which is no layer
     (its optimizer/optimizer_graph_hierarchical.py removes it too)."""
+    taken = 0.0
     for line, row in rows:
-        if row["layer"] == "Input":
-            continue
         seconds, back, activation, parameters = (
             _number(row, key, f"{where}, line {line}") for key in _NUMBERS
         )
-        yield ProfiledLayer(
-            name=row["layer"],
-            forward=seconds / 1e3,
-            backward=back / 1e3,
-            activation=activation,
-            parameters=parameters,
-        )
+        if row["layer"] != "Input":
+            yield ProfiledLayer(
+                name=row["layer"],
+                forward=seconds / 1e3,
+                backward=back / 1e3,
+                taken=taken,
+                activation=activation,
+                parameters=parameters,
+            )
+        taken = activation
 
 
 def _number(row: Mapping[str, str], key: str, where: str) -> float:

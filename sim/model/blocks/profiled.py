@@ -19,7 +19,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
             name=layer.name,
             forward=(Timed(name=layer.name, seconds=layer.forward * share),),
             input_gradient=(Timed(name=f"{layer.name} grad", seconds=layer.backward * share),),
-            inputs=layer.activation * share,
+            inputs=layer.taken * share,
             saved=layer.activation * share,
             made=layer.activation * share,
             parameters=layer.parameters / profile.width,
