@@ -26,7 +26,7 @@ def test_rates_are_stable_up_to_the_bound_of_delayed_gradients(late):
     limit = 2.0 * sin(pi / (4 * late + 2))
     ends = []
     for rate in (0.9 * limit, 1.1 * limit):
-        *_, last = stale_weights(task, Optimizer(rate=rate), (late,), 2000)
+        *_, last = stale_weights(task, Optimizer(rate=rate), (late,), 1000)
         ends.append(task.loss(last))
     assert ends[0] < 1e-6 * task.loss(task.start)
     assert ends[1] > task.loss(task.start)
