@@ -61,6 +61,9 @@ class Experts:
         if self.groups < 1 or self.experts % self.groups or self.limit > self.groups:
             what = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
             raise ValueError(f"{what}; groups divide the experts, limit is at most groups")
+        if self.limit * (self.experts // self.groups) < self.top_k and self.limit:
+            what = f"top_k = {self.top_k} of {self.limit} groups of {self.experts // self.groups}"
+            raise ValueError(f"{what}; lower top_k or groups, or raise limit")
         if not (self.capacity == 0.0 or 0.0 < self.capacity <= self.experts):
             raise ValueError(f"capacity = {self.capacity} is outside (0, experts]; 0 drops none")
 

@@ -4,6 +4,7 @@ A router picks `top_k` experts for every token. Where it favours some, the rank 
 waited for by all others of its group (Lepikhin et al. 2020, section 2.2; Fedus et al. 2021).
 """
 
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +40,12 @@ class Routing:
             raise ValueError(f"exponent = {self.exponent} is outside [0, 10]")
         if not 0.0 < self.alpha <= 1e6:
             raise ValueError(f"alpha = {self.alpha} is outside (0, 1e6]")
+        if self.seed < 0:
+            raise ValueError(f"seed = {self.seed} must not be negative")
+        for key, law in (("exponent", "zipf"), ("alpha", "dirichlet")):
+            if getattr(self, key) != 1.0 and self.law != law:
+                what = f'{key} = {getattr(self, key)} with law = "{self.law}"'
+                raise ValueError(f'{what}; set law = "{law}" or leave {key} out')
         if (self.law == "file") != bool(self.file):
             raise ValueError(f'law = "{self.law}" and file = "{self.file}" do not go together')
 
@@ -101,11 +108,12 @@ def shares(routing: Routing, experts: int, layer: int | None, layers: int) -> Fl
 def _counted(file: str, experts: int, layer: int | None, layers: int) -> Floats:
     if layer is None:
         what = "counts of each layer need layers that are numbered"
-        raise InputError(f"routing file {file}", what, "set numbered = true beside them")
+        raise InputError(f"routing file {file}", what, "set numbered = true beside routing")
     try:
-        counts = np.loadtxt(Path(file), delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        with warnings.catch_warnings(category=UserWarning, action="error"):  # of an empty file
+            counts = np.loadtxt(Path(file), delimiter=",", ndmin=2)
+    except (OSError, ValueError, UserWarning) as error:
+        reason = str(error).splitlines()[0].partition(";")[0].rstrip(".")
         raise InputError(f"routing file {file}", reason, "write counts with commas") from None
     if counts.shape != (layers, experts):
         what = f"has {counts.shape[0]} rows of {counts.shape[1]} counts"

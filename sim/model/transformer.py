@@ -194,7 +194,7 @@ def _period(pattern: str) -> tuple[str, ...]:
             case [count, kind] if count.isdigit() and int(count) > 0:
                 period += [kind] * int(count)
             case _:
-                raise ValueError(f'pattern = "{pattern}"; write it like "3 dense, 58 expert"')
+                raise ValueError(f'pattern = "{pattern}"; write it like "3 dense, 58 experts"')
     return tuple(period)
 
 

@@ -78,9 +78,7 @@ def assemble(
     plan = plan.resolved(topology.gpus, where=where)
     _check_links(plan, topology, where)
     _check_network(model, plan, topology, where)
-    if plan.degree(dividing("experts")) > 1 and not layers_of(model):
-        what = f"ep*etp = {plan.ep * plan.etp} but the model has no experts"
-        raise InputError(where, what, "leave ep and etp out")
+    _check_experts(model, plan, where)
     if plan.pp > model.layers:
         raise InputError(
             where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"
@@ -105,6 +103,17 @@ def assemble(
         taken = float(peaks(training_step(job)).max())
         job = replace(job, stall=stall(stack, topology.device, taken))
     return Setup(name=name, job=job, machine=on)
+
+
+def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
+    """Refuse what only experts need in a model without any."""
+    if layers_of(model):
+        return
+    usual = {"ep": 1, "etp": 1, "dispatcher": None, "overlap_experts": False}
+    for key, value in usual.items():
+        if getattr(plan, key) != value:
+            what = f"{key} is set but the model has no experts"
+            raise InputError(where, what, f"leave {key} out")
 
 
 def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:

@@ -108,7 +108,7 @@ def test_a_capacity_drops_what_is_beyond_it_and_computes_all_slots() -> None:
 
 @pytest.mark.parametrize("law", ["balanced", "zipf", "dirichlet"])
 def test_shares_are_a_distribution_and_fuller_ranks_are_at_least_even(law: Any) -> None:
-    routing = Routing(law=law, alpha=0.5)
+    routing = Routing(law=law, alpha=0.5 if law == "dirichlet" else 1.0)
     share = shares(routing, 64, 3, 8)
     assert share.sum() == pytest.approx(1.0)
     assert share.min() >= 0.0
@@ -125,6 +125,9 @@ def test_counts_of_a_file_are_the_loads(tmp_path: Path) -> None:
     assert loads == [1.0, 4.0]
     with pytest.raises(InputError, match="2 rows of 8 counts; write 3 rows"):
         load_of(routing, experts=8, ranks=4, layer=0, layers=3)
+    counted.write_text("")
+    with pytest.raises(InputError, match="no data"):
+        load_of(routing, experts=8, ranks=4, layer=2, layers=3)
     with pytest.raises(InputError, match="set numbered = true"):
         load_of(routing, experts=8, ranks=4, layers=2)
 
@@ -140,6 +143,14 @@ def test_counts_of_a_file_are_the_loads(tmp_path: Path) -> None:
         ({"groups": 3}, {}, "groups = 3, limit = 0 for 8 experts"),
         ({"routing": {"law": "zipf", "exponent": -1.0}}, {}, "exponent = -1.0"),
         ({"routing": {"law": "file"}}, {}, "do not go together"),
+        ({"groups": 8, "limit": 1}, {}, "top_k = 2 of 1 groups of 1"),
+        ({"routing": {"law": "zipf", "seed": -1}}, {}, "seed = -1 must not be negative"),
+        ({"routing": {"exponent": 0.5}}, {}, "exponent = 0.5 with law = .balanced."),
+        (
+            {"routing": {"law": "zipf", "alpha": 2.0}},
+            {},
+            "set law = .dirichlet. or leave alpha out",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -28,5 +28,5 @@ def test_a_pattern_is_repeated_until_all_layers_have_a_kind() -> None:
 
 @pytest.mark.parametrize("pattern", ["", "dense,", "0 dense", "dense 2", "two dense"])
 def test_a_pattern_that_cannot_be_read_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match='write it like "3 dense, 58 expert"'):
+    with pytest.raises(ValueError, match='write it like "3 dense, 58 experts"'):
         shape(pattern=pattern)

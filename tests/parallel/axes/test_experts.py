@@ -95,7 +95,9 @@ def test_gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same_ones(
         ({"plan.ep": 64}, "ep = 64 but a stage has 32 ranks"),
         ({"plan.ep": 16, "plan.dp_replicate": 4}, "exceeds the ranks that ZeRO shards over"),
         ({"plan.ep": 16}, "ep = 16 does not divide experts = 8"),
-        ({"model": "llama2-7b"}, "the model has no experts"),
+        ({"model": "llama2-7b"}, "has no experts"),
+        ({"model": "llama2-7b", "plan.ep": 1, "plan.dispatcher": "flat"}, "leave dispatcher out"),
+        ({"model": "llama2-7b", "plan.ep": 1, "plan.overlap_experts": True}, "has no experts"),
     ],
     ids=str,
 )
