@@ -104,6 +104,9 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ('"fp16"', '"fp16"\nrecipe = "mxfp8"', "precision = 'fp16'; set precision = 'fp8'"),
         ('"fp16"', '"fp8"\nrecipe = "mxpf8"', "no recipe named 'mxpf8'; did you mean 'mxfp8'?"),
         ('"fp16"', '"fp8"', "A100 80GB SXM has no fp8; it has fp32, tf32, fp16, bf16"),
+        ("tp = 2", "tp = 2\nlora = {modules = []}", "lora of no modules trains nothing; name one"),
+        ("tp = 2", "tp = 2\nlora = 4", "lora = 4 is not a table; write lora = { ... }"),
+        ("tp = 2", "tp = 2\nlora = {modules = 'qkv'}", "not a list; write modules = [...]"),
         ("tp = 2", "tp = 2\nlora = {rank = 0}", "set rank at least 1"),
         ("tp = 2", "tp = 2\nlora = {modules = ['qkv']}", "'linear_fc1' or 'linear_fc2'"),
         ("tp = 2", "tp = 2\noptimizer = 'adafactr'", "did you mean 'adafactor'?"),
@@ -124,6 +127,11 @@ def test_a_fault_in_a_scenario_is_named(folder: Path, good: str, bad: str, said:
 def test_a_layout_that_does_not_match_the_cluster_names_the_missing_factor(folder: Path) -> None:
     line = refuse_job(JOB.replace("pp = 2", "pp = 2\ndp = 3"))
     assert "tp*pp*dp = 12 but the cluster has 16 GPUs; set dp = 4 or leave it out" in line
+
+
+def test_a_recipe_that_tensor_cores_do_not_know_is_refused(folder: Path) -> None:
+    hopper = ["run", "llama3-70b-lora", "--set", "plan.recipe=mxfp8"]
+    assert "H100 80GB SXM does not scale blocks as MXFP8 does" in refuse(*hopper)
 
 
 def test_more_stages_than_layers_are_refused(folder: Path) -> None:

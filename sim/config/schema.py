@@ -190,6 +190,13 @@ def _sample(wanted: set[type]) -> str:
     return '"..."'
 
 
+# Pydantic's names of faults in what is neither a number nor a text.
+_SHAPES = (
+    (("dataclass_type", "dict_type", "mapping_type"), "a table", "{ ... }"),
+    (("tuple_type", "list_type"), "a list", "[...]"),
+)
+
+
 def _first_fault(error: Any, where: str) -> InputError:
     fault = error.errors()[0]
     steps = [str(step) for step in fault["loc"]]
@@ -201,6 +208,9 @@ def _first_fault(error: Any, where: str) -> InputError:
     if fault["type"] == "value_error":
         return InputError(place, f"{key}: {what}" if key else what, remedy or "correct it there")
     shown = json.dumps(fault["input"], default=str)
+    for types, noun, sample in _SHAPES:
+        if fault["type"] in types:
+            return InputError(place, f"{key} = {shown} is not {noun}", f"write {key} = {sample}")
     what = f"{key} = {shown}: {what[0].lower()}{what[1:]}"
     return InputError(place, what, _remedy(fault, key))
 

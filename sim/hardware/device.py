@@ -106,6 +106,16 @@ class Device:
         return self.generation == "hopper"
 
     @property
+    def scales_blocks(self) -> bool:
+        """Whether tensor cores apply one-byte scales of blocks (MXFP8, NVFP4) themselves.
+
+        They came with four bits: Blackwell's tcgen05.mma (PTX ISA, block_scale of kind::mxf8f6f4
+        and mxf4) and CDNA4's scaled MFMA; TransformerEngine asks for Blackwell (fp8.py,
+        check_mxfp8_support).
+        """
+        return "fp4" in self.peak.known
+
+    @property
     def usable_memory(self) -> float:
         """Bytes that tensors can take: memory - reserve."""
         return self.memory - self.reserve

@@ -64,6 +64,11 @@ class Recipe:
     sharded: bool = False
 
     @property
+    def scaled_by_tensor_cores(self) -> bool:
+        """Whether scales are of one byte, which tensor cores apply; CUDA cores apply fp32 ones."""
+        return bool(self.block) and self.scale < 4.0
+
+    @property
     def element(self) -> float:
         """Bytes of an element with its share of a scale.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from sim.config.errors import InputError
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
@@ -143,6 +144,9 @@ class Job:
             lambda: self.stack.recipe(plan.precision, plan.recipe, where="plan, recipe"),
         )
         turns = self.device.transposes_operands
+        if found and found.scaled_by_tensor_cores and not self.device.scales_blocks:
+            what = f"{self.device.name} does not scale blocks as {found.name} does"
+            raise InputError("plan, recipe", what, "name another recipe, such as current-scaling")
         if found and plan.lora:
             found = replace(found, products=tuple(one for one in found.products if one != "wgrad"))
         return found and found.fitted(transposes=turns, sharded=plan.zero >= 3)

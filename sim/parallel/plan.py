@@ -263,6 +263,9 @@ def _check_features(plan: Plan, where: str) -> None:
             where, "sequence_parallel without tensor parallelism", "set tp > 1 or leave it out"
         )
     optimizers.of(plan.optimizer, where=where)
+    if plan.lora is not None and not plan.lora.modules:
+        remedy = "name one of its modules or leave them out"
+        raise InputError(where, "lora of no modules trains nothing", remedy)
     if plan.zero > 3:
         raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
     _check_sharding(plan, where)
