@@ -225,6 +225,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("model.pattern=dense, slidng", "no kind of block named 'slidng'"),
         ("model.mtp=-1", "mtp = -1 must not be negative"),
         ("network.bandwith=4", "unknown key 'bandwith' for shape = \"fat-tree\"; did you mean 'b"),
+        ("host.bandwith=4", "unknown key 'bandwith'; did you mean"),
         ("device.memmory=80 GiB", "unknown key 'memmory'; did you mean 'memory'?"),
         ("stack.fusion.normm=true", "unknown key 'normm'; did you mean 'norm'?"),
         ("model=", "no model named ''"),

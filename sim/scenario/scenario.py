@@ -26,6 +26,7 @@ _FILES = {
     "device": ("device", ""),
     "network": ("topology", "network."),
     "node": ("topology", "node."),
+    "host": ("topology", "host."),
 }
 
 
