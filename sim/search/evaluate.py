@@ -43,8 +43,8 @@ def pipelining(job: Job, effort: int = 0) -> Pipelining:
     plan, name = job.plan, job.plan.pipeline
     if job.order is not None:
         return Pipelining(job.order)
-    drains = plan.pp > 1 and not plan.versions(0)
-    if drains and effort < len(_STEADY) and not schedules.is_file(name):
+    repeats_itself = plan.pp > 1 and not plan.versions(0) and not plan.overlap_experts
+    if repeats_itself and effort < len(_STEADY) and not schedules.is_file(name):
         group = schedules.entry(name).group(plan.pp)
         chunks, count = plan.chunks, plan.microbatches
         short = _short(name, plan.pp, chunks, count % group, _STEADY[effort] * plan.pp)

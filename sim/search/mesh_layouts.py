@@ -106,7 +106,9 @@ class MeshLayouts:
 
     def _job(self, plan: Plan) -> Job:
         space = self.space
-        key = "chunks", plan.pp, plan.chunks, plan.layers, plan.pieces, plan.microbatch
+        cut = plan.pp, plan.chunks, plan.layers, plan.pieces
+        # Unlike layers are cut by what their passes take.
+        key = "chunks", *cut, plan.microbatch, plan.recompute, plan.data_parallel, plan.zero
         device = space.topology.device
         return Job(
             model=self._model,

@@ -11,8 +11,11 @@ from click.testing import CliRunner
 
 from sim.cli.main import main
 from sim.config.errors import InputError
+from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Known
+from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
+from sim.search.evaluate import pipelining
 from sim.search.layouts import Pruned, layouts, meshes, passes
 from sim.search.mesh_layouts import MeshLayouts
 from sim.search.search import SearchResult, assembled, search
@@ -292,3 +295,24 @@ def test_offload_is_searched_where_it_is_asked_for() -> None:
 def test_weights_that_stay_are_searched_with_parameters_that_are_sharded() -> None:
     job = space("gpt2-774m", "dgx-a100-hdr", gpus=8, global_batch=16, only={"zero": ("3",)})
     assert {layout.plan.reshard for layout in search(job, jobs=1).layouts} == {True, False}
+
+
+def test_unlike_layers_are_cut_for_the_passes_of_each_plan() -> None:
+    job = space("resnet50", "dgx-a100-hdr", gpus=8, global_batch=64, precision="fp32")
+    mesh = MeshLayouts(job, Plan(global_batch=64, precision="fp32", pp=4, dp=2), Known())
+    cuts = set()
+    for recompute in ("none", "full"):
+        plan = Plan(
+            global_batch=64, microbatch=8, pp=4, dp=2, precision="fp32", recompute=recompute
+        )
+        own = mesh._job(plan).chunks
+        assert own == chunks_of(job.model, job.stack, plan, job.topology.device)
+        cuts.add(tuple(chunk.layers for (chunk,) in own))
+    assert len(cuts) == 2, "else nothing is told"
+
+
+def test_passes_in_pairs_are_evaluated_in_pairs() -> None:
+    job = space("mixtral-8x7b", "dgx-h100-ndr", gpus=64, global_batch=512)
+    plan = Plan(global_batch=512, pp=4, ep=8, overlap_experts=True).resolved(64)
+    own = pipelining(MeshLayouts(job, plan, Known())._job(plan)).schedule
+    assert own.pairs == plan.passes().pairs != ()
