@@ -111,6 +111,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\nlora = {modules = ['qkv']}", "'linear_fc1' or 'linear_fc2'"),
         ("tp = 2", "tp = 2\noptimizer = 'adafactr'", "did you mean 'adafactor'?"),
         ("tp = 2", "tp = 2\nmoments = 'fp4'", "moments"),
+        ("tp = 2", "tp = 2\noptimizer = 'sgd'\nmoments = 'bf16'", "none of a width to choose"),
         ("tp = 2", "tp = 5", "GPUs"),
         ("tp = 2", "tp = 8", "tp = 8 does not divide heads = 12; lower tp"),
         ("gpus = 16", "gpus = 12", "12 GPUs do not fill nodes of 8; use 8 or 16"),

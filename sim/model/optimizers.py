@@ -38,6 +38,11 @@ class Optimizer:
     orthogonalised: bool = False
     beside: str = ""
 
+    @property
+    def takes_moments(self) -> bool:
+        """Whether the precision of its states is chosen."""
+        return self.vectors > 0 and self.width == 0.0
+
     def element(self, moments: Moments) -> float:
         """Bytes of an element of a state."""
         return self.width or _WIDTH[moments]

@@ -262,7 +262,7 @@ def _check_features(plan: Plan, where: str) -> None:
         raise InputError(
             where, "sequence_parallel without tensor parallelism", "set tp > 1 or leave it out"
         )
-    optimizers.of(plan.optimizer, where=where)
+    _check_optimizer(plan, where)
     if plan.lora is not None and not plan.lora.modules:
         remedy = "name one of its modules or leave them out"
         raise InputError(where, "lora of no modules trains nothing", remedy)
@@ -273,6 +273,13 @@ def _check_features(plan: Plan, where: str) -> None:
         raise InputError(where, "offload of parameters without ZeRO-3", "set zero = 3")
     if plan.pp > 1:
         _check_schedule(plan, where)
+
+
+def _check_optimizer(plan: Plan, where: str) -> None:
+    optimizer = optimizers.of(plan.optimizer, where=where)
+    if plan.moments != "fp32" and not optimizer.takes_moments:
+        what = f"moments = {plan.moments!r}, but {plan.optimizer!r} keeps none of a width to choose"
+        raise InputError(where, what, "leave it out")
 
 
 def _check_sharding(plan: Plan, where: str) -> None:
