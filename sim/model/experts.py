@@ -17,7 +17,7 @@ from sim.model.groups import EXPERTS
 from sim.model.kernels import Item, Kernel, Lag, MemoryBound
 from sim.model.kinds import settings_of, specialised
 from sim.model.linear import Linear
-from sim.model.operators import Items, Operator, belonging
+from sim.model.operators import Items, Operator, belonging, kernels_of
 from sim.model.routing import Load, Routing, load_of
 from sim.model.transformer import Transformer
 from sim.program.causes import EXPERT, IMBALANCE
@@ -150,6 +150,11 @@ class _Layer:
         return self.tokens * self.own.top_k * self.etp * self.load.mean
 
     @property
+    def most(self) -> float:
+        """Rows of the fullest rank."""
+        return self.rows / self.load.mean * self.load.fullest
+
+    @property
     def experts(self) -> int:
         """Experts that the rank holds a share of."""
         return self.own.experts // self.ep
@@ -275,7 +280,7 @@ class _Layer:
         return self._product("expert out", self.own.ffn // self.etp, self.run.model.hidden)
 
     def _product(self, name: str, inputs: int, outputs: int) -> Operator:
-        """A grouped product, for which the fullest rank's is waited."""
+        """A grouped product, for which the fullest rank's is waited, and whose bytes are kept."""
         run, bias = self.run, self.run.model.bias
         even = Linear(
             run=run,
@@ -286,16 +291,16 @@ class _Layer:
             groups=self.experts,
             bias=bias,
         )
-        full = replace(even, rows=round(self.rows / self.load.mean * self.load.fullest))
+        full = replace(even, rows=round(self.most))
         return Operator(
             name=name,
             forward=self._awaited(even.forward, full.forward),
             input_gradient=self._awaited(even.input_gradient, full.input_gradient),
             weight_gradient=self._awaited(even.weight_gradient, full.weight_gradient),
-            inputs=self.rows * inputs * run.width,
-            saved_for_weights=self.rows * inputs * run.kept_width,
-            handed=self.rows * outputs * run.width,
-            transient=even.transient,
+            inputs=self.most * inputs * run.width,
+            saved_for_weights=self.most * inputs * run.kept_width,
+            handed=self.most * outputs * run.width,
+            transient=full.transient,
             parameters=float(even.weights + (self.experts * outputs if bias else 0)),
             matrices=even.matrices,
             group=run.low(EXPERTS),
@@ -309,8 +314,16 @@ class _Layer:
     def activate(self) -> Operator:
         """The activation between both products, times the router's weight of each row."""
         sizes = replace(self.run.model, ffn=self.own.ffn)
-        run, elements = replace(self.run, model=sizes), self.rows * self.own.ffn / self.etp
-        (operator,) = belonging("moe_act", [feed_forward.activation(run, elements)])
+        run, width = replace(self.run, model=sizes), self.own.ffn / self.etp
+        even, full = (feed_forward.activation(run, rows * width) for rows in (self.rows, self.most))
+        awaited = replace(
+            full,
+            forward=self._awaited(_kernels(even.forward), _kernels(full.forward)),
+            input_gradient=self._awaited(
+                _kernels(even.input_gradient), _kernels(full.input_gradient)
+            ),
+        )
+        (operator,) = belonging("moe_act", [awaited])
         return operator
 
     def shared(self) -> tuple[Operator, ...]:
@@ -320,6 +333,10 @@ class _Layer:
         model = replace(self.run.model, ffn=width)
         first, *others = feed_forward.operators(replace(self.run, model=model), "shared expert")
         return belonging("shared_experts", (replace(first, beside="router"), *others))
+
+
+def _kernels(items: Items) -> tuple[Kernel, ...]:
+    return tuple(kernels_of(items))
 
 
 def _call(

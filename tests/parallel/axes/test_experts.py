@@ -51,6 +51,8 @@ def test_imbalance_is_a_line_of_its_own_and_nothing_else_changes() -> None:
     assert "expert imbalance" not in even.breakdown
     assert skewed.breakdown["expert imbalance"] > 0.1 * skewed.step_time
     assert skewed.breakdown["compute"] == pytest.approx(even.breakdown["compute"], rel=1e-6)
+    # The memory is that of the fullest rank.
+    assert skewed.memory_per_gpu["activations"] > 1.5 * even.memory_per_gpu["activations"]
 
 
 def test_dropped_tokens_are_reported() -> None:
