@@ -165,7 +165,8 @@ class TestPresets:
             assert 0.8 < share <= 1.0 if link[0] in HOST_LINKS else 0.9 < share < 1.0
             # Hosts on Ethernet may be in offices or homes; machines of one hall are close.
             far = cluster.network is not None and cluster.network.kind == "ethernet"
-            assert 0 <= small.latency(link) < (0.1 if far else 1.1e-5)
+            usual = 1.1e-5 if link[0] in HOST_LINKS else 1e-5  # a copy to the host takes 10 us
+            assert 0 <= small.latency(link) < (0.1 if far else usual)
 
     def test_pods_of_llama3_carry_a_seventh_upwards(self, grand_teton: Topology) -> None:
         assert grand_teton.pod_of(383) == 0
