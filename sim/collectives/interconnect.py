@@ -1,8 +1,10 @@
-"""The hardware as a collective library finds it, and what a call costs on it."""
+"""What a collective library is asked: a call, and the hardware as the library finds it."""
 
 from dataclasses import dataclass
 
 from sim.collectives.group import GroupShape
+from sim.collectives.schedule import CollectiveKind
+from sim.program.routed import Routed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,22 @@ class Interconnect:
         nics = -(-self.nics_per_node * min(per_node, self.gpus_per_node) // self.gpus_per_node)
         return nics * self.nic_bandwidth
 
-    def duration(self, cost: CallCost, shape: GroupShape) -> float:
-        """Seconds that a call takes when nothing else uses the network."""
-        port = cost.port / self.port_bandwidth
-        nic = cost.nic / self.nic_share(shape.per_node) if cost.nic else 0.0
-        return cost.latency + max(port, nic)
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """A collective of `size` bytes (as nccl-tests counts them) among the members of a group.
+
+    An all-to-all may be of `routed` items, of which `size` counts one copy each.
+    """
+
+    kind: CollectiveKind
+    size: float
+    shape: GroupShape
+    interconnect: Interconnect
+    routed: Routed | None = None
+
+    def duration(self, cost: CallCost) -> float:
+        """Seconds that it takes at a cost, when nothing else uses the network."""
+        port = cost.port / self.interconnect.port_bandwidth
+        share = self.interconnect.nic_share(self.shape.per_node)
+        return cost.latency + max(port, cost.nic / share if cost.nic else 0.0)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.libraries.gloo import Gloo
+from sim.collectives.schedule import kind_named
 from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
 from sim.program.routed import Routed
@@ -33,7 +34,9 @@ class Machine:
         if kind == "copy":
             host = self.topology.host
             return CallCost(latency=host.latency if host else 0.0, port=bytes)
-        cost = self.backend.call_cost(kind, bytes, shape, self.interconnect, routed)
+        called = kind_named(kind, self.topology.name)
+        call = CollectiveCall(called, bytes, shape, self.interconnect, routed)
+        cost = self.backend.call_cost(call)
         return replace(
             cost,
             port=cost.port * (node.efficiency if node else 1.0),

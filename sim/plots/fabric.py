@@ -46,8 +46,7 @@ def _series(
 
 
 def _seconds(fitted: backend.Backend, run: MeasuredCollective) -> float:
-    cost = fitted.call_cost(run.kind, run.size, run.shape, run.interconnect)
-    return run.interconnect.duration(cost, run.shape)
+    return run.duration(fitted.call_cost(run))
 
 
 def _label(panels: Any, title: str) -> None:

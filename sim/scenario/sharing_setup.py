@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CollectiveCall
+from sim.collectives.schedule import kind_named
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import device as devices
@@ -104,7 +106,8 @@ def _collective_time(plan: Sharing, machine: Machine) -> Callable[[Collective], 
     shape = GroupShape.of(topology.gpus, topology.gpus_per_node)
 
     def seconds(call: Collective) -> float:
-        cost = machine.backend.call_cost(call.kind, call.bytes, shape, machine.interconnect)
-        return machine.interconnect.duration(cost, shape)
+        kind = kind_named(call.kind, topology.name)
+        asked = CollectiveCall(kind, call.bytes, shape, machine.interconnect)
+        return asked.duration(machine.backend.call_cost(asked))
 
     return seconds

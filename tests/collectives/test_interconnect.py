@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 
 DGX = Interconnect(
     generation="ampere",
@@ -44,11 +44,12 @@ def test_members_reach_the_network_through_their_own_nics(members: int, nics: in
 
 
 def test_idle_time_is_the_slower_level_after_the_delay() -> None:
-    shape = GroupShape.of(16, 8)
-    assert DGX.duration(CallCost(latency=1.0, port=600e9, nic=100e9), shape) == 1.0 + 2.0
-    assert DGX.duration(CallCost(latency=1.0, port=300e9, nic=400e9), shape) == 1.0 + 4.0
+    call = CollectiveCall("all_reduce", 1.0, GroupShape.of(16, 8), DGX)
+    assert call.duration(CallCost(latency=1.0, port=600e9, nic=100e9)) == 1.0 + 2.0
+    assert call.duration(CallCost(latency=1.0, port=300e9, nic=400e9)) == 1.0 + 4.0
 
 
 def test_traffic_inside_a_node_needs_no_network() -> None:
     alone = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9)
-    assert alone.duration(CallCost(latency=0.5, port=450e9), GroupShape.of(8, 8)) == 1.5
+    call = CollectiveCall("all_reduce", 1.0, GroupShape.of(8, 8), alone)
+    assert call.duration(CallCost(latency=0.5, port=450e9)) == 1.5

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries import backend as backends
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
@@ -22,7 +21,6 @@ from sim.program.operations import (
     Work,
 )
 from sim.program.program import Program
-from sim.program.routed import Routed
 from sim.program.routine import Routine
 from sim.program.stage import Stage
 
@@ -138,15 +136,8 @@ class Undisturbed:
     latency: float = 1e-5
     bandwidth: float = 40e9
 
-    def call_cost(
-        self,
-        kind: str,
-        size: float,
-        shape: GroupShape,
-        interconnect: Interconnect,
-        routed: Routed | None = None,
-    ) -> CallCost:
-        return CallCost(latency=self.latency * shape.ranks + size / self.bandwidth)
+    def call_cost(self, call: CollectiveCall) -> CallCost:
+        return CallCost(latency=self.latency * call.shape.ranks + call.size / self.bandwidth)
 
 
 def undisturbed(on: Machine, **speed: float) -> Machine:

@@ -6,8 +6,7 @@ import pytest
 
 from sim.model import counts, transformer
 from sim.model.block import block
-from sim.model.execution import Execution, Sharding
-from sim.model.fusion import Fusion
+from sim.model.execution import Execution
 from sim.model.kernels import Gemm
 from sim.model.lora import Lora
 from sim.model.operators import kernels_of
@@ -16,20 +15,14 @@ from sim.program.operations import Collective
 from sim.scenario import scenario as scenarios
 from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run as simulate
+from tests.model.executions import fused
 
 MODEL = transformer.load("llama3-8b")
 RANK = 16
 
 
 def run(lora: Lora | None, **sharding) -> Execution:
-    return Execution(
-        model=MODEL,
-        microbatch=1,
-        sharding=Sharding(**sharding),
-        precision="bf16",
-        fusion=Fusion(gradients="fused"),
-        lora=lora,
-    )
+    return fused(MODEL, lora=lora, **sharding)
 
 
 def setup(*settings: str) -> Setup:

@@ -7,26 +7,19 @@ import pytest
 from sim.config import catalog
 from sim.model import transformer
 from sim.model.block import block
-from sim.model.execution import Execution, Sharding
-from sim.model.fusion import Fusion
+from sim.model.execution import Execution
 from sim.model.kernels import Attention, Gemm, MemoryBound
 from sim.model.operators import kernels_of
 from sim.model.precision import Recipe, load
 from sim.program.operations import Collective
+from tests.model.executions import fused
 
 MODEL = transformer.load("llama3-8b")
 NAMES = catalog.names("topologies/recipes")
 
 
 def run(recipe: Recipe | None, **sharding) -> Execution:
-    return Execution(
-        model=MODEL,
-        microbatch=1,
-        sharding=Sharding(**sharding),
-        precision="bf16",
-        fusion=Fusion(gradients="fused"),
-        recipe=recipe,
-    )
+    return fused(MODEL, recipe=recipe, **sharding)
 
 
 def fitted(name: str, *, transposes: bool = False, sharded: bool = False) -> Recipe:

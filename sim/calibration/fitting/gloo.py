@@ -46,11 +46,4 @@ def predictor(constants: Tree) -> Predict:
     """Seconds that gloo with these constants takes on an idle fabric."""
     pace = {kind: HostRates(**table) for kind, table in constants["pace"].items()}
     gloo = Gloo(**{**constants, "pace": pace})
-
-    def predict(collective: MeasuredCollective) -> float:
-        shape, interconnect = collective.shape, collective.interconnect
-        return interconnect.duration(
-            gloo.call_cost(collective.kind, collective.size, shape, interconnect), shape
-        )
-
-    return predict
+    return lambda collective: collective.duration(gloo.call_cost(collective))

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import Interconnect
-from sim.collectives.schedule import KINDS
+from sim.collectives.interconnect import CollectiveCall, Interconnect
+from sim.collectives.schedule import KINDS, kind_named
 from sim.formats.operation_times import OperationTime
 
 # For ranks that no wire slows down: what gloo's calls over loopback take is attributed to gloo.
@@ -13,17 +13,13 @@ NO_WIRES = Interconnect(generation="cpu", gpus_per_node=1 << 20, port_bandwidth=
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCollective:
-    """A collective of `size` bytes that took `time` seconds; `table` groups those of one sweep.
+class MeasuredCollective(CollectiveCall):
+    """A call that took `time` seconds; `table` groups those of one sweep.
 
     `forced` names the algorithm if the environment left the library no choice.
     """
 
     table: str
-    kind: str
-    size: float
-    shape: GroupShape
-    interconnect: Interconnect
     time: float
     forced: str = ""
 
@@ -46,7 +42,7 @@ def from_readings(
     return [
         MeasuredCollective(
             table=_table(kind, ranks, nodes),
-            kind=kind,
+            kind=kind_named(kind, "readings"),
             size=size,
             shape=GroupShape(ranks=ranks, nodes=nodes),
             interconnect=interconnect,

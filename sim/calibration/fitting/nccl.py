@@ -60,11 +60,9 @@ def predictor(constants: Tree) -> Predict:
 
 def predicted(backend: Nccl, collective: MeasuredCollective) -> float:
     """Seconds that the backend predicts for the collective on an idle fabric."""
-    shape, interconnect = collective.shape, collective.interconnect
-    costs = backend.candidates(collective.kind, collective.size, shape, interconnect)
     return min(
-        interconnect.duration(cost, shape)
-        for cost in costs
+        collective.duration(cost)
+        for cost in backend.candidates(collective)
         if collective.forced in ("", cost.algorithm)
     )
 

@@ -9,6 +9,7 @@ from sim.calibration.fitting.measured_collectives import MeasuredCollective
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import Interconnect
 from sim.collectives.libraries.nvlink_rings import DGX1
+from sim.collectives.schedule import kind_named
 
 GB = 1e9
 
@@ -58,7 +59,7 @@ def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[
         else:
             yield MeasuredCollective(
                 table=row["table_id"],
-                kind=row["collective"],
+                kind=kind_named(row["collective"], row["table_id"]),
                 size=float(row["size_bytes"]),
                 shape=GroupShape(ranks=int(row["gpus"]), nodes=int(row["nodes"])),
                 interconnect=interconnect,

@@ -2,7 +2,7 @@
 
 >>> dgx = Interconnect(generation="hopper", gpus_per_node=8, port_bandwidth=450e9, nics_per_node=8,
 ...                    nic_bandwidth=50e9, network="infiniband", nvls=True)
->>> cost = load("nccl").call_cost("all_reduce", 64e6, GroupShape.of(32, 8), dgx)
+>>> cost = load("nccl").call_cost(CollectiveCall("all_reduce", 64e6, GroupShape.of(32, 8), dgx))
 >>> cost.algorithm, cost.protocol
 ('nvls_tree', 'simple')
 """
@@ -11,8 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries import profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
@@ -23,7 +22,6 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.files import stamp
 from sim.config.schema import nearest
-from sim.program.routed import Routed
 
 _OTHERS: dict[str, type[Gloo] | type[Xla]] = {"gloo": Gloo, "xla": Xla}
 
@@ -31,16 +29,8 @@ _OTHERS: dict[str, type[Gloo] | type[Xla]] = {"gloo": Gloo, "xla": Xla}
 class Backend(Protocol):
     """What the engine asks of a collective library."""
 
-    def call_cost(
-        self,
-        kind: str,
-        size: float,
-        shape: GroupShape,
-        interconnect: Interconnect,
-        routed: Routed | None = None,
-    ) -> CallCost:
-        """The cost of one call of `size` bytes (as nccl-tests counts them); an all-to-all may be of
-        `routed` items, of which `size` counts one copy each."""
+    def call_cost(self, call: CollectiveCall) -> CallCost:
+        """The cost of one call."""
 
 
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 
 from sim.collectives.algorithms import direct, ring
 from sim.collectives.group import GroupShape, LevelLoads
-from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.schedule import (
     ChunkSend,
     CollectiveKind,
     CollectiveSchedule,
-    kind_named,
     schedule,
 )
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Seconds
-from sim.program.routed import Routed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,36 +72,28 @@ class Gloo:
         """
         return self.acknowledgements * (1.0 - efficiency)
 
-    def call_cost(
-        self,
-        kind: str,
-        size: float,
-        shape: GroupShape,
-        interconnect: Interconnect,
-        routed: Routed | None = None,
-    ) -> CallCost:
+    def call_cost(self, call: CollectiveCall) -> CallCost:
         """The cost of a call; where data go both ways, links carry acknowledgements too.
 
         Inside a node packets are so long that headers do not matter.
-
-        Raises `InputError` for a collective that Gloo does not have.
+        Raises `InputError` for routed items.
         """
+        size, shape, interconnect = call.size, call.shape, call.interconnect
         if shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
-        if routed is not None:
+        if call.routed is not None:
             what = "gloo does not route items to experts"
             raise InputError("gloo backend", what, 'set plan.dispatcher = "all-to-all"')
-        called = kind_named(kind, "gloo backend")
         both = 1.0 + self.returned(interconnect.efficiency)
-        loads, rounds, name = _loads(called, shape, both)
+        loads, rounds, name = _loads(call.kind, shape, both)
         port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
         message, once = (
             self.message,
             size / (interconnect.nic_bandwidth or interconnect.port_bandwidth),
         )
-        if pace := self.pace.get(called):
+        if pace := self.pace.get(call.kind):
             message, own = pace.message, pace.seconds(size)
-            sent, _, _ = _loads(called, shape, 1.0)
+            sent, _, _ = _loads(call.kind, shape, 1.0)
             port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, interconnect)
             once = max(once, own)
         if name == "ring":

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from sim.collectives.algorithms import direct, nvls, relayed, ring, tree
-from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
-from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.group import LevelLoads, LevelSteps
+from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries.nccl_constants import (
     PROTOCOLS,
     NcclConstants,
@@ -24,9 +24,8 @@ from sim.collectives.libraries.nccl_constants import (
     StepTime,
 )
 from sim.collectives.libraries.nvlink_rings import rings
-from sim.collectives.schedule import CollectiveKind, algorithms, kind_named, offered
+from sim.collectives.schedule import algorithms, offered
 from sim.config.errors import InputError
-from sim.program.routed import Routed
 
 LOCAL = NetworkConstants(
     launch=0.0,
@@ -41,10 +40,7 @@ LOCAL = NetworkConstants(
 class NcclCall:
     """One call with all that its cost depends on; the network of a group in one node is `LOCAL`."""
 
-    kind: CollectiveKind
-    size: float
-    shape: GroupShape
-    interconnect: Interconnect
+    call: CollectiveCall
     node: NodeConstants
     network: NetworkConstants
 
@@ -57,8 +53,8 @@ class NcclCall:
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
         return CallCost(
             latency=latency,
-            port=self.size * loads.port / port,
-            nic=self.size * loads.nic / nic,
+            port=self.call.size * loads.port / port,
+            nic=self.call.size * loads.nic / nic,
             algorithm=name,
             protocol=protocol,
         )
@@ -76,21 +72,21 @@ class NcclCall:
     @property
     def extra_latency(self) -> float:
         """Latency (s) beyond that of the networks on which the steps were measured."""
-        if self.interconnect.latency is None:
+        if self.call.interconnect.latency is None:
             return 0.0
-        return max(self.interconnect.latency - self.network.latency, -self.network.hop.ll)
+        return max(self.call.interconnect.latency - self.network.latency, -self.network.hop.ll)
 
     @property
     def extra_port_latency(self) -> float:
         """The same from port to port within a node."""
-        if self.interconnect.port_latency is None:
+        if self.call.interconnect.port_latency is None:
             return 0.0
-        return max(self.interconnect.port_latency - self.node.latency, -self.node.hop.ll)
+        return max(self.call.interconnect.port_latency - self.node.latency, -self.node.hop.ll)
 
     @property
     def cabled(self) -> float:
         """The fraction of a port's cables that rings through this group use: 1 with a switch."""
-        hardware, members = self.interconnect, self.shape.per_node
+        hardware, members = self.call.interconnect, self.call.shape.per_node
         if not hardware.mesh or members == 1:
             return 1.0
         return rings(hardware.mesh, members) * hardware.cable_bandwidth / hardware.port_bandwidth
@@ -107,109 +103,91 @@ class Nccl:
         """Without the cache: another process fills its own."""
         return Nccl, (self.constants,)
 
-    def _fastest(
-        self,
-        kind: str,
-        size: float,
-        shape: GroupShape,
-        interconnect: Interconnect,
-        routed: Routed | None = None,
-    ) -> CallCost:
-        if shape.ranks == 1:
+    def _fastest(self, call: CollectiveCall) -> CallCost:
+        if call.shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
-        costs = self.candidates(kind, size, shape, interconnect, routed)
-        return min(costs, key=lambda cost: interconnect.duration(cost, shape))
+        return min(self.candidates(call), key=call.duration)
 
-    def candidates(
-        self,
-        kind: str,
-        size: float,
-        shape: GroupShape,
-        interconnect: Interconnect,
-        routed: Routed | None = None,
-    ) -> Iterator[CallCost]:
+    def candidates(self, call: CollectiveCall) -> Iterator[CallCost]:
         """Every algorithm and protocol that NCCL would consider for the call.
 
-        Raises `InputError` for a generation, network or collective without constants.
+        Raises `InputError` for a generation or network without constants.
         """
+        shape, interconnect = call.shape, call.interconnect
         node = _named(self.constants.node, interconnect.generation, "GPU generation")
         network = LOCAL
         if shape.nodes > 1:
             network = _named(self.constants.network, interconnect.network, "network")
-        call = NcclCall(
-            kind=kind_named(kind, "nccl backend"),
-            size=size,
-            shape=shape,
-            interconnect=interconnect,
-            node=node,
-            network=network,
-        )
+        own = NcclCall(call=call, node=node, network=network)
         if call.kind in ("all_to_all", "point_to_point"):
-            yield _peer(call, routed)
+            yield _peer(own)
             return
-        yield from (_ring(call, protocol) for protocol in PROTOCOLS)
+        yield from (_ring(own, protocol) for protocol in PROTOCOLS)
         for name in self.constants.further:
-            yield from _further(call, name)
+            yield from _further(own, name)
         if call.kind == "all_reduce":
-            yield from (_tree(call, protocol) for protocol in PROTOCOLS)
+            yield from (_tree(own, protocol) for protocol in PROTOCOLS)
         supported = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
         if interconnect.nvls and supported:
-            yield _nvls(call)
+            yield _nvls(own)
 
 
-def _ring(call: NcclCall, protocol: NcclProtocol) -> CallCost:
-    return _along(call, "ring", ring, protocol)
+def _ring(own: NcclCall, protocol: NcclProtocol) -> CallCost:
+    return _along(own, "ring", ring, protocol)
 
 
-def _further(call: NcclCall, name: str) -> Iterator[CallCost]:
+def _further(own: NcclCall, name: str) -> Iterator[CallCost]:
     """An algorithm of one's own, whose kernels are as good as those of rings."""
     algorithm = algorithms()[name]
-    if call.kind in offered(algorithm):
-        yield from (_along(call, name, algorithm, protocol) for protocol in PROTOCOLS)
+    if own.call.kind in offered(algorithm):
+        yield from (_along(own, name, algorithm, protocol) for protocol in PROTOCOLS)
 
 
-def _along(call: NcclCall, name: str, algorithm: Any, protocol: NcclProtocol) -> CallCost:
+def _along(own: NcclCall, name: str, algorithm: Any, protocol: NcclProtocol) -> CallCost:
     """What an algorithm costs by its loads and steps."""
-    steps, loads = algorithm.steps(call.kind, call.shape), algorithm.loads(call.kind, call.shape)
-    latency = call.latency(steps, protocol, call.network.overhead)
+    steps, loads = (
+        algorithm.steps(own.call.kind, own.call.shape),
+        algorithm.loads(own.call.kind, own.call.shape),
+    )
+    latency = own.latency(steps, protocol, own.network.overhead)
     if protocol == "simple":
-        latency += call.node.fill.seconds(call.size)
+        latency += own.node.fill.seconds(own.call.size)
     if loads.port:
-        turns = 2 if call.kind == "all_reduce" else 1
-        loads = LevelLoads(port=loads.port + turns * call.node.touch, nic=loads.nic)
-    return call.cost(name, protocol, loads, call.node.ring * call.cabled, latency)
+        turns = 2 if own.call.kind == "all_reduce" else 1
+        loads = LevelLoads(port=loads.port + turns * own.node.touch, nic=loads.nic)
+    return own.cost(name, protocol, loads, own.node.ring * own.cabled, latency)
 
 
-def _tree(call: NcclCall, protocol: NcclProtocol) -> CallCost:
-    steps = tree.steps(call.kind, call.shape)
-    latency = call.latency(steps, protocol)
+def _tree(own: NcclCall, protocol: NcclProtocol) -> CallCost:
+    steps = tree.steps(own.call.kind, own.call.shape)
+    latency = own.latency(steps, protocol)
     if protocol == "simple":
-        latency += call.node.fill.seconds(call.size)
-        latency += steps.inter * call.network.fill.seconds(call.size)
-    loads = tree.loads(call.kind, call.shape)
-    return call.cost("tree", protocol, loads, call.node.tree * call.cabled, latency)
+        latency += own.node.fill.seconds(own.call.size)
+        latency += steps.inter * own.network.fill.seconds(own.call.size)
+    loads = tree.loads(own.call.kind, own.call.shape)
+    return own.cost("tree", protocol, loads, own.node.tree * own.cabled, latency)
 
 
-def _nvls(call: NcclCall) -> CallCost:
-    steps = nvls.steps(call.kind, call.shape)
-    latency = call.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
-    latency += steps.intra * call.node.nvls_hop + call.node.nvls_fill.seconds(call.size)
-    latency += steps.inter * call.network.fill.seconds(call.size)
-    loads = nvls.loads(call.kind, call.shape)
-    if call.shape.nodes == 1:
-        return call.cost("nvls", "simple", loads, call.node.nvls, latency)
-    return call.cost("nvls_tree", "simple", loads, call.node.nvls_tree, latency)
+def _nvls(own: NcclCall) -> CallCost:
+    steps = nvls.steps(own.call.kind, own.call.shape)
+    latency = own.latency(LevelSteps(intra=0, inter=steps.inter), "simple")
+    latency += steps.intra * own.node.nvls_hop + own.node.nvls_fill.seconds(own.call.size)
+    latency += steps.inter * own.network.fill.seconds(own.call.size)
+    loads = nvls.loads(own.call.kind, own.call.shape)
+    if own.call.shape.nodes == 1:
+        return own.cost("nvls", "simple", loads, own.node.nvls, latency)
+    return own.cost("nvls_tree", "simple", loads, own.node.nvls_tree, latency)
 
 
-def _peer(call: NcclCall, routed: Routed | None) -> CallCost:
+def _peer(own: NcclCall) -> CallCost:
     """Grouped sends and receives, including all-to-all, go straight to their peers; routed items
     are passed on within nodes (DeepEP)."""
-    latency = call.latency(direct.steps(call.kind, call.shape), "simple")
-    if routed is not None:
-        loads = relayed.loads(routed, call.shape)
-        return call.cost("relayed", "simple", loads, call.node.peer, latency)
-    loads = direct.loads(call.kind, call.shape)
-    return call.cost("direct", "simple", loads, call.node.peer, latency)
+    latency = own.latency(direct.steps(own.call.kind, own.call.shape), "simple")
+    if own.call.routed is not None:
+        loads = relayed.loads(own.call.routed, own.call.shape)
+        return own.cost("relayed", "simple", loads, own.node.peer, latency)
+    loads = direct.loads(own.call.kind, own.call.shape)
+    return own.cost("direct", "simple", loads, own.node.peer, latency)
 
 
 C = TypeVar("C")

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost, Interconnect
-from sim.collectives.schedule import CollectiveKind, kind_named
+from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
+from sim.collectives.schedule import CollectiveKind
 from sim.config.units import Seconds
-from sim.program.routed import Routed
 
 Torus = tuple[tuple[int, int], ...]
 
@@ -34,30 +33,23 @@ class Xla:
     slice_hop: Seconds
     slice_fraction: float
 
-    def call_cost(
-        self,
-        kind: str,
-        size: float,
-        shape: GroupShape,
-        interconnect: Interconnect,
-        routed: Routed | None = None,
-    ) -> CallCost:
+    def call_cost(self, call: CollectiveCall) -> CallCost:
         """The cost of one call: of g members in each of N slices, n together, with t = 2 turns for
         an all-reduce, else 1.
 
         port = t (g-1)/g S, nic = t (N-1)/N S, in t (N-1 + the sum of k-1 over the dimensions'
         sizes k) steps. An all-to-all passes k/4 chips of each dimension on average.
         """
+        kind, shape, interconnect = call.kind, call.shape, call.interconnect
         if shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
-        called = kind_named(kind, "xla backend")
         dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
-        turns = 2 if called == "all_reduce" else 1
-        inside = sum(size - 1 for size, _ in dims) if called != "point_to_point" else 1
+        turns = 2 if kind == "all_reduce" else 1
+        inside = sum(size - 1 for size, _ in dims) if kind != "point_to_point" else 1
         return CallCost(
             latency=self.launch + turns * (inside * self.hop + (shape.nodes - 1) * self.slice_hop),
-            port=size * self._port(called, shape, dims) / self._share(dims, interconnect),
-            nic=size * self._nic(called, shape) / self.slice_fraction,
+            port=call.size * self._port(kind, shape, dims) / self._share(dims, interconnect),
+            nic=call.size * self._nic(kind, shape) / self.slice_fraction,
             algorithm="torus" if shape.nodes == 1 else "slices",
             protocol="xla",
         )

@@ -9,7 +9,7 @@ import pytest
 from sim.calibration.fitting.fabric import fitted
 from sim.calibration.fitting.measured_collectives import NO_WIRES, from_readings
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import Interconnect
+from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.gloo import Gloo, HostRates
 from sim.collectives.libraries.nccl import Nccl
@@ -28,8 +28,8 @@ def of_gloo(kind: str, ranks: int = 2) -> Iterator[OperationTime]:
     shape = GroupShape(ranks=ranks)
     for power in range(3, 26):
         size = 2.0**power
-        cost = library.call_cost(kind, size, shape, NO_WIRES)
-        seconds = NO_WIRES.duration(cost, shape)
+        call = CollectiveCall(kind, size, shape, NO_WIRES)
+        seconds = call.duration(library.call_cost(call))
         yield OperationTime(operation=kind, seconds=seconds, ranks=ranks, bytes=size, sigma=nan)
 
 
@@ -62,8 +62,8 @@ def test_the_quickest_pass_counts_and_groups_at_once_do_not() -> None:
 def of_nccl(library: Nccl) -> Iterator[OperationTime]:
     shape = GroupShape(ranks=8)
     for power in range(3, 34):
-        cost = library.call_cost("all_reduce", 2.0**power, shape, H100)
-        seconds = H100.duration(cost, shape)
+        call = CollectiveCall("all_reduce", 2.0**power, shape, H100)
+        seconds = call.duration(library.call_cost(call))
         yield OperationTime(operation="all_reduce", seconds=seconds, ranks=8, bytes=2.0**power)
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from sim.calibration.fitting.fabric_profile import measured, profiled, shared_devices, text
 from sim.cli.main import main
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import Interconnect
+from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.libraries import backend, profile
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
@@ -35,10 +35,9 @@ def test_a_profile_that_was_written_is_read_as_it_was_fitted(tmp_path: Path) -> 
     assert written.residuals[0].most == 2.0**23
     assert len(read(tmp_path / written.measurements)) == 21
     assert isinstance(library, Gloo)
-    shape = GroupShape(ranks=2)
     host = Interconnect(generation="cpu", gpus_per_node=2, port_bandwidth=1e12)
-    seconds = host.duration(library.call_cost("reduce", 2.0**22, shape, host), shape)
-    assert seconds == pytest.approx(READINGS[19].seconds, rel=0.05)
+    call = CollectiveCall("reduce", 2.0**22, GroupShape(ranks=2), host)
+    assert call.duration(library.call_cost(call)) == pytest.approx(READINGS[19].seconds, rel=0.05)
     assert "reduce among 2" in text(fitted.residuals)
 
 

@@ -8,9 +8,10 @@ import pytest
 from sim.collectives.execute import execute
 from sim.collectives.fluid import condense
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import Interconnect
+from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.libraries import backend, gloo
 from sim.collectives.messages import messages
+from sim.collectives.schedule import CollectiveKind
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
@@ -94,10 +95,11 @@ def test_short_segments_wait_for_each_others_messages() -> None:
     assert seconds("all_reduce", tiny, 4) == pytest.approx(2 * 3 * (50e-6 + 16 / B2), rel=1e-2)
 
 
-def paced(kind: str, size: float, shape: GroupShape, interconnect: Interconnect) -> float:
+def paced(kind: CollectiveKind, size: float, shape: GroupShape, hardware: Interconnect) -> float:
     pace = {"all_reduce": gloo.HostRates(message=1e-4, near=4e9, far=1e9, cache=4e6)}
     library = gloo.Gloo(message=5e-5, segment=2**20, acknowledgements=0.5, pace=pace)
-    return interconnect.duration(library.call_cost(kind, size, shape, interconnect), shape)
+    call = CollectiveCall(kind, size, shape, hardware)
+    return call.duration(library.call_cost(call))
 
 
 HOST = Interconnect(generation="cpu", gpus_per_node=8, port_bandwidth=100e9)
@@ -134,14 +136,10 @@ def test_calls_without_a_measured_pace_keep_the_message_of_the_library() -> None
 
 
 def test_a_group_of_one_sends_nothing() -> None:
-    interconnect = Interconnect(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
-    assert (
-        backend.load("gloo").call_cost("all_reduce", 1e6, GroupShape(ranks=1), interconnect).nic
-        == 0.0
-    )
+    call = CollectiveCall("all_reduce", 1e6, GroupShape(ranks=1), HOST)
+    assert backend.load("gloo").call_cost(call).nic == 0.0
 
 
 def test_an_unknown_collective_is_refused() -> None:
-    interconnect = Interconnect(generation="cpu", gpus_per_node=1, port_bandwidth=1.0)
     with pytest.raises(InputError, match="no collective named 'gather'"):
-        backend.load("gloo").call_cost("gather", 1e6, GroupShape(ranks=2, nodes=2), interconnect)
+        seconds("gather", 1e6, 2)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from sim.collectives.algorithms import nvls, ring
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.libraries.nvlink_rings import DGX1
+from sim.collectives.schedule import KINDS, CollectiveKind, kind_named
 from sim.config.errors import InputError
 
 NCCL = backend.load("nccl")
@@ -43,18 +44,20 @@ V100 = replace(
 )
 B200 = replace(H100, generation="blackwell", port_bandwidth=900e9)
 FABRICS = [V100, A100, H100, B200]
-KINDS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
 
 groups = st.builds(GroupShape.of, st.integers(2, 4096), st.sampled_from([1, 2, 4, 8]))
 sizes = st.floats(1.0, 1e11)
 
 
-def cost(kind: str, size: float, shape: GroupShape, interconnect: Interconnect = H100) -> CallCost:
-    return NCCL.call_cost(kind, size, shape, interconnect)
+def cost(
+    kind: CollectiveKind, size: float, shape: GroupShape, interconnect: Interconnect = H100
+) -> CallCost:
+    return NCCL.call_cost(CollectiveCall(kind, size, shape, interconnect))
 
 
-def time(kind: str, size: float, shape: GroupShape, interconnect: Interconnect) -> float:
-    return interconnect.duration(cost(kind, size, shape, interconnect), shape)
+def time(kind: CollectiveKind, size: float, shape: GroupShape, interconnect: Interconnect) -> float:
+    call = CollectiveCall(kind, size, shape, interconnect)
+    return call.duration(NCCL.call_cost(call))
 
 
 @pytest.mark.parametrize(
@@ -69,11 +72,15 @@ def time(kind: str, size: float, shape: GroupShape, interconnect: Interconnect) 
         ("all_reduce", 8.0, 512, A100, ("tree", "ll")),
         ("all_gather", 1e9, 8, H100, ("ring", "simple")),
         ("all_to_all", 1e9, 64, H100, ("direct", "simple")),
-        ("send", 1e6, 2, H100, ("direct", "simple")),
+        ("point_to_point", 1e6, 2, H100, ("direct", "simple")),
     ],
 )
 def test_choice_is_the_one_nccl_is_known_to_make(
-    kind: str, size: float, ranks: int, interconnect: Interconnect, choice: tuple[str, str]
+    kind: CollectiveKind,
+    size: float,
+    ranks: int,
+    interconnect: Interconnect,
+    choice: tuple[str, str],
 ) -> None:
     chosen = cost(kind, size, GroupShape.of(ranks, 8), interconnect)
     assert (chosen.algorithm, chosen.protocol) == choice
@@ -113,10 +120,8 @@ def test_without_nvls_the_switch_adds_nothing() -> None:
 
 def test_one_gpu_a_node_has_no_use_for_the_switch() -> None:
     shape = GroupShape(ranks=16, nodes=16)
-    assert all(
-        "nvls" not in candidate.algorithm
-        for candidate in NCCL.candidates("all_reduce", 1e9, shape, H100)  # type: ignore[attr-defined]
-    )
+    call = CollectiveCall("all_reduce", 1e9, shape, H100)
+    assert all("nvls" not in candidate.algorithm for candidate in NCCL.candidates(call))  # type: ignore[attr-defined]
 
 
 def test_one_rank_has_nothing_to_say() -> None:
@@ -130,7 +135,9 @@ def test_two_gpus_of_a_cube_mesh_have_one_cable() -> None:
 
 def test_a_longer_way_costs_its_latency_on_every_step_between_nodes() -> None:
     shape = GroupShape(ranks=2, nodes=2)
-    near, far = (cost("send", 1e6, shape, replace(H100, latency=x)) for x in (1e-6, 11e-6))
+    near, far = (
+        cost("point_to_point", 1e6, shape, replace(H100, latency=x)) for x in (1e-6, 11e-6)
+    )
     assert far.latency - near.latency == pytest.approx(10e-6)
 
 
@@ -142,12 +149,12 @@ def test_latency_in_the_file_is_the_usual_one_of_the_network() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "send"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("interconnect", FABRICS)
 @settings(max_examples=30)
 @given(shape=groups, size=sizes, factor=st.floats(1.0, 100.0))
 def test_more_bytes_never_take_less_time(
-    kind: str, interconnect: Interconnect, shape: GroupShape, size: float, factor: float
+    kind: CollectiveKind, interconnect: Interconnect, shape: GroupShape, size: float, factor: float
 ) -> None:
     assert (
         0 < time(kind, size, shape, interconnect) <= time(kind, size * factor, shape, interconnect)
@@ -158,7 +165,7 @@ def test_more_bytes_never_take_less_time(
 @settings(max_examples=30)
 @given(shape=groups, size=sizes, factor=st.floats(1.0, 10.0))
 def test_faster_links_are_never_slower(
-    kind: str, shape: GroupShape, size: float, factor: float
+    kind: CollectiveKind, shape: GroupShape, size: float, factor: float
 ) -> None:
     faster = replace(
         H100,
@@ -172,8 +179,8 @@ def test_faster_links_are_never_slower(
 @given(shape=groups, size=sizes)
 def test_the_choice_is_the_quickest_candidate(shape: GroupShape, size: float) -> None:
     assert isinstance(NCCL, Nccl)
-    candidates = NCCL.candidates("all_reduce", size, shape, H100)
-    quickest = min(H100.duration(candidate, shape) for candidate in candidates)
+    call = CollectiveCall("all_reduce", size, shape, H100)
+    quickest = min(map(call.duration, NCCL.candidates(call)))
     assert time("all_reduce", size, shape, H100) == quickest
 
 
@@ -185,7 +192,7 @@ def test_no_call_moves_fewer_bytes_than_its_algorithm_needs() -> None:
 
 def test_unknown_collective_is_named() -> None:
     with pytest.raises(InputError, match="no collective named 'all_sum'; known: all_reduce"):
-        cost("all_sum", 1.0, GroupShape.of(8, 8))
+        kind_named("all_sum", "readings")
 
 
 def test_unknown_network_is_named() -> None:
@@ -200,7 +207,8 @@ def test_a_group_in_one_node_needs_no_known_network() -> None:
 def test_another_process_gets_the_same_choices() -> None:
     shape = GroupShape.of(16, 8)
     copy = pickle.loads(pickle.dumps(NCCL))
-    assert copy.call_cost("all_reduce", 1e6, shape, H100) == cost("all_reduce", 1e6, shape)
+    call = CollectiveCall("all_reduce", 1e6, shape, H100)
+    assert copy.call_cost(call) == NCCL.call_cost(call)
 
 
 def test_unknown_backend_is_named() -> None:
@@ -221,5 +229,6 @@ def test_all_gather_over_efa_pays_its_proxies_at_every_step(nodes: int, measured
 def test_rings_offered_once_more_change_nothing(shape: GroupShape, size: float) -> None:
     """An algorithm of one's own is as good as its loads and steps, and has no head start."""
     again = Nccl(replace(NCCL.constants, further=("ring",)))
-    for kind in ("all_gather", "reduce_scatter", "all_reduce"):
-        assert again.call_cost(kind, size, shape, H100) == NCCL.call_cost(kind, size, shape, H100)
+    for kind in KINDS[:3]:
+        call = CollectiveCall(kind, size, shape, H100)
+        assert again.call_cost(call) == NCCL.call_cost(call)

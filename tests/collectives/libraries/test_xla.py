@@ -3,9 +3,10 @@
 import pytest
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CallCost
+from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.xla import Xla
+from sim.collectives.schedule import CollectiveKind
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import load
 
@@ -17,13 +18,13 @@ def machine(name: str, chips: int, each: int | None = None) -> Machine:
     return Machine(load(name).with_gpus(chips, each), IDEAL)
 
 
-def seconds(name: str, kind: str, shape: GroupShape, chips: int) -> float:
+def seconds(name: str, kind: CollectiveKind, shape: GroupShape, chips: int) -> float:
     return _seconds(machine(name, chips, chips // shape.nodes), kind, shape)
 
 
-def _seconds(own: Machine, kind: str, shape: GroupShape) -> float:
-    cost = IDEAL.call_cost(kind, GB, shape, own.interconnect)
-    return own.interconnect.duration(cost, shape)
+def _seconds(own: Machine, kind: CollectiveKind, shape: GroupShape) -> float:
+    call = CollectiveCall(kind, GB, shape, own.interconnect)
+    return call.duration(IDEAL.call_cost(call))
 
 
 @pytest.mark.parametrize(("chips", "cables"), [(256, 4), (64, 4), (8, 3), (4, 2)])
@@ -46,7 +47,8 @@ def test_steps_are_those_of_the_dimensions_one_after_the_other() -> None:
     own = backend.load("xla")
     assert isinstance(own, Xla)
     hardware = machine("tpu-v5e", 256).interconnect
-    cost = own.call_cost("all_gather", 1.0, GroupShape.of(256, 256), hardware)
+    call = CollectiveCall("all_gather", 1.0, GroupShape.of(256, 256), hardware)
+    cost = own.call_cost(call)
     assert cost.latency == pytest.approx(own.launch + 30 * own.hop)
 
 
@@ -64,7 +66,7 @@ def test_slices_exchange_over_the_hosts_of_their_members() -> None:
 
 def test_a_call_of_one_rank_costs_nothing() -> None:
     hardware = machine("tpu-v4", 4).interconnect
-    cost = IDEAL.call_cost("all_reduce", GB, GroupShape.of(1, 1), hardware)
+    cost = IDEAL.call_cost(CollectiveCall("all_reduce", GB, GroupShape.of(1, 1), hardware))
     assert (cost.latency, cost.port, cost.nic) == (0.0, 0.0, 0.0)
     assert isinstance(cost, CallCost)
 
