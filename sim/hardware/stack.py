@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 
 from sim.config import catalog
 from sim.config.errors import InputError
@@ -71,7 +73,8 @@ class Stack:
     half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
     a precision, and the stack's own version of a recipe. `checkpointing` is what "selective"
     recomputation means, `allocator` what is allocated in addition to the tensors that autograd
-    keeps.
+    keeps. `vocab` is that of the tokenizer that its scripts come with, which measured rows had that
+    only assume a vocabulary.
     """
 
     name: str
@@ -115,6 +118,7 @@ class Stack:
     recipes: Mapping[str, str] = field(default_factory=dict)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     allocator: Allocator = field(default_factory=Allocator)
+    vocab: Annotated[int, Ge(1)] | None = None
 
     def recipe(self, precision: Precision, name: str, *, where: str) -> Recipe | None:
         """The recipe of a plan; none where products run in the precision of activations.

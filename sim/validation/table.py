@@ -14,6 +14,7 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
+from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.columns import from_columns
 from sim.model.transformer import Transformer
@@ -119,7 +120,7 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     where = str(row["id"])
     printed = {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     stack = stacks.load(str(row["software"]), where=where)
-    row = {**row, **printed}
+    row = {**row, **printed, **_vocabulary(row, stack)}
     model = from_columns(row)
     topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"], _each(row))
     return settled(
@@ -128,6 +129,12 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
             where, model=model, stack=stack, topology=topology, plan=_plan(choice, model)
         ),
     )
+
+
+def _vocabulary(row: Mapping[str, Any], stack: Stack) -> dict[str, int]:
+    """That of the software's own tokenizer, where a row has assumed one."""
+    assumed = "vocab" in str(row.get("assumed")).split()
+    return {"vocab": stack.vocab} if assumed and stack.vocab else {}
 
 
 def _each(row: Mapping[str, Any]) -> int | None:

@@ -1,5 +1,8 @@
 """Rows of tables: what they leave open, and the names that are none of ours."""
 
+import pytest
+
+from sim.hardware import stack as stacks
 from sim.validation.table import setup_of
 from tests.validation.test_validate import RUN
 
@@ -9,3 +12,27 @@ def test_automatic_schedules_of_the_zero_bubble_paper_are_ours_within_their_memo
     for name, memory in (("zb-1p", 1.0), ("zb-2p", 2.0)):
         plan = setup_of({**row, "schedule": name}).job.plan
         assert (plan.schedule, plan.schedule_memory) == ("zb-auto", memory)
+
+
+def test_an_assumed_vocabulary_is_the_softwares_own_and_a_printed_one_stays():
+    row = {**RUN, "software": "megatron-lm-zero-bubble", "vocab": 50304}
+    printed, assumed = ({**row, "assumed": text} for text in ("precision", "vocab precision"))
+    assert setup_of(printed).job.model.vocab == 50304
+    assert setup_of(assumed).job.model.vocab == 32_000
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "billions"),
+    [(22, 2304, 1.5), (30, 4096, 6.2), (46, 5120, 14.6), (62, 6144, 28.3)],
+)
+def test_the_vocabulary_of_zero_bubbles_models_follows_from_their_parameters(
+    layers, hidden, billions
+):
+    """Qi et al. 2023, table 3, counted as Megatron counts (Narayanan et al. 2021, equation 2)."""
+
+    def counted(vocab):
+        one = 12 * layers * hidden**2 * (1 + 13 / (12 * hidden))
+        return round((one + (vocab + 1024) * hidden) / 1e9, 1)
+
+    assert counted(stacks.load("megatron-lm-zero-bubble").vocab) == billions
+    assert layers < 40 or counted(50304) > billions, "GPT-2's is too large"
