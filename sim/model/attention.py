@@ -30,7 +30,12 @@ def project_in(run: Execution) -> Operator:
 
 
 def project_out(run: Execution) -> Operator:
-    return row_linear(run, "attention output", run.output_width, bias=run.model.bias)
+    """From the core's output, which a recipe may have kept in a format of its own."""
+    projection = row_linear(run, "attention output", run.output_width, bias=run.model.bias)
+    if not (run.recipe and run.recipe.core):
+        return projection
+    kept = run.rows * run.output_width * run.recipe.core
+    return replace(projection, saved_for_weights=kept, made=0.0, casts=False)
 
 
 def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
@@ -212,7 +217,7 @@ def flash_core(run: Execution) -> Operator:
     statistics = 4.0 * run.rows * run.heads
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
     keys = run.kv_width + run.value_width
-    output = 0 if run.keeps("attention output") else run.rows * run.output_width * run.width
+    output = 0 if run.shares_output else run.rows * run.output_width * run.width
     return Operator(
         name=CORE,
         modules=("core_attn",),

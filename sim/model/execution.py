@@ -125,9 +125,21 @@ class Execution:
         return self.recipe.element if low and self.recipe else float(self.width)
 
     @property
+    def handed_width(self) -> float:
+        """Bytes of an element of what linear layers hand to the gradients of their weights: that of
+        their output, cast by then if wgrad's operand is."""
+        low = self.recipe is not None and "wgrad" in self.recipe.products
+        return self.recipe.element if low and self.recipe else float(self.width)
+
+    @property
     def cached_width(self) -> float:
         """Bytes of an element that an activation function keeps of its input."""
         return self.recipe.element if self.recipe and self.recipe.caches else self.width
+
+    @property
+    def shares_output(self) -> bool:
+        """Whether attention's output is kept once, for its backward pass and its projection's."""
+        return self.keeps("attention output") or bool(self.recipe and self.recipe.core)
 
     @property
     def dispatched_width(self) -> float:

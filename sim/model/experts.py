@@ -299,7 +299,7 @@ class _Layer:
             weight_gradient=self._awaited(even.weight_gradient, full.weight_gradient),
             inputs=self.most * inputs * run.width,
             saved_for_weights=self.most * inputs * run.kept_width,
-            handed=self.most * outputs * run.width,
+            handed=self.most * outputs * run.handed_width,
             transient=full.transient,
             parameters=float(even.weights + (self.experts * outputs if bias else 0)),
             matrices=even.matrices,

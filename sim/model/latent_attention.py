@@ -59,7 +59,7 @@ def down(run: Execution, latent: Latent) -> Operator:
         weight_gradient=linear.weight_gradient,
         inputs=float(elements * run.width),
         saved_for_weights=elements * run.kept_width if latent.query else 0.0,
-        handed=float(run.local * sum(outputs) * run.width),
+        handed=float(run.local * sum(outputs) * run.handed_width),
         transient=linear.transient,
         parameters=float(linear.weights),
         matrices=linear.matrices,

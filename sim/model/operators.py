@@ -44,8 +44,9 @@ class Operator:
     takes to run it again, beside the residual stream, `transient` what is alive only while it runs.
     Of what is saved it has `made` so much itself (masks, statistics, a cast), the rest it has read:
     what the operator before it makes, or those that it `reads` from by name, or what another one
-    reads that it stands `beside`. Recomputation chooses it by its `modules`. `parameters` of
-    `group`, most of them those of `matrices`.
+    reads that it stands `beside`. What one that `casts` has made is what it has read, in another
+    format. Recomputation chooses it by its `modules`. `parameters` of `group`, most of them those
+    of `matrices`.
     """
 
     name: str = ""
@@ -62,6 +63,7 @@ class Operator:
     saved: float = 0.0
     saved_for_weights: float = 0.0
     made: float = 0.0
+    casts: bool = False
     handed: float = 0.0
     transient: float = 0.0
     parameters: float = 0.0

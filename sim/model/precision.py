@@ -38,8 +38,9 @@ class Recipe:
     cast once a step beside bf16 weights, or in every "pass". `gathers_weights`, `gathers_inputs`
     and `dispatches` say what is communicated so: parameters over replicas, sequence-parallel inputs
     (and gradients), tokens to experts. `caches` also keeps what activation functions read in this
-    format. `wgrad` is the share of the other products' rate that wgrad reaches, both of whose
-    operands have scales along the sum.
+    format; `core` is how many bytes an element of attention's output takes that is kept once, for
+    its own backward pass and its projection's (0: in bf16 and as the operand). `wgrad` is the share
+    of the other products' rate that wgrad reaches, whose operands both have scales along the sum.
 
     `fitted` tells the rest: whether a per-tensor operand needs a transposed copy for its second
     use, and whether weights are `sharded` over replicas (ZeRO-3).
@@ -59,6 +60,7 @@ class Recipe:
     gathers_inputs: bool = False
     dispatches: bool = False
     caches: bool = False
+    core: Annotated[float, Ge(0)] = 0.0
     wgrad: Annotated[float, Gt(0), Le(1)] = 1.0
     transposes: bool = False
     sharded: bool = False

@@ -34,6 +34,7 @@ def recomputed(operators: Sequence[Operator], rule: Rule, *, compiled: bool = Fa
     """What a rule makes of a layer; compiled, results that nothing reads are not kept."""
     repeats = list(_repeats(operators, rule))
     tensors = _tensors(operators)
+    operators = _casting_again(operators, repeats, tensors)
     needed = _needed(operators, repeats, tensors)
     if compiled:
         repeats = [each if need else each.cut() for each, need in zip(repeats, needed, strict=True)]
@@ -140,6 +141,21 @@ def _tensors(operators: Sequence[Operator]) -> list[_Tensor]:
             makers = tuple(numbers[name] for name in operator.reads) or (number - 1,)
             tensors[number] = _Tensor(makers, (number,))
     return list(tensors.values())
+
+
+def _casting_again(
+    operators: Sequence[Operator], repeats: Sequence[_Repeat], tensors: Sequence[_Tensor]
+) -> list[Operator]:
+    """Operators that keep no cast of what is discarded and made again: they cast it once more
+    (Megatron-LM, set_save_original_input in set_for_recompute_pre_mlp_layernorm)."""
+    cast = list(operators)
+    for makers, readers in tensors:
+        made = [repeats[maker] if maker >= 0 else _STAYS for maker in makers]
+        if all(own.share == 1.0 and own.name not in _WITH_OUTPUT for own in made):
+            for reader in readers:
+                if cast[reader].casts and not repeats[reader].share:
+                    cast[reader] = replace(cast[reader], made=0.0)
+    return cast
 
 
 def _needed(

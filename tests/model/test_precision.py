@@ -85,17 +85,20 @@ def test_torchao_casts_inputs_and_weights_again_behind() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_waits_for_wgrad_is_the_operand_or_the_input(name: str) -> None:
+def test_what_waits_for_wgrad_is_the_operands_or_the_input(name: str) -> None:
     plain, recipe = block("dense", run(None)), load(name)
     layer = block("dense", run(recipe))
-    kept = elements("forward") * recipe.element if recipe.keeps_operand else None
-    expected = plain.held if kept is None else plain.held - elements("forward") * 2 + kept
-    assert layer.held == pytest.approx(expected)
+    output = MODEL.seq * MODEL.query_width  # of attention, the projection's input
+    inputs = elements("forward") * (recipe.element - 2) if recipe.keeps_operand else 0.0
+    if recipe.core:
+        inputs += output * (recipe.core - recipe.element)
+    gradients = elements("backward") * (recipe.element - 2)
+    assert layer.held == pytest.approx(plain.held + inputs + gradients)
     # Flash attention still needs its output in bf16, which it shared with the projection.
-    output = MODEL.seq * MODEL.query_width * 2 if recipe.keeps_operand else 0
+    alone = 2 * output if recipe.keeps_operand and not recipe.core else 0
     read = 2 * MODEL.seq * MODEL.ffn if recipe.caches else 0  # gate and up
     cached = read * (recipe.element - 2)
-    assert layer.saved - layer.held == pytest.approx(plain.saved - plain.held + output + cached)
+    assert layer.saved == pytest.approx(plain.saved + inputs + alone + cached)
 
 
 def test_sequence_parallel_inputs_are_gathered_in_eight_bits_and_sums_are_not() -> None:

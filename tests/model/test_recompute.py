@@ -1,5 +1,7 @@
 """What runs again, and what is kept until then: modules, operators, policies."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.hardware import stack
 from sim.model import experts
+from sim.model import precision as recipes
 from sim.model.block import Block, block, check_rule
 from sim.model.checkpointing import MODES, Checkpointing, Rule
 from sim.model.execution import Execution, Sharding
@@ -16,6 +19,7 @@ from sim.model.kinds import specialised
 from sim.model.operators import Items, kernels_of
 from sim.model.transformer import Latent, Transformer, load
 from sim.program.operations import Collective
+from tests.model.executions import fused
 
 FUSED = Fusion(bias_gelu=True, masked_softmax=True, bias_dropout_add=True, norm=True, swiglu=True)
 MODULES = ("core_attn", "mlp", "layernorm")
@@ -70,6 +74,21 @@ def test_modules_keep_what_is_left_of_34_s_b_h(names, kept) -> None:
     gpt = load("gpt3-175b")
     scores = 0 if set(names) & {"core_attn", "full"} else 5 * gpt.heads * gpt.seq**2
     assert layer(again(*names)).saved == kept * gpt.seq * gpt.hidden + scores
+
+
+@pytest.mark.parametrize("name", ["blockwise", "current-scaling", "mxfp8"])
+def test_a_cast_of_what_is_made_again_is_made_again_too(name: str) -> None:
+    """Megatron-LM, set_save_original_input: linear layers behind norms that run again keep neither
+    input nor cast; that behind a checkpointed module keeps its cast."""
+    llama, recipe = replace(load("llama3-8b"), attention="flash"), recipes.load(name)
+    run = replace(fused(llama, recipe=recipe), fusion=FUSED)
+    size = llama.seq * llama.hidden
+
+    def less(*names: str) -> float:
+        return block("dense", run).saved - block("dense", run, again(*names)).saved
+
+    assert less("layernorm") == pytest.approx(2 * size * recipe.element)
+    assert less("core_attn") == pytest.approx(2 * size + 4 * llama.seq * llama.heads)
 
 
 def test_discarded_and_checkpointed_modules_differ_in_who_keeps_the_result() -> None:
