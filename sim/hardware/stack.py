@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
-
-from annotated_types import Ge
+from typing import Any, Literal
 
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
+from sim.hardware.script import Script
 from sim.model import precision as recipes
 from sim.model.checkpointing import Checkpointing
 from sim.model.fusion import Context, Fusion
@@ -73,8 +72,7 @@ class Stack:
     half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
     a precision, and the stack's own version of a recipe. `checkpointing` is what "selective"
     recomputation means, `allocator` what is allocated in addition to the tensors that autograd
-    keeps. `vocab` is that of the tokenizer that its scripts come with, which measured rows had that
-    only assume a vocabulary.
+    keeps. `scripts` are those that come with it, by the model that they train ("*" for every one).
     """
 
     name: str
@@ -118,7 +116,12 @@ class Stack:
     recipes: Mapping[str, str] = field(default_factory=dict)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     allocator: Allocator = field(default_factory=Allocator)
-    vocab: Annotated[int, Ge(1)] | None = None
+    scripts: Mapping[str, Script] = field(default_factory=dict)
+
+    def scripted(self, model: str) -> dict[str, Any]:
+        """What its scripts set for a model, by column of a measured row."""
+        found = (self.scripts[name] for name in ("*", model) if name in self.scripts)
+        return {column: value for one in found for column, value in one.settings.items()}
 
     def recipe(self, precision: Precision, name: str, *, where: str) -> Recipe | None:
         """The recipe of a plan; none where products run in the precision of activations.

@@ -61,6 +61,7 @@ def from_columns(row: Mapping[str, Any]) -> Transformer:
         else:
             model = _described(family, shape, experts, row)
         model = _in_front(model, row.get("dense_layers"))
+        model = _routed(model, row.get("routing"))
         return replace(_dropping(model, row.get("moe_tokens")), name=where)
     except ValueError as error:
         what, _, remedy = str(error).partition("; ")
@@ -161,7 +162,16 @@ def _dropping(model: Transformer, cell: Any) -> Transformer:
     """The model with experts that drop what exceeds an even load, where the row says so."""
     if _blank(cell) or (not str(cell).startswith("drop ") and cell != "drop"):
         return model
-    blocks = {**model.blocks, "experts": {**model.blocks["experts"], "capacity": _EVEN}}
+    return _with_experts(model, capacity=_EVEN)
+
+
+def _routed(model: Transformer, cell: Any) -> Transformer:
+    """The model whose tokens are spread over experts by a law, where the row says so."""
+    return model if _blank(cell) else _with_experts(model, routing={"law": str(cell)})
+
+
+def _with_experts(model: Transformer, **settings: Any) -> Transformer:
+    blocks = {**model.blocks, "experts": {**model.blocks["experts"], **settings}}
     return replace(model, blocks=blocks)
 
 

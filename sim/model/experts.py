@@ -167,6 +167,8 @@ class _Layer:
     def router(self) -> Operator:
         """Scores of all experts, the best of them for each token, the loss that balances them."""
         run, own = self.run, self.own
+        if own.routing.law == "round-robin":
+            return self._in_turn()
         scores = self.tokens * own.experts
         linear = Linear(
             run=replace(run, precision="fp32" if run.width == 4 else "bf16", recipe=None),
@@ -192,6 +194,14 @@ class _Layer:
             parameters=float(linear.weights + own.experts * run.model.bias),
             matrices=linear.matrices,
         )
+
+    def _in_turn(self) -> Operator:
+        """Numbers of experts and equal weights in a router's place: a range of integers, its
+        remainders, ones and their share, and a cast (FakeBalancedGate)."""
+        chosen = float(self.tokens * self.own.top_k)
+        made = MemoryBound(name="experts in turn", bytes=chosen * (24 + 18), launches=5)
+        size = float(self.tokens * self.run.model.hidden * self.run.width)
+        return Operator(name="router", forward=(made,), inputs=size)
 
     def dispatch(self) -> Operator:
         """Tokens go to the ranks of their experts and are put in the experts' order."""
@@ -248,7 +258,13 @@ class _Layer:
     def _routed(self) -> Routed:
         own = self.own
         limit = own.limit or own.groups
-        return Routed(choices=own.top_k, among=own.experts, groups=own.groups, limit=limit)
+        return Routed(
+            choices=own.top_k,
+            among=own.experts,
+            groups=own.groups,
+            limit=limit,
+            in_turn=own.routing.law == "round-robin",
+        )
 
     def _move(self, name: str) -> Items:
         """The all-to-all among the ranks of the experts, then those that share each expert."""

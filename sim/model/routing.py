@@ -22,14 +22,16 @@ Floats = NDArray[np.float64]
 class Routing:
     """How tokens are spread over the experts of a layer.
 
-    `balanced`: equally. `zipf`: the i-th most favoured expert gets a share proportional to
-    i^-`exponent`. `dirichlet`: shares are drawn with concentration `alpha`, the smaller the less
-    equal. Which expert is favoured is drawn with `seed`, for each layer anew where layers are
-    numbered. `file`: a CSV with a row for each layer of the model and a column for each expert, the
-    tokens that it got; layers have to be numbered.
+    `balanced`: equally. `round-robin`: each token takes the experts behind those of the token
+    before, without a router, as gates of benchmarks do (NVIDIA NeMo AutoModel, FakeBalancedGate in
+    nemo_automodel/components/moe/layers.py). `zipf`: the i-th most favoured expert gets a share
+    proportional to i^-`exponent`. `dirichlet`: shares are drawn with concentration `alpha`, the
+    smaller the less equal. Which expert is favoured is drawn with `seed`, for each layer anew where
+    layers are numbered. `file`: a CSV with a row for each layer of the model and a column for each
+    expert, the tokens that it got; layers have to be numbered.
     """
 
-    law: Literal["balanced", "zipf", "dirichlet", "file"] = "balanced"
+    law: Literal["balanced", "round-robin", "zipf", "dirichlet", "file"] = "balanced"
     exponent: float = 1.0
     alpha: float = 1.0
     seed: int = 0
@@ -84,7 +86,7 @@ def load_of(
     >>> load_of(Routing(law="zipf"), experts=8, ranks=8, capacity=1.25).mean
     1.25
     """
-    if routing.law == "balanced" and not capacity:
+    if routing.law in ("balanced", "round-robin") and not capacity:
         return Load()
     even = shares(routing, experts, layer, layers) * experts
     if capacity:

@@ -1,7 +1,7 @@
 """Routed items: how many ranks and nodes a token reaches that is sent to several experts."""
 
 from dataclasses import dataclass
-from math import comb
+from math import comb, gcd
 from typing import Literal
 
 # A copy of an item for each target straight to its rank, or one for each node, passed on there.
@@ -13,26 +13,35 @@ class Routed:
     """Each item goes to `choices` of `among` targets, all equally likely, spread evenly over ranks.
 
     With `groups` of targets, first `limit` of the groups are chosen and then targets among these
-    (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing).
+    (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing). `in_turn` items take
+    the targets behind those of the item before: item t takes t k to t k + k - 1.
     """
 
     choices: int
     among: int
     groups: int = 1
     limit: int = 1
+    in_turn: bool = False
 
     def reached(self, parts: int) -> float:
         """The expected number of `parts` of the targets, of equal size, that an item reaches.
 
-        A part of g chosen targets among c is missed with probability C(c - g, k) / C(c, k).
+        A part of g chosen targets among c is missed with probability C(c - g, k) / C(c, k). In turn
+        an item reaches 1 + (k - d) / g parts of g targets, d = gcd(k, g): it begins at every
+        multiple of d of a part equally often.
 
         >>> eight = Routed(choices=8, among=256)
         >>> eight.reached(256), round(eight.reached(8), 2)
         (8.0, 5.29)
         >>> round(Routed(choices=8, among=256, groups=8, limit=4).reached(8), 2)
         3.63
+        >>> [Routed(choices=8, among=256, in_turn=True).reached(parts) for parts in (8, 64)]
+        [1.0, 2.0]
         """
         size, group = self.among / parts, self.among / self.groups
+        if self.in_turn:
+            reached = 1.0 + (self.choices - gcd(self.choices, round(size))) / size
+            return min(reached, float(parts))
         allowed = self.limit * group
         if size <= group:
             chosen = self.limit / self.groups

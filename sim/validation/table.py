@@ -120,7 +120,7 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     where = str(row["id"])
     printed = {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     stack = stacks.load(str(row["software"]), where=where)
-    row = {**row, **printed, **_vocabulary(row, stack)}
+    row = {**row, **printed, **_scripted(row, stack)}
     model = from_columns(row)
     topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"], _each(row))
     return settled(
@@ -131,10 +131,11 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     )
 
 
-def _vocabulary(row: Mapping[str, Any], stack: Stack) -> dict[str, int]:
-    """That of the software's own tokenizer, where a row has assumed one."""
-    assumed = "vocab" in str(row.get("assumed")).split()
-    return {"vocab": stack.vocab} if assumed and stack.vocab else {}
+def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
+    """What the software's own script for its model sets, where a row is empty or has assumed it."""
+    assumed = str(row.get("assumed")).split()
+    settings = stack.scripted(str(row.get("model")))
+    return {c: value for c, value in settings.items() if c in assumed or empty(row, c)}
 
 
 def _each(row: Mapping[str, Any]) -> int | None:

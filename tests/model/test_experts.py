@@ -15,6 +15,7 @@ from sim.model.operators import kernels_of
 from sim.model.routing import Routing, load_of, shares
 from sim.model.transformer import Transformer
 from sim.program.operations import Collective
+from sim.program.routed import Routed
 from tests.model.test_block import run
 
 E, K, H, F, S = 8, 2, 256, 512, 128
@@ -73,6 +74,30 @@ def test_routed_tokens_leave_once() -> None:
     assert out.bytes == S * H * 2
     assert out.routed is not None
     assert (out.routed.choices, out.routed.among) == (K, E)
+
+
+def test_experts_in_turn_need_no_router_and_few_ranks() -> None:
+    """Eight of 256 experts in turn lie on one node of eight and on two ranks of 64."""
+    model = mixture(routing={"law": "round-robin"})
+    own = replace(counts.whole(model, 1).sharding, ep=4, experts=("dp",))
+    one, routed = (
+        block("experts", run(other, sharding=own, dispatcher="hierarchical"))
+        for other in (model, mixture())
+    )
+    assert flops(one.forward, "router") == 0 < flops(routed.forward, "router")
+    assert flops(one.forward, "expert") == flops(routed.forward, "expert")
+    turned = calls(one.forward, "all_to_all")[0].routed
+    assert turned is not None
+    assert turned.reached(4) == 1.0, "two neighbours on a rank that has two"
+    for choices, among in ((8, 256), (8, 128), (4, 128), (6, 64), (3, 8)):
+        for parts in (1, 2, 4, 8):
+            size, chosen = among // parts, range(choices)
+            ranks = [
+                len({(token * choices + i) % among // size for i in chosen})
+                for token in range(among)
+            ]
+            turned = Routed(choices=choices, among=among, in_turn=True)
+            assert turned.reached(parts) == pytest.approx(sum(ranks) / among)
 
 
 def test_shared_experts_are_a_feed_forward_block_of_their_width() -> None:

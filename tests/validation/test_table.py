@@ -21,6 +21,24 @@ def test_an_assumed_vocabulary_is_the_softwares_own_and_a_printed_one_stays():
     assert setup_of(assumed).job.model.vocab == 32_000
 
 
+def test_what_a_table_leaves_open_is_as_the_softwares_own_script_has_it():
+    """NeMo AutoModel, examples/benchmark/configs/gptoss_120b_te_deepep.yaml."""
+    row = {
+        **RUN, "software": "nemo-automodel-fsdp2", "model": "gpt-oss-120b",
+        "cluster": "dgx-h100-ndr", "family": "moe", "layers": 36, "hidden": 2880, "heads": 64,
+        "kv_heads": 8, "head_dim": 64, "ffn": 2880, "vocab": 201088, "seq": 4096,
+        "gated_mlp": "true", "tied_embeddings": "false", "experts": 128, "top_k": 4,
+        "expert_ffn": 2880, "attention": "flash", "precision": "bf16", "gpus": 64, "tp": 1,
+        "pp": 1, "dp": 64, "ep": 1, "zero": 3, "microbatch": 2, "global_batch": 512,
+        "recompute": "unknown", "assumed": "recompute ep",
+    }  # fmt: skip
+    job = setup_of(row).job
+    assert (job.plan.ep, job.plan.recompute) == (64, "none")
+    assert job.model.blocks["experts"]["routing"] == {"law": "round-robin"}
+    printed = {**row, "ep": 8, "recompute": "full", "assumed": ""}
+    assert (setup_of(printed).job.plan.ep, setup_of(printed).job.plan.recompute) == (8, "full")
+
+
 @pytest.mark.parametrize(
     ("layers", "hidden", "billions"),
     [(22, 2304, 1.5), (30, 4096, 6.2), (46, 5120, 14.6), (62, 6144, 28.3)],
@@ -34,5 +52,5 @@ def test_the_vocabulary_of_zero_bubbles_models_follows_from_their_parameters(
         one = 12 * layers * hidden**2 * (1 + 13 / (12 * hidden))
         return round((one + (vocab + 1024) * hidden) / 1e9, 1)
 
-    assert counted(stacks.load("megatron-lm-zero-bubble").vocab) == billions
+    assert counted(stacks.load("megatron-lm-zero-bubble").scripted("")["vocab"]) == billions
     assert layers < 40 or counted(50304) > billions, "GPT-2's is too large"

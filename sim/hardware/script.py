@@ -1,0 +1,30 @@
+"""What a software's own scripts set, where a measured row leaves it open."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
+
+Count = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The settings of a script that comes with the software, by the columns of measured rows:
+    `vocab` that of its tokenizer, `seq`, `microbatch`, `global_batch`, `ep`, `recompute` as in a
+    plan, `routing` the law by which a benchmark's gate spreads tokens over experts.
+    """
+
+    vocab: Count | None = None
+    seq: Count | None = None
+    microbatch: Count | None = None
+    global_batch: Count | None = None
+    ep: Count | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    routing: Literal["balanced", "round-robin"] | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that it states."""
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {column: value for column, value in every.items() if value is not None}
