@@ -226,6 +226,15 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("model.pattern=dense, slidng", "no kind of block named 'slidng'"),
         ("model.mtp=-1", "mtp = -1 must not be negative"),
         ("network.bandwith=4", "unknown key 'bandwith' for shape = \"fat-tree\"; did you mean 'b"),
+        ("network.algorithm=5", "algorithm = 5 is not a list"),
+        (
+            'network.algorithm=[{use="ring", upto="1 MB"}]',
+            "key 'upto'; did you mean 'up_to'?",
+        ),
+        ('network.algorithm=[{use="ring", kinds="sum"}]', "no collective named 'sum'; known: all_"),
+        ('network.algorithm=[{use="tree", kinds="all_gather"}]', "tree has no all_gather; it has"),
+        ("network.algorithm=[{use=[]}]", "use is empty; name an algorithm"),
+        ("node.algorithm=nvls", "algorithm 'nvls': needs NVLink SHARP"),
         ("host.bandwith=4", "unknown key 'bandwith'; did you mean"),
         ("device.memmory=80 GiB", "unknown key 'memmory'; did you mean 'memory'?"),
         ("stack.fusion.normm=true", "unknown key 'normm'; did you mean 'norm'?"),
@@ -313,6 +322,8 @@ cables = [[0, 1], [1, 2], [2, 3]]
         ('"100 Gb/s"', '"100 Gb"', "write it like '400 Gb/s'"),
         ('"a100-80gb-sxm"', '"a100-80gb"', "no device named 'a100-80gb'; did you mean"),
         ("[network]", "[netwrk]", "unknown key 'netwrk'; did you mean 'network'?"),
+        ("size = 4\n", 'size = 4\nalgorithm = "rings"\n', "named 'rings'; did you mean 'ring'?"),
+        ("[node]", '[node]\nalgorithm = ["auto", "bruck"]', "no algorithm named 'bruck'; known: "),
     ],
 )
 def test_a_fault_in_a_topology_is_named(folder: Path, good: str, bad: str, said: str) -> None:

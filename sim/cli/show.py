@@ -64,12 +64,15 @@ def _show_profile(name: str, picture: Path | None) -> None:
 
 
 def _show_topology(name: str, gpus: int | None, picture: Path | None) -> None:
+    from sim.collectives.libraries import backend
+    from sim.engine.machine import Machine
     from sim.hardware.cluster.topology import load
     from sim.plots import topology
     from sim.results.topology import describe
 
     shown = load(name)
     shown = shown.with_gpus(gpus) if gpus else shown
+    Machine(shown, backend.load(shown.backend))  # refuses what no library has
     click.echo(describe(shown))
     _draw(topology.figure(shown), picture, shown.name)
 

@@ -23,6 +23,15 @@ class GroupShape:
         if not self.ranks <= self.per_node * self.nodes:
             raise ValueError(f"{self.nodes} nodes of {self.per_node} do not hold {self.ranks}")
 
+    def evenly(self, algorithm: str) -> int:
+        """The members of each node. Raises `ValueError` where an algorithm needs them equal."""
+        if self.ranks != self.nodes * self.per_node:
+            raise ValueError(
+                f"{algorithm} needs equally many members on each node, not {self.ranks} on "
+                f"{self.nodes} nodes of {self.per_node}; choose ring, or a group that fills nodes"
+            )
+        return self.per_node
+
     @classmethod
     def of(cls, ranks: int, per_node: int) -> "GroupShape":
         """The shape of `ranks` members that fill nodes of `per_node` in order."""

@@ -71,7 +71,8 @@ class Interconnect:
 class CollectiveCall:
     """A collective of `size` bytes (as nccl-tests counts them) among the members of a group.
 
-    An all-to-all may be of `routed` items, of which `size` counts one copy each.
+    An all-to-all may be of `routed` items, of which `size` counts one copy each. `algorithms` are
+    those of which the library takes the quickest, () for those that it would consider by itself.
     """
 
     kind: CollectiveKind
@@ -79,6 +80,7 @@ class CollectiveCall:
     shape: GroupShape
     interconnect: Interconnect
     routed: Routed | None = None
+    algorithms: tuple[str, ...] = ()
 
     def duration(self, cost: CallCost) -> float:
         """Seconds that it takes at a cost, when nothing else uses the network."""

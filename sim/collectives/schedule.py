@@ -90,8 +90,9 @@ def algorithms() -> dict[str, ModuleType]:
 
 
 def offered(algorithm: ModuleType) -> list[CollectiveKind]:
-    """The collectives that an algorithm offers."""
-    return [kind for kind in KINDS if hasattr(algorithm, kind)]
+    """The collectives that an algorithm offers: its functions, or those of a switch."""
+    switched: tuple[CollectiveKind, ...] = getattr(algorithm, "SWITCHED", ())
+    return [kind for kind in KINDS if hasattr(algorithm, kind) or kind in switched]
 
 
 def kind_named(name: str, where: str) -> CollectiveKind:

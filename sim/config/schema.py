@@ -67,6 +67,18 @@ class Tagged:
         return core_schema.is_instance_schema(source)  # made before pydantic sees it
 
 
+class Short:
+    """Marks a field that may be written in short: what `spelled_out` makes of it is validated."""
+
+    def __init__(self, spelled_out: Callable[[Any], Any]) -> None:
+        self.spelled_out = spelled_out
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(self.spelled_out, handler(source))
+
+
 def validate(data: Any, kind: type[T], where: str) -> T:
     """Turn plain data into the frozen dataclass `kind`; the only place where pydantic is used.
 

@@ -9,6 +9,7 @@ from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.schedule import kind_named
+from sim.collectives.selection import check, chosen
 from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
 from sim.program.routed import Routed
@@ -22,6 +23,12 @@ class Machine:
     backend: Backend
     slowdown: Mapping[int, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raise `InputError` for names of algorithms that nothing has."""
+        for key in ("node", "network"):
+            if level := getattr(self.topology, key):
+                check(level.algorithm, f"topology {self.topology.name}, {key}.algorithm")
+
     def call_cost(
         self, kind: str, bytes: float, shape: GroupShape, routed: Routed | None = None
     ) -> CallCost:
@@ -34,14 +41,21 @@ class Machine:
         if kind == "copy":
             host = self.topology.host
             return CallCost(latency=host.latency if host else 0.0, port=bytes)
-        called = kind_named(kind, self.topology.name)
-        call = CollectiveCall(called, bytes, shape, self.interconnect, routed)
-        cost = self.backend.call_cost(call)
+        cost = self.backend.call_cost(self.call(kind, bytes, shape, routed))
         return replace(
             cost,
             port=cost.port * (node.efficiency if node else 1.0),
             nic=cost.nic * (network.efficiency if network else 1.0),
         )
+
+    def call(
+        self, kind: str, bytes: float, shape: GroupShape, routed: Routed | None = None
+    ) -> CollectiveCall:
+        """A call as the library is asked it, with what the topology says of its algorithm."""
+        called = kind_named(kind, self.topology.name)
+        level = self.topology.network if shape.nodes > 1 else self.topology.node
+        named = chosen(level.algorithm, called, bytes) if level and routed is None else ()
+        return CollectiveCall(called, bytes, shape, self.interconnect, routed, named)
 
     @cached_property
     def interconnect(self) -> Interconnect:

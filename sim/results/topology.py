@@ -1,9 +1,12 @@
 """A topology in a few lines of text."""
 
-from sim.config.units import human_bytes, human_seconds
+from math import isfinite
+
+from sim.config.units import human_bytes, human_seconds, quantity_text
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
+from sim.program.selection import AlgorithmRule
 
 KINDS = {
     "infiniband": "InfiniBand",
@@ -62,7 +65,8 @@ def device_text(topology: Topology) -> str:
 def node_text(node: NodeFabric) -> str:
     """The fabric and its line rates."""
     name = node.title + (" with SHARP" if node.reduces else "")
-    return f"{name}, {rate(node.bandwidth)} per device each way, {human_seconds(node.latency)}"
+    words = [name, f"{rate(node.bandwidth)} per device each way", human_seconds(node.latency)]
+    return ", ".join([*words, *map(rule_text, node.algorithm)])
 
 
 def network_text(network: ClusterNetwork) -> str:
@@ -73,7 +77,18 @@ def network_text(network: ClusterNetwork) -> str:
         words.append(f"{network.nics} {plural} a node of {rate(network.bandwidth)} each way")
     else:
         words.append(f"cables of {rate(network.bandwidth)} each way")
-    return ", ".join([*words, human_seconds(network.latency), *network.details])
+    words += [human_seconds(network.latency), *network.details]
+    return ", ".join([*words, *map(rule_text, network.algorithm)])
+
+
+def rule_text(rule: AlgorithmRule) -> str:
+    """Which collectives take which algorithm.
+
+    >>> rule_text(AlgorithmRule(use=("auto", "tree"), kinds=("all_reduce",), up_to=1e6))
+    'all_reduce up to 1 MB by auto or tree'
+    """
+    size = f" up to {quantity_text(rule.up_to / 1e6, 'MB')}" if isfinite(rule.up_to) else ""
+    return f"{' and '.join(rule.kinds) or 'collectives'}{size} by {' or '.join(rule.use)}"
 
 
 def rate(bytes_per_second: float) -> str:

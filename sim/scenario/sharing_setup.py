@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sim.collectives.group import GroupShape
-from sim.collectives.interconnect import CollectiveCall
-from sim.collectives.schedule import kind_named
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware import device as devices
@@ -106,8 +104,7 @@ def _collective_time(plan: Sharing, machine: Machine) -> Callable[[Collective], 
     shape = GroupShape.of(topology.gpus, topology.gpus_per_node)
 
     def seconds(call: Collective) -> float:
-        kind = kind_named(call.kind, topology.name)
-        asked = CollectiveCall(kind, call.bytes, shape, machine.interconnect)
+        asked = machine.call(call.kind, call.bytes, shape)
         return asked.duration(machine.backend.call_cost(asked))
 
     return seconds

@@ -1,4 +1,4 @@
-"""A collective is one file, and a word in the constants of a library of one's own."""
+"""A collective is one file, and a word in a topology of one's own."""
 
 from pathlib import Path
 
@@ -54,13 +54,12 @@ def steps(kind, shape):
 
 @pytest.fixture
 def cluster(add: Add, here: Path) -> str:
-    """A topology of one's own whose library offers the algorithm."""
+    """A topology of one's own that offers the algorithm beside the library's."""
     add("sim.collectives.algorithms", "doubling", SOURCE)
     packaged = Path(__file__).parents[2] / "topologies"
-    constants = (packaged / "backends" / "nccl.toml").read_text()
-    (here / "mine.toml").write_text('further = ["doubling"]\n' + constants)
     rack = (packaged / "dgx-a100-hdr.toml").read_text()
-    (here / "rack.toml").write_text('backend = "mine.toml"\n' + rack)
+    offered = 'algorithm = ["auto", "doubling"]\n'
+    (here / "rack.toml").write_text(rack.replace("[node]\n", "[node]\n" + offered))
     return "rack.toml"
 
 

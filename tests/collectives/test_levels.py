@@ -2,16 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from math import ceil, log2
 from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.collectives.algorithms import direct, nvls, ring, tree
+from sim.collectives.algorithms import direct, halving_doubling, hierarchical, nvls, ring, tree
 from sim.collectives.fluid import Edge, condense
 from sim.collectives.group import GroupShape, LevelLoads
-from sim.collectives.schedule import CollectiveKind
+from sim.collectives.schedule import CollectiveKind, CollectiveSchedule
 
 CLUSTERS = [(1, 2), (1, 8), (2, 2), (2, 4), (3, 3), (4, 2), (5, 1), (6, 4)]
 clusters = pytest.mark.parametrize(("nodes", "per_node"), CLUSTERS)
@@ -93,6 +94,81 @@ def test_direct_loads_ports_and_nics_as_stated(
 ) -> None:
     counted = levels(edges(direct, kind, nodes * per_node), per_node)
     assert close(direct.loads(kind, shape(nodes, per_node)), counted)
+
+
+EVERY: list[CollectiveKind] = [*SYMMETRIC, "all_to_all", "broadcast", "reduce"]
+
+
+@clusters
+@pytest.mark.parametrize("kind", EVERY)
+def test_halving_and_doubling_load_ports_and_nics_as_stated(
+    kind: CollectiveKind, nodes: int, per_node: int
+) -> None:
+    counted = levels(edges(halving_doubling, kind, nodes * per_node), per_node)
+    assert close(halving_doubling.loads(kind, shape(nodes, per_node)), counted)
+
+
+@clusters
+@pytest.mark.parametrize("kind", EVERY)
+def test_the_hierarchical_algorithm_loads_ports_and_nics_as_stated(
+    kind: CollectiveKind, nodes: int, per_node: int
+) -> None:
+    """Chains inside a node fill all hops only where they are long."""
+    plan = getattr(hierarchical, kind)(nodes * per_node, per_node=per_node)
+    counted = levels(turned(condense(plan).edges, per_node), per_node)
+    stated = hierarchical.loads(kind, shape(nodes, per_node))
+    assert stated.nic == pytest.approx(counted.nic)
+    if kind in ("broadcast", "reduce"):
+        assert counted.port <= stated.port + 1e-12
+    else:
+        assert stated.port == pytest.approx(counted.port)
+
+
+@given(nodes=st.integers(2, 64), g=st.integers(1, 8))
+def test_a_hierarchical_all_reduce_sends_what_is_left_of_a_node_over_its_rails(
+    nodes: int, g: int
+) -> None:
+    """Cho et al. 2019: 2(g-1)/g S in a node, 2(N-1)/N S/g on each rail, less than rings send."""
+    stated = hierarchical.loads("all_reduce", shape(nodes, g))
+    assert stated.port == pytest.approx(2 * (g - 1) / g)
+    assert stated.nic / g == pytest.approx(2 * (nodes - 1) / nodes / g)
+    assert stated.nic <= ring.loads("all_reduce", shape(nodes, g)).nic + 1e-12
+
+
+@given(ranks=st.integers(2, 4096))
+def test_halving_and_doubling_take_the_logarithm_of_the_ranks(ranks: int) -> None:
+    for nodes, per_node in ((1, ranks), (ranks, 1)):
+        stated = halving_doubling.steps("all_reduce", shape(nodes, per_node))
+        assert stated.intra + stated.inter == 2 * ceil(log2(ranks))
+
+
+def crossings(plan: CollectiveSchedule, per_node: int) -> int:
+    """Most sends between nodes on a path on which every send waits for the one before."""
+    reached = [0] * plan.ranks
+    for round_ in plan.rounds:
+        before = list(reached)
+        for send in round_:
+            crossed = send.src // per_node != send.dst // per_node
+            reached[send.dst] = max(reached[send.dst], before[send.src] + crossed)
+    return max(reached)
+
+
+@clusters
+@pytest.mark.parametrize("kind", ["all_gather", "broadcast"])
+def test_halving_and_doubling_cross_nodes_as_often_as_stated(
+    kind: CollectiveKind, nodes: int, per_node: int
+) -> None:
+    plan = getattr(halving_doubling, kind)(nodes * per_node)
+    stated = halving_doubling.steps(kind, shape(nodes, per_node))
+    assert crossings(plan, per_node) <= stated.inter
+    assert stated.intra + stated.inter == len(plan.rounds)
+
+
+@pytest.mark.parametrize("algorithm", [halving_doubling, hierarchical])
+def test_nodes_with_unlike_numbers_of_members_are_refused(algorithm: ModuleType) -> None:
+    uneven = GroupShape(ranks=12, nodes=2, per_node=8)
+    with pytest.raises(ValueError, match="equally many members on each node, not 12 on 2 nodes"):
+        algorithm.loads("all_reduce", uneven)
 
 
 @pytest.mark.parametrize(("nodes", "per_node", "loads"), [(1, 2, (1.0, 0.0)), (2, 1, (0.0, 1.0))])

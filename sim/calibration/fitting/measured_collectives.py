@@ -14,14 +14,10 @@ NO_WIRES = Interconnect(generation="cpu", gpus_per_node=1 << 20, port_bandwidth=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCollective(CollectiveCall):
-    """A call that took `time` seconds; `table` groups those of one sweep.
-
-    `forced` names the algorithm if the environment left the library no choice.
-    """
+    """A call that took `time` seconds; `table` groups those of one sweep."""
 
     table: str
     time: float
-    forced: str = ""
 
 
 def from_readings(

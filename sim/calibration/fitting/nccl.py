@@ -60,11 +60,7 @@ def predictor(constants: Tree) -> Predict:
 
 def predicted(backend: Nccl, collective: MeasuredCollective) -> float:
     """Seconds that the backend predicts for the collective on an idle fabric."""
-    return min(
-        collective.duration(cost)
-        for cost in backend.candidates(collective)
-        if collective.forced in ("", cost.algorithm)
-    )
+    return min(map(collective.duration, backend.candidates(collective)))
 
 
 def backend_of(constants: Tree) -> Nccl:

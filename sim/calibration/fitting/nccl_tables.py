@@ -64,7 +64,7 @@ def _published(rows: list[dict[str, str]], skipped: dict[str, str]) -> Iterator[
                 shape=GroupShape(ranks=int(row["gpus"]), nodes=int(row["nodes"])),
                 interconnect=interconnect,
                 time=_time(row),
-                forced="ring" if "(ring)" in row["nccl"] else "",
+                algorithms=("ring",) if "(ring)" in row["nccl"] else (),
             )
 
 

@@ -8,6 +8,7 @@ allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes.
 
 from collections.abc import Iterator
 
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
@@ -124,3 +125,48 @@ def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
         )
     turns = 2 if kind == "all_reduce" else 1
     return ClosedForm(rounds=turns * rounds, bytes=turns * (n - 1) / n)
+
+
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
+    """Bytes of the first node's members, round by round, which none exceeds.
+
+    An all-gather of n = 2^k: (g-1)/n S through a port, but g (n-g)/n S out of a node: its members
+    are sent the same, each by a member of its own.
+    """
+    n, g = shape.ranks, shape.evenly("halving_doubling")
+    ports, nic = [0.0] * g, 0.0
+    for way, step, moved in _sent(kind, n):
+        for member in range(g):
+            if kind in ("broadcast", "reduce") and not member < step < n - member:
+                continue
+            pairs = n & (n - 1) == 0 and kind != "all_to_all"
+            peer = member ^ step if pairs else (member + way * step) % n
+            if peer < g:
+                ports[member] += moved
+            else:
+                nic += moved
+    return LevelLoads(port=max(ports), nic=nic)
+
+
+def _sent(kind: CollectiveKind, ranks: int) -> Iterator[tuple[int, int, float]]:
+    """Of each round the direction, the distance and the part of the buffer that a rank sends."""
+    ways = {"all_gather": (-1,), "all_reduce": (1, -1)}.get(kind, (1,))
+    for step in distances(ranks):
+        moved = min(step, ranks - step) / ranks
+        if kind == "all_to_all":
+            moved = sum(distance & step > 0 for distance in range(ranks)) / ranks
+        elif kind in ("broadcast", "reduce"):
+            moved = 1.0
+        yield from ((way, step, moved) for way in ways)
+
+
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
+    """t ceil(log2 n) rounds. Short distances stay in a node: between pairs and down from a root all
+    floor(log2 g), of a way around the ranks all but one."""
+    n, turns = shape.ranks, 2 if kind == "all_reduce" else 1
+    rounds = len(distances(n))
+    near = rounds if shape.nodes == 1 else shape.evenly("halving_doubling").bit_length() - 1
+    around = kind == "all_to_all" or n & (n - 1)
+    if shape.nodes > 1 and around and kind not in ("broadcast", "reduce"):
+        near = max(near - 1, 0)
+    return LevelSteps(intra=turns * near, inter=turns * (rounds - near))

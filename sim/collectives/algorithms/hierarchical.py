@@ -6,6 +6,7 @@ at once. Rank r is slot r mod g of node r // g; there are N nodes.
 """
 
 from sim.collectives.algorithms import direct, ring
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
@@ -159,3 +160,24 @@ def cost(kind: CollectiveKind, ranks: int, per_node: int = 0, pieces: int = 8) -
         return ClosedForm(rounds=g - 1 + nodes - 1, bytes=(g - 1) / g + (nodes - 1) / nodes)
     turns = 2 if kind == "all_reduce" else 1
     return ClosedForm(rounds=turns * (g - 1 + nodes - 1), bytes=turns * (ranks - 1) / ranks)
+
+
+def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
+    """Those of the two levels: of g members in a node, and of N nodes, for each of g rails.
+
+    All-reduce: 2(g-1)/g S through a port, 2(N-1)/N S out of a node, of which a rail has 1/g.
+    """
+    g, nodes = shape.evenly("hierarchical"), shape.nodes
+    part = direct if kind == "all_to_all" else ring
+    rails = g if kind == "all_to_all" else 1  # each with a whole buffer, else with parts of one
+    port = part.loads(kind, GroupShape(ranks=g)).port if g > 1 else 0.0
+    nic = part.loads(kind, GroupShape(ranks=nodes, nodes=nodes)).nic if nodes > 1 else 0.0
+    return LevelLoads(port=port, nic=rails * nic)
+
+
+def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
+    """Once around the node and once around the nodes: t (g-1) and t (N-1), t = 2 for all-reduce."""
+    part = direct if kind == "all_to_all" else ring
+    inside = part.steps(kind, GroupShape(ranks=shape.evenly("hierarchical")))
+    across = part.steps(kind, GroupShape(ranks=shape.nodes, nodes=shape.nodes))
+    return LevelSteps(intra=inside.intra, inter=across.inter)

@@ -9,6 +9,8 @@ from sim.collectives.algorithms import tree
 from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
 from sim.collectives.schedule import CollectiveKind
 
+SWITCHED: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+
 
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes for each byte of S, with g members a node.

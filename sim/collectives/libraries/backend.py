@@ -17,11 +17,8 @@ from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.libraries.nccl_constants import NcclConstants
 from sim.collectives.libraries.xla import Xla
-from sim.collectives.schedule import algorithms
 from sim.config import catalog
-from sim.config.errors import InputError
 from sim.config.files import stamp
-from sim.config.schema import nearest
 
 _OTHERS: dict[str, type[Gloo] | type[Xla]] = {"gloo": Gloo, "xla": Xla}
 
@@ -62,10 +59,4 @@ def _load(
     library = data.pop("library", "nccl")
     if library in _OTHERS:
         return catalog.validate(data, _OTHERS[library], place)
-    constants = catalog.validate(data, NcclConstants, place)
-    usable = {n: own for n, own in algorithms().items() if hasattr(own, "loads")}
-    for name in constants.further:
-        if name not in usable:
-            what = f"further: no algorithm named {name!r} that states its loads and steps"
-            raise InputError(place, what, nearest(name, list(usable)))
-    return Nccl(constants)
+    return Nccl(catalog.validate(data, NcclConstants, place))

@@ -18,8 +18,10 @@ from sim.collectives.schedule import (
     CollectiveSchedule,
     schedule,
 )
+from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.program.selection import AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +80,17 @@ class Gloo:
         Inside a node packets are so long that headers do not matter.
         Raises `InputError` for routed items.
         """
-        size, shape, interconnect = call.size, call.shape, call.interconnect
-        if shape.ranks == 1:
+        if call.shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
         if call.routed is not None:
             what = "gloo does not route items to experts"
             raise InputError("gloo backend", what, 'set plan.dispatcher = "all-to-all"')
+        return min((self._cost(call, n) for n in call.algorithms or (AUTO,)), key=call.duration)
+
+    def _cost(self, call: CollectiveCall, algorithm: str) -> CallCost:
+        size, shape, interconnect = call.size, call.shape, call.interconnect
         both = 1.0 + self.returned(interconnect.efficiency)
-        loads, rounds, name = _loads(call.kind, shape, both)
+        loads, rounds, name = _loads(call, both, algorithm)
         port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
         message, once = (
             self.message,
@@ -93,10 +98,10 @@ class Gloo:
         )
         if pace := self.pace.get(call.kind):
             message, own = pace.message, pace.seconds(size)
-            sent, _, _ = _loads(call.kind, shape, 1.0)
+            sent, _, _ = _loads(call, 1.0, algorithm)
             port, nic = _at_least(own * max(sent.port, sent.nic), port, nic, shape, interconnect)
             once = max(once, own)
-        if name == "ring":
+        if name == "ring" and call.kind != "broadcast":
             pieces = segments(size, shape.ranks, self.segment)
             message = self._filling(message, once, pieces, shape)
         return CallCost(
@@ -132,8 +137,19 @@ def segments(size: float, ranks: int, largest: float) -> int:
     return max(2, int(-(-size // (ranks * largest))))
 
 
-def _loads(kind: CollectiveKind, shape: GroupShape, both: float) -> tuple[LevelLoads, int, str]:
+def _loads(call: CollectiveCall, both: float, name: str) -> tuple[LevelLoads, int, str]:
     """Bytes for each byte of the call, dependent rounds (turns of a ring), and the algorithm."""
+    if name == "nvls":
+        raise refused(call, name, "is a switch's, of which Gloo knows nothing")
+    loads, rounds, own = _usual(call.kind, call.shape, both)
+    if name in (AUTO, own):
+        return loads, rounds, own
+    loads, steps = on_levels(name, call.kind, call.shape)
+    return _times(loads, both), steps.intra + steps.inter, name
+
+
+def _usual(kind: CollectiveKind, shape: GroupShape, both: float) -> tuple[LevelLoads, int, str]:
+    """The one algorithm that Gloo knows for a call."""
     match kind:
         case "all_reduce" | "reduce_scatter":
             return _times(ring.loads("all_reduce", shape), both), 2, "ring"

@@ -2,16 +2,16 @@
 
 For each algorithm (ring, tree, NVLS, NVLS tree) and protocol (LL, LL128, Simple) NCCL predicts
 latency + size / bandwidth and takes the fastest (NCCL 2.19, src/graph/tuning.cc). This module does
-the same with the bytes that `ring`, `tree`, `nvls` and `direct` state and with constants fitted to
+the same with the bytes that the algorithms state and with constants fitted to
 published nccl-tests (`nccl_constants`).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sim.collectives.algorithms import direct, nvls, relayed, ring, tree
+from sim.collectives.algorithms import nvls, relayed, tree
 from sim.collectives.group import LevelLoads, LevelSteps
 from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries.nccl_constants import (
@@ -24,8 +24,9 @@ from sim.collectives.libraries.nccl_constants import (
     StepTime,
 )
 from sim.collectives.libraries.nvlink_rings import rings
-from sim.collectives.schedule import algorithms, offered
+from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
+from sim.program.selection import AUTO
 
 LOCAL = NetworkConstants(
     launch=0.0,
@@ -119,36 +120,44 @@ class Nccl:
         if shape.nodes > 1:
             network = _named(self.constants.network, interconnect.network, "network")
         own = NcclCall(call=call, node=node, network=network)
+        for name in call.algorithms or (AUTO,):
+            for used in self._usual(call) if name == AUTO else [name]:
+                yield from _costs(own, used)
+
+    @staticmethod
+    def _usual(call: CollectiveCall) -> Iterator[str]:
+        """The algorithms that NCCL itself considers."""
         if call.kind in ("all_to_all", "point_to_point"):
-            yield _peer(own)
+            yield "direct"
             return
-        yield from (_ring(own, protocol) for protocol in PROTOCOLS)
-        for name in self.constants.further:
-            yield from _further(own, name)
+        yield "ring"
         if call.kind == "all_reduce":
-            yield from (_tree(own, protocol) for protocol in PROTOCOLS)
-        supported = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
-        if interconnect.nvls and supported:
-            yield _nvls(own)
+            yield "tree"
+        if _reduced_in_switch(call):
+            yield "nvls"
 
 
-def _ring(own: NcclCall, protocol: NcclProtocol) -> CallCost:
-    return _along(own, "ring", ring, protocol)
+def _reduced_in_switch(call: CollectiveCall) -> bool:
+    shape = call.shape
+    supported = shape.per_node > 1 and (shape.nodes == 1 or call.kind == "all_reduce")
+    return call.interconnect.nvls and supported
 
 
-def _further(own: NcclCall, name: str) -> Iterator[CallCost]:
-    """An algorithm of one's own, whose kernels are as good as those of rings."""
-    algorithm = algorithms()[name]
-    if own.call.kind in offered(algorithm):
-        yield from (_along(own, name, algorithm, protocol) for protocol in PROTOCOLS)
+def _costs(own: NcclCall, name: str) -> Iterator[CallCost]:
+    """What an algorithm costs; one that NCCL does not have, with kernels as good as rings'."""
+    if own.call.kind in ("all_to_all", "point_to_point"):
+        yield _peer(own, name)
+    elif name == "nvls":
+        if not _reduced_in_switch(own.call):
+            raise refused(own.call, name, "needs NVLink SHARP and several GPUs of a node")
+        yield _nvls(own)
+    else:
+        yield from (_tree(own, p) if name == "tree" else _along(own, name, p) for p in PROTOCOLS)
 
 
-def _along(own: NcclCall, name: str, algorithm: Any, protocol: NcclProtocol) -> CallCost:
+def _along(own: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
     """What an algorithm costs by its loads and steps."""
-    steps, loads = (
-        algorithm.steps(own.call.kind, own.call.shape),
-        algorithm.loads(own.call.kind, own.call.shape),
-    )
+    loads, steps = on_levels(name, own.call.kind, own.call.shape)
     latency = own.latency(steps, protocol, own.network.overhead)
     if protocol == "simple":
         latency += own.node.fill.seconds(own.call.size)
@@ -179,15 +188,14 @@ def _nvls(own: NcclCall) -> CallCost:
     return own.cost("nvls_tree", "simple", loads, own.node.nvls_tree, latency)
 
 
-def _peer(own: NcclCall) -> CallCost:
+def _peer(own: NcclCall, name: str) -> CallCost:
     """Grouped sends and receives, including all-to-all, go straight to their peers; routed items
     are passed on within nodes (DeepEP)."""
-    latency = own.latency(direct.steps(own.call.kind, own.call.shape), "simple")
+    loads, steps = on_levels(name, own.call.kind, own.call.shape)
     if own.call.routed is not None:
-        loads = relayed.loads(own.call.routed, own.call.shape)
-        return own.cost("relayed", "simple", loads, own.node.peer, latency)
-    loads = direct.loads(own.call.kind, own.call.shape)
-    return own.cost("direct", "simple", loads, own.node.peer, latency)
+        name, loads = "relayed", relayed.loads(own.call.routed, own.call.shape)
+    latency = own.latency(steps, "simple")
+    return own.cost(name, "simple", loads, own.node.peer, latency)
 
 
 C = TypeVar("C")

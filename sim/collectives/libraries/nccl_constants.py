@@ -99,9 +99,7 @@ class NetworkConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclConstants:
-    """The content of topologies/backends/nccl.toml. `further` names algorithms of
-    `sim.collectives.algorithms` that the library offers beside NCCL's own."""
+    """The content of topologies/backends/nccl.toml."""
 
     node: Mapping[str, NodeConstants]
     network: Mapping[str, NetworkConstants]
-    further: tuple[str, ...] = ()

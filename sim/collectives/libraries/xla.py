@@ -13,7 +13,9 @@ from math import prod
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.schedule import CollectiveKind
+from sim.collectives.selection import refused
 from sim.config.units import Seconds
+from sim.program.selection import AUTO
 
 Torus = tuple[tuple[int, int], ...]
 
@@ -43,6 +45,8 @@ class Xla:
         kind, shape, interconnect = call.kind, call.shape, call.interconnect
         if shape.ranks == 1:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
+        if call.algorithms not in ((), (AUTO,)):
+            raise refused(call, call.algorithms[0], "XLA takes its own way through a torus")
         dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
         turns = 2 if kind == "all_reduce" else 1
         inside = sum(size - 1 for size, _ in dims) if kind != "point_to_point" else 1

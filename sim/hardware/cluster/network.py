@@ -8,6 +8,7 @@ from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.link import Link, Route
+from sim.program.selection import AlgorithmChoice
 
 NetworkKind = Literal["infiniband", "roce", "omnipath", "efa", "ethernet", "ici"]
 
@@ -18,7 +19,8 @@ class ClusterNetwork:
 
     `bandwidth` is that of one NIC (of one cable where nodes are cabled to each other) in each
     direction, `latency` from node to node through one switch (over one cable), `efficiency` the
-    share of payload in what the wire carries.
+    share of payload in what the wire carries, `algorithm` what collectives of groups on several
+    nodes take instead of what their library would choose.
     """
 
     rails: ClassVar[bool] = False
@@ -29,6 +31,7 @@ class ClusterNetwork:
     bandwidth: BytesPerSecond
     latency: Seconds
     efficiency: float = 1.0
+    algorithm: AlgorithmChoice = ()
     nics: int = field(default=0, init=False)
     """NICs of a node; 0 where nodes are cabled to each other."""
 

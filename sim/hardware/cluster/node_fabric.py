@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds
+from sim.program.selection import AlgorithmChoice
 
 NvLinks = tuple[tuple[int, int, int], ...]
 """(slot, slot, number of NVLinks) of each cable."""
@@ -20,7 +21,8 @@ class NodeFabric:
 
     `bandwidth` is what one device can send (and receive) in all, `latency` from device to device
     (through the switch, or over one cable), `efficiency` the share of payload in what the wire
-    carries.
+    carries, `algorithm` what collectives within a node take instead of what their library would
+    choose.
     """
 
     title: ClassVar[str]
@@ -36,6 +38,7 @@ class NodeFabric:
     bandwidth: BytesPerSecond
     latency: Seconds
     efficiency: float = 1.0
+    algorithm: AlgorithmChoice = ()
     spread: bool = field(default=False, init=False)
     """Whether software uses all NVLinks of a device at once."""
     reduces: bool = field(default=False, init=False)

@@ -54,7 +54,7 @@ def test_rows_become_collectives_on_their_fabrics(tables: tuple[Path, Path]) -> 
     (node, pair, ring, cube), skipped = read(*tables)
     assert (node.time, node.shape.nodes, node.interconnect.nvls) == (4016.40e-6, 1, True)
     assert (pair.interconnect.network, pair.interconnect.nic_share(8)) == ("efa", 400e9)
-    assert (ring.forced, ring.interconnect.network) == ("ring", "efa-host")
+    assert (ring.algorithms, ring.interconnect.network) == (("ring",), "efa-host")
     assert (cube.table, cube.interconnect.cable_bandwidth) == ("v100_node_vtrain", 25e9)
     assert set(skipped) == {"odd", "mean"}
 

@@ -1,0 +1,67 @@
+"""The algorithms that a user may name, and which of them a call may take."""
+
+from collections.abc import Iterable
+from types import ModuleType
+
+from sim.collectives.group import GroupShape, LevelLoads, LevelSteps
+from sim.collectives.interconnect import CollectiveCall
+from sim.collectives.schedule import CollectiveKind, kind_named, offered
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+from sim.config.schema import nearest
+from sim.program.selection import AUTO, AlgorithmRule
+
+
+def selectable() -> dict[str, ModuleType]:
+    """The algorithms that state what both levels of a cluster carry, by name."""
+    folder = modules("sim.collectives.algorithms")
+    return {name: own for name, own in folder.items() if hasattr(own, "steps")}
+
+
+def check(rules: Iterable[AlgorithmRule], where: str) -> None:
+    """Raise `InputError` for names that nothing has, and kinds that an algorithm does not offer."""
+    known = selectable()
+    for rule in rules:
+        kinds = [kind_named(kind, where) for kind in rule.kinds]
+        for name in rule.use:
+            if name != AUTO and name not in known:
+                what = f"no algorithm named {name!r}"
+                raise InputError(where, what, nearest(name, [*known, AUTO]))
+            for kind in kinds:
+                if name != AUTO and kind not in offered(known[name]):
+                    can = ", ".join(offered(known[name]))
+                    raise InputError(where, f"{name} has no {kind}", f"it has {can}")
+
+
+def chosen(rules: Iterable[AlgorithmRule], kind: CollectiveKind, size: float) -> tuple[str, ...]:
+    """The algorithms of which a call takes the quickest; () leaves it to the library.
+
+    >>> trees = [AlgorithmRule(use=("tree",), up_to=1e6)]
+    >>> [chosen(trees, "all_reduce", size) for size in (1e6, 2e6)], chosen(trees, "all_gather", 1.0)
+    ([('tree',), ()], ())
+    """
+    for rule in rules:
+        if size <= rule.up_to and (not rule.kinds or kind in map(_kind, rule.kinds)):
+            return tuple(
+                name for name in rule.use if name == AUTO or kind in offered(selectable()[name])
+            )
+    return ()
+
+
+def _kind(name: str) -> CollectiveKind:
+    return kind_named(name, "algorithm")
+
+
+def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[LevelLoads, LevelSteps]:
+    """What an algorithm asks of both levels. Raises `InputError` where it does not fit a group."""
+    algorithm = selectable()[name]
+    try:
+        return algorithm.loads(kind, shape), algorithm.steps(kind, shape)
+    except ValueError as error:
+        what, _, remedy = str(error).partition("; ")
+        raise InputError(f"algorithm {name!r}", what, remedy) from None
+
+
+def refused(call: CollectiveCall, name: str, why: str) -> InputError:
+    """The error of a call for which its user has named what cannot be."""
+    return InputError(f"algorithm {name!r}", why, f"choose another for {call.kind}, or {AUTO!r}")
