@@ -11,6 +11,7 @@ from sim.program.selection import AlgorithmRule
 KINDS = {
     "infiniband": "InfiniBand",
     "omnipath": "Omni-Path",
+    "omnipath-2021": "Omni-Path under NCCL 2.7",
     "roce": "RoCE",
     "efa": "EFA",
     "ethernet": "Ethernet",

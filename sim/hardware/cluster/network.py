@@ -10,7 +10,9 @@ from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.link import Link, Route
 from sim.program.selection import AlgorithmChoice
 
-NetworkKind = Literal["infiniband", "roce", "omnipath", "efa", "ethernet", "ici"]
+NetworkKind = Literal[
+    "infiniband", "roce", "omnipath", "omnipath-2021", "efa", "ethernet", "ici"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
