@@ -54,8 +54,9 @@ class Stack:
     owner after the other. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the
     next forward pass.
 
-    ZeRO-3: `prefetch` is how many units are gathered ahead of the one that computes. Embedding and
-    head are one unit where `root_unit`, which stays whole from forward to backward, as the last
+    ZeRO-3: `prefetch` is how many units are gathered ahead of the one that computes, `regathers`
+    whether one that runs again is gathered for that and once more for its backward pass. Embedding
+    and head are one unit where `root_unit`, which stays whole from forward to backward, as the last
     layer does where `keeps_last`. `sharding` says which copies are made of whole units: none where
     they are gathered and reduced in place, else of `flat` parameters their gradients are joined
     (FSDP1: autograd's backward of `torch.split`), or of each parameter by itself, `per-parameter`,
@@ -103,6 +104,7 @@ class Stack:
     zero_gather: Literal["all_gather", "broadcast"] = "all_gather"
     overlap_gather: bool = False
     prefetch: int = 1
+    regathers: bool = False
     root_unit: bool = False
     keeps_last: bool = False
     sharding: Literal["in-place", "flat", "per-parameter"] = "in-place"

@@ -7,14 +7,16 @@ has another for gradients, so they queue behind each other in the order in which
 
 A unit is gathered once the copy of the unit before it is there (`prefetch` = 1: torch FSDP2,
 `wait_for_unshard` in _fsdp_param_group.py; FSDP1's `limit_all_gathers`, two in flight), or so many
-units earlier. Units that are `kept` stay whole from forward to backward: all of them without
-`reshard` (FSDP's SHARD_GRAD_OP, FSDP2's `reshard_after_forward=False`), else those that the stack
-keeps. Where passes of several micro-steps are in flight, or gradients are summed up first
-(`no_sync`), they stay so from the step's first forward pass to its last backward pass.
+units earlier; without `prefetch` when it is its turn. Where the stack `regathers`, a unit that runs
+again is given back before its backward pass and gathered once more. Units that are `kept` stay
+whole from forward to backward: all of them without `reshard` (FSDP's SHARD_GRAD_OP, FSDP2's
+`reshard_after_forward=False`), else those that the stack keeps. Where passes of several micro-steps
+are in flight, or gradients are summed up first (`no_sync`), they stay so from the step's first
+forward pass to its last backward pass.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sim.model.block import Block
 from sim.model.kernels import MemoryBound
@@ -178,9 +180,13 @@ class _Pass:
         unit, after = self.fetched[number], self._after(self._awaited(number))
         come = share_in(self.job, _parameters(unit), f"shards {number}", after)
         yield from come
+        runs_again = self.occasion.kind != "F" and any(block.recompute for block in unit.blocks)
+        calls = self._calls(unit)
+        if runs_again and self.job.stack.regathers:
+            calls = tuple(replace(c, bytes=2.0 * c.bytes, times=2 * c.times) for c in calls)
         yield Communicate(
             name=f"weights {number}",
-            calls=self._calls(unit),
+            calls=calls,
             after=(*after, *(copy.name for copy in come)),
             stream=data.STREAM,
             memory=gathered(self.job, unit.blocks, self.occasion),

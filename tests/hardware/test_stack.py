@@ -23,7 +23,7 @@ def test_every_stack_loads(name: str) -> None:
         ("primus-megatron", "Primus"),
         ("megatron-deepspeed", "Megatron-DeepSpeed"),
         ("megatron-deepspeed-bloom", "Megatron-DeepSpeed 2021"),
-        ("megatron-deepspeed-3d", "Megatron-DeepSpeed 2021"),
+        ("megatron-deepspeed-3d", "Megatron-DeepSpeed 3D"),
         ("hf-transformers-4.12 + deepspeed", "HF transformers, DeepSpeed"),
         ("hf-transformers-4.12 ddp", "HF transformers, DDP"),
         ("maxtext-xla", "MaxText"),

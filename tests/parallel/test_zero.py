@@ -66,6 +66,36 @@ def test_volumes_of_sharded_parameters_are_these_multiples_of_the_model(plan, ga
     assert volume(own, "reduce_scatter") == pytest.approx(scattered)
 
 
+def test_what_is_regathered_comes_once_more_for_units_that_run_again():
+    # F, recomputation and backward pass of two micro-steps; embedding and head do not run again.
+    own = replace(scenario(3, recompute="full"), change={"stack.regathers": True})
+    job = from_scenario(own).job
+    layers = sum(
+        block.count for chunk in job.chunks[0] for block in job.blocks(chunk) if block.recompute
+    )
+    share = layers / sum(job.parameters(job.chunks[0]).values())
+    assert 0.8 < share < 1.0
+    plain = replace(own, change={"stack.regathers": False})
+    more = volume(own, "all_gather") - volume(plain, "all_gather")
+    assert more == pytest.approx(2 * share)
+    assert volume(own, "reduce_scatter") == pytest.approx(volume(plain, "reduce_scatter"))
+    same = replace(own, plan=replace(own.plan, recompute="none"))
+    without = replace(plain, plan=replace(plain.plan, recompute="none"))
+    assert volume(same, "all_gather") == pytest.approx(volume(without, "all_gather"))
+
+
+@pytest.mark.parametrize(("prefetch", "hidden"), [(0, False), (1, True)])
+def test_without_prefetch_nothing_that_is_gathered_or_reduced_is_hidden(prefetch, hidden):
+    # A step is affine in the network's seconds a byte as long as all of them are waited for.
+    own = scenario(3, prefetch=prefetch)
+    fast, half, quarter = (
+        simulate(replace(own, change={"network.bandwidth": f"{rate} Gb/s"})).step_time
+        for rate in (80, 40, 20)
+    )
+    ratio = (quarter - half) / (half - fast)
+    assert ratio > 3 if hidden else ratio == pytest.approx(2, rel=0.01)
+
+
 def test_stage_two_scatters_gradients_only():
     assert len(calls(scenario(2), "reduce_scatter")) == len(calls(scenario(3), "reduce_scatter"))
     # What stage two gathers are the updated weights, once a step.

@@ -225,6 +225,13 @@ def test_all_gather_over_efa_pays_its_proxies_at_every_step(nodes: int, measured
     assert busbw == pytest.approx(measured, rel=0.2)
 
 
+def test_all_reduce_over_omnipath_of_2021_is_as_fast_as_it_was_measured() -> None:
+    # collectives_published.csv, jz-n16_32gb_all_reduce_bench: 4 GB, 16 nodes of four V100.
+    node = replace(V100, gpus_per_node=4, nics_per_node=4, network="omnipath-2021", mesh=())
+    seconds = time("all_reduce", 4e9, GroupShape.of(64, 4), node)
+    assert 2 * 4e9 * 63 / 64 / seconds == pytest.approx(6.775e9, rel=0.02)
+
+
 @given(shape=st.sampled_from([GroupShape.of(8, 8), GroupShape.of(32, 8)]), size=st.floats(1e3, 1e9))
 def test_rings_offered_once_more_change_nothing(shape: GroupShape, size: float) -> None:
     """An algorithm of one's own is as good as its loads and steps, and has no head start."""
