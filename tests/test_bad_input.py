@@ -238,6 +238,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("host.bandwith=4", "unknown key 'bandwith'; did you mean"),
         ("device.memmory=80 GiB", "unknown key 'memmory'; did you mean 'memory'?"),
         ("stack.fusion.normm=true", "unknown key 'normm'; did you mean 'norm'?"),
+        ("stack.fusion.reserved_sms=108", "A100 80GB SXM has 108 SMs; lower it"),
         ("model=", "no model named ''"),
         ("straggler=3", "straggler"),
         ("straggler=[{rank=99, factor=2}]", "use 0 to 15"),

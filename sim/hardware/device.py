@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -119,6 +119,19 @@ class Device:
     def usable_memory(self) -> float:
         """Bytes that tensors can take: memory - reserve."""
         return self.memory - self.reserve
+
+    def without(self, sms: int) -> "Device":
+        """What is left to kernels where software sets so many SMs aside for communication: the same
+        memory, a share of the peaks, and none of its measured times. Raises `InputError` where
+        nothing is left."""
+        if not sms:
+            return self
+        left = self.sms - sms
+        if left < 1:
+            what = f"reserved_sms = {sms}, but {self.name} has {self.sms} SMs"
+            raise InputError("stack, fusion", what, "lower it")
+        rates = {name: getattr(self.peak, name) * left / self.sms for name in self.peak.known}
+        return interned(replace(self, sms=left, peak=replace(self.peak, **rates), profile=""))
 
     def peak_rate(self, precision: str) -> float:
         """Dense peak of matrix products with operands of `precision` (FLOP/s).

@@ -207,6 +207,14 @@ def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
     )
 
 
+def _own_format(run: Execution) -> tuple[Item, ...]:
+    """The output into the format that a recipe has for it, or back."""
+    if not (run.recipe and run.recipe.core):
+        return ()
+    elements = run.rows * run.output_width
+    return (MemoryBound(name="output format", bytes=elements * (run.width + run.recipe.core)),)
+
+
 def flash_core(run: Execution) -> Operator:
     """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
 
@@ -215,14 +223,16 @@ def flash_core(run: Execution) -> Operator:
     that they share; latents share none.
     """
     statistics = 4.0 * run.rows * run.heads
+    own = _own_format(run)
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
     keys = run.kv_width + run.value_width
     output = 0 if run.shares_output else run.rows * run.output_width * run.width
     return Operator(
         name=CORE,
         modules=("core_attn",),
-        forward=context_parallel.forward(run),
+        forward=(*context_parallel.forward(run), *own),
         input_gradient=(
+            *own,
             *context_parallel.backward(run),
             *(() if run.fusion.compiled or run.model.latent else (join,)),
         ),

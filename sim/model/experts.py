@@ -16,7 +16,7 @@ from sim.model.execution import Execution
 from sim.model.groups import EXPERTS
 from sim.model.kernels import Item, Kernel, Lag, MemoryBound
 from sim.model.kinds import settings_of, specialised
-from sim.model.linear import Linear
+from sim.model.linear import Linear, cached, cast
 from sim.model.operators import Items, Operator, belonging, kernels_of
 from sim.model.routing import Load, Routing, load_of
 from sim.model.transformer import Transformer
@@ -28,6 +28,9 @@ from sim.program.routed import Routed
 # loss (Megatron-LM, megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
 # and switch_load_balancing_loss_func). Each passes over the fp32 scores about once.
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 14, 3
+
+# What happens to tokens and gradients in front of experts' products, and on the way to them.
+_TOWARDS = ("permute", "dispatch", "sort", "unpermute grad", "combine grad", "unsort grad")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +241,7 @@ class _Layer:
         if self.run.dispatcher == "hierarchical":
             return ()
         launches = 1 if self.run.fused("permute") else 4
-        each = self.tokens * self.run.model.hidden * self.run.width
+        each = self.tokens * self.run.model.hidden * self.run.width * self._narrow(name)
         return (
             MemoryBound(name=name, bytes=float(each * (1 + self.own.top_k)), launches=launches),
         )
@@ -246,13 +249,13 @@ class _Layer:
     def _sort(self, name: str) -> Items:
         """Rows into the order of the rank's experts, or back; routed tokens are copied for each of
         the rank's experts that they reach."""
-        launches = 1 if self.run.fused("permute") else 4
+        launches, size = 1 if self.run.fused("permute") else 4, self.size * self._narrow(name)
         if self.run.dispatcher == "hierarchical":
-            arrived = self._routed.reached(self.ep) * self.size / self.own.top_k
-            return (MemoryBound(name=name, bytes=arrived + self.size, launches=launches),)
+            arrived = self._routed.reached(self.ep) * size / self.own.top_k
+            return (MemoryBound(name=name, bytes=arrived + size, launches=launches),)
         if self.experts == 1 or self.ep == 1:
             return ()
-        return (MemoryBound(name=name, bytes=2.0 * self.size, launches=launches),)
+        return (MemoryBound(name=name, bytes=2.0 * size, launches=launches),)
 
     @property
     def _routed(self) -> Routed:
@@ -271,32 +274,68 @@ class _Layer:
         items: list[Item] = []
         sharding, backward = self.run.sharding, name in ("combine", "dispatch grad")
         if self.ep > 1:
-            # Towards experts tokens may go in a recipe's format, home they go in bf16.
-            towards = name in ("dispatch", "combine grad")
-            narrow = self.run.dispatched_width / self.run.width if towards else 1.0
-            whole = self.size / self.etp * narrow
+            whole = self.size / self.etp * self._narrow(name)
             routed = self._routed if self.run.dispatcher == "hierarchical" else None
             size = whole / self.own.top_k if routed else whole
-            items.append(_call("all_to_all", sharding.experts, size, name, routed))
+            items += self._cast(name)
+            items.append(self._call("all_to_all", sharding.experts, size, name, routed))
             if (late := self.load.fullest - self.load.mean) > 0.0:
-                call = _call("all_to_all", sharding.experts, late * size, f"{name} late", routed)
+                call = self._call(
+                    "all_to_all", sharding.experts, late * size, f"{name} late", routed
+                )
                 items.append(replace(call, cause=IMBALANCE))
         if self.etp > 1:
             kind: Kind = "reduce_scatter" if backward else "all_gather"
-            items.append(_call(kind, sharding.expert_tensor, self.size, f"{name} shares"))
+            items.append(self._call(kind, sharding.expert_tensor, self.size, f"{name} shares"))
         return tuple(reversed(items) if backward else items)
+
+    def _call(
+        self,
+        kind: Kind,
+        axes: tuple[str, ...],
+        size: float,
+        name: str,
+        routed: Routed | None = None,
+    ) -> Collective:
+        return Collective(
+            kind=kind,
+            axes=axes,
+            bytes=size,
+            name=f"{name} of tokens",
+            cause=EXPERT,
+            routed=routed,
+            quiet=self.run.fusion.reserved_sms > 0,
+        )
+
+    def _narrow(self, name: str) -> float:
+        """How wide tokens are on a way, against activations: towards experts they may go in a
+        recipe's format, home they go as they are."""
+        towards = self.ep > 1 and name in _TOWARDS
+        return self.run.dispatched_width / self.run.width if towards else 1.0
+
+    def _cast(self, name: str) -> tuple[Kernel, ...]:
+        """A rank's own tokens in the format in which they go."""
+        elements = self.tokens * self.run.model.hidden
+        return cast(self.run, name, elements, 1) if self._narrow(name) < 1.0 else ()
 
     def widen(self) -> Operator:
         """hidden -> ffn of each expert, twice if gated."""
         width = self.own.ffn // self.etp * (2 if self.run.model.gated_mlp else 1)
-        return self._product("expert in", self.run.model.hidden, width)
+        low = self._narrow("dispatch") < 1.0
+        product = self._product("expert in", self.run.model.hidden, width, low=("input",) * low)
+        kept = cached(self.run, "expert in", self.rows * width)
+        return replace(product, forward=(*product.forward, *kept))
 
     def narrow(self) -> Operator:
         """ffn -> hidden of each expert."""
-        return self._product("expert out", self.own.ffn // self.etp, self.run.model.hidden)
+        inputs, low = self.own.ffn // self.etp, self._narrow("combine grad") < 1.0
+        return self._product("expert out", inputs, self.run.model.hidden, low=("grad",) * low)
 
-    def _product(self, name: str, inputs: int, outputs: int) -> Operator:
-        """A grouped product, for which the fullest rank's is waited, and whose bytes are kept."""
+    def _product(
+        self, name: str, inputs: int, outputs: int, *, low: tuple[str, ...] = ()
+    ) -> Operator:
+        """A grouped product, for which the fullest rank's is waited, and whose bytes are kept. The
+        operands that are `low` have come cast."""
         run, bias = self.run, self.run.model.bias
         even = Linear(
             run=run,
@@ -306,6 +345,7 @@ class _Layer:
             outputs=(outputs,),
             groups=self.experts,
             bias=bias,
+            low=low,
         )
         full = replace(even, rows=round(self.most))
         return Operator(
@@ -353,11 +393,3 @@ class _Layer:
 
 def _kernels(items: Items) -> tuple[Kernel, ...]:
     return tuple(kernels_of(items))
-
-
-def _call(
-    kind: Kind, axes: tuple[str, ...], size: float, name: str, routed: Routed | None = None
-) -> Collective:
-    return Collective(
-        kind=kind, axes=axes, bytes=size, name=f"{name} of tokens", cause=EXPERT, routed=routed
-    )

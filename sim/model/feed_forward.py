@@ -1,8 +1,10 @@
 """The feed-forward block on one rank: hidden -> ffn, an activation, ffn -> hidden."""
 
+from dataclasses import replace
+
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
-from sim.model.linear import column_linear, row_linear
+from sim.model.linear import cached, column_linear, row_linear
 from sim.model.operators import Operator
 
 
@@ -16,9 +18,11 @@ def widen(run: Execution, name: str) -> Operator:
     outputs: tuple[int, ...] = (run.ffn,)
     if run.model.gated_mlp:
         outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)
-    return column_linear(
+    linear = column_linear(
         run, f"{name} in", outputs, bias=run.model.bias, bias_later=run.fused("bias_gelu")
     )
+    kept = cached(run, linear.name, run.rows * sum(outputs))
+    return replace(linear, forward=(*linear.forward, *kept))
 
 
 def narrow(run: Execution, name: str) -> Operator:

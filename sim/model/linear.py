@@ -69,16 +69,32 @@ def products(
 
 
 def cast(
-    run: Execution, name: str, elements: float, copies: int, *, amax: bool = True, parts: int = 1
+    run: Execution,
+    name: str,
+    elements: float,
+    copies: int,
+    *,
+    amax: bool = True,
+    parts: int = 1,
+    low: bool = False,
 ) -> tuple[Kernel, ...]:
     """An operand in the format of a recipe, in so many copies; `amax` where its maximum is not
-    known from an earlier cast, and its `parts` one after the other."""
+    known from an earlier cast, and its `parts` one after the other. One that is `low` has come as
+    the first of them, from which the others are made."""
     recipe = run.recipe
-    if recipe is None or copies == 0:
+    copies -= low
+    if recipe is None or copies <= 0:
         return ()
-    moved = recipe.cast(elements, copies, width=run.width, amax=amax)
+    moved = recipe.cast(elements, copies, width=recipe.element if low else run.width, amax=amax)
     launches = parts * recipe.launches(copies, amax=amax)
     return (MemoryBound(name=f"{name} cast", bytes=float(moved), launches=launches),)
+
+
+def cached(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """A copy in the recipe's format of what an activation function reads, where it keeps that."""
+    if run.recipe is None or not run.recipe.caches:
+        return ()
+    return (MemoryBound(name=f"{name} cache", bytes=elements * (run.width + run.cached_width)),)
 
 
 def transposed(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
@@ -111,7 +127,7 @@ def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, .
 class Linear:
     """One linear layer on one rank: `rows` x `inputs` -> the widths of `outputs`, in one or several
     GEMMs that share the input; with `groups`, so many layers side by side that share the rows.
-    `bias_later` leaves adding it to the kernel behind.
+    `bias_later` leaves adding it to the kernel behind. Operands that are `low` have come cast.
     """
 
     run: Execution
@@ -122,6 +138,7 @@ class Linear:
     groups: int = 1
     bias: bool = False
     bias_later: bool = False
+    low: tuple[str, ...] = ()
 
     @property
     def weights(self) -> int:
@@ -183,7 +200,8 @@ class Linear:
         self, what: str, elements: float, copies: int, *, amax: bool = True
     ) -> tuple[Kernel, ...]:
         parts, name = 1 if self.run.fusion.grouped else self.groups, f"{self.name} {what}"
-        return cast(self.run, name, elements, copies, amax=amax, parts=parts)
+        low = what in self.low
+        return cast(self.run, name, elements, copies, amax=amax, parts=parts, low=low)
 
     def cast_input(self, rows: int) -> tuple[Kernel, ...]:
         """So many rows of x, and W unless it is cast once a step."""

@@ -92,7 +92,7 @@ class Recipe:
     def keeps_operand(self) -> bool:
         return self.keeps == "operand" and "wgrad" in self.products
 
-    def cast(self, elements: float, copies: int, *, width: int, amax: bool = True) -> float:
+    def cast(self, elements: float, copies: int, *, width: float, amax: bool = True) -> float:
         """Bytes that casting so many elements of `width` bytes moves."""
         reads = (1 if self.fused else copies) + (amax and self.amax > 0)
         return elements * (width * reads + copies * self.element) if copies else 0.0

@@ -275,7 +275,12 @@ class Job:
 
     def time(self, kernel: Kernel) -> float:
         """Seconds of a kernel on the device."""
-        return kernel_time(kernel, self.device, self.stack.attention)
+        return kernel_time(kernel, self.kernels_on, self.stack.attention)
+
+    @cached_property
+    def kernels_on(self) -> Device:
+        """The device without the SMs that the stack sets aside."""
+        return self.device.without(self.stack.fusion.reserved_sms)
 
     @cached_property
     def call(self) -> float:

@@ -40,7 +40,7 @@ def device_time(job: Job) -> DeviceTime:
     outside: dict[str, str] = {}
     spent: defaultdict[str, float] = defaultdict(float)
     for kernel, count in _kernels(job).items():
-        timed = sourced_time(kernel, job.device, job.stack.attention)
+        timed = sourced_time(kernel, job.kernels_on, job.stack.attention)
         sources["model" if timed.outside else timed.source] += count * timed.seconds
         if timed.outside:
             outside.setdefault(kernel.name, timed.outside)

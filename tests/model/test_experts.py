@@ -8,6 +8,7 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.model import counts
+from sim.model import precision as recipes
 from sim.model.block import Block, block
 from sim.model.groups import DENSE, EXPERTS
 from sim.model.kernels import Gemm, Item, Lag
@@ -98,6 +99,22 @@ def test_experts_in_turn_need_no_router_and_few_ranks() -> None:
             ]
             turned = Routed(choices=choices, among=among, in_turn=True)
             assert turned.reached(parts) == pytest.approx(sum(ranks) / among)
+
+
+def test_tokens_that_leave_in_eight_bits_are_cast_once_each_and_arrive_so() -> None:
+    """DeepSeek-V3: cast, sent, then sorted and multiplied as they came; results go home in bf16."""
+    recipe = recipes.load("deepseek")
+    own = replace(counts.whole(mixture(), 1).sharding, ep=4, experts=("dp",))
+    one = block("experts", replace(run(mixture(), sharding=own), recipe=recipe))
+    out, home = calls(one.forward, "all_to_all")
+    assert (out.bytes, home.bytes) == (S * K * H * recipe.element, S * K * H * 2)
+    moved = {kernel.name: kernel.bytes for kernel in kernels_of((*one.forward, *one.backward))}
+    assert moved["dispatch cast"] == moved["combine grad cast"] == S * H * (2 + recipe.element)
+    # What the other product takes is made of what came.
+    assert moved["expert in input cast"] == moved["expert out grad cast"]
+    assert moved["expert in input cast"] == S * K * H * 2 * recipe.element
+    assert moved["sort"] == S * K * H * 2 * recipe.element
+    assert moved["unsort"] == S * K * H * 2 * 2
 
 
 def test_shared_experts_are_a_feed_forward_block_of_their_width() -> None:

@@ -120,8 +120,39 @@ def test_latent_attention_takes_what_deepseek_s_profile_shows(backward, microsec
         name="attention", batch=1, heads=128, kv_heads=128, q=4096, kv=4096, head=192,
         value_head=128, causal=True, backward=backward,
     )  # fmt: skip
-    seconds = kernel_time(core, device("h800-80gb-sxm"), ("flash3",)) * 132 / 112
+    seconds = kernel_time(core, device("h800-80gb-sxm").without(20), ("flash3",))
     assert seconds == pytest.approx(microseconds * 1e-6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "groups", "tflops"),
+    [
+        (7168, 2112, 4096, 1, 920), (1536, 24576, 4096, 1, 986), (512, 32768, 4096, 1, 878),
+        (16384, 7168, 4096, 1, 994), (7168, 4096, 4096, 1, 942), (2048, 7168, 4096, 1, 920),
+        (7168, 2112, 8192, 1, 1052), (1536, 24576, 8192, 1, 1092), (512, 32768, 8192, 1, 1014),
+        (7168, 4096, 4096, 4, 939), (2048, 7168, 4096, 4, 900), (7168, 4096, 8192, 4, 1044),
+        (2048, 7168, 8192, 4, 1033), (7168, 4096, 4096, 8, 942),
+    ],
+)  # fmt: skip
+def test_gradients_of_weights_in_eight_bits_take_what_deepgemm_s_kernels_take(
+    m, n, k, groups, tflops
+) -> None:
+    """DeepGEMM, pull request 95: on H800, scales of 1 x 128 on both sides, sums in fp32."""
+    gemm = Gemm(
+        name="wgrad", m=m, n=n, k=k, batch=groups, precision="fp8", accumulate=True, accumulator=4
+    )
+    rate = gemm.flops / kernel_time(gemm, device("h800-80gb-sxm"))
+    assert rate == pytest.approx(tflops * 1e12, rel=0.11)
+
+
+def test_sms_that_are_set_aside_are_missing_to_products_and_not_to_memory() -> None:
+    whole = device("h800-80gb-sxm")
+    left = whole.without(whole.sms // 2)
+    large = Gemm(name="product", m=16384, n=16384, k=16384)
+    stream = MemoryBound(name="copy", bytes=1e9)
+    assert kernel_time(large, left) == pytest.approx(2 * kernel_time(large, whole), rel=0.02)
+    assert kernel_time(stream, left) == kernel_time(stream, whole)
+    assert whole.without(0) is whole
 
 
 def test_small_kernels_cost_their_floor() -> None:
