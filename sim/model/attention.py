@@ -17,9 +17,29 @@ def operators(run: Execution) -> tuple[Operator, ...]:
         return (*latent_attention.project_in(run), core(run), project_out(run))
     before = [one for one in (project_in(run), arrange(run)) if one.name]
     norms = normalise_heads(run, before[-1].name)
-    after = [one for one in (rotate(run), core(run)) if one.name]
+    after = [one for one in (rotate(run), *_core_of_heads(run)) if one.name]
     after[0] = replace(after[0], reads=tuple(norm.name for norm in norms))
     return (*before, *norms, *after, project_out(run))
+
+
+def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
+    """The core, behind copies of keys and values for all heads of queries where these are made:
+    each is read once and written for every head, backward summed over them (torchtitan,
+    repeat_kv in models/llama/model.py)."""
+    if not run.fusion.repeated_keys or run.model.kv_heads == run.model.heads:
+        return (core(run),)
+    wide = replace(run, model=replace(run.model, kv_heads=run.model.heads))
+    few, many = (one.rows * (one.kv_width + one.value_width) for one in (run, wide))
+    launches = 1 if run.fusion.compiled else 2
+    moved = float((few + many) * run.width)
+    copies = Operator(
+        name="repeat keys",
+        forward=(MemoryBound(name="repeat keys", bytes=moved, launches=launches),),
+        input_gradient=(MemoryBound(name="repeat keys grad", bytes=moved, launches=launches),),
+        inputs=float(few * run.width),
+    )
+    reads = tuple(one for one in (rotate(run).name, copies.name) if one)
+    return (copies, replace(core(wide), reads=reads))
 
 
 def project_in(run: Execution) -> Operator:

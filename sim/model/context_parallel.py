@@ -2,6 +2,10 @@
 
 - Ring (Liu et al. 2023): shares of keys and values go round beside the kernels, a kernel for each;
   backward their gradients go round too.
+- Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): keys and values are
+  gathered once beside the first kernel, which are those of a ring; backward their gradients go all
+  the way round in fp32, each time summed behind a kernel. torch.compile waits for each call at once
+  (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor).
 - All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs; backward
   they are gathered again, and their gradients scattered.
 - Ulysses (Jacobs et al. 2023): all-to-alls turn shares of the sequence into shares of the heads and
@@ -16,7 +20,7 @@ one sets the pace with 2 - 1/cp times as much (Brandon et al. 2023, striped atte
 from collections.abc import Iterator
 
 from sim.model.execution import Execution
-from sim.model.kernels import Attention, Item, MemoryBound, Overlap
+from sim.model.kernels import Attention, Item, Kernel, MemoryBound, Overlap
 from sim.program.causes import CONTEXT
 from sim.program.operations import Collective, Kind
 
@@ -54,7 +58,7 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
     own = whole // ring
     if ring == 1 or not model.causal or model.window:
         yield _kernel(run, own, whole, causal=model.causal, backward=backward)
-    elif sharding.gathers:
+    elif sharding.way == "all-gather":
         if sharding.balanced:
             yield _kernel(run, own, whole, causal=True, backward=backward)
         else:
@@ -90,7 +94,8 @@ def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) ->
 def _merged(run: Execution) -> Items:
     """Outputs of a ring's kernels, merged into an fp32 one: read both, write it."""
     times = run.sharding.ring - 1
-    if times == 0 or run.sharding.gathers or not run.model.causal or run.model.window:
+    whole = run.sharding.way == "all-gather" or not run.model.causal or run.model.window
+    if times == 0 or whole:
         return ()
     part = 0.5 if run.sharding.balanced else 1.0
     moved = part * times * run.rows * run.output_width * (run.width + 8)
@@ -118,9 +123,11 @@ def _exchanged(run: Execution, name: str, width: int) -> Items:
 def _with_keys(run: Execution, kernels: tuple[Attention, ...]) -> Items:
     if run.sharding.ring == 1:
         return kernels
-    gather = _keys(run, "all_gather")
-    if run.sharding.gathers:
+    gather, way = _keys(run, "all_gather"), run.sharding.way
+    if way == "all-gather":
         return (gather, *kernels)
+    if way == "gathered-ring":
+        return (*_beside(run, gather, kernels[0]), *kernels[1:])
     return (Overlap(collective=gather, kernels=kernels),)
 
 
@@ -129,12 +136,54 @@ def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
     if run.sharding.ring == 1:
         return kernels
     gather, scatter = _keys(run, "all_gather"), _keys(run, "reduce_scatter")
-    if run.sharding.gathers:
+    if run.sharding.way == "all-gather":
         return (gather, *kernels, scatter)
+    if run.sharding.way == "gathered-ring":
+        return (*_beside(run, gather, kernels[0]), *_turned(run, kernels))
     half = (len(kernels) + 1) // 2
     first, rest = kernels[:half], kernels[half:]
     last = (Overlap(collective=scatter, kernels=rest),) if rest else (scatter,)
     return (Overlap(collective=gather, kernels=first), *last)
+
+
+def _beside(run: Execution, collective: Collective, *kernels: Kernel) -> Items:
+    """torch's functional collectives: waited for where they are first read, compiled at once."""
+    if run.fusion.compiled or not kernels:
+        return (collective, *kernels)
+    return (Overlap(collective=collective, kernels=kernels),)
+
+
+def _turned(run: Execution, kernels: tuple[Attention, ...]) -> Iterator[Item]:
+    """The kernels behind the first, each behind the sums of the one before it, whose keys' and
+    values' gradients are on their way to the next rank."""
+    for kernel in kernels[1:]:
+        yield _sums(run)
+        yield from _beside(run, _shift(run), kernel)
+    yield from (_sums(run), _shift(run))
+
+
+def _sums(run: Execution) -> MemoryBound:
+    """fp32 sums of the gradients of Q, K and V: read and write each and add one in half precision.
+    Eager, those of half a share and the buffer that is sent are further copies."""
+    local = run.rows * (run.query_width + run.kv_width + run.value_width)
+    sent = run.rows * (run.kv_width + run.value_width)
+    passes, launches = (8 + run.width, 1) if run.fusion.compiled else (13 + run.width / 2, 7)
+    copies = 0.0 if run.fusion.compiled else 8.0 * sent
+    return MemoryBound(name="sum attention grads", bytes=passes * local + copies, launches=launches)
+
+
+def _shift(run: Execution) -> Collective:
+    """One of `ring` shifts to the next rank, of an all-to-all that has one peer
+    (permute_tensor): as long as a step of a ring."""
+    ring = run.sharding.ring
+    whole = ring * run.rows * (run.kv_width + run.value_width) * 4.0
+    return Collective(
+        kind="reduce_scatter",
+        axes=run.sharding.context,
+        bytes=whole / (ring - 1),
+        name="gradients of keys and values",
+        cause=CONTEXT,
+    )
 
 
 def _keys(run: Execution, kind: Kind) -> Collective:

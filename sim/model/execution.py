@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.model.fusion import Fusion
+from sim.model.fusion import Context, Fusion
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Precision
 from sim.model.lora import Lora
@@ -21,7 +21,7 @@ class Sharding:
     leaves whole, norms, dropouts and residual sums, along the sequence over the same ranks.
     Context parallelism divides every tensor along the sequence over `cp` further ranks, of which
     `ulysses` exchange it for heads in the attention core (`sim.model.context_parallel`); the others
-    share keys and values, which the core `gathers` first or else meets in a ring. Experts are
+    share keys and values in the `way` of the plan or stack. Experts are
     divided over `ep` ranks, each of them over `etp`. `tensor`, `context`, `experts` and
     `expert_tensor` are the mesh axes of `tp`, the ring, `ep` and `etp`, `exchanged` of `ulysses`.
     """
@@ -35,7 +35,7 @@ class Sharding:
     context: tuple[str, ...] = ("cp",)
     ulysses: int = 1
     exchanged: tuple[str, ...] = ()
-    gathers: bool = False
+    way: Context = "ring"
     balanced: bool = True
     experts: tuple[str, ...] = ()
     expert_tensor: tuple[str, ...] = ()

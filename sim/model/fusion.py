@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Context = Literal["ring", "all-gather", "ulysses"]
+Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
 Gradients = Literal["grad", "fresh", "buffer", "fp32-buffer", "fused", "fused-buffer"]
 
 
@@ -26,7 +26,8 @@ class Fusion:
     the gather, the others' behind it. `user_buffers`: products run piece by piece beside the gather
     in front of them or the scatter behind, which copy engines or a few SMs move (TransformerEngine,
     with sequence parallelism). `layout_copies`: Q, K and V are copied into the order that
-    the fused attention kernel wants, and sequence lengths counted from a mask. `reserved_sms` are
+    the fused attention kernel wants, and sequence lengths counted from a mask. `repeated_keys`:
+    keys and values are copied to as many heads as queries have before attention. `reserved_sms` are
     set aside for the communication of experts, which then costs the kernels beside it nothing more.
     `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, which
     is zeroed between steps or left out (`fresh`: `zero_grad(set_to_none=True)`, so that the first
@@ -55,6 +56,7 @@ class Fusion:
     split_gather: bool = False
     user_buffers: bool = False
     layout_copies: bool = False
+    repeated_keys: bool = False
     reserved_sms: int = 0
     gradients: Gradients = "grad"
 

@@ -120,7 +120,7 @@ class Job:
                 context=plan.split(ring),
                 ulysses=plan.degree(heads),
                 exchanged=plan.split(heads),
-                gathers=self.context == "all-gather",
+                way=self.context,
                 balanced=self.stack.balanced_context,
                 experts=plan.split(["ep"]),
                 expert_tensor=plan.split(["etp"]),

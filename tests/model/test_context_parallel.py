@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sim.config.errors import InputError
+from sim.model import attention
 from sim.model.attention import core
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
@@ -38,7 +39,8 @@ def run(**sharding: Any) -> Execution:
 
 WAYS = {
     "ring": {"cp": 8},
-    "all-gather": {"cp": 8, "gathers": True},
+    "gathered-ring": {"cp": 8, "way": "gathered-ring"},
+    "all-gather": {"cp": 8, "way": "all-gather"},
     "ulysses": {"cp": 8, "ulysses": 8, "context": (), "exchanged": ("cp",)},
     "product": {"cp": 8, "ulysses": 2, "exchanged": ("ulysses",)},
 }
@@ -72,7 +74,7 @@ def test_a_balanced_rank_does_its_share_of_the_triangle(way):
     assert flops(part.input_gradient) == pytest.approx(flops(whole.input_gradient) / 8)
 
 
-@pytest.mark.parametrize("way", ["ring", "all-gather"])
+@pytest.mark.parametrize("way", ["ring", "gathered-ring", "all-gather"])
 @pytest.mark.parametrize("cp", [2, 4, 8])
 def test_the_last_of_contiguous_shares_does_nearly_twice_the_mean(way, cp):
     balanced, last = (
@@ -90,6 +92,39 @@ def test_rings_and_gathers_bring_all_keys_and_take_their_gradients_home():
         operator = core(run(**WAYS[way]))
         assert volumes(operator.forward) == {"all_gather": KEYS}
         assert volumes(operator.input_gradient) == {"all_gather": KEYS, "reduce_scatter": KEYS}
+
+
+def test_torchs_ring_gathers_keys_once_and_takes_their_gradients_all_the_way_round_in_fp32():
+    operator = core(run(**WAYS["gathered-ring"]))
+    assert volumes(operator.forward) == {"all_gather": KEYS}
+    back = volumes(operator.input_gradient)
+    assert back["all_gather"] == KEYS
+    # Through a port a reduce-scatter of S bytes takes 7 S / 8: eight shifts of an eighth in fp32.
+    assert back["reduce_scatter"] * 7 / 8 == pytest.approx(8 * (KEYS / 8) * 4 / WIDTH)
+
+
+def test_torchs_ring_is_hidden_beside_kernels_unless_compiled():
+    eager = run(**WAYS["gathered-ring"])
+    compiled = replace(eager, fusion=Fusion(compiled=True))
+    one, other = core(eager), core(compiled)
+    assert sum(isinstance(item, Overlap) for item in one.forward) == 1
+    assert sum(isinstance(item, Overlap) for item in one.input_gradient) == 8
+    assert not any(isinstance(i, Overlap) for i in (*other.forward, *other.input_gradient))
+    assert flops(one.input_gradient) == flops(other.input_gradient)
+
+
+def test_repeated_keys_are_as_many_as_queries_and_are_copied_before():
+    few = run(**WAYS["gathered-ring"])
+    many = replace(few, fusion=Fusion(repeated_keys=True))
+    blocks = [
+        {one.name: one for one in attention.operators(execution)} for execution in (few, many)
+    ]
+    assert "repeat keys" not in blocks[0]
+    (copy,) = blocks[1]["repeat keys"].forward
+    assert copy.bytes == 3 * SEQ / 8 * 2 * (KV + HEADS) * HEAD * WIDTH
+    gathered = [volumes(one["attention core"].forward)["all_gather"] for one in blocks]
+    assert gathered == [KEYS, KEYS * HEADS / KV]
+    assert flops(blocks[0]["attention core"].forward) == flops(blocks[1]["attention core"].forward)
 
 
 def test_ulysses_exchanges_a_share_of_every_tensor_once_each_way():
