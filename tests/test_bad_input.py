@@ -109,6 +109,19 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\nlora = {modules = 'qkv'}", "not a list; write modules = [...]"),
         ("tp = 2", "tp = 2\nlora = {rank = 0}", "set rank at least 1"),
         ("tp = 2", "tp = 2\nlora = {modules = ['qkv']}", "'linear_fc1' or 'linear_fc2'"),
+        ("tp = 2", "tp = 2\ncontext = 'ulysses'", "no axis divides the sequence; set cp > 1"),
+        ("tp = 2", "tp = 2\noffload = { overlap = false }", "offload.overlap without offload"),
+        ("tp = 2", "tp = 2\noffload = { nvme = true }", "neither optimizer nor parameters"),
+        ("tp = 2", "tp = 2\nrecompute = ['full', 'mlp']", "'full' stands alone; set recompute ="),
+        ("tp = 2", "tp = 2\nrecompute = ['mlp', 'mlp']", "recompute names 'mlp' twice"),
+        ("tp = 2", "tp = 8\ngradients = { kind = 'int8' }", "replicas, of which there is one"),
+        ("tp = 2", "tp = 2\nep = 16", "plan, ep: ep = 16 but a stage has 8 ranks; lower ep"),
+        ("pp = 2", "schedule = 'gpipe'", "schedule = 'gpipe' with pp = 1: a single stage"),
+        ("pp = 2", "schedule = 'mine.csv'", "schedule = 'mine.csv' with pp = 1"),
+        ("pp = 2", "activations = { kind = 'int8' }", "between stages, of which there is one"),
+        ("pp = 2", "layers = [11]", "plan, layers: the counts add up to 11 but the model has 12"),
+        ("pp = 2", "layers = [6, 6]", "plan, layers: 2 counts for 1 stage"),
+        ("pp = 2", "pp = 2\ninterleave = 1000000000", "set interleave at most 1000"),
         ("tp = 2", "tp = 2\noptimizer = 'adafactr'", "did you mean 'adafactor'?"),
         ("tp = 2", "tp = 2\nmoments = 'fp4'", "moments"),
         ("tp = 2", "tp = 2\noptimizer = 'sgd'\nmoments = 'bf16'", "none of a width to choose"),
@@ -133,6 +146,32 @@ def test_a_layout_that_does_not_match_the_cluster_names_the_missing_factor(folde
 def test_a_recipe_that_tensor_cores_do_not_know_is_refused(folder: Path) -> None:
     hopper = ["run", "llama3-70b-lora", "--set", "plan.recipe=mxfp8"]
     assert "H100 80GB SXM does not scale blocks as MXFP8 does" in refuse(*hopper)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "settings", "said"),
+    [
+        ("mixtral-8x7b", ["plan.lora={modules=['linear_fc1']}"], "has a linear layer 'linear_fc1'"),
+        ("deepseek-v3", ["plan.lora={modules=['linear_qkv']}"], "has a linear layer 'linear_qkv'"),
+        ("mixtral-8x7b", ["model.window=64", "model.chunk=64"], "see one or the other; leave one"),
+        ("mixtral-8x7b", ["model.blocks.experts.experts=1000000000"], "use at most 100,000"),
+        ("mixtral-8x7b", ["model.blocks.experts.groups=2"], "groups = 2 without limit"),
+        ("mixtral-8x7b", ["model.blocks.experts.limit=1"], "limit = 1 without groups"),
+        ("mixtral-8x7b", ["model.blocks.experts.routing={seed=3}"], "seed = 3, but law ="),
+        (
+            "mixtral-8x7b",
+            ["plan.overlap_experts=true", "plan.schedule=gpipe", "plan.interleave=1"],
+            "do not take turns; take one that alternates, such as 1f1b, interleaved or dualpipe",
+        ),
+        ("bert-large-tpu-v2", ["node.dimensions=1000000000"], "use 1 to 6 dimensions"),
+        ("pipedream-gnmt", ["topology.gpus_per_node=1000000000"], "no path leads from gpu 0"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(
+    folder: Path, scenario: str, settings: list[str], said: str
+) -> None:
+    options = (part for setting in settings for part in ("--set", setting))
+    assert said in refuse("run", scenario, *options)
 
 
 def test_more_stages_than_layers_are_refused(folder: Path) -> None:
@@ -225,6 +264,16 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("model.blocks.sliding.window=4", "blocks.sliding is used by no layer; name it in pattern"),
         ("model.pattern=dense, slidng", "no kind of block named 'slidng'"),
         ("model.mtp=-1", "mtp = -1 must not be negative"),
+        ("model.mtp=1000000", "mtp = 1,000,000 is more than can be simulated; use at most 100"),
+        ("model.layers=1000000000", "more than can be simulated; use at most 10,000"),
+        ("model.pattern=1000000000 dense", 'write it like "3 dense, 58 experts"'),
+        ("model.family=lama", "did you mean 'llama'?"),
+        ("device.peak={}", "error: "),
+        ("device.lanes=0", "lanes = 0 must be at least 1"),
+        ("device.gemm.burst=0", "burst = 0.0 must be positive"),
+        ("node.reduces=true", "reduces = true, but ampere has no NVLink SHARP"),
+        ("topology.backend=xla", "xla backend knows chips in a torus, and these are not"),
+        ("topology.gpus=32", "topology.gpus, but gpus = 16 says how many are used; set gpus"),
         ("network.bandwith=4", "unknown key 'bandwith' for shape = \"fat-tree\"; did you mean 'b"),
         ("network.algorithm=5", "algorithm = 5 is not a list"),
         (

@@ -71,8 +71,9 @@ class Device:
     profile: str = ""
 
     def __post_init__(self) -> None:
-        if self.sms < 1:
-            raise ValueError(f"sms = {self.sms} must be at least 1")
+        for key in ("sms", "lanes"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         if not math.isfinite(self.memory) or not 0 <= self.reserve < self.memory:
             raise ValueError("reserve must be smaller than memory")
         if not 0 <= self.interference < 1:
@@ -100,18 +101,19 @@ class Device:
     def transposes_operands(self) -> bool:
         """Whether products of eight-bit operands want both with the summed dimension innermost.
 
-        Hopper's wgmma transposes 16-bit operands only (PTX ISA, wgmma.mma_async, imm-trans-a);
-        Blackwell's and AMD's take any layout (TransformerEngine, is_non_tn_fp8_gemm_supported).
+        Hopper's wgmma transposes 16-bit operands only (PTX ISA, wgmma.mma_async, imm-trans-a), and
+        Ada's mma of eight bits is row by column only (mma.m16n8k32); Blackwell's and AMD's take any
+        layout (TransformerEngine, pytorch/utils.py, is_non_tn_fp8_gemm_supported: from 10.0 on).
         """
-        return self.generation == "hopper"
+        return self.generation in ("ada", "hopper")
 
     @property
     def scales_blocks(self) -> bool:
         """Whether tensor cores apply one-byte scales of blocks (MXFP8, NVFP4) themselves.
 
         They came with four bits: Blackwell's tcgen05.mma (PTX ISA, block_scale of kind::mxf8f6f4
-        and mxf4) and CDNA4's scaled MFMA; TransformerEngine asks for Blackwell (fp8.py,
-        check_mxfp8_support).
+        and mxf4) and CDNA4's scaled MFMA. TransformerEngine 2.0's pytorch/fp8.py,
+        check_mxfp8_support, asks for compute capability 10.0, AMD's port of it for gfx950.
         """
         return "fp4" in self.peak.known
 

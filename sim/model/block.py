@@ -15,6 +15,7 @@ from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution
 from sim.model.groups import ParameterGroup
 from sim.model.kinds import is_layer, specialised
+from sim.model.lora import Lora, module_of
 from sim.model.operators import Items, Matrix, Operator, forward
 from sim.model.recompute import recomputed
 
@@ -125,6 +126,19 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
         if name != FULL and name not in known:
             what = f"recompute: no operator or module of this model is named {name!r}"
             raise InputError(where, what, nearest(name, [*MODES, *known]))
+
+
+def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
+    """Raise `InputError` where no layer of these kinds has a module that is to have an adapter;
+    unless modules are named, all that the model has of the usual ones do."""
+    if run.lora is None:
+        return
+    operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
+    known = dict.fromkeys(filter(None, (module_of(each.name) for each in operators)))
+    missing = [module for module in run.lora.modules if module not in known]
+    if missing and (run.lora.modules != Lora().modules or not known):
+        what = f"lora: no layer of this model has a linear layer {missing[0]!r}"
+        raise InputError(where, what, f"known: {', '.join(known)}" if known else "leave lora out")
 
 
 def _operators(kind: str, run: Execution) -> list[Operator]:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, cast
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.model.transformer import AttentionKernel, Latent, Transformer, load
+from sim.model.transformer import AttentionKernel, Family, Latent, Transformer, load
 
 # What a family's published training code has that the tables do not print as columns.
 _LLAMA = {"positions": "rotary", "normalisation": "rmsnorm", "bias": False, "dropout": False}
@@ -140,7 +140,7 @@ def _described(
         traits["predictions"] = masked_predictions(int(shape["seq"]))
     if experts:
         traits |= {"pattern": "experts", "blocks": {"experts": experts}}
-    return Transformer(family=family, **traits, **shape)
+    return Transformer(family=cast(Family, family), **traits, **shape)
 
 
 def _in_front(model: Transformer, cell: Any) -> Transformer:

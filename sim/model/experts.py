@@ -28,6 +28,7 @@ from sim.program.routed import Routed
 # loss (Megatron-LM, megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
 # and switch_load_balancing_loss_func). Each passes over the fp32 scores about once.
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 14, 3
+_MOST_EXPERTS = 100_000  # fifty times GShard's
 
 # What happens to tokens and gradients in front of experts' products, and on the way to them.
 _TOWARDS = ("permute", "dispatch", "sort", "unpermute grad", "combine grad", "unsort grad")
@@ -57,6 +58,9 @@ class Experts:
     def __post_init__(self) -> None:
         if self.experts < 1 or self.ffn < 1:
             raise ValueError(f"experts = {self.experts}, ffn = {self.ffn}: both are at least 1")
+        if self.experts > _MOST_EXPERTS:
+            what = f"experts = {self.experts:,} is more than can be simulated"
+            raise ValueError(f"{what}; use at most {_MOST_EXPERTS:,}")
         if not 1 <= self.top_k <= self.experts:
             raise ValueError(f"top_k = {self.top_k} of {self.experts} experts; use 1 to experts")
         if min(self.shared, self.shared_ffn, self.limit) < 0:
@@ -64,6 +68,11 @@ class Experts:
         if self.groups < 1 or self.experts % self.groups or self.limit > self.groups:
             what = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
             raise ValueError(f"{what}; groups divide the experts, limit is at most groups")
+        if self.groups > 1 and not self.limit:
+            what = f"groups = {self.groups} without limit restrict nothing"
+            raise ValueError(f"{what}; set limit, of how many a token takes, or leave groups out")
+        if self.limit and self.groups == 1:
+            raise ValueError(f"limit = {self.limit} without groups; set groups or leave limit out")
         if self.limit * (self.experts // self.groups) < self.top_k and self.limit:
             what = f"top_k = {self.top_k} of {self.limit} groups of {self.experts // self.groups}"
             raise ValueError(f"{what}; lower top_k or groups, or raise limit")
@@ -121,14 +130,13 @@ class _Layer:
         run, own = self.run, self.own
         if own.experts % self.ep:
             what = f"ep = {self.ep} does not divide experts = {own.experts}"
-            raise InputError("plan", what, "change ep")
+            raise InputError("plan, ep", what, "change ep")
         if own.ffn % self.etp:
-            raise InputError(
-                "plan", f"etp = {self.etp} does not divide ffn = {own.ffn}", "lower it"
-            )
+            what = f"etp = {self.etp} does not divide ffn = {own.ffn}"
+            raise InputError("plan, etp", what, "lower it")
         if run.tp > 1 and not run.sharding.sequence_parallel:
             what = "experts with tp > 1 take the tokens of each rank"
-            raise InputError("plan", what, "set sequence_parallel = true")
+            raise InputError("plan, sequence_parallel", what, "set it to true")
 
     @cached_property
     def load(self) -> Load:

@@ -28,4 +28,9 @@ class Lora:
 
     def adapts(self, operator: str) -> bool:
         """Whether the linear layer of this name has an adapter."""
-        return _OPERATORS.get(operator) in self.modules
+        return module_of(operator) in self.modules
+
+
+def module_of(operator: str) -> Module | None:
+    """Megatron-LM's name of the linear layer that an operator is, if it can have an adapter."""
+    return _OPERATORS.get(operator)

@@ -56,7 +56,6 @@ def network(source: Layers, name: str) -> Network:
     """The model that has these layers."""
     return Network(
         name=name,
-        family=source.kind,
         layers=len(source.layers),
         pattern=source.kind,
         blocks={source.kind: {"numbered": True}},

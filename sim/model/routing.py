@@ -7,6 +7,7 @@ waited for by all others of its group (Lepikhin et al. 2020, section 2.2; Fedus 
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -48,6 +49,9 @@ class Routing:
             if getattr(self, key) != 1.0 and self.law != law:
                 what = f'{key} = {getattr(self, key)} with law = "{self.law}"'
                 raise ValueError(f'{what}; set law = "{law}" or leave {key} out')
+        if self.seed and self.law not in ("zipf", "dirichlet"):
+            what = f'seed = {self.seed}, but law = "{self.law}" draws nothing'
+            raise ValueError(f"{what}; leave it out")
         if (self.law == "file") != bool(self.file):
             raise ValueError(f'law = "{self.law}" and file = "{self.file}" do not go together')
 
@@ -65,7 +69,6 @@ class Load:
     dropped: float = 0.0
 
 
-@lru_cache(maxsize=4096)
 def load_of(
     routing: Routing,
     *,
@@ -88,17 +91,34 @@ def load_of(
     """
     if routing.law in ("balanced", "round-robin") and not capacity:
         return Load()
-    even = shares(routing, experts, layer, layers) * experts
+    counts = _read(routing.file) if routing.law == "file" else ""
+    return _load(routing, counts, experts, ranks, capacity, layer, layers)
+
+
+@lru_cache(maxsize=4096)
+def _load(
+    routing: Routing,
+    counts: str,
+    experts: int,
+    ranks: int,
+    capacity: float,
+    layer: int | None,
+    layers: int,
+) -> Load:
+    """The same by what the file says, wherever it lies and whenever it was written."""
+    even = shares(routing, experts, layer, layers, counts) * experts
     if capacity:
         dropped = float(np.maximum(even - capacity, 0.0).mean())
         return Load(capacity, capacity, dropped)
     return Load(1.0, float(even.reshape(ranks, -1).mean(axis=1).max()))
 
 
-def shares(routing: Routing, experts: int, layer: int | None, layers: int) -> Floats:
+def shares(
+    routing: Routing, experts: int, layer: int | None, layers: int, counts: str = ""
+) -> Floats:
     """The share of the tokens of each expert, one in all. Raises `InputError`."""
     if routing.law == "file":
-        return _counted(routing.file, experts, layer, layers)
+        return _counted(routing.file, counts, experts, layer, layers)
     rng = np.random.default_rng([routing.seed, 0 if layer is None else layer])
     if routing.law == "dirichlet":
         return rng.dirichlet(np.full(experts, routing.alpha))
@@ -107,14 +127,21 @@ def shares(routing: Routing, experts: int, layer: int | None, layers: int) -> Fl
     return rng.permutation(favoured / favoured.sum())
 
 
-def _counted(file: str, experts: int, layer: int | None, layers: int) -> Floats:
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"routing file {file}", str(error), "give a CSV of counts") from None
+
+
+def _counted(file: str, text: str, experts: int, layer: int | None, layers: int) -> Floats:
     if layer is None:
         what = "counts of each layer need layers that are numbered"
         raise InputError(f"routing file {file}", what, "set numbered = true beside routing")
     try:
         with warnings.catch_warnings(category=UserWarning, action="error"):  # of an empty file
-            counts = np.loadtxt(Path(file), delimiter=",", ndmin=2)
-    except (OSError, ValueError, UserWarning) as error:
+            counts = np.loadtxt(StringIO(text), delimiter=",", ndmin=2)
+    except (ValueError, UserWarning) as error:
         reason = str(error).splitlines()[0].partition(";")[0].rstrip(".")
         raise InputError(f"routing file {file}", reason, "write counts with commas") from None
     if counts.shape != (layers, experts):

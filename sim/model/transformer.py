@@ -6,10 +6,13 @@ from typing import Any, Literal
 
 from sim.config import catalog
 
+Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
 Positions = Literal["learned", "rotary", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
 AttentionKernel = Literal["standard", "flash"]
 QkNorm = Literal["none", "rmsnorm", "l2"]
+
+MOST_LAYERS, _MOST_MTP = 10_000, 100  # a hundred times what has been trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Transformer:
     """
 
     name: str = ""
-    family: str = "gpt"
+    family: Family = "gpt"
     layers: int
     hidden: int
     heads: int
@@ -88,15 +91,7 @@ class Transformer:
     blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for key in ("layers", "hidden", "heads", "ffn", "vocab", "seq"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
-        for key in (
-            *("kv_heads", "head", "value_head", "window", "chunk"),
-            *("token_types", "predictions", "mtp"),
-        ):
-            if getattr(self, key) < 0:
-                raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
+        self._check_sizes()
         if not self.head and self.hidden % self.heads:
             raise ValueError(
                 f"heads = {self.heads} does not divide hidden = {self.hidden}; give head = ..."
@@ -114,7 +109,25 @@ class Transformer:
         if self.predictions > self.seq:
             raise ValueError(f"predictions = {self.predictions} exceeds seq = {self.seq}")
 
+    def _check_sizes(self) -> None:
+        for key in ("layers", "hidden", "heads", "ffn", "vocab", "seq"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
+        for key in (
+            *("kv_heads", "head", "value_head", "window", "chunk"),
+            *("token_types", "predictions", "mtp"),
+        ):
+            if getattr(self, key) < 0:
+                raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
+        for key, most in (("layers", MOST_LAYERS), ("mtp", _MOST_MTP)):
+            if getattr(self, key) > most:
+                what = f"{key} = {getattr(self, key):,} is more than can be simulated"
+                raise ValueError(f"{what}; use at most {most:,}")
+
     def _check_attention(self) -> None:
+        if self.window and self.chunk:
+            what = f"window = {self.window} and chunk = {self.chunk}: queries see one or the other"
+            raise ValueError(f"{what}; leave one of them out")
         if (self.window or self.chunk) and not self.causal:
             raise ValueError("window and chunk need a causal model")
         if self.chunk and self.seq > self.chunk and self.seq % self.chunk:
@@ -191,7 +204,7 @@ def _period(pattern: str) -> tuple[str, ...]:
         match part.split():
             case [kind]:
                 period.append(kind)
-            case [count, kind] if count.isdigit() and int(count) > 0:
+            case [count, kind] if count.isdigit() and 0 < int(count) <= MOST_LAYERS:
                 period += [kind] * int(count)
             case _:
                 raise ValueError(f'pattern = "{pattern}"; write it like "3 dense, 58 experts"')

@@ -12,7 +12,7 @@ from sim.model.kinds import FOLDER, is_layer
 from sim.model.network import Network
 from sim.model.transformer import Transformer
 from sim.parallel.job import Chunk, Job
-from sim.parallel.layer_split import LAYERS, Balance, Split, split
+from sim.parallel.layer_split import LAYERS, Balance, Split, explicit, split
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import recomputed_layers
 from sim.program.operations import Segment
@@ -23,6 +23,8 @@ def chunks_of(
 ) -> tuple[tuple[Chunk, ...], ...]:
     """Per stage its chunks. Raises `InputError` where the layers cannot be spread so."""
     if plan.pp == 1:
+        if plan.layers is not None:
+            explicit(plan.layers, model.layers, 1)
         return ((_chunk(plan, model.row, 0),),)
     stages, chunks = plan.pp, plan.cuts // plan.pp
     if isinstance(model, Network):

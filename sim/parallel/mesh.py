@@ -37,7 +37,7 @@ class Mesh:
     def __post_init__(self) -> None:
         for axis, size in self.axes.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise InputError("plan", f"{axis} = {size!r} is no degree", f"set {axis} >= 1")
+                raise InputError(f"plan, {axis}", f"{size!r} is no degree", f"set {axis} >= 1")
 
     @property
     def size(self) -> int:
@@ -106,7 +106,7 @@ def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
     if bounds[-1] > ranks:
         product = "*".join(axis for axis, size in experts if size > 1)
         what = f"{product} = {bounds[-1]} but a stage has {ranks} ranks"
-        raise InputError("plan", what, "lower ep, or give each stage more ranks")
+        raise InputError("plan, ep", what, "lower ep, or give each stage more ranks")
     for (axis, _), (start, end) in zip(experts, pairwise(bounds), strict=True):
         parts[axis] = tuple(name for name, at in first.items() if start <= at < end)
     return Layouts(mesh, parts)
@@ -120,7 +120,7 @@ def _digits(axis: str, ranks: int, size: int, bounds: list[int]) -> Iterator[int
             continue
         if bound % ranks or end % bound:
             what = f"experts on {bound} neighbouring ranks do not divide {axis} = {size} evenly"
-            raise InputError("plan", what, "change ep or etp")
+            raise InputError("plan, ep", what, "change ep or etp")
         yield bound // ranks
         ranks = bound
     yield end // ranks

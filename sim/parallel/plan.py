@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
@@ -25,7 +25,7 @@ from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]
-MOST_MICROBATCHES = 20_000
+MOST_MICROBATCHES, MOST_CHUNKS = 20_000, 1_000
 
 _NAMED = ("tp", "cp", "dp", "pp")  # what an order has to name
 _FIELDS = (*_NAMED, "dp_replicate", "ep", "etp")
@@ -78,7 +78,7 @@ class Plan:
     axes: Mapping[str, Count] = field(default_factory=dict)
     schedule: str = "1f1b"
     schedule_memory: Annotated[float, Gt(0)] = 1.0
-    interleave: Count = 1
+    interleave: Annotated[int, Ge(1), Le(MOST_CHUNKS)] = 1
     layers: tuple[Annotated[int, Ge(0)], ...] | None = None
     zero: Annotated[int, Ge(0)] = 0
     reshard: bool | Literal["near"] = True
@@ -141,7 +141,7 @@ class Plan:
         """Raise `InputError` where experts do not divide the ranks of a stage."""
         if any(axis_of(part) == "dp_replicate" for part in self.split(dividing("experts"))):
             what = f"ep*etp = {self.ep * self.etp} exceeds the ranks that ZeRO shards over"
-            raise InputError("plan", what, "lower ep or dp_replicate")
+            raise InputError("plan, ep", what, "lower ep or dp_replicate")
 
     @property
     def data_parallel(self) -> int:

@@ -69,7 +69,7 @@ class Actions:
     rows: Indices
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Schedule:
     """`orders` holds the actions of each stage, `pieces` the place of each of its chunks.
 
@@ -86,6 +86,10 @@ class Schedule:
     pairs: tuple[frozenset[int], ...] = ()
     steps: int = 1
     base: "Schedule | None" = None
+
+    def __hash__(self) -> int:
+        """Of what tells most schedules apart: orders are long."""
+        return hash((self.name, self.pieces, len(self.orders[0]), len(self.pairs), self.steps))
 
     @property
     def stages(self) -> int:

@@ -17,7 +17,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import reading
-from sim.model.block import check_rule
+from sim.model.block import check_adapters, check_rule
 from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
 from sim.model.network import Network
@@ -31,6 +31,7 @@ from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import check_method
 from sim.parallel.step import training_step
+from sim.parallel.unused import check_used
 from sim.parallel.versions import check_versions
 from sim.program.memory_levels import peaks
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, changed
@@ -93,9 +94,11 @@ def assemble(
         chunks=chunks_of(model, stack, plan, topology.device),
         nodes=topology.nodes,
     )
+    check_used(plan, where)
     check_method(plan, where)
     check_versions(job, where)
     check_rule(job.rule, model.kinds, job.execution, where=where)
+    check_adapters(model.kinds, job.execution, where=where)
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
     job = ordered(job, on)
@@ -170,6 +173,9 @@ def load_stack(scenario: Scenario, name: str) -> stacks.Stack:
 def load_topology(scenario: Scenario) -> Topology:
     """The cluster of a scenario, with as many GPUs as its own file says."""
     overrides = scenario.changes("topology")
+    if scenario.gpus and "gpus" in overrides:
+        what = f"topology.gpus, but gpus = {scenario.gpus} says how many are used"
+        raise InputError(f"{scenario.name}, change", what, "set gpus")
     overrides |= {f"device.{key}": value for key, value in scenario.changes("device").items()}
     return topologies.load(scenario.topology, overrides, where=f"{scenario.name}, topology")
 

@@ -167,6 +167,10 @@ def test_counts_of_a_file_are_the_loads(tmp_path: Path) -> None:
     assert loads == [1.0, 4.0]
     with pytest.raises(InputError, match="2 rows of 8 counts; write 3 rows"):
         load_of(routing, experts=8, ranks=4, layer=0, layers=3)
+    counted.write_text("1,1,1,1,1,1,1,1\n4,4,0,0,0,0,0,0\n")
+    assert load_of(routing, experts=8, ranks=8, layer=1, layers=2).fullest == 4.0
+    counted.write_text("1,1,1,1,1,1,1,1\n1,1,1,1,1,1,1,1\n")
+    assert load_of(routing, experts=8, ranks=8, layer=1, layers=2).fullest == 1.0
     counted.write_text("")
     with pytest.raises(InputError, match="no data"):
         load_of(routing, experts=8, ranks=4, layer=2, layers=3)
@@ -179,7 +183,7 @@ def test_counts_of_a_file_are_the_loads(tmp_path: Path) -> None:
     [
         ({}, {"ep": 3}, "ep = 3 does not divide experts = 8"),
         ({}, {"etp": 3}, "etp = 3 does not divide ffn = 512"),
-        ({}, {"tp": 2}, "set sequence_parallel = true"),
+        ({}, {"tp": 2}, "plan, sequence_parallel: .*; set it to true"),
         ({"top_k": 9}, {}, "top_k = 9 of 8 experts"),
         ({"capacity": -1.0}, {}, "capacity = -1.0"),
         ({"groups": 3}, {}, "groups = 3, limit = 0 for 8 experts"),

@@ -152,7 +152,7 @@ def test_folded_and_unfolded_clock_and_replay_agree(kind, overlap):
 
 def test_no_share_is_no_offload():
     none = simulate(replace(scenario(Offload()), plan=replace(scenario(Offload()).plan)))
-    zero = simulate(scenario(Offload(optimizer=0.0, activations=0.0, overlap=False)))
+    zero = simulate(scenario(Offload(optimizer=0.0, activations=0.0)))
     assert zero.step_time == none.step_time
     assert zero.memory_per_gpu == none.memory_per_gpu
     assert zero.host_memory == 0.0

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.parallel import schedule_file
+from sim.parallel.plan import Plan
 from sim.parallel.schedule import Entry, entry, pieces, schedule, table
 from sim.parallel.schedule_file import refuse_deadlock
 from sim.program.actions import Action, Kind
@@ -399,3 +401,10 @@ def test_chunks_are_taken_by_schedules_that_have_them():
         schedule("zb-v", 4, 8, 3)
     with pytest.raises(InputError, match="set interleave = 2 or more"):
         schedule("interleaved", 4, 8)
+
+
+def test_schedules_of_the_same_orders_are_equal() -> None:
+    plan = Plan(global_batch=8, pp=4, overlap_experts=True)
+    assert plan.passes() == plan.passes()
+    assert hash(plan.passes()) == hash(plan.passes())
+    assert plan.passes() != replace(plan, overlap_experts=False).passes()

@@ -41,7 +41,8 @@ def layers_of(modules: Sequence[int]) -> tuple[int, ...]:
 def rate(pp: int, batch: int, microbatch: int, **plan: object) -> float:
     """Samples/s."""
     settings = {"pp": pp, "global_batch": batch, "microbatch": microbatch, **plan}
-    own = {"model": "resnet101", "gpus": pp, "plan.optimizer": "sgd", "plan.schedule": "gpipe"}
+    own: dict[str, object] = {"model": "resnet101", "gpus": pp, "plan.optimizer": "sgd"}
+    own |= {"plan.schedule": "gpipe" if pp > 1 else "none"}
     changes = {**P40, **own, **{f"plan.{key}": value for key, value in settings.items()}}
     return batch / run(from_scenario(load("pipedream-gnmt", changes))).step_time
 

@@ -183,6 +183,9 @@ def _nvls(own: NcclCall) -> CallCost:
     latency += steps.intra * own.node.nvls_hop + own.node.nvls_fill.seconds(own.call.size)
     latency += steps.inter * own.network.fill.seconds(own.call.size)
     loads = nvls.loads(own.call.kind, own.call.shape)
+    if not (own.node.nvls and own.node.nvls_tree):
+        what = f"reduces = true, but {own.call.interconnect.generation} has no NVLink SHARP"
+        raise InputError("topology, node", what, "set reduces = false or leave it out")
     if own.call.shape.nodes == 1:
         return own.cost("nvls", "simple", loads, own.node.nvls, latency)
     return own.cost("nvls_tree", "simple", loads, own.node.nvls_tree, latency)

@@ -14,6 +14,7 @@ from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
 from sim.collectives.schedule import CollectiveKind
 from sim.collectives.selection import refused
+from sim.config.errors import InputError
 from sim.config.units import Seconds
 from sim.program.selection import AUTO
 
@@ -47,6 +48,9 @@ class Xla:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
         if call.algorithms not in ((), (AUTO,)):
             raise refused(call, call.algorithms[0], "XLA takes its own way through a torus")
+        if shape.per_node > 1 and not interconnect.torus:
+            what = "the xla backend knows chips in a torus, and these are not"
+            raise InputError("topology, backend", what, 'set backend = "nccl"')
         dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
         turns = 2 if kind == "all_reduce" else 1
         inside = sum(size - 1 for size, _ in dims) if kind != "point_to_point" else 1

@@ -31,8 +31,9 @@ class CabledFabric(NodeFabric, ABC):
         reached = paths.reachable(0, lambda slot: self.neighbours(slot, slots))
         if stray := [slot for slot in reached if slot >= slots]:
             raise ValueError(f"a cable leads to slot {min(stray)} of a node of {slots} GPUs")
-        if lost := set(range(slots)) - reached:
-            raise ValueError(f"no path leads from gpu 0 to gpu {min(lost)}; add a cable to it")
+        if len(reached) < slots:
+            lost = next(slot for slot in range(slots) if slot not in reached)
+            raise ValueError(f"no path leads from gpu 0 to gpu {lost}; add a cable to it")
 
     def _counts(self, slots: int) -> dict[int, dict[int, int]]:
         """For each slot its neighbours with the number of NVLinks."""

@@ -24,8 +24,9 @@ class TorusFabric(NodeFabric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dimensions < 1 or self.cores < 1:
-            raise ValueError("dimensions and cores must be at least 1")
+        if not 1 <= self.dimensions <= 6 or self.cores < 1:
+            what = f"dimensions = {self.dimensions}, cores = {self.cores}"
+            raise ValueError(f"{what}; use 1 to 6 dimensions and at least one core")
 
     def check(self, slots: int) -> None:
         if slots % self.cores:

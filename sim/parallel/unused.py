@@ -1,0 +1,59 @@
+"""Keys of a plan that nothing would take notice of: refused, not answered without them."""
+
+from collections.abc import Iterator
+
+from sim.config.errors import InputError
+from sim.model.checkpointing import MODES, NONE
+from sim.parallel.axis import dividing
+from sim.parallel.plan import Plan
+
+Fault = tuple[bool, str, str]  # whether it is one, what, what to do
+
+
+def check_used(plan: Plan, where: str) -> None:
+    """Raise `InputError` for a key that does not act in a plan of these sizes."""
+    faults = (*_sizes(plan), *_offload(plan), *_recomputation(plan), *_pairs(plan))
+    for found, what, remedy in faults:
+        if found:
+            raise InputError(where, what, remedy)
+
+
+def _sizes(plan: Plan) -> Iterator[Fault]:
+    alone = plan.pp == 1 and plan.schedule not in ("1f1b", "none")
+    what = f"schedule = {plan.schedule!r} with pp = 1: a single stage passes to none"
+    yield alone, what, "set pp > 1 or leave it out"
+    whole = plan.degree(dividing("sequence")) == 1
+    what = f"context = {plan.context!r}, but no axis divides the sequence"
+    yield plan.context is not None and whole, what, "set cp > 1 or leave it out"
+    single = plan.degree(dividing("batch", "sequence")) == 1
+    what = "gradients are compressed between replicas, of which there is one"
+    yield plan.gradients is not None and single, what, "leave gradients out"
+    what = "activations are compressed between stages, of which there is one"
+    yield plan.activations is not None and plan.pp == 1, what, "leave activations out"
+
+
+def _offload(plan: Plan) -> Iterator[Fault]:
+    own = plan.offload
+    what = "offload.overlap without offload"
+    yield not own and not own.overlap, what, "set a share of it, or leave it out"
+    what = "offload.nvme, but neither optimizer nor parameters are offloaded"
+    drives = own.nvme and not (own.optimizer or own.parameters)
+    yield drives, what, "set optimizer or parameters, or leave it out"
+
+
+def _recomputation(plan: Plan) -> Iterator[Fault]:
+    names = (plan.recompute,) if isinstance(plan.recompute, str) else plan.recompute
+    mode = next((name for name in names if name in MODES), NONE)
+    what = f"recompute = {list(names)}: {mode!r} stands alone"
+    yield len(names) > 1 and bool(set(names) & set(MODES)), what, f'set recompute = "{mode}"'
+    twice = next((name for name in names if names.count(name) > 1), "")
+    yield bool(twice), f"recompute names {twice!r} twice", "name it once"
+
+
+def _pairs(plan: Plan) -> Iterator[Fault]:
+    """All schedules have a last forward pass in front of a first backward pass."""
+    if plan.overlap_experts and not plan.versions(0):
+        most = max(map(len, plan.passes().pairs))
+        what = f"overlap_experts: passes of schedule {plan.pipeline!r} do not take turns"
+        remedy = "take one that alternates, such as 1f1b, interleaved or dualpipe, or leave it out"
+        yield most < min(2, plan.microbatches - 1), what, remedy
