@@ -1,6 +1,7 @@
 """What passes run: one routine for each occasion on which a chunk is passed through."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from sim.parallel import data
@@ -11,6 +12,7 @@ from sim.parallel.pairs import merged
 from sim.parallel.piece import Piece, joined
 from sim.parallel.zero import by_units, sharded_pass, tells_first
 from sim.program.actions import Kind, Occasion
+from sim.program.memory import MemoryUse, added, in_a_row
 from sim.program.operations import INPUT, Collective, Compute, Work
 from sim.program.routine import Routine
 from sim.program.schedule import Schedule
@@ -37,7 +39,7 @@ def routine(job: Job, stage: int, ends: tuple[Ends, ...], occasion: Occasion) ->
     if occasion.beside is None:
         return own.on(occasion._replace(chunk=0))
     kind, chunk = occasion.beside
-    return own.beside(occasion.kind, _passes(job, stage, ends, chunk), kind)
+    return own.beside(occasion, _passes(job, stage, ends, chunk), kind)
 
 
 def _passes(job: Job, stage: int, ends: tuple[Ends, ...], number: int) -> "_ChunkPasses":
@@ -50,7 +52,7 @@ def _sends_tokens(*routines: Routine) -> bool:
     return any(isinstance(call, Collective) and call.kind == "all_to_all" for call in calls)
 
 
-def _turns(kind: Kind, alone: Routine, beside: Routine) -> Routine:
+def _turns(kind: Kind, alone: Routine, beside: Routine, memory: MemoryUse) -> Routine:
     """What an action runs of two passes that take turns: all until the forward pass ends, or what
     is left of the other."""
     passes = (alone, beside) if kind == "F" else (beside, alone)
@@ -59,10 +61,8 @@ def _turns(kind: Kind, alone: Routine, beside: Routine) -> Routine:
          for item in operation.work.flat()]
         for routine in passes
     ]  # fmt: skip
-    items = merged(*flat)[kind != "F"]
-    own = next(iter(alone))
-    work = Work(name=_NAMES[kind], items=items)
-    return Routine((Compute(name="", work=work, after=(INPUT,), memory=own.memory),))
+    work = Work(name=_NAMES[kind], items=merged(*flat)[kind != "F"])
+    return Routine((Compute(name="", work=work, after=(INPUT,), memory=memory),))
 
 
 class _ChunkPasses:
@@ -84,13 +84,28 @@ class _ChunkPasses:
             self._known[occasion] = self._written(occasion)
         return self._known[occasion]
 
-    def beside(self, own: Kind, other: "_ChunkPasses", partner: Kind) -> Routine:
+    def beside(self, occasion: Occasion, other: "_ChunkPasses", partner: Kind) -> Routine:
         """The routine of a pass that takes turns with one through another chunk."""
+        own = occasion.kind
         alone, beside = self.on(Occasion(own, 0)), other.on(Occasion(partner, 0))
         if len(alone) > 1 or len(beside) > 1 or not _sends_tokens(alone, beside):
-            return alone
-        key = "turns", self.key, own, other.key, partner
-        return self.job.known.once(key, lambda: _turns(own, alone, beside))
+            return self.on(Occasion(own, 0, occasion.first))
+        key = "turns", self.key, own, occasion.first, other.key, partner
+        taken = self._taken_beside(other, partner) if own == "F" else self._grown(occasion)
+        return self.job.known.once(key, lambda: _turns(own, alone, beside, taken))
+
+    def _taken_beside(self, other: "_ChunkPasses", partner: Kind) -> MemoryUse:
+        """Memory of a forward pass and of the one beside it, layer by layer: what one keeps takes
+        the place of what the other gives back (Megatron-Core, model_chunk_schedule_plan.py, `run`).
+        """
+        passes = self._pieces(Occasion("F", 0)), other._pieces(Occasion(partner, 0))
+        return in_a_row(piece.memory for pair in zip_longest(*passes) for piece in pair if piece)
+
+    def _grown(self, occasion: Occasion) -> MemoryUse:
+        """What a backward pass leaves more of than others, if it is the first one."""
+        usual, own = (self.on(Occasion(occasion.kind, 0, first)) for first in (False, occasion.first))
+        kept = added(own.memory.kept, {p: -size for p, size in usual.memory.kept.items()})
+        return MemoryUse(kept, kept)
 
     def _written(self, occasion: Occasion) -> Routine:
         pieces = list(self._pieces(occasion))

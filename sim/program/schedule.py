@@ -201,7 +201,7 @@ def _actions(order: Order, pairs: frozenset[int], each: int) -> Actions:
     codes = (
         (np.searchsorted(_LETTERS, kinds) * (chunks.max() + 1) + chunks) * 2 + first
     ) * 2 + last
-    beside = _partners(kinds, chunks, pairs, np.flatnonzero(first | last))
+    beside = _partners(kinds, chunks, pairs, np.flatnonzero((first & forward) | last))
     codes = codes * (beside.max() + 2) + beside + 1
     _, places, rows = np.unique(codes, return_index=True, return_inverse=True)
     partners = [divmod(int(beside[place]), int(chunks.max()) + 1) for place in places]
@@ -221,8 +221,8 @@ def _actions(order: Order, pairs: frozenset[int], each: int) -> Actions:
 def _partners(
     kinds: NDArray[np.str_], chunks: Indices, pairs: frozenset[int], alone: Indices
 ) -> Indices:
-    """Kind and chunk, as one number, of the action that each overlaps; -1 for none. What first and
-    last passes do besides is not overlapped."""
+    """Kind and chunk, as one number, of the action that each overlaps; -1 for none. What the first
+    forward and the last backward pass do besides is not overlapped."""
     beside = np.full(len(kinds), -1, dtype=np.int64)
     some = np.array(sorted(pairs), dtype=np.int64)
     some = some[~np.isin(some, alone) & ~np.isin(some + 1, alone)]

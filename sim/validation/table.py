@@ -48,6 +48,11 @@ _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
 # NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
 _LORA = {"rank": 16, "modules": ["linear_qkv"]}
+# Tables without the column say it in a note: MLPerf's adapters are those of its rules, beside both
+# linear layers of attention (mlcommons/training, llama2_70b_lora: lora_target_modules
+# "qkv_proj,o_proj"; NeMo's submissions: peft.target_modules ["attention"]).
+_NOTED_LORA = re.compile(r"LoRA rank (\d+)")
+_ATTENTION = ["linear_qkv", "linear_proj"]
 _RECIPES = {
     "fp8-cs": "current-scaling",
     "fp8-ds": "delayed-scaling",
@@ -150,12 +155,19 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["sequence_parallel"] = _true(row["sequence_parallel"])
     data |= _precision(row) | _layers(row) | _sharded(row) | _experts(row)
     data["offload"] = _offload(row)
-    if row.get("task") == "lora":
-        data["lora"] = _LORA
+    data["lora"] = _lora(row)
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
+
+
+def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The adapters of a row that trains no more than these."""
+    if row.get("task") == "lora":
+        return _LORA
+    noted = _NOTED_LORA.search(str(row.get("note")))
+    return {"rank": int(noted[1]), "modules": _ATTENTION} if noted else None
 
 
 def _sharded(row: Mapping[str, Any]) -> dict[str, int]:
@@ -180,11 +192,13 @@ def _layers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _offload(row: Mapping[str, Any]) -> dict[str, float]:
     """What lies on the host: parts joined by "+", a share of the optimizer's states before its
-    name, as in "25 % optimizer:cpu" and "optimizer+parameter:cpu"."""
-    printed = row.get("offload")
+    name, as in "25 % optimizer:cpu" and "optimizer+parameter:cpu"; activations of so many layers,
+    where a column counts them."""
+    printed, shares = row.get("offload"), dict[str, float]()
+    if not empty(row, "offload_layers"):
+        shares["activations"] = count(row, "offload_layers") / row["layers"]
     if not isinstance(printed, str) or printed.strip() in ("", "none"):
-        return {}
-    shares: dict[str, float] = {}
+        return shares
     for part in printed.removesuffix(":cpu").split("+"):
         found = _OFFLOADED.fullmatch(part.strip())
         if found is None:
