@@ -34,10 +34,16 @@ NOTHING = Rule()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """What a software stack means by `selective` recomputation, and whether it stops early."""
+    """What a software stack means by `selective` recomputation, and whether it stops early.
+
+    `on_host`: the inputs of layers that run again as a whole lie on the host meanwhile, a share of
+    each from every tensor-parallel rank (DeepSpeed's cpu_checkpointing and partition_activations,
+    deepspeed/runtime/activation_checkpointing/checkpointing.py).
+    """
 
     selective: Rule = field(default_factory=lambda: Rule(again=("core_attn",)))
     early_stop: bool = False
+    on_host: bool = False
 
     def rule(self, recompute: Names) -> Rule:
         """The rule of a word or of names.

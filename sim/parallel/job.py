@@ -290,6 +290,11 @@ class Job:
         return stack.launch_collective + further * stack.launch_member * crosses_nodes
 
     @property
+    def host_ranks(self) -> int:
+        """Ranks that each leave a share of what a layer keeps on their hosts."""
+        return self.plan.tp if self.stack.checkpointing.on_host else 1
+
+    @property
     def context(self) -> Context:
         """How attention reaches the rest of its sequence along `cp`."""
         return self.plan.context or self.stack.context

@@ -165,8 +165,9 @@ def _states(job: Job, parameters: Parameters) -> float:
 class Activations:
     """The copies of what layers keep, in one pass through a chunk.
 
-    With overlap at most two layers' are on the device beside those that stay: a layer waits until
-    what the last but one kept has left, and its own come while the one before it computes.
+    With overlap a layer waits until what the last but one kept has left, and its own come while the
+    one before it computes. Where only some layers' leave, that has as many times longer as there
+    are more layers (TransformerEngine, cpu_offload.py, `layer_window_map`).
     """
 
     def __init__(
@@ -179,13 +180,19 @@ class Activations:
         chosen = layers[::-1][:count][::-1] if self.back else layers[:count]
         self.moved = chosen if self.back or occasion.kind == "F" else []
         self.ahead = 1 if job.plan.offload.overlap else 0
+        self.window = max(len(layers) // max(count, 1), 1) if self.ahead else 1
+        self.first = layers[0] if layers else 0
 
     def awaited(self, number: int) -> After:
         """What the computation of a piece waits for."""
         if self.back:
             return (f"load {number}",) if number in self.moved else ()
-        before = [n for n in self.moved if n < number - self.ahead]
-        return (f"save {before[-1]}",) if before else ()
+        due = (number - self.first - self.ahead) // self.window
+        return (
+            (f"save {self.moved[min(due, len(self.moved)) - 1]}",)
+            if due > 0 < len(self.moved)
+            else ()
+        )
 
     def opening(self) -> Iterator[Operation]:
         """Copies before the first computation."""
@@ -206,7 +213,7 @@ class Activations:
             gone = self.moved[max(place - self.ahead, 0) :]
         left = {"activations": -sum(self._size(n) for n in gone)}
         return copied(
-            f"save {number}", self._size(number), _OUT,
+            f"save {number}", self._size(number) / self.job.host_ranks, _OUT,
             stream=TO_HOST, after=(self.names[number],), memory=MemoryUse(left),
         )  # fmt: skip
 
@@ -215,7 +222,7 @@ class Activations:
         after: After = (self.names[before],) if before >= 0 else (Recent(-before), Drained(TO_HOST))
         come = {"activations": self._size(number)}
         return copied(
-            f"load {number}", self._size(number), _IN,
+            f"load {number}", self._size(number) / self.job.host_ranks, _IN,
             stream=FROM_HOST, after=after, memory=MemoryUse(come, come),
         )  # fmt: skip
 
@@ -227,4 +234,4 @@ def kept_on_host(job: Job, kinds: Sequence[str]) -> float:
     """Bytes of activations that a forward pass through these blocks leaves on the host."""
     layers = [kind for kind in kinds if is_layer(kind)]
     count = round(job.plan.offload.activations * len(layers))
-    return sum(job.block(kind).saved for kind in layers[:count])
+    return sum(job.block(kind).saved for kind in layers[:count]) / job.host_ranks

@@ -103,7 +103,9 @@ class _ChunkPasses:
 
     def _grown(self, occasion: Occasion) -> MemoryUse:
         """What a backward pass leaves more of than others, if it is the first one."""
-        usual, own = (self.on(Occasion(occasion.kind, 0, first)) for first in (False, occasion.first))
+        usual, own = (
+            self.on(Occasion(occasion.kind, 0, first)) for first in (False, occasion.first)
+        )
         kept = added(own.memory.kept, {p: -size for p, size in usual.memory.kept.items()})
         return MemoryUse(kept, kept)
 

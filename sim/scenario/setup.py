@@ -18,6 +18,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import reading
 from sim.model.block import check_adapters, check_rule
+from sim.model.checkpointing import FULL
 from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
 from sim.model.network import Network
@@ -76,7 +77,7 @@ def assemble(
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
     where = f"{name}, plan"
     check_layers(model)
-    plan = plan.resolved(topology.gpus, where=where)
+    plan = _with_checkpoints(plan.resolved(topology.gpus, where=where), stack)
     _check_links(plan, topology, where)
     _check_network(model, plan, topology, where)
     _check_experts(model, plan, where)
@@ -106,6 +107,14 @@ def assemble(
         taken = float(peaks(training_step(job)).max())
         job = replace(job, stall=stall(stack, topology.device, taken))
     return Setup(name=name, job=job, machine=on)
+
+
+def _with_checkpoints(plan: Plan, stack: stacks.Stack) -> Plan:
+    """The plan, and that inputs of layers that run again lie on the host where the stack leaves
+    them there."""
+    if not (stack.checkpointing.on_host and plan.recompute in (FULL, (FULL,))):
+        return plan
+    return replace(plan, offload=replace(plan.offload, activations=1.0))
 
 
 def _check_experts(model: Transformer, plan: Plan, where: str) -> None:

@@ -11,7 +11,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.model.kinds import is_layer
 from sim.parallel.offloading import Offload
 from sim.parallel.step import training_step
-from sim.program.operations import Communicate, Copy
+from sim.program.operations import Communicate, Compute, Copy
 from sim.program.written_out import operations
 from sim.scenario.scenario import Scenario, load
 from sim.scenario.setup import Setup, from_scenario
@@ -179,6 +179,31 @@ def test_activations_on_the_host_are_those_of_all_passes_under_way():
     assert result.host_memory == pytest.approx(4 * each * (2 + 1))
     plain = simulate(scenario(Offload(), pp=2, recompute="none")).memory_per_gpu["activations"]
     assert result.memory_per_gpu["activations"] < 0.4 * plain
+
+
+def test_of_half_the_layers_each_has_twice_as_long_to_leave():
+    """TransformerEngine, cpu_offload.py: layer_window_map[i] = layers // saved * (i + 1) - 1."""
+    own = setup(Offload(activations=0.5), recompute="none")
+    layers = sum(is_layer(kind) for kind in own.job.chunks[0][0].kinds)
+    routine = next(op for occasion, op in training_step(own.job).stages[0].routines.items()
+                   if occasion.kind == "F")  # fmt: skip
+    waits = [name for op in routine if isinstance(op, Compute) for name in op.after
+             if str(name).startswith("save")]  # fmt: skip
+    count = layers // 2
+    # Behind the embedding (0) layers are 1 to n; the k-th leaves while 2 k of them compute.
+    assert waits[:4] == ["save 1", "save 1", "save 2", "save 2"]
+    assert waits[-1] == f"save {count - 1}"
+    assert not [op for op in routine if op.name == f"save {count + 1}"]
+
+
+def test_a_stack_may_leave_the_inputs_of_layers_that_run_again_on_the_host():
+    own = from_scenario(replace(scenario(Offload(), recompute="full", tp=2, zero=3),
+                                stack="megatron-deepspeed-zero3"))  # fmt: skip
+    layers = [own.job.block(kind) for kind in own.job.chunks[0][0].kinds if is_layer(kind)]
+    # A share of each from both tensor-parallel ranks, out and back in every micro-step.
+    each = sum(block.saved for block in layers) / 2
+    assert moved(own, "pcie-up") == pytest.approx(own.job.plan.microbatches * each)
+    assert moved(own, "pcie-down") == pytest.approx(own.job.plan.microbatches * each)
 
 
 # --- Mistakes ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.play import play
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.model.operators import kernels_of
+from sim.parallel.memory import memories
 from sim.parallel.one_ahead import one_ahead
 from sim.parallel.pairs import merged
 from sim.parallel.schedule import schedule, table
@@ -102,6 +103,17 @@ def test_overlap_hides_tokens_under_way_and_nothing_else() -> None:
     assert both.step_time < alone.step_time
     assert both.breakdown["compute"] == pytest.approx(alone.breakdown["compute"], rel=1e-6)
     assert both.memory_per_gpu["activations"] > alone.memory_per_gpu["activations"]
+
+
+def test_a_pair_takes_the_memory_of_one_pass_and_a_layer() -> None:
+    """Megatron-Core goes through both layer by layer, one forward and one back, so that with a
+    single stage no more is kept than without overlap but for the layer under way."""
+    one = {"plan.pp": 1, "plan.interleave": 1}
+    alone, both = (setup(**one, **{"plan.overlap_experts": own}) for own in (False, True))
+    layer = both.job.block("experts").saved
+    kept = [on.parts["activations"] for own in (alone, both)
+            for on in memories(own.job, training_step(own.job))]  # fmt: skip
+    assert kept[0] < kept[1] <= kept[0] + layer + both.job.block("embedding").saved
 
 
 def test_a_pair_of_deepseek_v3_takes_what_its_profile_shows() -> None:

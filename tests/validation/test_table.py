@@ -54,3 +54,18 @@ def test_the_vocabulary_of_zero_bubbles_models_follows_from_their_parameters(
 
     assert counted(stacks.load("megatron-lm-zero-bubble").scripted("")["vocab"]) == billions
     assert layers < 40 or counted(50304) > billions, "GPT-2's is too large"
+
+
+def test_a_note_names_the_rank_of_adapters_and_nothing_else_is_trained():
+    """MLPerf's fine-tuning table says so in its notes only."""
+    own = setup_of({**RUN, "note": "LoRA rank 16 fine-tuning, packed 8192: frozen base weights"})
+    lora = own.job.plan.lora
+    assert (lora.rank, lora.modules) == (16, ("linear_qkv", "linear_proj"))
+    assert setup_of({**RUN, "note": "full fine-tuning"}).job.plan.lora is None
+
+
+def test_a_column_counts_the_layers_whose_activations_lie_on_the_host():
+    own = setup_of({**RUN, "cluster": "gb200-nvl72", "offload_layers": RUN["layers"] / 2})
+    assert own.job.plan.offload.activations == 0.5
+    # One Grace for two GPUs: half of NVLink-C2C's 450 GB/s for each.
+    assert own.machine.topology.host.bandwidth_of("pcie-up") == 450e9

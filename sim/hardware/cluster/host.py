@@ -16,14 +16,16 @@ class Host:
     """The content of a topology's `[host]` table.
 
     Each `devices_per_link` devices share one PCIe link of `generation` and `lanes` to the host (the
-    uplink of their switch). `efficiency` is the share of payload in what the link carries: of
-    256-byte packets with 28 bytes of framing, sequence number, header and check sums (PCI Express
+    uplink of their switch), or one of another kind of so much `bandwidth` each way (NVLink-C2C).
+    `efficiency` is the share of payload in what the link carries, by default of PCIe: of 256-byte
+    packets with 28 bytes of framing, sequence number, header and check sums (PCI Express
     base specification, chapter 2 and 3), less flow control. `memory` and `memory_bandwidth` (reads
     and writes together, as STREAM measures them) are the node's, as are `read` and `write`, the
     bandwidths of its NVMe drives. `latency` is that of one copy (cudaMemcpyAsync, pinned memory).
     """
 
-    generation: int
+    generation: int = 0
+    bandwidth: BytesPerSecond = 0.0
     lanes: int = 16
     devices_per_link: int = 1
     memory: Bytes
@@ -34,7 +36,9 @@ class Host:
     latency: Seconds = 10e-6
 
     def __post_init__(self) -> None:
-        if self.generation not in _LANES:
+        if (self.bandwidth > 0) == (self.generation > 0):
+            raise ValueError("a host has one kind of link; give generation (of PCIe) or bandwidth")
+        if self.generation and self.generation not in _LANES:
             raise ValueError(f"generation = {self.generation} of PCIe; known are 3 to 6")
         for key in ("lanes", "devices_per_link", "memory", "memory_bandwidth"):
             if getattr(self, key) <= 0:
@@ -51,8 +55,8 @@ class Host:
         >>> round(host.bandwidth_of("pcie-up") / 1e9, 1)
         31.5
         """
-        transfers, share = _LANES[self.generation]
-        pcie = transfers * share * self.lanes / 8
+        transfers, share = _LANES.get(self.generation, (0.0, 0.0))
+        pcie = self.bandwidth or transfers * share * self.lanes / 8
         return {
             "pcie-up": pcie,
             "pcie-down": pcie,

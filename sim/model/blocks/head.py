@@ -134,7 +134,7 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
     number a row; backward scales in place (8) and casts back (6). torch's own: cast (6) and
     log-softmax (8); backward zeros and log-softmax's (16) and the cast (6), of which the zeros and
     the result are there at once. Fused: one reading for the statistics, another that writes the
-    gradient in place.
+    gradient; no fp32 copy is ever there.
     """
     logits = rows * run.vocab
     copy = 2 if run.fusion.logits_fp32 and run.width == 2 else 0
@@ -142,7 +142,7 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
     alive = run.width + (4 if copy else 0)
     if run.fused("cross_entropy"):
         ahead, back, launches = logits * run.width * 3, logits * run.width * 2, (2, 1)
-        kept = logits * run.width
+        kept, alive = logits * run.width, run.width
     elif run.fusion.vocab_parallel:
         ahead, back, launches = logits * (32 + 3 * copy), logits * (8 + 3 * copy), (14, 6)
         kept = logits * 4
