@@ -10,9 +10,11 @@ Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The settings of a script that comes with the software, by the columns of measured rows:
-    `vocab` that of its tokenizer, `seq`, `microbatch`, `global_batch`, `ep`, `recompute` as in a
-    plan, `routing` the law by which a benchmark's gate spreads tokens over experts.
+    """The settings of a script that comes with the software, by the columns of measured rows.
+
+    `vocab` is that of its tokenizer; `seq`, `microbatch`, `global_batch`, `ep`, `zero` and
+    `recompute` are as in a plan; `routing` is the law by which a benchmark's gate spreads tokens
+    over experts.
     """
 
     vocab: Count | None = None
@@ -20,6 +22,7 @@ class Script:
     microbatch: Count | None = None
     global_batch: Count | None = None
     ep: Count | None = None
+    zero: Literal[0, 1, 2, 3] | None = None
     recompute: Literal["none", "selective", "full"] | None = None
     routing: Literal["balanced", "round-robin"] | None = None
 

@@ -21,7 +21,7 @@ from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.scenario.setup import Setup, assemble
 from sim.validation.pipeline_layout import layers_of
-from sim.validation.unprinted import settled
+from sim.validation.unprinted import UNKNOWN, settled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,9 +123,9 @@ def count(row: Mapping[str, Any], column: str) -> int:
 def setup_of(row: Mapping[str, Any]) -> Setup:
     """The job and machine of a row. Raises `InputError` with the reason where it has none."""
     where = str(row["id"])
-    printed = {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     stack = stacks.load(str(row["software"]), where=where)
-    row = {**row, **printed, **_scripted(row, stack)}
+    row = {**row, **_scripted(row, stack)}
+    row |= {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     model = from_columns(row)
     topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"], _each(row))
     return settled(
@@ -137,10 +137,14 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
 
 
 def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
-    """What the software's own script for its model sets, where a row is empty or has assumed it."""
+    """What the software's own script for its model sets, where a row does not know it."""
     assumed = str(row.get("assumed")).split()
+
+    def known(column: str) -> bool:
+        return not (column in assumed or empty(row, column) or row[column] == UNKNOWN)
+
     settings = stack.scripted(str(row.get("model")))
-    return {c: value for c, value in settings.items() if c in assumed or empty(row, c)}
+    return {column: value for column, value in settings.items() if not known(column)}
 
 
 def _each(row: Mapping[str, Any]) -> int | None:

@@ -1,4 +1,5 @@
-"""What a table leaves open: one rule each, the same for all rows.
+"""What a table and the software's own scripts (`Stack.scripts`) leave open: one rule each, the same
+for all rows.
 
 - Recomputation that a source does not print is the least that fits: none, then selective, then all.
 - A microbatch that it does not print is a rank's whole share of the batch, or the largest divisor

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sim.config.errors import InputError
 from sim.hardware import stack as stacks
 from sim.validation.table import setup_of
 from tests.validation.test_validate import RUN
@@ -37,6 +38,23 @@ def test_what_a_table_leaves_open_is_as_the_softwares_own_script_has_it():
     assert job.model.blocks["experts"]["routing"] == {"law": "round-robin"}
     printed = {**row, "ep": 8, "recompute": "full", "assumed": ""}
     assert (setup_of(printed).job.plan.ep, setup_of(printed).job.plan.recompute) == (8, "full")
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-b", "v-half"])
+def test_a_batch_that_a_table_does_not_print_is_that_of_the_softwares_script(schedule):
+    """AMD Primus, tests/trainer/test_megatron_trainer_zero_bubble.yaml."""
+    row = {
+        **RUN, "software": "primus-megatron", "model": "llama2-7b", "cluster": "mi300x-node",
+        "family": "llama", "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 32, "ffn": 11008,
+        "vocab": 32000, "seq": float("nan"), "gated_mlp": "true", "tied_embeddings": "false",
+        "gpus": 8, "pp": 8, "dp": 1, "zero": None, "microbatch": None, "global_batch": None,
+        "interleave": 2 if schedule == "v-half" else 1, "schedule": schedule,
+        "recompute": "unknown", "precision": "bf16", "attention": "flash",
+    }  # fmt: skip
+    job = setup_of(row).job
+    assert (job.model.seq, job.plan.microbatches, job.plan.recompute) == (4096, 32, "none")
+    with pytest.raises(InputError, match="is not a whole number"):
+        setup_of({**row, "model": "llama2-70b"})
 
 
 @pytest.mark.parametrize(
