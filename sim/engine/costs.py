@@ -8,7 +8,7 @@ step: composition is exact (`sim.program.durations`).
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from sim.program.causes import Cause
+from sim.program.causes import HOST, Cause
 from sim.program.durations import Duration
 from sim.program.operations import Collective, Segment, Work
 from sim.program.runs import runs
@@ -17,7 +17,10 @@ Parts = Mapping[Cause, float]
 
 
 class Cost(NamedTuple):
-    """A duration, and seconds by cause that add up to its device time."""
+    """A duration, and seconds by cause that add up to its device time.
+
+    Where the host waits for the device, this does for the launches behind, which is the host's.
+    """
 
     duration: Duration
     parts: Parts
@@ -27,14 +30,20 @@ class Cost(NamedTuple):
         parts = dict(self.parts)
         for cause, seconds in behind.parts.items():
             parts[cause] = parts.get(cause, 0.0) + seconds
-        return Cost(self.duration.then(behind.duration), parts)
+        device = self.duration.device + behind.duration.device
+        return Cost(self.duration._replace(device=device), parts).longer(
+            self.duration.then(behind.duration), HOST
+        )
 
     def repeated(self, times: int) -> "Cost":
         """So many in a row."""
         if times == 1:
             return self
         parts = {cause: times * seconds for cause, seconds in self.parts.items()}
-        return Cost(self.duration.repeated(times), parts)
+        device = times * self.duration.device
+        return Cost(self.duration._replace(device=device), parts).longer(
+            self.duration.repeated(times), HOST
+        )
 
     def longer(self, duration: Duration, cause: Cause) -> "Cost":
         """The same work lasting longer on the device, for this cause."""

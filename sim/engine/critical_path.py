@@ -139,13 +139,25 @@ class _Path:
             if step.sync and lane.host[before + 1] == lane.end[before]:
                 return lane, before
             if isinstance(step, ComputeStep) and not step.sync:
-                self._put(lane, HOST, step.cost.duration.host)
+                duration = step.cost.duration
+                if _began((lane, before)) + duration.wait > lane.host[before] + duration.host:
+                    return self._before_read(lane, before, duration.wait)
+                self._put(lane, HOST, duration.host)
         return None
+
+    def _before_read(self, lane: _Lane, place: int, seconds: float) -> _At | None:
+        """Account for what the host waited for of a step, in the proportions of its whole work."""
+        parts = self.record.parts[lane.parts[place]]
+        device = sum(parts.values())
+        for cause, own in (parts if device else {HOST: 1.0}).items():
+            self._put(lane, cause, own * seconds / (device or 1.0))
+        return self._before_start(lane, place)
 
 
 def _lane(record: Record, track: Track, steps: Sequence[Step]) -> _Lane:
     end = track.end.tolist()
-    hosts = _hosts(steps, end) if track.stream == COMPUTE_STREAM else [0.0] * len(steps)
+    start = track.start.tolist()
+    hosts = _hosts(steps, start, end) if track.stream == COMPUTE_STREAM else [0.0] * len(steps)
     flights = [
         [(record.kinds[kind][0], begin, arrived) for kind, begin, arrived in row if kind >= 0]
         for row in (
@@ -157,18 +169,19 @@ def _lane(record: Record, track: Track, steps: Sequence[Step]) -> _Lane:
     ]
     stage = record.roles[track.role].stage
     parts = track.parts.tolist()
-    return _Lane(track.role, stage, steps, track.start.tolist(), end, hosts, parts, flights)
+    return _Lane(track.role, stage, steps, start, end, hosts, parts, flights)
 
 
-def _hosts(steps: Sequence[Step], ends: Sequence[float]) -> list[float]:
+def _hosts(steps: Sequence[Step], starts: Sequence[float], ends: Sequence[float]) -> list[float]:
     """When the host came to each step of the compute stream."""
     free, hosts = 0.0, []
-    for step, end in zip(steps, ends, strict=True):
+    for step, start, end in zip(steps, starts, ends, strict=True):
         hosts.append(free)
         if step.sync:
             free = max(free, end)
         elif isinstance(step, ComputeStep):
-            free = step.cost.duration.launched(free)
+            ready = max(start, free) if step.joins else start
+            free = step.cost.duration.launched(ready, free)
     return hosts
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
 from sim.engine.maxplus.play import FoldedMachine, durations
-from sim.engine.maxplus.routine import READY
+from sim.engine.maxplus.routine import HOST, READY
 from sim.parallel import schedule as schedules
 from sim.parallel.filling import Costs, Rows
 from sim.parallel.job import Job
@@ -51,7 +51,7 @@ def costs_of(program: Program, machine: Machine, memory: float) -> Costs:
     estimate = FoldedMachine(Folding(program, machine)).estimate(program)
     times, stages = durations([estimate]), program.schedule.stages
     seconds = {
-        kind: float(max(times.maps[0, READY, row, 0], times.host[row, 0]))
+        kind: float(max(times.maps[0, READY, row, 0], times.maps[1, HOST, row, 0]))
         for row, kind in enumerate(estimate.grid.kinds)
     }
     bytes_of = {

@@ -130,14 +130,17 @@ class _GraphBuilder:
 
     def _pass(self, part: int, step: ComputeStep, ready: Moment) -> Moment:
         first = self.shape.compute_parameter(self.shape.class_of_computation[part, step.index])
-        host = self.host[part]
+        host, wait = self.host[part], step.cost.duration.waits
         if step.joins:
             ready = self.latest(ready, host)
             self._join(step.joins, ready)
         device = self.later(ready, first)
         launched = self.later(self.later(host, first), first + 2)
         end = self.named(self.latest(device, launched))
-        self.host[part] = end if step.sync else self.later(host, first + 1)
+        free = self.later(host, first + 1)
+        if wait:
+            free = self.named(self.latest(free, self.later(device, first + 3)))
+        self.host[part] = end if step.sync else free
         return end
 
     def _meet(

@@ -18,10 +18,8 @@ from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.operations import COMPUTE_STREAM
 
-PER_COMPUTATION, PER_TRANSFER = (
-    3,
-    2,
-)  # device, host, lead beyond device; latency, seconds on the links
+PER_COMPUTATION = 4  # device, host, lead and wait beyond device
+PER_TRANSFER = 2  # latency, seconds on the links
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +57,15 @@ class Shape:
 
     @property
     def parameters(self) -> Floats:
-        """The durations: per class of computations device, host and lead - device, then per class
-        of transfers latency and seconds on the links."""
+        """The durations: per class of computations device, host, lead - device and, where the host
+        waits, wait - device, then per class of transfers latency and seconds on the links."""
         durations = (computation.duration for computation in self.computations)
-        rows = [x for device, host, lead in durations for x in (device, host, lead - device)]
+        rows = [x for own in durations for x in _parameters(own)]
         rows += [x for transfer in self.transfers for x in (transfer.latency, transfer.seconds)]
         return np.array(rows)
 
     def compute_parameter(self, number: int) -> int:
-        """Where the three parameters of a class of computations begin."""
+        """Where the four parameters of a class of computations begin."""
         return PER_COMPUTATION * number
 
     def transfer_parameter(self, number: int) -> int:
@@ -112,7 +110,7 @@ def shape_of(
 def _coded(step: Step, kind: int) -> list[int]:
     """What a step waits for and starts, as numbers; `kind` is its class if it computes."""
     if isinstance(step, ComputeStep):
-        code = [-2, kind, step.sync, len(step.joins), *step.joins]
+        code = [-2, kind, step.sync, step.cost.duration.waits, len(step.joins), *step.joins]
     else:
         code = [-3, step.joined, step.sync, len(step.transfers), *step.transfers]
     return [*code, step.index, *step.after]
@@ -141,9 +139,13 @@ def _prolonged(
     )
 
 
+def _parameters(own: Duration) -> tuple[float, ...]:
+    return own.device, own.host, own.lead - own.device, own.wait - own.device if own.waits else 0.0
+
+
 def _with_more(duration: Duration, seconds: float) -> Duration:
-    device, host, lead = duration
-    return Duration(device + seconds, host, lead + seconds)
+    device, host, lead, wait = duration
+    return Duration(device + seconds, host, lead + seconds, wait + seconds)
 
 
 def _transfers(

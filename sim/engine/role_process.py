@@ -71,7 +71,7 @@ class RoleProcess:
             yield from self._join(step.joins, of_host=True)
         duration, now = step.cost.duration, self.env.now
         end = duration.end(now, self.host_free)
-        self.host_free = end if step.sync else duration.launched(self.host_free)
+        self.host_free = end if step.sync else duration.launched(now, self.host_free)
         if end > now:
             yield self.env.timeout(end - now)
 

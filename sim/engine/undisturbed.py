@@ -43,7 +43,7 @@ class Progress:
     def advance(self, now: float, *, whole: bool) -> None:
         """Count off the items that have ended by now, or all of them."""
         if whole:
-            self.host_free = self.item.rest.launched(self.host_free)
+            self.host_free = self.item.rest.launched(self.ready, self.host_free)
             self._place = len(self.step.items)
         while not self.over and self._item_end() <= now:
             self._count_off(self._item_end())
@@ -75,6 +75,6 @@ class Progress:
         return self.item.cost.duration.end(self.ready, self.host_free)
 
     def _count_off(self, end: float) -> None:
-        self.host_free = self.item.cost.duration.launched(self.host_free)
+        self.host_free = self.item.cost.duration.launched(self.ready, self.host_free)
         self.ready = end
         self._place += 1

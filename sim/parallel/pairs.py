@@ -55,7 +55,7 @@ def _append(row: list[Item], item: Item) -> None:
         isinstance(item, Segment)
         and isinstance(last, Segment)
         and item.cause == last.cause
-        and not (item.beside or last.beside)
+        and not (item.beside or last.beside or item.duration.waits or last.duration.waits)
     ):
         row[-1] = _joined(last, item)
     else:
@@ -63,11 +63,10 @@ def _append(row: list[Item], item: Item) -> None:
 
 
 def _joined(first: Segment, second: Segment) -> Segment:
-    device, host, lead = first.duration.then(second.duration)
     kernels = dict(first.kernels)
     for family, seconds in second.kernels:
         kernels[family] = kernels.get(family, 0.0) + seconds
-    return replace(first, device=device, host=host, lead=lead, kernels=tuple(kernels.items()))
+    return first.lasting(first.duration.then(second.duration), kernels)
 
 
 def _beside(row: Sequence[Item], call: Collective) -> Items:

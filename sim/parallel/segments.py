@@ -85,10 +85,5 @@ class _Row:
     def segment(self, *beside: Collective) -> Items:
         if self.duration.lead == 0.0:
             return ()
-        device, host, lead = self.duration
-        kernels = tuple(self.kernels.items())
-        made = Segment(
-            name=self.name, cause=self.cause, device=device, host=host, lead=lead,
-            beside=beside, kernels=kernels,
-        )  # fmt: skip
-        return (made,)
+        made = Segment(name=self.name, cause=self.cause, device=0.0, beside=beside)
+        return (made.lasting(self.duration, self.kernels),)

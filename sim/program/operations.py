@@ -4,8 +4,9 @@ A communication names a mesh axis or a peer stage instead of ranks, and an opera
 names no microbatch: equal ranks and equal passes share one description.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from sim.program.causes import PIPELINE, Cause
@@ -86,9 +87,9 @@ Call = Collective | Send | Receive
 class Segment:
     """Kernels that run back to back on the device, between two communications.
 
-    `device`, `host` and `lead` are its `Duration` (s), `kernels` the device's seconds by class of
-    kernel (gemm, attention, stream). The collectives in `beside` start with it, and what follows
-    waits for them too.
+    `device`, `host`, `lead` and `wait` are its `Duration` (s), `kernels` the device's seconds by
+    class of kernel (gemm, attention, stream). The collectives in `beside` start with it, and what
+    follows waits for them too.
     """
 
     name: str
@@ -96,12 +97,19 @@ class Segment:
     device: float
     host: float = 0.0
     lead: float = 0.0
+    wait: float = -inf
     beside: tuple[Collective, ...] = ()
     kernels: tuple[tuple[str, float], ...] = ()
 
     @property
     def duration(self) -> Duration:
-        return Duration(self.device, self.host, self.lead)
+        return Duration(self.device, self.host, self.lead, self.wait)
+
+    def lasting(self, own: Duration, kernels: Mapping[str, float]) -> "Segment":
+        """This segment with another duration, of these kernels."""
+        device, host, lead, wait = own
+        seconds = tuple(kernels.items())
+        return replace(self, device=device, host=host, lead=lead, wait=wait, kernels=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,6 +17,7 @@ from sim.engine.replay_nearby import Nearby
 from sim.parallel.axis import dividing
 from sim.parallel.mesh import axis_of
 from sim.parallel.step import training_step
+from sim.program.causes import HOST
 from sim.program.operations import Collective
 from sim.program.program import Program
 from sim.samples.rank_slowdowns import Floats, RankPlacement
@@ -41,7 +42,7 @@ class ReplicaColumns:
         self._stage = np.array([shape.program.roles[own.role].role.stage for own in classes])
         self._at = np.array([shape.compute_parameter(k) for k in range(len(classes))])
         moved = [
-            sum(seconds for cause, seconds in own.parts if cause.kind == "communication")
+            sum(s for cause, s in own.parts if cause.kind == "communication" or cause == HOST)
             for own in classes
         ]
         self._kernels = np.array([sum(s for _, s in own.parts) for own in classes]) - moved

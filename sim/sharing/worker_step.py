@@ -161,7 +161,8 @@ def _played(
         before = device
         for item in items:
             if isinstance(item, Segment):
-                device, host = max(device + item.device, host + item.lead), host + item.host
+                own = item.duration
+                device, host = own.end(device, host), own.launched(device, host)
             else:
                 device += collective_time(item)
         yield device - before

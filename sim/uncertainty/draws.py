@@ -65,7 +65,7 @@ def _by_kind(shape: Shape, program: Program) -> Floats:
     for number, own in enumerate(shape.computations):
         first = shape.compute_parameter(number)
         stage = shape.program.roles[own.role].role.stage
-        found[first : first + 3] = _of_pass(own, _device(own, program, stage))
+        found[first : first + 4] = _of_pass(own, _device(own, program, stage))
     for number in range(len(shape.transfers)):
         first = shape.transfer_parameter(number)
         found[first : first + 2, _COLLECTIVE] = shape.parameters[first : first + 2]
@@ -82,7 +82,7 @@ def _device(own: ComputeClass, program: Program, stage: int) -> Floats:
 
 
 def _of_pass(own: ComputeClass, device: Floats) -> Floats:
-    """Of device, host and lead beyond device [3, classes].
+    """Of device, host, lead and wait beyond device [4, classes].
 
     Where launches take longer than kernels, the lead is all launches and what is left of kernels
     behind them; else it is what precedes the first kernel, and all kernels.
@@ -90,8 +90,10 @@ def _of_pass(own: ComputeClass, device: Floats) -> Floats:
     seconds = own.duration
     host = seconds.host * np.eye(len(KINDS))[_HOST]
     lead = seconds.lead - seconds.device
+    # What stands between the host's wait and the end is work like the rest of the pass.
+    wait = device * ((seconds.wait - seconds.device) / seconds.device if seconds.waits else 0.0)
     if seconds.host > seconds.device > 0.0:
         left = max(seconds.lead - seconds.host, 0.0) / seconds.device
         launches = host * min(seconds.lead / seconds.host, 1.0)
-        return np.array([device, host, launches + (left - 1) * device])
-    return np.array([device, host, lead * np.eye(len(KINDS))[_HOST]])
+        return np.array([device, host, launches + (left - 1) * device, wait])
+    return np.array([device, host, lead * np.eye(len(KINDS))[_HOST], wait])

@@ -1,6 +1,7 @@
 """Random folded programs: steps of every kind in an order that cannot deadlock."""
 
 import random
+from math import inf
 
 from sim.engine.costs import Cost
 from sim.engine.folded import (
@@ -47,7 +48,9 @@ class _Writer:
             rng.choice((0.0, rng.uniform(0, 4))),
         )
         lead = max(device, host) + rng.choice((0.0, rng.random(), 1.0)) * min(device, host)
-        cost, sync = Cost(Duration(device, host, lead), {COMPUTE: device}), rng.random() < 0.2
+        wait = rng.choice((-inf, -inf, 0.0, rng.uniform(0, device + host)))
+        own = Duration(device, host, lead, wait)
+        cost, sync = Cost(own, {COMPUTE: device}), rng.random() < 0.2
         step = ComputeStep(index, f"C{index}", cost, self.after(role), sync, joins=joins)
         self.add(role, "compute", step)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -170,12 +171,13 @@ def with_durations(replay: Replay, column: Floats) -> FoldedProgram:
 
 
 def lasting(step: Step, role: int, shape: Shape, column: Floats) -> Step:
-    """A computation that takes device, host and lead beyond device from a column."""
+    """A computation that takes device, host, lead and wait beyond device from a column."""
     if not isinstance(step, ComputeStep):
         return step
     first = shape.compute_parameter(shape.class_of_computation[role, step.index])
-    device, host, gap = column[first : first + 3].tolist()
-    cost = step.cost._replace(duration=Duration(device, host, device + gap))
+    device, host, gap, wait = column[first : first + 4].tolist()
+    wait = device + wait if step.cost.duration.waits else -inf
+    cost = step.cost._replace(duration=Duration(device, host, device + gap, wait))
     return replace(step, cost=cost, items=(), links=())
 
 

@@ -28,8 +28,8 @@ from sim.program.routine import Routine
 class ClosingStep:
     """An operation of one stage: what it waits for, who takes part, what it takes.
 
-    `members` are the stages that meet at each of its transfers. `numbers` are device, host and lead
-    of a computation, or the seconds of each transfer: all that differs between layouts.
+    `members` are the stages that meet at each of its transfers. `numbers` are device, host, lead
+    and wait of a computation, or the seconds of each transfer: all that differs between layouts.
     """
 
     operation: Operation
@@ -140,10 +140,11 @@ class Closing:
         return True
 
     def _compute(self, stage: int, step: ClosingStep, numbers: Floats) -> None:
-        own, (device, host, lead) = self.moments[stage], numbers
+        own, (device, host, lead, wait) = self.moments[stage], numbers
         ready = self._ready(own, step.operation)
         end = np.maximum(ready + device, own.host + lead)
-        own.host = end if step.operation.sync else own.host + host
+        free = np.maximum(ready + wait, own.host + host)
+        own.host = end if step.operation.sync else free
         self._ended(stage, step, ClosingSpan(ready, ready, end))
 
     def _communicate(self, stage: int, step: ClosingStep, numbers: Floats) -> bool:

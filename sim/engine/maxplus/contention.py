@@ -152,9 +152,11 @@ class _Computation:
                     if loaded == link:
                         begin = come + traffic.latency
                         yield _Use(share, begin, begin + traffic.seconds)
-            device, launches, lead = self.costs.of(item).duration
-            ready = np.maximum(ready + device, host + lead)
-            host = host + launches
+            device, launches, lead, wait = self.costs.of(item).duration
+            ready, host = (
+                np.maximum(ready + device, host + lead),
+                np.maximum(ready + wait, host + launches),
+            )
 
 
 def _overlap(

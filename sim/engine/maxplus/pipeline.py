@@ -37,14 +37,12 @@ class Durations:
     """What passes and messages take.
 
     `maps` are the (max, +) maps of the kinds of passes [outputs, inputs, kinds, layouts]: outputs
-    are the end, the side streams, and the end of the last but one computation where something
-    waits for it; inputs as in `sim.engine.maxplus.routine`. `host` is how long passes hold the host
-    [kinds, layouts], `messages` what passes between neighbours [pairs, layouts], `opening` when
-    stages begin [layouts].
+    are the end, the host, the side streams, and the end of the last but one computation where
+    something waits for it; inputs as in `sim.engine.maxplus.routine`. `messages` is what passes
+    between neighbours [pairs, layouts], `opening` when stages begin [layouts].
     """
 
     maps: Floats
-    host: Floats
     messages: Floats
     opening: Floats
 
@@ -55,7 +53,7 @@ class Durations:
     @property
     def asks_before_last(self) -> bool:
         """Whether something waits for the last but one computation."""
-        return len(self.maps) > 1 + self.sides
+        return len(self.maps) > 2 + self.sides
 
 
 class Pipeline:
@@ -76,8 +74,8 @@ class Pipeline:
 
     def times(self, durations: Durations) -> Floats:
         """All moments [moments, nodes, layouts]; behind the nodes stands the opening."""
-        size, layouts = self.grid.size + 2, durations.host.shape[1]
-        count = FIRST_SIDE - 1 + len(durations.maps)
+        size, layouts = self.grid.size + 2, durations.maps.shape[3]
+        count = FIRST_SIDE - 2 + len(durations.maps)
         moments = np.full((count, size, layouts), -np.inf)
         moments[[END, REACHED, HOST_FREE], self.grid.size] = durations.opening
         moments[FIRST_SIDE : FIRST_SIDE + durations.sides, self.grid.size] = 0.0
@@ -119,11 +117,10 @@ class Pipeline:
 
     def _lags(self, nodes: Indices, durations: Durations) -> Floats:
         """The seconds behind each of these moments [moments, causes, nodes, layouts]."""
-        grid, sides, host = self.grid, durations.sides, durations.host
+        grid, sides = self.grid, durations.sides
         kind = grid.kind[nodes]
         maps = np.concatenate([durations.maps, _idle(durations.maps)], axis=2)[:, :, kind]
-        held = np.concatenate([host, np.zeros_like(host[:1])])[kind]
-        silent = np.zeros_like(host[:1])
+        silent = np.zeros((1, maps.shape[3]))
         messages = np.concatenate([durations.messages, silent])[grid.messages[:, nodes]]
         never = np.full_like(maps[:, 0], -np.inf)
         few = [(self.computed[nodes] < back)[:, None] for back in (1, 2)]
@@ -142,16 +139,13 @@ class Pipeline:
             missing = (np.where(few[0], maps[:, COMPUTED], never),
                        np.where(few[1], maps[:, COMPUTED_2], never))  # fmt: skip
             arrival = np.maximum.reduce([arrival, maps[:, BROUGHT], *missing])
-        count = FIRST_SIDE - 1 + len(maps)
-        lags = np.full((count, len(own) + len(messages), *held.shape), -np.inf)
-        mapped = [END, *range(FIRST_SIDE, count)]
+        count = FIRST_SIDE - 2 + len(maps)
+        lags = np.full((count, len(own) + len(messages), *maps.shape[2:]), -np.inf)
+        mapped = [END, HOST_FREE, *range(FIRST_SIDE, count)]
         for cause, lag in enumerate(own):
             lags[mapped, cause] = lag
         lags[mapped, len(own) :] = arrival[:, None] + messages
         lags[ARRIVAL, len(own) :] = messages
-        lags[HOST_FREE, 1] = held
-        if self.sync:
-            lags[HOST_FREE, len(own) :] = messages + held
         lags[REACHED] = np.maximum(lags[END], lags[HOST_FREE])
         return lags
 
@@ -160,6 +154,7 @@ def _idle(maps: Floats) -> Floats:
     """The map of a stage's end, where nothing runs."""
     outputs, inputs, _, layouts = maps.shape
     idle = np.full((outputs, inputs, 1, layouts), -np.inf)
-    for output, given in enumerate([READY, *range(FIRST_STREAM, inputs), COMPUTED][:outputs]):
+    given_back = [READY, HOST, *range(FIRST_STREAM, inputs), COMPUTED]
+    for output, given in enumerate(given_back[:outputs]):
         idle[output, given] = 0.0
     return idle

@@ -33,20 +33,19 @@ from sim.program.stage import Stage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageMaps:
-    """The maps of a stage's routines; `tables` [routines, moments, inputs], `host` [routines] and
-    `computations` are theirs."""
+    """The maps of a stage's routines; `tables` [routines, moments, inputs] and `computations` are
+    theirs."""
 
     maps: tuple[RoutineMap, ...]
     tables: Floats
-    host: Floats
     computations: tuple[int, ...]
 
     @classmethod
     def of(cls, maps: Iterable[RoutineMap]) -> "StageMaps":
         """The maps of one stage."""
         own = tuple(maps)
-        tables, host = np.array([one.table for one in own]), np.array([one.host for one in own])
-        return cls(own, tables, host, tuple(one.computations for one in own))
+        tables = np.array([one.table for one in own])
+        return cls(own, tables, tuple(one.computations for one in own))
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +292,6 @@ def durations(estimates: Sequence[Estimate]) -> Durations:
     asks_before_last = bool((maps[:-1, COMPUTED_2] > -np.inf).any())
     return Durations(
         maps=maps if asks_before_last else maps[:-1],
-        host=np.stack([np.concatenate([own.host for own in e.stages]) for e in estimates], axis=-1),
         messages=np.array([[own.alone for own in e.messages] for e in estimates]).T,
         opening=np.array([estimate.opening for estimate in estimates]),
     )

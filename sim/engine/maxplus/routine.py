@@ -66,11 +66,10 @@ class PlayedOperation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutineMap:
-    """Where a routine leads: when its last computation ends, when side streams are free, when its
-    last but one computation ends [moments, inputs], and the seconds for which it holds the host."""
+    """Where a routine leads: when its last computation ends, when the host is free, when side
+    streams are, when its last but one computation ends [moments, inputs]."""
 
     table: Floats
-    host: float
     played: tuple[PlayedOperation, ...]
     computations: int
 
@@ -92,7 +91,7 @@ class _Player:
         self.costs, self.desk, self.stage = costs, desk, stage
         self.size = FIRST_STREAM + len(streams)
         self.free = {name: self._input(FIRST_STREAM + n) for n, name in enumerate(streams)}
-        self.ready, self.host = self._input(READY), 0.0
+        self.ready, self.host = self._input(READY), self._input(HOST)
         self.computed = [self._input(COMPUTED_2), self._input(COMPUTED)]
         self.ended: dict[str, Form] = {}
         self.played: list[PlayedOperation] = []
@@ -109,10 +108,9 @@ class _Player:
     def _compute(self, operation: Compute) -> None:
         ready = latest(self.ready, *self._causes(operation))
         cost = self.costs.of(operation.work)
-        duration = cost.duration
-        host = later(self._input(HOST), self.host)
+        duration, host = cost.duration, self.host
         end = latest(later(ready, duration.device), later(host, duration.lead))
-        self.host = duration.launched(self.host)
+        self.host = latest(later(ready, duration.wait), later(host, duration.host))
         self.ready = self.ended[operation.name] = end
         self.computed.append(end)
         self.played.append(PlayedOperation(operation, ready, host, end, cost.parts))
@@ -139,8 +137,7 @@ class _Player:
 
     def map(self) -> RoutineMap:
         return RoutineMap(
-            table=np.array([self.ready, *self.free.values(), self.computed[-2]]),
-            host=self.host,
+            table=np.array([self.ready, self.host, *self.free.values(), self.computed[-2]]),
             played=tuple(self.played),
             computations=len(self.computed) - 2,
         )

@@ -1,5 +1,6 @@
 """A routine as a (max, +) map, by hand."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -24,6 +25,7 @@ from tests.engine.programs import data, machine, segment, training, undisturbed
 
 # A collective takes a second for each of its two members, whatever its bytes.
 ON = undisturbed(machine("dgx-a100-hdr", 2), latency=1.0, bandwidth=inf)
+READS = replace(segment(0.0), lead=0.0, wait=0.0)
 DESK = Folding(training(dp=2), ON).desk.at(0)
 
 
@@ -49,17 +51,24 @@ def waits(own: RoutineMap, output: int) -> dict[int, float]:
     return {given: lag for given, lag in row if lag > -inf}
 
 
-END, DATA, BEFORE_LAST = 0, 1, 2
+END, HOST_FREE, DATA, BEFORE_LAST = range(4)
 
 
 def test_computations_in_a_row_run_behind_their_input_and_their_launches():
     own = mapped(compute("a", 2.0, INPUT, host=0.5), compute("", 3.0, host=0.5))
-    assert own.host == 1.0
+    assert waits(own, HOST_FREE) == {HOST: 1.0}
     assert own.computations == 2
     # The host launches the first half a second late; the second launch is hidden.
     assert waits(own, END) == {READY: 5.0, BROUGHT: 5.0, HOST: 5.5}
     assert waits(own, DATA) == {FIRST_STREAM: 0.0}
     assert waits(own, BEFORE_LAST) == {READY: 2.0, BROUGHT: 2.0, HOST: 2.5}
+
+
+def test_a_host_that_reads_results_is_free_no_sooner_than_they_are_there():
+    reads = Compute(name="", work=Work(name="", items=(segment(2.0, host=0.5), READS)))
+    own = mapped(reads, compute("", 3.0, host=0.5))
+    assert waits(own, HOST_FREE) == {READY: 2.5, HOST: 3.0}
+    assert waits(own, END) == {READY: 5.5, HOST: 6.0}
 
 
 def test_a_collective_on_a_stream_of_its_own_starts_behind_what_it_names():
