@@ -1,7 +1,7 @@
 """A software stack: what it fuses, what it overlaps, what its host code costs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sim.config import catalog
@@ -27,7 +27,8 @@ class Stack:
 
     Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python
     and dispatcher forward, autograd's C++ backward), `launch_collective` per collective
-    (`launch_member` more for each further member of its group, in pipelines over several nodes);
+    (`launch_member` more for each further member of its group, in pipelines over several nodes),
+    `launch_graph` per CUDA graph, `launch_grouped` more for each matrix of a grouped product;
     `layer_forward` and `layer_backward` its seconds per layer and pass that no launch accounts for
     (python of modules, checkpointing, garbage collection); `step_host` per step, before the first
     launch, and `step_node` more for each node. A `blocking` host waits for every kernel of a pass
@@ -82,6 +83,9 @@ class Stack:
     launch_backward: Seconds
     launch_collective: Seconds = 30e-6
     launch_member: Seconds = 0.0
+    # NVIDIA, "Constant-time launch for straight-line CUDA graphs", 2024: 2.5 us since CUDA 12.6.
+    launch_graph: Seconds = 2.5e-6
+    launch_grouped: Seconds = 0.0
     layer_forward: Seconds = 0.0
     layer_backward: Seconds = 0.0
     step_host: Seconds = 0.0
@@ -139,6 +143,21 @@ class Stack:
             what = f"recipe {name!r} is {found.precision}, precision = {precision!r}"
             raise InputError(where, what, f"set precision = {found.precision!r}")
         return found
+
+    @property
+    def in_graph(self) -> "Stack":
+        """This stack with all passes of a step in one CUDA graph: the host launches none."""
+        return replace(
+            self,
+            fusion=replace(self.fusion, host_counts=False),
+            launch_forward=0.0,
+            launch_backward=0.0,
+            launch_collective=0.0,
+            launch_member=0.0,
+            launch_grouped=0.0,
+            layer_forward=0.0,
+            layer_backward=0.0,
+        )
 
     def weight_bytes(self, precision: Precision) -> int:
         """Bytes of a working weight, and of an activation; low-precision recipes have bf16 ones."""

@@ -6,6 +6,7 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from sim.config.errors import InputError
@@ -14,9 +15,10 @@ from sim.model.adapters import fine_tuned
 from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution
 from sim.model.groups import ParameterGroup
+from sim.model.kernels import GRAPH, GRAPH_END, Item
 from sim.model.kinds import is_layer, specialised
 from sim.model.lora import Lora, module_of
-from sim.model.operators import Items, Matrix, Operator, forward
+from sim.model.operators import Items, Matrix, Operator
 from sim.model.recompute import recomputed
 
 
@@ -100,10 +102,10 @@ def _block(kind: str, run: Execution, rule: Rule) -> Block:
     backward = list(reversed(operators))
     return Block(
         kind=kind,
-        forward=forward(operators),
-        backward=tuple(item for operator in backward for item in operator.backward),
-        input_gradient=tuple(item for operator in backward for item in operator.input_pass),
-        weight_gradient=tuple(item for operator in backward for item in operator.weight_pass),
+        forward=_launched([(op.scope, op.forward) for op in operators], run.graphs),
+        backward=_launched([(op.scope, op.backward) for op in backward], run.graphs),
+        input_gradient=_launched([(op.scope, op.input_pass) for op in backward], run.graphs),
+        weight_gradient=_launched([(op.scope, op.weight_pass) for op in backward], run.graphs),
         recompute=again.items,
         saved=again.kept,
         freed=again.kept,
@@ -115,6 +117,16 @@ def _block(kind: str, run: Execution, rule: Rule) -> Block:
         parameters=_by_group(operators),
         matrices=_matrices(operators),
     )
+
+
+def _launched(parts: Iterable[tuple[str, Items]], graphs: tuple[str, ...]) -> Items:
+    """The items of operators in a row, those in the scopes of CUDA graphs as graphs; neighbouring
+    scopes are one (Megatron-LM, transformer_layer.py, `_te_cuda_graph_capture`)."""
+    found: list[Item] = []
+    for captured, own in groupby(parts, lambda part: part[0] in graphs):
+        items = [item for _, each in own for item in each]
+        found += [GRAPH, *items, GRAPH_END] if captured and items else items
+    return tuple(found)
 
 
 def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) -> None:

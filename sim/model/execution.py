@@ -93,7 +93,8 @@ class Execution:
     With a `recipe` the products of linear layers run in it, and `precision` is that of activations
     and of all other products; with `lora` only adapters are trained. `block` holds the settings of
     the block's kind (its module's `SETTINGS`), `layer` its number where layers of the kind differ;
-    `model` has the keys of the block's own entry.
+    `model` has the keys of the block's own entry. `graphs` are the scopes of layers that are CUDA
+    graphs.
     """
 
     model: Transformer
@@ -108,6 +109,7 @@ class Execution:
     lora: Lora | None = None
     block: Any = None
     layer: int | None = None
+    graphs: tuple[str, ...] = ()
     dispatcher: Dispatcher = "flat"
 
     def __post_init__(self) -> None:

@@ -14,10 +14,10 @@ from sim.config.errors import InputError
 from sim.model import feed_forward
 from sim.model.execution import Execution
 from sim.model.groups import EXPERTS
-from sim.model.kernels import Item, Kernel, Lag, MemoryBound
+from sim.model.kernels import READ, Item, Kernel, Lag, MemoryBound
 from sim.model.kinds import settings_of, specialised
 from sim.model.linear import Linear, cached, cast
-from sim.model.operators import Items, Operator, belonging, kernels_of
+from sim.model.operators import Items, Operator, belonging, kernels_of, scoped
 from sim.model.routing import Load, Routing, load_of
 from sim.model.transformer import Transformer
 from sim.program.causes import EXPERT, IMBALANCE
@@ -95,7 +95,8 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     layer = _Layer(run)
     layer.check()
     return (
-        layer.router(),
+        *scoped("moe_router", [layer.router()]),
+        *scoped("moe_preprocess", layer.permute()),
         layer.dispatch(),
         layer.widen(),
         layer.activate(),
@@ -214,17 +215,25 @@ class _Layer:
         size = float(self.tokens * self.run.model.hidden * self.run.width)
         return Operator(name="router", forward=(made,), inputs=size)
 
+    def permute(self) -> tuple[Operator, ...]:
+        """Tokens are put in the order of the ranks that they go to."""
+        forward, backward = self._permute("permute"), self._permute("permute grad")
+        own = Operator(name="permute", beside="router", forward=forward, input_gradient=backward)
+        return (own,) if forward else ()
+
     def dispatch(self) -> Operator:
-        """Tokens go to the ranks of their experts and are put in the experts' order."""
+        """Tokens go to the ranks of their experts and are put in the experts' order.
+
+        Without a capacity nobody knows how many before routing is done, and the host, which
+        launches a product for each expert, reads it (Megatron-LM, moe/token_dispatcher.py,
+        `_maybe_dtoh_and_synchronize`; DeepEP, csrc/deep_ep.cpp, `intranode_dispatch` and
+        `internode_dispatch`: "CPU busy wait"). One CUDA graph of all has no host to tell.
+        """
         return Operator(
             name="dispatch",
             beside="router",
-            forward=(*self._permute("permute"), *self._move("dispatch"), *self._sort("sort")),
-            input_gradient=(
-                *self._sort("sort grad"),
-                *self._move("dispatch grad"),
-                *self._permute("permute grad"),
-            ),
+            forward=(*self._counts(), *self._move("dispatch"), *self._sort("sort")),
+            input_gradient=(*self._sort("sort grad"), *self._move("dispatch grad")),
             inputs=float(self.tokens * self.run.model.hidden * self.run.width),
             transient=2.0 * self.size,
         )
@@ -242,6 +251,9 @@ class _Layer:
             inputs=self.size,
             transient=2.0 * self.size,
         )
+
+    def _counts(self) -> Items:
+        return () if self.own.capacity or not self.run.fusion.host_counts else (READ,)
 
     def _permute(self, name: str) -> Items:
         """Copies of a rank's tokens for each of their experts, or their sum: one reads them once

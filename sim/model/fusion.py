@@ -18,6 +18,7 @@ class Fusion:
     (a product of all experts of a rank); `compiled` is torch.compile: all of them but that product,
     and the sum with the norm behind it, in layers and, where `compiled_ends`, in embedding, head
     and loss.
+    With `host_counts` the host reads how many tokens each expert gets before they are sent.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
@@ -46,6 +47,7 @@ class Fusion:
     router: bool = False
     permute: bool = False
     grouped: bool = False
+    host_counts: bool = False
     compiled: bool = False
     compiled_ends: bool = True
     packed_projections: bool = True

@@ -199,4 +199,15 @@ class Lag:
     fullest: tuple[Kernel, ...]
 
 
-Item = Kernel | Collective | Overlap | Lag
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What stands between kernels and is none: where the host reads what the device has computed
+    and launches nothing before it knows; where a CUDA graph begins, and where it ends, whose
+    kernels and collectives are launched together."""
+
+    what: Literal["read", "graph", "graph end"]
+
+
+READ, GRAPH, GRAPH_END = Mark("read"), Mark("graph"), Mark("graph end")
+
+Item = Kernel | Collective | Overlap | Lag | Mark

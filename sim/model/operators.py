@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sim.model.execution import Execution
 from sim.model.groups import DENSE, ParameterGroup
-from sim.model.kernels import Item, Kernel, Lag, MemoryBound, Overlap
+from sim.model.kernels import Item, Kernel, Lag, Mark, MemoryBound, Overlap
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective, Kind
 
@@ -45,12 +45,13 @@ class Operator:
     Of what is saved it has `made` so much itself (masks, statistics, a cast), the rest it has read:
     what the operator before it makes, or those that it `reads` from by name, or what another one
     reads that it stands `beside`. What one that `casts` has made is what it has read, in another
-    format. Recomputation chooses it by its `modules`. `parameters` of `group`, most of them those
-    of `matrices`.
+    format. Recomputation chooses it by its `modules`, CUDA graphs by the `scope` of a layer that it
+    lies in. `parameters` of `group`, most of them those of `matrices`.
     """
 
     name: str = ""
     modules: tuple[str, ...] = ()
+    scope: str = ""
     reads: tuple[str, ...] = ()
     beside: str = ""
     forward: Items = ()
@@ -94,7 +95,9 @@ class Operator:
         return (*_call(self.before_weights), *self.weight_gradient)
 
     def _beside(self, collective: Collective | None, items: Items) -> Items:
-        kernels = [item for item in items if not isinstance(item, Collective | Overlap | Lag)]
+        kernels = [
+            item for item in items if not isinstance(item, Collective | Overlap | Lag | Mark)
+        ]
         if collective is None or not self.overlaps or not kernels:
             return (*_call(collective), *items)
         return (Overlap(collective=collective, kernels=tuple(kernels)),)
@@ -104,14 +107,14 @@ def _call(collective: Collective | None) -> Items:
     return () if collective is None else (collective,)
 
 
-def forward(operators: Iterable[Operator]) -> Items:
-    """The forward items of operators in a row."""
-    return tuple(item for operator in operators for item in operator.forward)
-
-
 def belonging(module: str, operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """Operators that belong to a module, whatever else they belong to."""
     return tuple(replace(each, modules=(*each.modules, module)) for each in operators)
+
+
+def scoped(scope: str, operators: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Operators in a scope of CUDA graphs, but for those that are in one already."""
+    return tuple(replace(each, scope=each.scope or scope) for each in operators)
 
 
 def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
@@ -119,7 +122,7 @@ def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
     for item in items:
         if isinstance(item, Overlap):
             yield from item.kernels
-        elif not isinstance(item, Collective | Lag):
+        elif not isinstance(item, Collective | Lag | Mark):
             yield item
 
 

@@ -86,5 +86,5 @@ def _coding(job: Job, way: Literal["encode", "decode"]) -> Items:
         name=f"{way} activations",
         cause=COMPRESSION,
         time=job.time,
-        launch=job.stack.launch_forward,
+        launch=job.host.launch_forward,
     )

@@ -87,5 +87,5 @@ def _call(kind: str, axes: tuple[str, ...], size: float, name: str) -> Collectiv
 def _kernel(job: Job, name: str, moved: float) -> Items:
     if not moved:
         return ()
-    kernel, launch = MemoryBound(name=name, bytes=moved), job.stack.launch_backward
+    kernel, launch = MemoryBound(name=name, bytes=moved), job.host.launch_backward
     return segments([kernel], name=name, cause=COMPRESSION, time=job.time, launch=launch)

@@ -21,7 +21,7 @@ from sim.model.operators import Matrix
 from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
-from sim.parallel.plan import Plan
+from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.segments import Items, blocked, segments
 from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
@@ -128,10 +128,11 @@ class Job:
             precision="bf16" if self.recipe else plan.precision,
             recipe=self.recipe,
             lora=plan.lora,
-            fusion=self.stack.fusion,
+            fusion=self.host.fusion,
             later=later,
             bucketed=bucketed,
             own_copy=len(self.embedding_holders) > 1,
+            graphs=plan.cuda_graph,
             dispatcher=plan.dispatcher or self.stack.dispatcher,
         )
 
@@ -159,6 +160,7 @@ class Job:
             plan.microbatch,
             self.execution.sharding,
             plan.dispatcher,
+            plan.cuda_graph,
             plan.recompute,
             plan.precision,
             self.recipe,
@@ -254,7 +256,7 @@ class Job:
         )
 
     def _items(self, kind: str, action: Kind, part: Again) -> Items:
-        stack, own, layers = self.stack, self.block(kind, part), is_layer(kind)
+        stack, own, layers = self.host, self.block(kind, part), is_layer(kind)
         if action == "F":
             items = self._segments(own.forward, "forward", COMPUTE, stack.launch_forward)
             return (*host_time(stack.layer_forward * layers), *items)
@@ -269,7 +271,14 @@ class Job:
 
     def _segments(self, items: Iterable[Item], name: str, cause: Cause, launch: float) -> Items:
         made = segments(
-            items, name=name, cause=cause, time=self.time, launch=launch, call=self.call
+            items,
+            name=name,
+            cause=cause,
+            time=self.time,
+            launch=launch,
+            call=self.call,
+            graph=self.host.launch_graph,
+            grouped=self.host.launch_grouped,
         )
         return blocked(made) if self.stack.blocking else made
 
@@ -282,10 +291,15 @@ class Job:
         """The device without the SMs that the stack sets aside."""
         return self.device.without(self.stack.fusion.reserved_sms)
 
+    @property
+    def host(self) -> Stack:
+        """The stack as it launches passes."""
+        return self.stack.in_graph if WHOLE in self.plan.cuda_graph else self.stack
+
     @cached_property
     def call(self) -> float:
         """The host's seconds per collective inside a pass."""
-        stack, further = self.stack, self.plan.tp - 1
+        stack, further = self.host, self.plan.tp - 1
         crosses_nodes = self.plan.pp > 1 and self.nodes > 1
         return stack.launch_collective + further * stack.launch_member * crosses_nodes
 

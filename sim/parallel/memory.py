@@ -13,7 +13,7 @@ from sim.hardware.stack import Stack
 from sim.model import optimizers
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
-from sim.model.kernels import Item, Lag, Overlap
+from sim.model.kernels import Item, Lag, Mark, Overlap
 from sim.parallel.job import Chunk, Job
 from sim.parallel.replicas import gradient_axes, state_axes
 from sim.parallel.state import State, frozen, state
@@ -246,7 +246,7 @@ def _queued(blocks: Iterable[Block], window: int) -> float:
 
 
 def _launches(item: Item) -> int:
-    if isinstance(item, Lag):
+    if isinstance(item, Lag | Mark):
         return 0
     if isinstance(item, Collective):
         return 1

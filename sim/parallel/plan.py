@@ -26,6 +26,9 @@ from sim.program.schedule import Places, Schedule
 
 Count = Annotated[int, Ge(1)]
 MOST_MICROBATCHES, MOST_CHUNKS = 20_000, 1_000
+# Megatron-Core's scopes (core/transformer/enums.py, CudaGraphModule, and cuda_graph_impl).
+WHOLE = "full_iteration"
+Scope = Literal["full_iteration", "attn", "mlp", "moe_router", "moe_preprocess"]
 
 _NAMED = ("tp", "cp", "dp", "pp")  # what an order has to name
 _FIELDS = (*_NAMED, "dp_replicate", "ep", "etp")
@@ -58,6 +61,8 @@ class Plan:
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
     stack's own unless one is named. With `lora` adapters are trained and the model is frozen.
     `optimizer` is one of `sim.model.optimizers`, its states kept in the precision of `moments`.
+    Each scope of a layer that `cuda_graph` names is launched as one CUDA graph, neighbouring ones
+    as one; a "full_iteration" is one graph of all passes.
     `offload` says what lies on the host. `activations` is how they
     are compressed between stages, `gradients` how those that replicas sum whole are
     (`sim.collectives.compression`). `recompute` says what of a layer runs again before its backward
@@ -94,6 +99,7 @@ class Plan:
     precision: Precision = "bf16"
     recipe: str = ""
     lora: Lora | None = None
+    cuda_graph: tuple[Scope, ...] = ()
     optimizer: str = "adam"
     moments: Moments = "fp32"
     order: str = "tp-cp-dp-pp"
@@ -263,6 +269,7 @@ def _check_features(plan: Plan, where: str) -> None:
             where, "sequence_parallel without tensor parallelism", "set tp > 1 or leave it out"
         )
     _check_optimizer(plan, where)
+    _check_graphs(plan, where)
     if plan.lora is not None and not plan.lora.modules:
         remedy = "name one of its modules or leave them out"
         raise InputError(where, "lora of no modules trains nothing", remedy)
@@ -280,6 +287,15 @@ def _check_optimizer(plan: Plan, where: str) -> None:
     if plan.moments != "fp32" and not optimizer.takes_moments:
         what = f"moments = {plan.moments!r}, but {plan.optimizer!r} keeps none of a width to choose"
         raise InputError(where, what, "leave it out")
+
+
+def _check_graphs(plan: Plan, where: str) -> None:
+    if WHOLE in plan.cuda_graph and len(plan.cuda_graph) > 1:
+        what = f"cuda_graph = {[*plan.cuda_graph]}: {WHOLE} is all there is"
+        raise InputError(where, what, f'set cuda_graph = ["{WHOLE}"]')
+    if "moe_preprocess" in plan.cuda_graph and "moe_router" not in plan.cuda_graph:
+        what = "cuda_graph of moe_preprocess goes on from that of moe_router"
+        raise InputError(where, what, "name moe_router too")
 
 
 def _check_sharding(plan: Plan, where: str) -> None:

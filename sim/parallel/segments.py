@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sim.model.kernels import Item, Kernel, Lag, Overlap
+from sim.model.kernels import GRAPH, READ, Gemm, Item, Kernel, Lag, Mark, Overlap
 from sim.program.causes import IMBALANCE, Cause
 from sim.program.durations import Duration
 from sim.program.operations import Collective, Segment
@@ -20,15 +20,28 @@ def segments(
     time: KernelTime,
     launch: float,
     call: float = 0.0,
+    graph: float = 0.0,
+    grouped: float = 0.0,
 ) -> Items:
     """Join the kernels between two collectives into one `Segment` each.
 
     `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch,
-    `call` of one collective, which is issued at the end of the segment before it.
+    `call` of one collective, which is issued at the end of the segment before it, `graph` of a CUDA
+    graph, whose kernels and collectives it launches at once, `grouped` of each matrix of a grouped
+    product beside its launch. Where the host reads a result, a copy is launched and waited for.
     """
     done: list[Segment | Collective] = []
-    row = _Row(name, cause)
+    row, free = _Row(name, cause), (launch, call, grouped)
     for item in items:
+        if isinstance(item, Mark):
+            launch, call, grouped = (0.0, 0.0, 0.0) if item == GRAPH else free
+            if item == GRAPH:
+                row.add(0.0, graph, 1)
+            if item == READ:
+                row.add(0.0, launch, 1)
+                done += (*row.segment(), Segment(name="read", cause=cause, device=0.0, wait=0.0))
+                row = _Row(name, cause)
+            continue
         if isinstance(item, Lag):
             done += (*row.segment(), *_lag(item, time))
             row = _Row(name, cause)
@@ -45,7 +58,8 @@ def segments(
                 beside.add(time(kernel), launch, kernel.launches, kernel.family)
             done += beside.segment(item.collective)
         else:
-            row.add(time(item), launch, item.launches, item.family)
+            more = grouped if isinstance(item, Gemm) and item.kernels > 1 else 0.0
+            row.add(time(item), launch + more, item.launches, item.family)
     return (*done, *row.segment())
 
 

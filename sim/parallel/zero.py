@@ -232,7 +232,7 @@ class _Pass:
         """A copy on the compute stream, `width` bytes read and written a parameter."""
         if self.job.plan.zero < 2 or not width * parameters:
             return ()
-        stack, kernel = self.job.stack, MemoryBound(name=name, bytes=width * parameters)
+        stack, kernel = self.job.host, MemoryBound(name=name, bytes=width * parameters)
         return segments(
             [kernel], name=name, cause=COMPUTE, time=self.job.time, launch=stack.launch_forward
         )

@@ -18,7 +18,7 @@ from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.columns import from_columns
 from sim.model.transformer import Transformer
-from sim.parallel.plan import Plan
+from sim.parallel.plan import WHOLE, Plan
 from sim.scenario.setup import Setup, assemble
 from sim.validation.pipeline_layout import layers_of
 from sim.validation.unprinted import UNKNOWN, settled
@@ -160,6 +160,7 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data |= _precision(row) | _layers(row) | _sharded(row) | _experts(row)
     data["offload"] = _offload(row)
     data["lora"] = _lora(row)
+    data["cuda_graph"] = _graphs(row)
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
@@ -211,6 +212,19 @@ def _offload(row: Mapping[str, Any]) -> dict[str, float]:
         percent, what = found.groups()
         shares[f"{what}s" if what == "parameter" else what] = float(percent or 100) / 100
     return shares
+
+
+def _graphs(row: Mapping[str, Any]) -> list[str]:
+    """The scopes of CUDA graphs, behind the name of what captures them: "none:attn+mlp" are none.
+    Some tables print scopes letter by letter."""
+    printed = row.get("cuda_graph")
+    if not isinstance(printed, str) or not printed:
+        return []
+    way, _, scopes = printed.partition(":")
+    if way == WHOLE or way == "none":
+        return [WHOLE] * (way == WHOLE)
+    letters = scopes.split("+")
+    return ["".join(letters)] if all(len(one) == 1 for one in letters) else letters
 
 
 def _precision(row: Mapping[str, Any]) -> dict[str, str]:

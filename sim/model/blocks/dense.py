@@ -7,7 +7,7 @@ s b h (10 + 24 / t + 5 a s / (h t)) bytes, divided by t throughout under sequenc
 
 from sim.model import attention, feed_forward
 from sim.model.execution import Execution
-from sim.model.operators import Operator, belonging, dropout_add, normalise
+from sim.model.operators import Operator, belonging, dropout_add, normalise, scoped
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
@@ -17,21 +17,46 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 def _pre_norm(run: Execution) -> tuple[Operator, ...]:
     return (
-        normalise(run, "attention norm", run.local),
-        *attention.operators(run),
-        dropout_add(run, "attention residual", run.local),
-        normalise(run, "ffn norm", run.local),
-        *belonging("mlp", feed_forward.operators(run)),
-        dropout_add(run, "ffn residual", run.local),
+        *attention_part(run),
+        *scoped(
+            "mlp",
+            (
+                normalise(run, "ffn norm", run.local),
+                *belonging("mlp", feed_forward.operators(run)),
+                dropout_add(run, "ffn residual", run.local),
+            ),
+        ),
+    )
+
+
+def attention_part(run: Execution) -> tuple[Operator, ...]:
+    """Attention behind its norm, and the residual sum."""
+    return scoped(
+        "attn",
+        (
+            normalise(run, "attention norm", run.local),
+            *attention.operators(run),
+            dropout_add(run, "attention residual", run.local),
+        ),
     )
 
 
 def _post_norm(run: Execution) -> tuple[Operator, ...]:
     return (
-        *attention.operators(run),
-        dropout_add(run, "attention residual", run.local),
-        normalise(run, "attention norm", run.local),
-        *belonging("mlp", feed_forward.operators(run)),
-        dropout_add(run, "ffn residual", run.local),
-        normalise(run, "ffn norm", run.local),
+        *scoped(
+            "attn",
+            (
+                *attention.operators(run),
+                dropout_add(run, "attention residual", run.local),
+                normalise(run, "attention norm", run.local),
+            ),
+        ),
+        *scoped(
+            "mlp",
+            (
+                *belonging("mlp", feed_forward.operators(run)),
+                dropout_add(run, "ffn residual", run.local),
+                normalise(run, "ffn norm", run.local),
+            ),
+        ),
     )
