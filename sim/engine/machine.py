@@ -10,7 +10,9 @@ from sim.collectives.libraries.backend import Backend
 from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
+from sim.collectives.state import HEALTHY, NetworkState, state_of
 from sim.hardware.cluster.fabrics.torus import TorusFabric
+from sim.hardware.cluster.measured import MeasuredCollective
 from sim.hardware.cluster.topology import Topology
 from sim.program.routed import Routed
 
@@ -41,7 +43,8 @@ class Machine:
         if kind == "copy":
             host = self.topology.host
             return CallCost(latency=host.latency if host else 0.0, port=bytes)
-        cost = self.backend.call_cost(self.call(kind, bytes, shape, routed))
+        call = self.call(kind, bytes, shape, routed)
+        cost = self.state.cost(self.backend.call_cost(call), call)
         return replace(
             cost,
             port=cost.port * (node.efficiency if node else 1.0),
@@ -56,6 +59,20 @@ class Machine:
         level = self.topology.network if shape.nodes > 1 else self.topology.node
         named = chosen(level.algorithm, called, bytes) if level and routed is None else ()
         return CollectiveCall(called, bytes, shape, self.interconnect, routed, named)
+
+    @cached_property
+    def state(self) -> NetworkState:
+        """The state of the network, where a job needs one and it was measured."""
+        network = self.topology.network
+        if network is None or not network.measured or self.topology.nodes == 1:
+            return HEALTHY
+        return state_of(network.measured, [self._expected(one) for one in network.measured])
+
+    def _expected(self, measured: MeasuredCollective) -> float:
+        """Seconds that the library would take for what was measured."""
+        shape = GroupShape.of(measured.gpus, self.topology.gpus_per_node)
+        call = self.call(measured.collective, measured.size, shape)
+        return call.duration(self.backend.call_cost(call))
 
     @cached_property
     def interconnect(self) -> Interconnect:

@@ -13,13 +13,13 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.hardware import stack as stacks
-from sim.hardware.cluster import topology as topologies
 from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.columns import from_columns
 from sim.model.transformer import Transformer
 from sim.parallel.plan import WHOLE, Plan
 from sim.scenario.setup import Setup, assemble
+from sim.validation.clusters import cluster_of
 from sim.validation.pipeline_layout import layers_of
 from sim.validation.unprinted import UNKNOWN, settled
 
@@ -127,7 +127,7 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     row = {**row, **_scripted(row, stack)}
     row |= {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     model = from_columns(row)
-    topology = topologies.load(str(row["cluster"]), where=where).with_gpus(row["gpus"], _each(row))
+    topology = cluster_of(row).with_gpus(row["gpus"], _each(row))
     return settled(
         row,
         lambda choice: assemble(

@@ -8,6 +8,7 @@ from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.link import Link, Route
+from sim.hardware.cluster.measured import MeasuredCollective
 from sim.program.selection import AlgorithmChoice
 
 NetworkKind = Literal[
@@ -22,7 +23,8 @@ class ClusterNetwork:
     `bandwidth` is that of one NIC (of one cable where nodes are cabled to each other) in each
     direction, `latency` from node to node through one switch (over one cable), `efficiency` the
     share of payload in what the wire carries, `algorithm` what collectives of groups on several
-    nodes take instead of what their library would choose.
+    nodes take instead of what their library would choose. `measured` collectives tell the state
+    that it is in (`sim.collectives.state`).
     """
 
     rails: ClassVar[bool] = False
@@ -34,6 +36,7 @@ class ClusterNetwork:
     latency: Seconds
     efficiency: float = 1.0
     algorithm: AlgorithmChoice = ()
+    measured: tuple[MeasuredCollective, ...] = ()
     nics: int = field(default=0, init=False)
     """NICs of a node; 0 where nodes are cabled to each other."""
 

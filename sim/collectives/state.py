@@ -1,0 +1,68 @@
+"""The state of a network: what measured collectives say that the library's constants do not.
+
+Two things make a network slow. It may carry less: every time is the library's divided by a `share`.
+Or each step of a ring may take at least `step` seconds, whatever it carries; times then grow with
+the number of ranks. Measurements of several sizes or numbers
+of ranks tell them apart: the explanation is taken on which they agree better.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+from sim.collectives.interconnect import CallCost, CollectiveCall
+from sim.hardware.cluster.measured import MeasuredCollective, ring_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkState:
+    """`share` of what the library reaches through the network, seconds of a `step` at least."""
+
+    share: float = 1.0
+    step: float = 0.0
+
+    def cost(self, cost: CallCost, call: CollectiveCall) -> CallCost:
+        """What a call costs in this state, in a job of several nodes.
+
+        Bytes through the network are divided by `share`. Nothing large, also within a node, ends
+        before the steps of a ring have; what is small enough for a tree is not held up.
+        """
+        if self == HEALTHY or call.shape.ranks == 1:
+            return cost
+        cost = replace(cost, nic=cost.nic / self.share)
+        if cost.algorithm == "tree":
+            return cost
+        least = self.step * ring_steps(call.kind, call.shape.ranks)
+        return replace(cost, latency=cost.latency + max(least - call.duration(cost), 0.0))
+
+
+HEALTHY = NetworkState()
+
+
+def state_of(measured: Sequence[MeasuredCollective], expected: Sequence[float]) -> NetworkState:
+    """The state that explains measurements of which the library `expected` the seconds.
+
+    One measurement, or several that ask for about the same share, are bandwidth that is missing;
+    those that are quicker than expected ask for nothing.
+
+    >>> half = MeasuredCollective(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
+    >>> state_of([half], [half.seconds / 2])
+    NetworkState(share=0.5, step=0.0)
+    """
+    slow = [(m, t) for m, t in zip(measured, expected, strict=True) if m.seconds > t]
+    if not slow:
+        return HEALTHY
+    shares = [expected / m.seconds for m, expected in slow]
+    steps = [m.seconds / ring_steps(m.collective, m.gpus) for m, _ in slow]
+    if _spread(steps) < _spread(shares):
+        return NetworkState(step=_middle(steps))
+    return NetworkState(share=_middle(shares))
+
+
+def _spread(values: Sequence[float]) -> float:
+    return log(max(values) / min(values))
+
+
+def _middle(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -1,0 +1,50 @@
+"""The cluster that a measured run had, in the state in which its own measurement shows it."""
+
+from collections.abc import Mapping
+from math import log
+from typing import Any
+
+from sim.collectives.group import GroupShape
+from sim.collectives.libraries import backend
+from sim.engine.machine import Machine
+from sim.hardware.cluster import topology as topologies
+from sim.hardware.cluster.measured import MeasuredCollective, ring_steps
+from sim.hardware.cluster.topology import Topology
+
+
+def cluster_of(row: Mapping[str, Any]) -> Topology:
+    """The cluster that a row names, or one of its states.
+
+    `measured_allreduce_gbs`, bus bandwidth of a large all-reduce over all devices of the job, tells
+    them apart: nearest is, by ratio, what the library reaches or what was measured in a state with
+    the next number of devices. Raises `InputError`.
+    """
+    where, printed = str(row["id"]), row.get("measured_allreduce_gbs")
+    cluster = topologies.load(str(row["cluster"]), where=where)
+    if printed is None or printed != printed or row["gpus"] <= cluster.gpus_per_node:
+        return cluster
+    found, gpus = 1e9 * float(printed), int(row["gpus"])
+    nearest, distance = cluster, float("inf")
+    for name in cluster.states:
+        state = topologies.load(name, where=cluster.name)
+        slow = _measured(state, gpus)
+        usual = _bus_bandwidth(cluster, slow.size, gpus)
+        if abs(log(found / slow.bus_bandwidth)) < min(abs(log(found / usual)), distance):
+            nearest, distance = state, abs(log(found / slow.bus_bandwidth))
+    return nearest
+
+
+def _measured(state: Topology, gpus: int) -> MeasuredCollective:
+    """The all-reduce measured in a state over about so many devices."""
+    known = state.network.measured if state.network else ()
+    reduced = [one for one in known if one.collective == "all_reduce"]
+    return min(reduced, key=lambda one: abs(log(one.gpus / gpus)))
+
+
+def _bus_bandwidth(cluster: Topology, size: float, gpus: int) -> float:
+    """B/s that the library's all-reduce reaches on a healthy cluster."""
+    machine = Machine(cluster.with_gpus(gpus), backend.load(cluster.backend, where=cluster.name))
+    shape = GroupShape.of(gpus, cluster.gpus_per_node)
+    call = machine.call("all_reduce", size, shape)
+    seconds = call.duration(machine.backend.call_cost(call))
+    return ring_steps("all_reduce", gpus) / gpus * size / seconds
