@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from sim.collectives.interconnect import CallCost, CollectiveCall
-from sim.hardware.cluster.measured import MeasuredCollective, ring_steps
+from sim.program.measured import MeasuredCollective, ring_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
 from sim.collectives.state import HEALTHY, NetworkState, state_of
 from sim.hardware.cluster.fabrics.torus import TorusFabric
-from sim.hardware.cluster.measured import MeasuredCollective
 from sim.hardware.cluster.topology import Topology
+from sim.program.measured import MeasuredCollective
 from sim.program.routed import Routed
 
 

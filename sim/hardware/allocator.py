@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.config.units import Bytes, Seconds
+from sim.config.units import Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,6 @@ class Allocator:
     `reports`: whether the peak that the software prints is that of its tensors, or what torch has
     `reserved` for them.
     `workspace`: bytes of cuBLAS, for the thread of each direction (torch: 32 MiB on Hopper).
-    `retry`: seconds that each micro-step loses to freeing cached blocks and asking the driver
-    again, where tensors take more than a share of `pressure` of the memory that they can have.
     """
 
     half_gradients: bool = False
@@ -39,5 +37,3 @@ class Allocator:
     flat_step: bool = False
     reports: Literal["tensors", "reserved"] = "tensors"
     workspace: Bytes = 2 * 32 * 2.0**20
-    retry: Seconds = 0.0
-    pressure: float = 0.93

@@ -26,12 +26,11 @@ class Stack:
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
     Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python
-    and dispatcher forward, autograd's C++ backward), `launch_collective` per collective
-    (`launch_member` more for each further member of its group, in pipelines over several nodes),
+    and dispatcher forward, autograd's C++ backward), `launch_collective` per collective,
     `launch_graph` per CUDA graph, `launch_grouped` more for each matrix of a grouped product;
     `layer_forward` and `layer_backward` its seconds per layer and pass that no launch accounts for
     (python of modules, checkpointing, garbage collection); `step_host` per step, before the first
-    launch, and `step_node` more for each node. A `blocking` host waits for every kernel of a pass
+    launch. A `blocking` host waits for every kernel of a pass
     (CUDA_LAUNCH_BLOCKING=1), so that its seconds and the device's add up. `graph` says that a step
     is one CUDA graph, which `sim measure` then captures.
 
@@ -82,14 +81,12 @@ class Stack:
     launch_forward: Seconds
     launch_backward: Seconds
     launch_collective: Seconds = 30e-6
-    launch_member: Seconds = 0.0
     # NVIDIA, "Constant-time launch for straight-line CUDA graphs", 2024: 2.5 us since CUDA 12.6.
     launch_graph: Seconds = 2.5e-6
     launch_grouped: Seconds = 0.0
     layer_forward: Seconds = 0.0
     layer_backward: Seconds = 0.0
     step_host: Seconds = 0.0
-    step_node: Seconds = 0.0
     blocking: bool = False
     graph: bool = False
     attention: tuple[str, ...] = ("flash2",)
@@ -153,7 +150,6 @@ class Stack:
             launch_forward=0.0,
             launch_backward=0.0,
             launch_collective=0.0,
-            launch_member=0.0,
             launch_grouped=0.0,
             layer_forward=0.0,
             layer_backward=0.0,

@@ -71,17 +71,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Job:
-    """`chunks` holds what each stage has of the model. `nodes` is how many machines the job runs
-    on, `stall` what each forward pass loses to an allocator short of memory (s),
-    `order` the order of its passes where that was looked for (`sim.engine.ordering`)."""
+    """`chunks` holds what each stage has of the model, `order` the order of its passes where that
+    was looked for (`sim.engine.ordering`)."""
 
     model: Transformer
     plan: Plan
     stack: Stack
     device: Device
     chunks: tuple[tuple[Chunk, ...], ...]
-    nodes: int = 1
-    stall: float = 0.0
     order: Schedule | None = None
     known: Known = field(default_factory=Known, compare=False, repr=False)
 
@@ -187,8 +184,6 @@ class Job:
             plan.microbatches > 1,
             *plan.mesh.items(),
             self.embedding_holders,
-            self.call,
-            self.stall,
         )
         return self.known.number(key)
 
@@ -251,7 +246,7 @@ class Job:
     def work(self, kind: str, action: Kind, again: Again = ALONE) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""
         return self.known.once(
-            ("work", kind, action, again, self.call, *self.workload),
+            ("work", kind, action, again, *self.workload),
             lambda: Work(name=kind, items=self._items(kind, action, again)),
         )
 
@@ -276,7 +271,7 @@ class Job:
             cause=cause,
             time=self.time,
             launch=launch,
-            call=self.call,
+            call=self.host.launch_collective,
             graph=self.host.launch_graph,
             grouped=self.host.launch_grouped,
         )
@@ -295,13 +290,6 @@ class Job:
     def host(self) -> Stack:
         """The stack as it launches passes."""
         return self.stack.in_graph if WHOLE in self.plan.cuda_graph else self.stack
-
-    @cached_property
-    def call(self) -> float:
-        """The host's seconds per collective inside a pass."""
-        stack, further = self.host, self.plan.tp - 1
-        crosses_nodes = self.plan.pp > 1 and self.nodes > 1
-        return stack.launch_collective + further * stack.launch_member * crosses_nodes
 
     @property
     def host_ranks(self) -> int:
@@ -331,11 +319,6 @@ class Job:
     def prefetch(self) -> int:
         """Units of ZeRO-3 that are gathered ahead of the one that computes."""
         return self.stack.prefetch if self.plan.prefetch is None else self.plan.prefetch
-
-    @property
-    def opening(self) -> float:
-        """The host's seconds per step, before the first launch."""
-        return self.stack.step_host + self.nodes * self.stack.step_node
 
 
 def host_time(seconds: float) -> Items:

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sim.hardware.device import Device
-from sim.hardware.stack import Stack
 from sim.model import optimizers
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
@@ -253,12 +251,6 @@ def _launches(item: Item) -> int:
     if isinstance(item, Overlap):
         return 1 + sum(kernel.launches for kernel in item.kernels)
     return item.launches
-
-
-def stall(stack: Stack, device: Device, taken: float) -> float:
-    """What a micro-step loses (s) to an allocator that is short of memory, if so much is taken."""
-    pressed = taken > stack.allocator.pressure * device.usable_memory
-    return stack.allocator.retry if pressed else 0.0
 
 
 def fragmented(job: Job) -> list[float]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sim.parallel import data
 from sim.parallel.boundary import packed, unpacked
-from sim.parallel.job import Chunk, Job, host_time
+from sim.parallel.job import Chunk, Job
 from sim.parallel.memory import PassUses
 from sim.parallel.pairs import merged
 from sim.parallel.piece import Piece, joined
@@ -143,11 +143,10 @@ class _ChunkPasses:
         return Piece(self.job.block(kind, again), work, self._uses.of(occasion, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
-        """The first work of a pass, behind what it receives and what the allocator loses."""
+        """The first work of a pass, behind what it receives."""
         alone = action == "W" or (self.ends.first if action == "F" else self.ends.last)
         before = () if alone else unpacked(self.job)
-        stall = host_time(self.job.stall if action == "F" else 0.0)
-        return Work(name=work.name, items=(*before, *stall, work)) if before or stall else work
+        return Work(name=work.name, items=(*before, work)) if before else work
 
     def _passes_on(self, action: Kind) -> bool:
         return action != "W" and not (self.ends.last if action == "F" else self.ends.first)

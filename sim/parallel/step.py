@@ -115,7 +115,7 @@ def _stage(
 
 def _opening(job: Job) -> Compute | None:
     """What the host does before the first launch of a step (data, zeroing, python)."""
-    items = host_time(job.opening)
+    items = host_time(job.stack.step_host)
     return Compute(name="open", work=Work(name="open", items=items)) if items else None
 
 

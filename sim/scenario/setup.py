@@ -27,14 +27,11 @@ from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
-from sim.parallel.memory import stall
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import check_method
-from sim.parallel.step import training_step
 from sim.parallel.unused import check_used
 from sim.parallel.versions import check_versions
-from sim.program.memory_levels import peaks
 from sim.scenario.scenario import Scenario, SharingScenario, Straggler, changed
 
 
@@ -93,7 +90,6 @@ def assemble(
         stack=stack,
         device=topology.device,
         chunks=chunks_of(model, stack, plan, topology.device),
-        nodes=topology.nodes,
     )
     check_used(plan, where)
     check_method(plan, where)
@@ -102,11 +98,7 @@ def assemble(
     check_adapters(model.kinds, job.execution, where=where)
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
-    job = ordered(job, on)
-    if stack.allocator.retry:
-        taken = float(peaks(training_step(job)).max())
-        job = replace(job, stall=stall(stack, topology.device, taken))
-    return Setup(name=name, job=job, machine=on)
+    return Setup(name=name, job=ordered(job, on), machine=on)
 
 
 def _with_checkpoints(plan: Plan, stack: stacks.Stack) -> Plan:

@@ -13,7 +13,7 @@ from sim.engine.ordering import ordered
 from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job, Known
-from sim.parallel.memory import fragmented, resident, stall
+from sim.parallel.memory import fragmented, resident
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
 from sim.parallel.versions import check_versions
@@ -72,10 +72,6 @@ class MeshLayouts:
         if _passes_key(plan) not in self._activations:
             self._activations[_passes_key(plan)] = most_kept(program, "activations")
         taken, needed = self._memory(job, program)
-        lost = stall(self.space.stack, job.device, taken)
-        if lost:
-            job = replace(job, stall=lost)
-            program = training_step(job, order.schedule)
         if needed > self.capacity or not self._host_holds(job):
             return None
         return Candidate(job, self._machine, order, program, taken)
@@ -116,7 +112,6 @@ class MeshLayouts:
             stack=space.stack,
             device=device,
             chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),
-            nodes=space.topology.nodes,
             known=self._known,
         )
 

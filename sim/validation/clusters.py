@@ -6,10 +6,11 @@ from typing import Any
 
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
+from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
-from sim.hardware.cluster.measured import MeasuredCollective, ring_steps
 from sim.hardware.cluster.topology import Topology
+from sim.program.measured import MeasuredCollective, ring_steps
 
 
 def cluster_of(row: Mapping[str, Any]) -> Topology:
@@ -38,6 +39,9 @@ def _measured(state: Topology, gpus: int) -> MeasuredCollective:
     """The all-reduce measured in a state over about so many devices."""
     known = state.network.measured if state.network else ()
     reduced = [one for one in known if one.collective == "all_reduce"]
+    if not reduced:
+        what = "is a state of a cluster without a measured all-reduce"
+        raise InputError(state.name, what, "add one to network.measured")
     return min(reduced, key=lambda one: abs(log(one.gpus / gpus)))
 
 

@@ -5,14 +5,10 @@ from dataclasses import replace
 import pytest
 
 from sim.hardware import stack as stacks
-from sim.hardware.allocator import Allocator
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
-from sim.parallel.step import training_step
-from sim.program.actions import Occasion
-from sim.program.operations import Segment
 from sim.scenario.setup import Setup, assemble
 from sim.simulate import run
 
@@ -35,19 +31,6 @@ def job(gpus: int = 8, *, software: Stack, **plan: object) -> Setup:
     )
 
 
-def test_calls_grow_with_their_group_only_in_pipelines_over_several_nodes() -> None:
-    software = stack(launch_collective=1e-5, launch_member=1e-3)
-    assert job(16, software=software, tp=4, pp=2).job.call == pytest.approx(1e-5 + 3e-3)
-    assert job(8, software=software, tp=4, pp=2).job.call == pytest.approx(1e-5)
-    assert job(16, software=software, tp=4, pp=1).job.call == pytest.approx(1e-5)
-
-
-def test_a_step_opens_later_by_nodes() -> None:
-    software = stack(step_host=0.01, step_node=1e-3)
-    assert job(8, software=software).job.opening == pytest.approx(0.011)
-    assert job(32, software=software).job.opening == pytest.approx(0.01 + 4e-3)
-
-
 def test_a_host_that_waits_for_exchanges_is_slower_where_it_is_the_limit() -> None:
     slow = {"launch_forward": 1e-4, "launch_backward": 1e-4}
     ahead = run(job(software=stack(exchange_sync=False, **slow), pp=8)).step_time
@@ -66,23 +49,6 @@ def test_a_host_that_waits_costs_nothing_where_launches_are_free() -> None:
     ahead = run(job(software=stack(exchange_sync=False, **free), pp=8)).step_time
     waiting = run(job(software=stack(exchange_sync=True, **free), pp=8)).step_time
     assert waiting == pytest.approx(ahead, rel=1e-12)
-
-
-def stalled(setup: Setup) -> list[Segment]:
-    """Where a forward pass of the first stage waits for its allocator."""
-    (compute,) = training_step(setup.job).stages[0].routines[Occasion("F", 0)]
-    return [item for item in compute.work.flat() if isinstance(item, Segment) and item.host == 1.5]
-
-
-def test_an_allocator_short_of_memory_stalls_every_forward_pass() -> None:
-    short = stack(allocator=Allocator(retry=1.5, pressure=1e-6))
-    ample = stack(allocator=Allocator(retry=1.5, pressure=0.9))
-    assert len(stalled(job(software=short))) == 1
-    assert not stalled(job(software=ample))
-    assert not stalled(job(software=stack(allocator=Allocator(pressure=1e-6))))
-    micro_steps = 32 // 8
-    lost = run(job(software=short)).step_time - run(job(software=ample)).step_time
-    assert lost == pytest.approx(1.5 * micro_steps, rel=0.05)
 
 
 def test_a_stack_without_fused_attention_keeps_scores() -> None:

@@ -18,7 +18,7 @@ from sim.model.groups import DENSE
 from sim.model.transformer import Transformer, load
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
-from sim.parallel.memory import Memory, fullest, memories, memory, stall, state_of
+from sim.parallel.memory import Memory, fullest, memories, memory, state_of
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
 from sim.parallel.step import training_step
@@ -346,12 +346,6 @@ def test_a_step_leaves_what_it_found(name, zero, gradients) -> None:
         for stage in range(2):
             step = levels_of(program, stage)
             assert step.by_part(step.after[-1]) == step.by_part(step.after[0])
-
-
-def test_an_allocator_stalls_where_too_large_a_share_of_the_device_is_taken() -> None:
-    short = stack(Allocator(retry=1.5, pressure=0.5))
-    usable = DEVICE.usable_memory
-    assert [stall(short, DEVICE, share * usable) for share in (0.4, 0.6)] == [0.0, 1.5]
 
 
 # --- Measured peaks ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.link import Link, Route
-from sim.hardware.cluster.measured import MeasuredCollective
+from sim.program.measured import MeasuredCollective
 from sim.program.selection import AlgorithmChoice
 
 NetworkKind = Literal[

@@ -1,0 +1,132 @@
+"""The state of a network follows from what was measured on it."""
+
+from dataclasses import replace
+from math import prod
+
+import pytest
+
+from sim.collectives.group import GroupShape
+from sim.collectives.libraries import backend
+from sim.collectives.state import HEALTHY
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.hardware.cluster import topology as topologies
+from sim.program.measured import MeasuredCollective
+from sim.validation.clusters import cluster_of
+
+SIZES = (2.0**24, 2.0**28, 2.0**32)
+GPUS = (16, 64, 512)
+
+
+def machine(measured: tuple[MeasuredCollective, ...], gpus: int = 512) -> Machine:
+    topology = topologies.load("h100-p5-efa").with_gpus(gpus)
+    assert topology.network is not None
+    network = replace(topology.network, measured=measured)
+    return Machine(replace(topology, network=network), backend.load())
+
+
+def duration(on: Machine, kind: str, size: float, gpus: int) -> float:
+    """Seconds of a call on an idle network."""
+    shape = GroupShape.of(gpus, 8)
+    cost = on.state.cost(
+        on.backend.call_cost(on.call(kind, size, shape)), on.call(kind, size, shape)
+    )
+    return on.call(kind, size, shape).duration(cost)
+
+
+def gathered(size: float, gpus: int, seconds: float) -> MeasuredCollective:
+    busbw = (gpus - 1) / gpus * size / seconds
+    return MeasuredCollective(collective="all_gather", gpus=gpus, size=size, bus_bandwidth=busbw)
+
+
+def test_what_the_library_says_already_changes_nothing() -> None:
+    well = machine(())
+    measured = tuple(gathered(2**30, n, duration(well, "all_gather", 2**30, n)) for n in GPUS)
+    assert machine(measured).state == HEALTHY
+
+
+def test_what_is_quicker_than_the_library_changes_nothing() -> None:
+    well = machine(())
+    assert (
+        machine((gathered(2**30, 64, 0.5 * duration(well, "all_gather", 2**30, 64)),)).state
+        == HEALTHY
+    )
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.01])
+def test_times_that_are_longer_by_one_factor_are_bandwidth_that_is_missing(share: float) -> None:
+    well = machine(())
+    measured = tuple(gathered(s, 64, duration(well, "all_gather", s, 64) / share) for s in SIZES)
+    assert machine(measured).state.share == pytest.approx(share)
+    assert machine(measured).state.step == 0.0
+
+
+def test_times_that_grow_with_the_ranks_whatever_they_carry_are_steps_that_are_held_up() -> None:
+    slow = machine(tuple(gathered(2**30, n, 1e-3 * (n - 1)) for n in GPUS))
+    assert slow.state.step == pytest.approx(1e-3)
+    for gpus in (8, *GPUS):
+        assert duration(slow, "all_gather", 2**20, gpus) == pytest.approx(1e-3 * (gpus - 1))
+
+
+def test_one_node_is_not_slowed_by_a_network_that_it_does_not_use() -> None:
+    measured = (gathered(2**30, 16, 1.0),)
+    assert machine(measured, 8).state == HEALTHY
+    assert machine(measured, 16).state != HEALTHY
+
+
+def test_small_messages_by_tree_are_not_held_up() -> None:
+    slow = machine(tuple(gathered(2**30, n, 1e-3 * (n - 1)) for n in GPUS))
+    assert duration(slow, "all_reduce", 4.0, 512) == duration(machine(()), "all_reduce", 4.0, 512)
+
+
+def test_measured_times_follow_nccl_tests_definition_of_bus_bandwidth() -> None:
+    reduced = MeasuredCollective(collective="all_reduce", gpus=8, size=8e9, bus_bandwidth=1e9)
+    assert reduced.seconds == pytest.approx(prod((2, 7, 8e9)) / 8 / 1e9)
+
+
+def test_the_slow_state_of_h100_p5_efa_explains_all_that_was_measured_within_a_third() -> None:
+    slow = Machine(topologies.load("h100-p5-efa-slow"), backend.load())
+    assert slow.topology.network is not None
+    for one in slow.topology.network.measured:
+        predicted = duration(slow, one.collective, one.size, one.gpus)
+        assert predicted == pytest.approx(one.seconds, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("gbs", "found"), [(13.4, "h100-p5-efa-slow"), (175.0, "h100-p5-efa"), (None, "h100-p5-efa")]
+)
+def test_a_row_is_simulated_in_the_state_that_its_own_all_reduce_shows(
+    gbs: float | None, found: str
+) -> None:
+    row = {"id": "r", "cluster": "h100-p5-efa", "gpus": 512, "measured_allreduce_gbs": gbs}
+    assert cluster_of(row).name == found
+
+
+def test_a_row_of_one_node_measured_no_network() -> None:
+    row = {"id": "r", "cluster": "h100-p5-efa", "gpus": 8, "measured_allreduce_gbs": 13.4}
+    assert cluster_of(row).name == "h100-p5-efa"
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        ({"gpus": 1}, "measure no network"),
+        ({"bus_bandwidth": "0 GB/s"}, "positive"),
+        ({"collective": "gossip"}, "collective"),
+    ],
+)
+def test_measurements_without_sense_are_refused(entry: dict[str, object], what: str) -> None:
+    usual = {"collective": "all_reduce", "gpus": 16, "size": "1 GiB", "bus_bandwidth": "1 GB/s"}
+    with pytest.raises(InputError, match=what):
+        topologies.load("h100-p5-efa", {"network.measured": [usual | entry]})
+
+
+@pytest.mark.parametrize("state", ["dgx-h100-ndr", "no-such-cluster"])
+def test_states_without_measurements_are_refused(state: str, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "topologies").mkdir()
+    bad = f'like = "h100-p5-efa"\nname = "bad"\nstates = ["{state}"]\n'
+    (tmp_path / "topologies" / "bad.toml").write_text(bad)
+    row = {"id": "r", "cluster": "bad", "gpus": 16, "measured_allreduce_gbs": 1.0}
+    with pytest.raises(InputError, match=state):
+        cluster_of(row)
