@@ -44,12 +44,15 @@ PUBLISHED = {
     "llama3-70b-lora": (70.6e9, 8),
     "llama3-8b-muon": (8.03e9, 64),
     "llama3-8b-mxfp8": (8.03e9, 8),
+    "maxtext-64b-slices": (64e9, 1024),  # its name in MaxText's configurations
     "megatron-1.7b": (1.7e9, 32),
     "megatron-3.6b": (3.6e9, 64),
     "megatron-7.5b": (7.5e9, 128),
     "megatron-18b": (18.4e9, 256),
     "megatron-39b": (39.1e9, 512),
     "mtnlg-530b": (530e9, 2240),
+    "qwen3-235b-nvl72": (235.09e9, 256),  # Qwen/Qwen3-235B-A22B, safetensors index
+    "qwen3-32b-mi300x": (32.76e9, 8),  # Qwen/Qwen3-32B, safetensors index
     # Radford et al. 2019, table 2: 1.542B, and the head's own vocabulary matrix (0.08B).
     "pipedream-2bw": (1.542e9 + 0.08e9, 8),
 }
