@@ -151,6 +151,14 @@ def test_a_recipe_that_tensor_cores_do_not_know_is_refused(folder: Path) -> None
 @pytest.mark.parametrize(
     ("scenario", "settings", "said"),
     [
+        (
+            "vgg16-gist",
+            ["plan.stash={bits=12}"],
+            "bits = 12: input should be 32, 16, 10 or 8; known: 32, 16, 10, 8",
+        ),
+        ("vgg16-gist", ["plan.stash={lossless=false}"], "neither lossless nor narrower values"),
+        ("vgg16-gist", ["plan.stash={sparsity=1.5}"], "set sparsity below 1.0"),
+        ("gpt2-one-gpu", ["plan.stash={}"], "keep feature maps, which this model has none of"),
         ("mixtral-8x7b", ["plan.lora={modules=['linear_fc1']}"], "has a linear layer 'linear_fc1'"),
         ("deepseek-v3", ["plan.lora={modules=['linear_qkv']}"], "has a linear layer 'linear_qkv'"),
         ("mixtral-8x7b", ["model.window=64", "model.chunk=64"], "see one or the other; leave one"),

@@ -12,6 +12,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, Gemm, Item, MemoryBound, Precision
 from sim.model.operators import Operator
+from sim.model.stash import Map, Stash, kept
 from sim.program.causes import DATA
 from sim.program.operations import Collective
 
@@ -131,6 +132,20 @@ class Layer:
     def flops(self) -> float:
         return 2.0 * self.size**2 * self.weights
 
+    def maps(self, batch: int) -> Iterator[Map]:
+        """What its backward pass and the next layer's read: batch norm its input, a ReLU the signs
+        of its results, a pooling which of a window was largest, a product its input."""
+        whole = float(batch * self.outputs * self.size**2)
+        if self.norm:
+            yield Map(whole)
+        if self.pooled:
+            window = (self.size // self.pooled) ** 2
+            yield Map(whole, "signs")
+            yield Map(whole / window, "places")
+            yield Map(whole / window, "sparse", window)
+        else:
+            yield Map(whole, "sparse" if self.relu else "values")
+
 
 def load(name: str, *, where: str = "command line") -> Convolutional:
     """The model that `models/NAME.toml` describes. Raises `InputError`."""
@@ -190,26 +205,38 @@ def operators(
 
 
 def operator(
-    layer: Layer, model: Convolutional, batch: int, precision: Precision, fused: bool
+    layer: Layer,
+    model: Convolutional,
+    batch: int,
+    precision: Precision,
+    fused: bool,
+    stash: Stash | None = None,
 ) -> Operator:
-    """What one of its layers executes."""
+    """What one of its layers executes, and keeps as the stash says."""
     shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
     image, weights = _backward(layer, batch, precision)
+    maps = [kept(one, BYTES[precision], stash) for one in layer.maps(batch)]
+    taken = batch * BYTES[precision] * layer.inputs * (layer.size * layer.stride) ** 2
+    given = batch * BYTES[precision] * layer.outputs * layer.size**2
     return Operator(
         name=layer.name,
         forward=(
             _forward(layer, batch, precision),
             *shared,
             *_behind(layer, batch, precision, fused, 1.0),
+            *(kernel for one in maps for kernel in one.encode),
         ),
         input_gradient=(
+            *(kernel for one in maps for kernel in one.decode),
             *shared,
             *reversed(_behind(layer, batch, precision, fused, 5.0 / 3.0)),
             *(() if layer.first else (image,)),
         ),
         weight_gradient=(weights,),
-        inputs=float(batch * BYTES[precision] * layer.inputs * (layer.size * layer.stride) ** 2),
-        saved=batch * BYTES[precision] * layer.outputs * layer.size**2 * (1.0 + layer.norm),
+        inputs=float(taken),
+        saved=sum(one.bytes for one in maps),
+        # Backward: dy and dx at once, and what is decoded.
+        transient=float(taken + given) + sum(one.whole for one in maps),
         parameters=layer.parameters,
     )
 

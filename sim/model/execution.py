@@ -9,6 +9,7 @@ from sim.model.groups import ParameterGroup
 from sim.model.kernels import Precision
 from sim.model.lora import Lora
 from sim.model.precision import Product, Recipe
+from sim.model.stash import Stash
 from sim.model.transformer import Transformer
 from sim.program.routed import Dispatcher
 
@@ -91,7 +92,8 @@ class Execution:
     theirs into DDP's buckets. `own_copy` says that a word embedding used again (by a tied output
     layer, by multi-token prediction) is a copy, as on a last stage that is not the first.
     With a `recipe` the products of linear layers run in it, and `precision` is that of activations
-    and of all other products; with `lora` only adapters are trained. `block` holds the settings of
+    and of all other products; with `lora` only adapters are trained; `stash` is how feature maps of
+    convolutions are kept. `block` holds the settings of
     the block's kind (its module's `SETTINGS`), `layer` its number where layers of the kind differ;
     `model` has the keys of the block's own entry. `graphs` are the scopes of layers that are CUDA
     graphs.
@@ -107,6 +109,7 @@ class Execution:
     own_copy: bool = False
     recipe: Recipe | None = None
     lora: Lora | None = None
+    stash: Stash | None = None
     block: Any = None
     layer: int | None = None
     graphs: tuple[str, ...] = ()

@@ -126,6 +126,7 @@ class Job:
             recipe=self.recipe,
             lora=plan.lora,
             fusion=self.host.fusion,
+            stash=plan.stash,
             later=later,
             bucketed=bucketed,
             own_copy=len(self.embedding_holders) > 1,
@@ -162,6 +163,7 @@ class Job:
             plan.precision,
             self.recipe,
             plan.lora,
+            plan.stash,
             len(self.embedding_holders) > 1,
             *self._micro_steps,
         )

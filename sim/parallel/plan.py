@@ -16,6 +16,7 @@ from sim.model.fusion import Context
 from sim.model.kernels import Precision
 from sim.model.lora import Lora
 from sim.model.optimizers import Moments
+from sim.model.stash import Stash
 from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing, every_axis
 from sim.parallel.mesh import Layouts, axis_of, layouts
@@ -60,6 +61,7 @@ class Plan:
     and 3 are summed up whole and reduced behind the last micro-step only.
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
     stack's own unless one is named. With `lora` adapters are trained and the model is frozen.
+    `stash` is how convolutional networks keep feature maps between passes (`sim.model.stash`).
     `optimizer` is one of `sim.model.optimizers`, its states kept in the precision of `moments`.
     Each scope of a layer that `cuda_graph` names is launched as one CUDA graph, neighbouring ones
     as one; a "full_iteration" is one graph of all passes.
@@ -100,6 +102,7 @@ class Plan:
     recipe: str = ""
     lora: Lora | None = None
     cuda_graph: tuple[Scope, ...] = ()
+    stash: Stash | None = None
     optimizer: str = "adam"
     moments: Moments = "fp32"
     order: str = "tp-cp-dp-pp"

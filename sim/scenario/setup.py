@@ -121,7 +121,11 @@ def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
 
 
 def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:
-    """Refuse what only a transformer's layers can."""
+    """Refuse what only a transformer's layers can, and what only convolutions can."""
+    kind = model.source.kind if isinstance(model, Network) else "transformer"
+    if plan.stash is not None and kind != "convolutional":
+        what = "stash is how convolutional networks keep feature maps, which this model has none of"
+        raise InputError(where, what, "leave it out, or set recompute")
     if not isinstance(model, Network):
         return
     if (parts := plan.degree(dividing("weights", "sequence", "experts"))) > 1:

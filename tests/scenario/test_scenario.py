@@ -24,6 +24,7 @@ PUBLISHED = {
     # Qi et al. 2023, table 3: 6.2B, which leaves room for one of both vocabulary matrices (0.13B).
     "zero-bubble-6.2b": (6.2e9 + 0.13e9, 8),
     "pipedream-gnmt": (193.8e6, 4),  # parameter_bytes / 4 of its profile
+    "vgg16-gist": (138e6, 1),  # Simonyan and Zisserman 2015, table 2
     "bert-small-cpu": (28.8e6, 1),  # Turc et al. 2019, table 1
     "gpt-small-cpu": (10.65e6, 1),  # nanoGPT, train.py prints 10.65M
     "bert-large-dgx1": (0.34e9, 8),

@@ -1,0 +1,93 @@
+"""Encodings of feature maps between the passes that read them (Gist).
+
+Jain, Phanishayee, Mars, Tang and Pekhimenko 2018, "Gist: Efficient data encoding for deep neural
+network training", ISCA, section 4. A map is encoded behind its last reader forward and decoded in
+front of its first reader backward.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+from annotated_types import Ge, Lt
+
+from sim.model.kernels import MemoryBound
+
+# What backward passes read of a map: values, values of which many are 0, signs only, or which
+# element of a window was the largest.
+Reads = Literal["values", "sparse", "signs", "places"]
+
+_ROW = 256  # elements of a row of the sparse format, so that a column takes one byte (section 4.2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stash:
+    """How feature maps are kept between passes: the `[plan.stash]` table of a scenario.
+
+    `lossless`: of what only a ReLU and a pooling read the signs (1 bit), of what pooling reads the
+    place in its window (4 bits), of a ReLU's results that a product reads those that are not 0, in
+    compressed rows (section 4.1, 4.2); `sparsity` is the share that is, which training decides.
+    `bits`: values in fp16, in 10 or in 8 bits once the forward pass has read them (section 4.3).
+    """
+
+    lossless: bool = True
+    bits: Literal[32, 16, 10, 8] = 32
+    sparsity: Annotated[float, Ge(0), Lt(1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.lossless and self.bits == 32:
+            raise ValueError("neither lossless nor narrower values; set bits = 16, or leave it out")
+
+
+class Map(NamedTuple):
+    """A feature map of so many elements, and what is read of it backward; of a pooled one the
+    elements of a `window`."""
+
+    elements: float
+    reads: Reads = "values"
+    window: int = 1
+
+
+class Kept(NamedTuple):
+    """Bytes of a map between the passes, and the kernels at both ends."""
+
+    bytes: float
+    encode: tuple[MemoryBound, ...] = ()
+    decode: tuple[MemoryBound, ...] = ()
+    whole: float = 0.0  # bytes that decoding brings back
+
+
+def kept(one: Map, width: int, stash: Stash | None) -> Kept:
+    """A map whose values take `width` bytes as it is kept: encoded where that is smaller.
+
+    >>> kept(Map(1024, "signs"), 4, Stash()).bytes, kept(Map(1024, "sparse"), 4, None).bytes
+    (128.0, 4096.0)
+    """
+    whole = one.elements * width if one.reads != "places" else 0.0
+    size = _size(one, width, stash) if stash else whole
+    if stash is None or size >= whole > 0.0:
+        return Kept(whole)
+    read = max(whole, one.elements * width)
+    encode = MemoryBound(name=f"encode {one.reads}", bytes=read + size)
+    if one.reads in ("signs", "places"):  # their readers take them as they are
+        return Kept(size, (encode,))
+    decode = MemoryBound(name=f"decode {one.reads}", bytes=size + whole)
+    return Kept(size, (encode,), (decode,), whole)
+
+
+def _size(one: Map, width: int, stash: Stash) -> float:
+    narrow = min(float(width), _BYTES[stash.bits])
+    if not stash.lossless:
+        return one.elements * narrow * (one.reads != "places")
+    if one.reads == "signs":
+        return one.elements / 8
+    if one.reads == "places":
+        return one.elements / 2
+    values = one.elements * narrow
+    if one.reads == "values":
+        return values
+    # A value of a window is 0 if all of its are, as if zeros were where they are by chance.
+    filled = one.elements * (1.0 - stash.sparsity**one.window)
+    return min(values, filled * (narrow + 1) + one.elements / _ROW * 4)
+
+
+_BYTES = {32: 4.0, 16: 2.0, 10: 4 / 3, 8: 1.0}  # three of 10 bits in a word of 4 bytes
