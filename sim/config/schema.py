@@ -230,8 +230,8 @@ def _first_fault(error: Any, where: str) -> InputError:
 def _remedy(fault: Any, key: str) -> str:
     context = fault.get("ctx", {})
     if fault["type"] == "literal_error":
-        words = re.findall(r"'([^']*)'", context["expected"])
-        return nearest(str(fault["input"]), words or re.findall(r"\d+", context["expected"]))
+        texts = re.findall(r"'([^']*)'", context["expected"])
+        return nearest(str(fault["input"]), texts or re.findall(r"\d+", context["expected"]))
     for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
         if name in context:
             return f"set {key} {words} {context[name]}"

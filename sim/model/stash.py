@@ -56,7 +56,7 @@ class Kept(NamedTuple):
     whole: float = 0.0  # bytes that decoding brings back
 
 
-def kept(one: Map, width: int, stash: Stash | None) -> Kept:
+def kept(one: Map, width: float, stash: Stash | None) -> Kept:
     """A map whose values take `width` bytes as it is kept: encoded where that is smaller.
 
     >>> kept(Map(1024, "signs"), 4, Stash()).bytes, kept(Map(1024, "sparse"), 4, None).bytes
@@ -74,8 +74,8 @@ def kept(one: Map, width: int, stash: Stash | None) -> Kept:
     return Kept(size, (encode,), (decode,), whole)
 
 
-def _size(one: Map, width: int, stash: Stash) -> float:
-    narrow = min(float(width), _BYTES[stash.bits])
+def _size(one: Map, width: float, stash: Stash) -> float:
+    narrow = min(width, _BYTES[stash.bits])
     if not stash.lossless:
         return one.elements * narrow * (one.reads != "places")
     if one.reads == "signs":
