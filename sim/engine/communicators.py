@@ -1,14 +1,13 @@
 """Who talks to whom: the communicators of a program, and the links that each of them loads.
 
 On switched clusters all of it is arithmetic on arrays: groups load the ports, NICs and pod uplinks
-of their members. On tori, dragonflies and meshes of cables the routes of a ring in rank order are
-summed. Nothing here grows with the number of replicas.
+of their members. On tori, dragonflies and meshes of cables the routes of rings are summed
+(`sim.engine.rings`). Nothing here grows with the number of replicas.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
 from sim.engine.replicas import Representatives
+from sim.engine.rings import Hop, hops
 from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import Call, Collective, Copy, HostLink, Send
@@ -221,7 +221,7 @@ class _Grouping:
         targets = dict(zip(own[~sends].tolist(), gpus[~sends].tolist(), strict=True))
         sources = zip(own[sends].tolist(), gpus[sends].tolist(), strict=True)
         return self.links.of_routes(
-            (group, [(source, targets[group])]) for group, source in sources
+            (group, [(source, targets[group], 1.0)]) for group, source in sources
         )
 
     def _rings(self, own: Indices, gpus: Indices) -> Loads:
@@ -229,8 +229,7 @@ class _Grouping:
         for group, gpu in zip(own.tolist(), gpus.tolist(), strict=True):
             rings.setdefault(group, []).append(gpu)
         return self.links.of_routes(
-            (group, list(zip(ring, ring[1:] + ring[:1], strict=True)))
-            for group, ring in rings.items()
+            (group, hops(ring, self.topology)) for group, ring in rings.items()
         )
 
     def finished(self) -> Communicators:
@@ -350,12 +349,12 @@ class _Links:
         crosses = spans[groups] > 1
         return self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
 
-    def of_routes(self, routes: Iterable[tuple[int, Sequence[tuple[int, int]]]]) -> Loads:
-        """What groups load whose members send to each other by these (source, target)."""
+    def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
+        """What groups load whose members send to each other by these hops."""
         rows = [
-            (group, self._number(link), float(local), float(not local))
-            for group, hops in routes
-            for source, target in hops
+            (group, self._number(link), local * share, (not local) * share)
+            for group, own in routes
+            for source, target, share in own
             for local in [source // self.slots == target // self.slots]
             for link in self.topology.route(source, target)
         ]
@@ -399,8 +398,7 @@ def group_loads(
         across = everybody if shape.nodes > 1 else ~everybody
         loads = links.of_members(own, members, across, own + 1, everybody, everybody)
     else:
-        ring = list(pairwise([*gpus, gpus[0]]))
-        loads = links.of_routes([(0, ring)])
+        loads = links.of_routes([(0, hops(gpus, topology))])
     return {
         links.name(link): (port, nic)
         for link, port, nic in zip(

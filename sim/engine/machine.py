@@ -11,6 +11,7 @@ from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
 from sim.collectives.state import HEALTHY, NetworkState, state_of
+from sim.engine.rings import check_ways, orders
 from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
 from sim.program.measured import MeasuredCollective
@@ -26,10 +27,11 @@ class Machine:
     slowdown: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for names of algorithms that nothing has."""
+        """Raise `InputError` for algorithms that nothing has, or whose ways are not known."""
         for key in ("node", "network"):
             if level := getattr(self.topology, key):
                 check(level.algorithm, f"topology {self.topology.name}, {key}.algorithm")
+        check_ways(self.topology)
 
     def call_cost(
         self, kind: str, bytes: float, shape: GroupShape, routed: Routed | None = None
@@ -82,8 +84,8 @@ class Machine:
         used = min(topology.gpus, topology.gpus_per_node)
         slots = topology.gpus_per_node
         port = node.port_bandwidth(slots, used) if node else 1.0
-        # Where nodes are cabled to each other, a ring leaves each of them over one cable.
-        nics = (network.nics or 1) if network else 0
+        # Where nodes are cabled to each other, each ring leaves them over one cable.
+        nics = (network.nics or len(orders(network)) or 1) if network else 0
         spread = node is not None and node.spread
         return Interconnect(
             generation=topology.device.generation,

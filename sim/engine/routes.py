@@ -125,8 +125,9 @@ class Routes:
         """The share of a message's bytes on each link from one endpoint to another."""
         topology, a, b = self.topology, source.first, target.first
         loads: dict[Link, float] = dict.fromkeys(route, 1.0)
-        if topology.node_of(a) != topology.node_of(b) and topology.hierarchical:
-            loads = {link: 1.0 for link in route if str(link[0]).startswith("pod")}
+        nics = topology.network.nics if topology.network else 0
+        if topology.node_of(a) != topology.node_of(b) and nics:
+            loads = {link: 1.0 for link in route if str(link[0]).startswith(("pod", "edge"))}
             _spread(loads, "nic-up", source, topology)
             _spread(loads, "nic-down", target, topology)
         if self.regions and (here := self._region(source)) != (there := self._region(target)):

@@ -149,7 +149,7 @@ def _circle(axes: Axes, network: CabledNetwork) -> list[str]:
             if a < b < shown:
                 line(axes, places[a], places[b], NIC_LINE, 1.6 if shown < 12 else 0.8)
     for vertex, place in enumerate(places):
-        _vertex(axes, place, str(vertex), 0.32)
+        _vertex(axes, place, str(vertex), 0.32, DEVICE if vertex < network.largest else SWITCH)
     return _cable_notes(network, shown)
 
 
@@ -219,16 +219,18 @@ def _dragonfly(axes: Axes, network: Dragonfly) -> list[str]:
     centres = circle(groups, (_WIDTH / 2, 3.1), 3.1)
     radius = min(0.8, 2.4 * 3.1 / groups)
     places = [place for centre in centres for place in circle(routers, centre, radius)]
+    size = min(0.22, 2.5 * radius / routers)
+    width = min(0.8, 6.0 / routers)
     for a in range(len(places)):
         for b in network.neighbours(a):
             if a < b < len(places):
                 local = a // routers == b // routers
-                line(axes, places[a], places[b], _LOCAL if local else _GLOBAL, 0.8)
+                line(axes, places[a], places[b], *((_LOCAL, width) if local else (_GLOBAL, 0.8)))
     for vertex, place in enumerate(places):
-        _vertex(axes, place, str(vertex), 0.22, SWITCH)
+        _vertex(axes, place, str(vertex) if size > 0.1 else "", size, SWITCH)
     local_rate, far = (rate(network.cable_bandwidth(0, b)) for b in (0, routers))
     cables = f"grey: within a group, {local_rate}; blue: between groups, {far} each way"
-    notes = [f"{network.nodes_per_router} nodes on every router, {_nics_note(network)}", cables]
+    notes = [f"{network.details[1]}, {_nics_note(network)}", cables]
     if groups < network.groups:
         notes.append(f"{groups} of {network.groups} groups are drawn")
     return notes

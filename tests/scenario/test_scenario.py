@@ -28,6 +28,7 @@ PUBLISHED = {
     "bert-small-cpu": (28.8e6, 1),  # Turc et al. 2019, table 1
     "gpt-small-cpu": (10.65e6, 1),  # nanoGPT, train.py prints 10.65M
     "bert-large-dgx1": (0.34e9, 8),
+    "bert-large-folded-ring": (0.34e9, 8),
     "bert-large-tpu-v2": (0.34e9, 128),
     "gpt2-one-gpu": (0.124e9, 1),
     "gpt3-175b-cost": (175e9, 1536),
@@ -47,6 +48,7 @@ PUBLISHED = {
     "llama3-8b-mxfp8": (8.03e9, 8),
     "maxtext-64b-slices": (64e9, 1024),  # its name in MaxText's configurations
     "megatron-1.7b": (1.7e9, 32),
+    "llama3-8b-perlmutter": (8.03e9, 512),
     "megatron-3.6b": (3.6e9, 64),
     "megatron-7.5b": (7.5e9, 128),
     "megatron-18b": (18.4e9, 256),

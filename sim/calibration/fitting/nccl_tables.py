@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from sim.calibration.fitting.measured_collectives import MeasuredCollective
+from sim.collectives.cable_rings import DGX1
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import Interconnect
-from sim.collectives.libraries.nvlink_rings import DGX1
 from sim.collectives.schedule import kind_named
 
 GB = 1e9

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from sim.collectives.algorithms import nvls, relayed, tree
+from sim.collectives.cable_rings import rings
 from sim.collectives.group import LevelLoads, LevelSteps
 from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries.nccl_constants import (
@@ -23,7 +24,6 @@ from sim.collectives.libraries.nccl_constants import (
     PerProtocol,
     StepTime,
 )
-from sim.collectives.libraries.nvlink_rings import rings
 from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
 from sim.program.selection import AUTO

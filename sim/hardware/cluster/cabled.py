@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sim.hardware.cluster.link import Link, Route, path_links
 from sim.hardware.cluster.network import ClusterNetwork
@@ -43,16 +44,17 @@ class CabledNetwork(ClusterNetwork, ABC):
                 f"use at most {self.largest * slots} GPUs"
             )
 
-    def vertex_of(self, node: int) -> int:
-        """The vertex that a node is, or the router that it hangs on."""
+    def vertex_of(self, node: int, nic: int = 0) -> int:
+        """The vertex that a node is, or the router that one of its NICs hangs on."""
         return node
 
     def cable_bandwidth(self, a: int, b: int) -> float:
         """One direction of the cable between two vertices."""
         return self.bandwidth
 
-    def route(self, source: int, target: int) -> Route:
-        return path_links("edge", self.path(self.vertex_of(source), self.vertex_of(target)))
+    def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
+        ends = self.vertex_of(source, nics[0]), self.vertex_of(target, nics[1])
+        return path_links("edge", self.path(*ends))
 
     def links(self, nodes: int) -> Iterator[Link]:
         yield from super().links(nodes)
@@ -75,3 +77,27 @@ class CabledNetwork(ClusterNetwork, ABC):
             case ("edge", a, b):
                 return self.cable_bandwidth(a, b)
         return super().bandwidth_of(link)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCables(CabledNetwork, ABC):
+    """Cables from node to node.
+
+    `spread` says that rings follow the cables, as many as fit on them and each in both directions
+    (what NCCL looks for within a node); otherwise a single ring goes in the order of ranks, which
+    is what NCCL does between nodes, wherever the cables lead.
+    """
+
+    spread: bool = False
+
+    def count(self, a: int, b: int) -> int:
+        """How many cables join two vertices."""
+        return int(b in self.neighbours(a))
+
+    def mesh(self) -> tuple[tuple[int, ...], ...]:
+        """Cables between every two nodes as a matrix."""
+        every = range(self.largest)
+        return tuple(tuple(self.count(a, b) for b in every) for a in every)
+
+    def cable_bandwidth(self, a: int, b: int) -> float:
+        return self.bandwidth * self.count(a, b)

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cache
 
 from sim.hardware.cluster import paths
 from sim.hardware.cluster.node_fabric import NodeFabric, NvLinks
@@ -37,7 +36,7 @@ class CabledFabric(NodeFabric, ABC):
 
     def _counts(self, slots: int) -> dict[int, dict[int, int]]:
         """For each slot its neighbours with the number of NVLinks."""
-        return _adjacency(self.nvlinks(slots))
+        return paths.adjacency(self.nvlinks(slots))
 
     def neighbours(self, slot: int, slots: int) -> tuple[int, ...]:
         return tuple(self._counts(slots).get(slot, {}))
@@ -65,13 +64,3 @@ class CabledFabric(NodeFabric, ABC):
     def mesh(self, slots: int) -> tuple[tuple[int, ...], ...]:
         counts = self._counts(slots)
         return tuple(tuple(counts[a].get(b, 0) for b in range(slots)) for a in range(slots))
-
-
-@cache
-def _adjacency(nvlinks: NvLinks) -> dict[int, dict[int, int]]:
-    counts: dict[int, dict[int, int]] = {}
-    for a, b, count in nvlinks:
-        for here, there in ((a, b), (b, a)):
-            to = counts.setdefault(here, {})
-            to[there] = to.get(there, 0) + count
-    return counts

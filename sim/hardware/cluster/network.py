@@ -39,6 +39,8 @@ class ClusterNetwork:
     measured: tuple[MeasuredCollective, ...] = ()
     nics: int = field(default=0, init=False)
     """NICs of a node; 0 where nodes are cabled to each other."""
+    spread: bool = field(default=False, init=False)
+    """Whether software uses all cables of a node at once."""
 
     def __post_init__(self) -> None:
         if not 0 < self.efficiency <= 1:
@@ -77,8 +79,8 @@ class ClusterNetwork:
         """The pod whose uplinks a node shares; 0 where they cannot limit anything."""
         return 0
 
-    def route(self, source: int, target: int) -> Route:
-        """The links between two nodes beside their NICs."""
+    def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
+        """The links between two nodes beside their NICs, from one of these to the other."""
         return ()
 
     def links(self, nodes: int) -> Iterator[Link]:

@@ -2,6 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+Cables = tuple[tuple[int, ...], ...]
+"""(vertex, vertex, how many, 1 where left out) of each."""
 
 Neighbours = Callable[[int], Iterable[int]]
 
@@ -34,3 +38,18 @@ def reachable(source: int, neighbours: Neighbours) -> set[int]:
         reached |= new
         frontier.extend(new)
     return reached
+
+
+@cache
+def adjacency(cables: Cables) -> dict[int, dict[int, int]]:
+    """For each vertex its neighbours with the number of cables.
+
+    >>> adjacency(((0, 1), (0, 1), (1, 2, 3)))
+    {0: {1: 2}, 1: {0: 2, 2: 3}, 2: {1: 3}}
+    """
+    counts: dict[int, dict[int, int]] = {}
+    for a, b, *count in cables:
+        for here, there in ((a, b), (b, a)):
+            to = counts.setdefault(here, {})
+            to[there] = to.get(there, 0) + sum(count or [1])
+    return counts

@@ -46,7 +46,7 @@ class PodNetwork(SwitchedNetwork):
     def pod_of(self, node: int) -> int:
         return node // self.nodes_per_pod if self.has_pods else 0
 
-    def route(self, source: int, target: int) -> Route:
+    def route(self, source: int, target: int, nics: tuple[int, int] = (0, 0)) -> Route:
         first, last = self.pod_of(source), self.pod_of(target)
         return () if first == last else (("pod-up", first), ("pod-down", last))
 

@@ -47,7 +47,8 @@ def _relay(cluster: Placement, network: ClusterNetwork, source: int, target: int
 
 
 def _between(cluster: Placement, network: ClusterNetwork, source: int, target: int) -> Route:
-    above = network.route(cluster.node_of(source), cluster.node_of(target))
     if not network.nics:
-        return above
-    return (("nic-up", *cluster.nic_of(source)), *above, ("nic-down", *cluster.nic_of(target)))
+        return network.route(cluster.node_of(source), cluster.node_of(target))
+    (here, up), (there, down) = cluster.nic_of(source), cluster.nic_of(target)
+    above = network.route(here, there, (up, down))
+    return (("nic-up", here, up), *above, ("nic-down", there, down))

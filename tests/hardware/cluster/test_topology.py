@@ -78,9 +78,9 @@ def end_points(cluster: Topology, link: Link) -> tuple[set[object], set[object]]
         case ("nvlink", a, b):
             return {("gpu", a)}, {("gpu", b)}
         case ("nic-up", node, j):
-            return at_nic(cluster, node, j), above(cluster, node)
+            return at_nic(cluster, node, j), above(cluster, node, j)
         case ("nic-down", node, j):
-            return above(cluster, node), at_nic(cluster, node, j)
+            return above(cluster, node, j), at_nic(cluster, node, j)
         case ("pod-up", pod):
             return {("pod", pod)}, {"spine"}
         case ("pod-down", pod):
@@ -98,9 +98,9 @@ def at_nic(cluster: Topology, node: int, j: int) -> set[object]:
     return users | {("fabric", node)}
 
 
-def above(cluster: Topology, node: int) -> set[object]:
+def above(cluster: Topology, node: int, nic: int) -> set[object]:
     if isinstance(cluster.network, CabledNetwork):
-        return {("vertex", cluster.network.vertex_of(node))}
+        return {("vertex", cluster.network.vertex_of(node, nic))}
     return {("pod", cluster.pod_of(node))}
 
 

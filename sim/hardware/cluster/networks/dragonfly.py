@@ -14,7 +14,8 @@ from sim.hardware.cluster.switched import SwitchedNetwork
 
 @dataclass(frozen=True, kw_only=True)
 class Dragonfly(SwitchedNetwork, CabledNetwork):
-    """`groups` of `routers` with `nodes_per_router` each, which reach them through their NICs.
+    """`groups` of `routers` with `nodes_per_router` each, which reach them through their NICs: all
+    at one router, or dealt to `routers_per_node` neighbouring ones, which then share their nodes.
 
     Cables within a group carry `local_bandwidth`, those between groups `global_bandwidth` (that of
     a NIC where left out), and add `hop_latency` each.
@@ -24,13 +25,17 @@ class Dragonfly(SwitchedNetwork, CabledNetwork):
     groups: int
     routers: int
     nodes_per_router: int
+    routers_per_node: int = 1
     local_bandwidth: BytesPerSecond | None = None
     global_bandwidth: BytesPerSecond | None = None
     hop_latency: Seconds = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._positive("groups", "routers", "nodes_per_router")
+        self._positive("groups", "routers", "nodes_per_router", "routers_per_node")
+        if self.routers % self.routers_per_node:
+            each = f"routers_per_node = {self.routers_per_node}"
+            raise ValueError(f"{each} does not divide routers = {self.routers}")
 
     @property
     def vertices(self) -> int:
@@ -43,10 +48,12 @@ class Dragonfly(SwitchedNetwork, CabledNetwork):
     @property
     def details(self) -> tuple[str, ...]:
         groups = f"{self.groups} groups of {self.routers} routers"
-        return groups, f"{self.nodes_per_router} nodes a router"
+        shared = f", NICs on {self.routers_per_node}" if self.routers_per_node > 1 else ""
+        return groups, f"{self.nodes_per_router} nodes a router{shared}"
 
-    def vertex_of(self, node: int) -> int:
-        return node // self.nodes_per_router
+    def vertex_of(self, node: int, nic: int = 0) -> int:
+        shared = self.routers_per_node
+        return node // (self.nodes_per_router * shared) * shared + nic % shared
 
     def gateway(self, group: int, towards: int) -> int:
         """The router of `group` that holds the cable to group `towards`.

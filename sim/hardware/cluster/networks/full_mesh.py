@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from sim.hardware.cluster.cabled import CabledNetwork
+from sim.hardware.cluster.cabled import NodeCables
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullMesh(CabledNetwork):
+class FullMesh(NodeCables):
     """`size` nodes, every two of them joined."""
 
     shape: Literal["full-mesh"] = "full-mesh"

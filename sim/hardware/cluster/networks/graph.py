@@ -5,45 +5,59 @@ from functools import cached_property
 from typing import Literal
 
 from sim.hardware.cluster import paths
-from sim.hardware.cluster.cabled import CabledNetwork
+from sim.hardware.cluster.cabled import NodeCables
 
 
 @dataclass(frozen=True, kw_only=True)
-class CableGraph(CabledNetwork):
-    """`size` nodes and `cables` between two each; a message takes a shortest path."""
+class CableGraph(NodeCables):
+    """`size` nodes, then `switches`, and `cables` [one end, the other end, how many (1)]; a message
+    takes a shortest path."""
 
     shape: Literal["graph"] = "graph"
     size: int
-    cables: tuple[tuple[int, int], ...]
+    switches: int = 0
+    cables: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._positive("size")
-        if any(a == b or min(a, b) < 0 or max(a, b) >= self.size for a, b in self.cables):
-            raise ValueError(f"cables join two different nodes below size = {self.size}")
+        if self.switches < 0:
+            raise ValueError(f"switches = {self.switches} must not be negative")
+        if any(not 2 <= len(cable) <= 3 or min(cable[2:], default=1) < 1 for cable in self.cables):
+            raise ValueError("a cable is [node, node] or [node, node, number]")
+        if any(a == b or min(a, b) < 0 or max(a, b) >= self.vertices for a, b, *_ in self.cables):
+            below = f"size = {self.size}" + (" + switches" if self.switches else "")
+            raise ValueError(f"cables join two different nodes below {below}")
 
     @property
     def vertices(self) -> int:
+        return self.size + self.switches
+
+    @property
+    def largest(self) -> int:
         return self.size
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        return (f"{self.switches} switches",) if self.switches else ()
 
     def check(self, nodes: int, slots: int) -> None:
         super().check(nodes, slots)
-        if lost := set(range(self.size)) - paths.reachable(0, self.neighbours):
+        if lost := set(range(self.vertices)) - paths.reachable(0, self.neighbours):
             raise ValueError(
                 f"no path leads from node 0 to node {min(lost)} (gpu {min(lost) * slots}); "
                 "add a cable to it"
             )
 
     @cached_property
-    def _neighbours(self) -> dict[int, set[int]]:
-        neighbours: dict[int, set[int]] = {}
-        for a, b in self.cables:
-            neighbours.setdefault(a, set()).add(b)
-            neighbours.setdefault(b, set()).add(a)
-        return neighbours
+    def _counts(self) -> dict[int, dict[int, int]]:
+        return paths.adjacency(self.cables)
+
+    def count(self, a: int, b: int) -> int:
+        return self._counts.get(a, {}).get(b, 0)
 
     def neighbours(self, vertex: int) -> tuple[int, ...]:
-        return tuple(sorted(self._neighbours.get(vertex, ())))
+        return tuple(sorted(self._counts.get(vertex, ())))
 
     def path(self, source: int, target: int) -> tuple[int, ...]:
         """The way back is the same reversed."""

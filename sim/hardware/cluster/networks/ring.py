@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sim.hardware.cluster import grid
-from sim.hardware.cluster.cabled import CabledNetwork
+from sim.hardware.cluster.cabled import NodeCables
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ring(CabledNetwork):
+class Ring(NodeCables):
     """`size` nodes, each cabled to the one before and the one after it."""
 
     shape: Literal["ring"] = "ring"

@@ -5,11 +5,11 @@ from math import prod
 from typing import Literal
 
 from sim.hardware.cluster import grid
-from sim.hardware.cluster.cabled import CabledNetwork
+from sim.hardware.cluster.cabled import NodeCables
 
 
 @dataclass(frozen=True, kw_only=True)
-class Torus(CabledNetwork):
+class Torus(NodeCables):
     """Nodes cabled to their neighbours in a grid of sizes `dims`, first dimension fastest."""
 
     shape: Literal["torus"] = "torus"

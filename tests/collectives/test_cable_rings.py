@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.collectives.libraries.nvlink_rings import DGX1, rings
+from sim.collectives.cable_rings import DGX1, rings
 
 
 def test_every_gpu_of_a_dgx1_has_six_cables() -> None:
