@@ -19,6 +19,7 @@ class Fusion:
     and the sum with the norm behind it, in layers and, where `compiled_ends`, in embedding, head
     and loss.
     With `host_counts` the host reads how many tokens each expert gets before they are sent.
+    `composed_gelu`: the families whose GELU is its tanh form in single operations.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
@@ -50,6 +51,7 @@ class Fusion:
     host_counts: bool = False
     compiled: bool = False
     compiled_ends: bool = True
+    composed_gelu: tuple[str, ...] = ()
     packed_projections: bool = True
     bias_in_gemm: bool = False
     logits_fp32: bool = True

@@ -363,3 +363,21 @@ def test_between_the_halves_lie_the_inputs_of_linear_layers_and_the_gradients_of
         "outputs": 2 * model.hidden + (3 * model.hidden + model.ffn * (1 + model.gated_mlp)) / tp,
     }
     assert own.held == pytest.approx(2 * model.seq * sum(widths.values()))
+
+
+def test_gelu_in_single_operations_moves_what_each_of_them_reads_and_writes():
+    # Operands read and results written: pow, times c, sum, times k, tanh, plus 1, half, product.
+    forward = [2, 2, 3, 2, 2, 2, 2, 3]
+    # Both factors of the product, half, tanh's, k, c, three of pow's, and x's gradients' sums.
+    backward = [3, 3, 2, 3, 2, 2, 2, 2, 3, 3, 3]
+    model = load("gpt3-175b")
+    size = 2.0 * model.seq * model.ffn
+    own = block("dense", run(model, Fusion(composed_gelu=("gpt",))))
+    one = block("dense", run(model, Fusion()))
+    for items, passes in ((own.forward, forward), (own.backward, backward)):
+        gelu = next(kernel for kernel in kernels(items) if kernel.name.startswith("gelu"))
+        assert isinstance(gelu, MemoryBound)
+        assert (gelu.bytes, gelu.launches) == (sum(passes) * size, len(passes))
+    assert own.saved - one.saved == 3 * size  # x / 2, tanh and 1 + tanh
+    bert = replace(model, family="bert")
+    assert block("dense", run(bert, Fusion(composed_gelu=("gpt",)))).saved == one.saved

@@ -13,7 +13,7 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 # Kernels of Megatron-LM, apex and TransformerEngine, which plain torch does not have.
 _FOREIGN = (
     "bias_gelu", "masked_softmax", "bias_dropout_add", "rotary", "swiglu", "cross_entropy",
-    "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
+    "composed_gelu", "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
 )  # fmt: skip
 _UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent")
 # Classes of torch.optim and their options, by the names of `sim.model.optimizers`.
