@@ -92,4 +92,4 @@ def _spearman(runs: Sequence[ValidatedRun]) -> float | None:
 
 def to_dict(tables: Sequence[ValidatedTable]) -> dict[str, Any]:
     """What `--json` prints."""
-    return {"tables": [summary(table) for table in tables]}
+    return {"tables": [summary(view) for table in tables for view in table.views]}

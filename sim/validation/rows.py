@@ -8,7 +8,7 @@ from sim.validation.validate import ValidatedTable
 
 _COLUMNS = (
     "id", "measured", "predicted", "error", "memory_measured", "memory_predicted", "memory_error",
-    "fits_measured", "fits_predicted", "reason",
+    "fits_measured", "fits_predicted", "incident", "reason",
 )  # fmt: skip
 
 

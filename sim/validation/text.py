@@ -52,10 +52,11 @@ def _without_id(run: ValidatedRun) -> str:
 
 
 def _summaries(tables: Sequence[ValidatedTable]) -> str:
-    width = max(len(table.name) for table in tables)
+    shown = [view for table in tables for view in table.views]
+    width = max(len(table.name) for table in shown)
     head = "  ".join(f"{title:>10}" for title in _TITLES)
     lines = [f"{'table':<{width}}  {head}"]
-    for table in tables:
+    for table in shown:
         errors = summary(table)
         cells = [f"{errors['simulated']}/{errors['rows']}"]
         cells += [_cell(key, errors.get(key)) for key in _COLUMNS[1:]]

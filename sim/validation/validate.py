@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class ValidatedRun:
 
     Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
     of all its matrix products, repeated ones too, at the device's peak rate. `low` and `high`
-    are the bounds of the prediction's interval.
+    are the bounds of the prediction's interval, `incident` what the run measured beside itself.
     """
 
     id: str
@@ -38,6 +38,7 @@ class ValidatedRun:
     fits_measured: bool = True
     fits_predicted: bool | None = None
     reason: str = ""
+    incident: str = ""
     stack: str = ""
     device: str = ""
     topology: str = ""
@@ -65,6 +66,14 @@ class ValidatedTable:
 
     name: str
     rows: tuple[ValidatedRun, ...]
+
+    @property
+    def views(self) -> tuple["ValidatedTable", ...]:
+        """The table, and once more without the rows that name an incident, if it has any."""
+        calm = tuple(run for run in self.rows if not run.incident)
+        if len(calm) in (0, len(self.rows)):
+            return (self,)
+        return self, replace(self, name=f"{self.name}, undisturbed", rows=calm)
 
 
 def validate(paths: Iterable[Path], *, processes: int | None = None) -> list[ValidatedTable]:
@@ -122,7 +131,9 @@ def _counted(kind: str, setup: Setup, memory: Memory) -> float:
 
 def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
     memory, kind = number(record, "memory_gb"), record.get("memory_kind")
+    incident = record.get("incident")
     return {
+        "incident": incident if isinstance(incident, str) else "",
         "measured": number(record, "step_time_s"),
         "memory_measured": None if memory is None else memory * 2.0**30,
         "memory_kind": kind if isinstance(kind, str) else "",

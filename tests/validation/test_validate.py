@@ -6,7 +6,7 @@ import pytest
 from sim.config.errors import InputError
 from sim.plots import picture, validation
 from sim.validation import rows as rows_file
-from sim.validation.errors import naive_mape, summary
+from sim.validation.errors import naive_mape, summary, to_dict
 from sim.validation.table import REQUIRED, records
 from sim.validation.text import text
 from sim.validation.validate import ValidatedRun, ValidatedTable, validate
@@ -113,6 +113,17 @@ def test_the_plot_and_the_rows_are_written(tmp_path):
     rows_file.write(tables, tmp_path / "r.csv")
     assert (tmp_path / "p.png").stat().st_size > 10_000
     assert len(pd.read_csv(tmp_path / "r.csv")) == 2
+
+
+def test_rows_that_measured_an_incident_are_listed_apart():
+    made = [
+        ValidatedRun(id="calm", measured=1.0, predicted=1.1, at_peak=0.5),
+        ValidatedRun(id="stalled", measured=4.0, predicted=1.0, at_peak=0.5, incident="stall"),
+    ]
+    seen = to_dict([ValidatedTable(name="t", rows=tuple(made))])["tables"]
+    assert [view["table"] for view in seen] == ["t", "t, undisturbed"]
+    assert [view["mape"] for view in seen] == pytest.approx([(0.1 + 0.75) / 2, 0.1])
+    assert "t, undisturbed" in text([ValidatedTable(name="t", rows=tuple(made))])
 
 
 def predicted(tmp_path, **cells):
