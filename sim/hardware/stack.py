@@ -45,7 +45,8 @@ class Stack:
     the receivers gather it (Narayanan et al. 2021, section 4.1), `balance` how layers that do not
     divide evenly are spread over stages.
 
-    Experts: `dispatcher` is how tokens reach them unless a plan says otherwise.
+    Experts: `dispatcher` is how tokens reach them unless a plan says otherwise; `overlap_shared`
+    that shared experts run beside a flat one, where no other pass does.
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
     backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one
@@ -96,6 +97,7 @@ class Stack:
     exchange_sync: bool = False
     scatter_gather: bool = False
     dispatcher: Dispatcher = "flat"
+    overlap_shared: bool = False
     balance: Literal["even", "cost", "quota"] = "even"
     overlap_gradients: bool = False
     first_bucket: Bytes = 2.0**20

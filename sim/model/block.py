@@ -4,7 +4,7 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 `operators(run)`; recomputation, which is the same for all kinds, is added here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -20,6 +20,7 @@ from sim.model.kinds import is_layer, specialised
 from sim.model.lora import Lora, module_of
 from sim.model.operators import Items, Matrix, Operator
 from sim.model.recompute import recomputed
+from sim.model.shared_experts import beside_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,13 +100,12 @@ def _block(kind: str, run: Execution, rule: Rule) -> Block:
     operators = _operators(kind, run)
     rule = rule if is_layer(kind) else NOTHING
     again = recomputed(operators, rule, compiled=run.fusion.compiled)
-    backward = list(reversed(operators))
     return Block(
         kind=kind,
-        forward=_launched([(op.scope, op.forward) for op in operators], run.graphs),
-        backward=_launched([(op.scope, op.backward) for op in backward], run.graphs),
-        input_gradient=_launched([(op.scope, op.input_pass) for op in backward], run.graphs),
-        weight_gradient=_launched([(op.scope, op.weight_pass) for op in backward], run.graphs),
+        forward=_row(operators, [op.forward for op in operators], run),
+        backward=_row(operators, [op.backward for op in operators], run, backward=True),
+        input_gradient=_row(operators, [op.input_pass for op in operators], run, backward=True),
+        weight_gradient=_row(operators, [op.weight_pass for op in operators], run, backward=True),
         recompute=again.items,
         saved=again.kept,
         freed=again.kept,
@@ -117,6 +117,15 @@ def _block(kind: str, run: Execution, rule: Rule) -> Block:
         parameters=_by_group(operators),
         matrices=_matrices(operators),
     )
+
+
+def _row(
+    operators: Sequence[Operator], items: list[Items], run: Execution, *, backward: bool = False
+) -> Items:
+    """The items of operators one after the other, in forward order or backward."""
+    rows = beside_tokens(operators, items) if run.overlaps_shared else items
+    parts = list(zip((operator.scope for operator in operators), rows, strict=True))
+    return _launched(reversed(parts) if backward else parts, run.graphs)
 
 
 def _launched(parts: Iterable[tuple[str, Items]], graphs: tuple[str, ...]) -> Items:

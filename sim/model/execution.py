@@ -93,10 +93,10 @@ class Execution:
     layer, by multi-token prediction) is a copy, as on a last stage that is not the first.
     With a `recipe` the products of linear layers run in it, and `precision` is that of activations
     and of all other products; with `lora` only adapters are trained; `stash` is how feature maps of
-    convolutions are kept. `block` holds the settings of
-    the block's kind (its module's `SETTINGS`), `layer` its number where layers of the kind differ;
-    `model` has the keys of the block's own entry. `graphs` are the scopes of layers that are CUDA
-    graphs.
+    convolutions are kept. With `overlaps_shared` shared experts run beside tokens that are under
+    way (`sim.model.shared_experts`). `block` holds the settings of the block's kind (its module's
+    `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys of the
+    block's own entry. `graphs` are the scopes of layers that are CUDA graphs.
     """
 
     model: Transformer
@@ -114,6 +114,7 @@ class Execution:
     layer: int | None = None
     graphs: tuple[str, ...] = ()
     dispatcher: Dispatcher = "flat"
+    overlaps_shared: bool = False
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)

@@ -27,6 +27,7 @@ from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.memory import added
 from sim.program.operations import Segment, Work
+from sim.program.routed import Dispatcher
 from sim.program.schedule import Schedule
 
 Key = tuple[object, ...]
@@ -131,8 +132,22 @@ class Job:
             bucketed=bucketed,
             own_copy=len(self.embedding_holders) > 1,
             graphs=plan.cuda_graph,
-            dispatcher=plan.dispatcher or self.stack.dispatcher,
+            dispatcher=self.dispatcher,
+            overlaps_shared=self.overlaps_shared,
         )
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """How tokens reach experts."""
+        return self.plan.dispatcher or self.stack.dispatcher
+
+    @cached_property
+    def overlaps_shared(self) -> bool:
+        """Whether shared experts run beside tokens under way."""
+        if self.plan.overlap_shared is not None:
+            return self.plan.overlap_shared
+        offered = self.stack.overlap_shared and self.dispatcher == "flat"
+        return offered and not any(self.plan.passes().pairs)
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -159,6 +174,7 @@ class Job:
             self.execution.sharding,
             plan.dispatcher,
             plan.cuda_graph,
+            self.overlaps_shared,
             plan.recompute,
             plan.precision,
             self.recipe,

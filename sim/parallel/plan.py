@@ -45,7 +45,8 @@ class Plan:
     the sizes of axes of one's own. Experts have a layout of their own on the ranks of a stage: each
     expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
     `dispatcher` is how tokens reach experts, if not in the stack's own way; `overlap_experts` runs
-    that beside passes of other microbatches, for which each stage is one forward pass ahead.
+    that beside passes of other microbatches, for which each stage is one forward pass ahead,
+    `overlap_shared` beside the layer's own shared experts (`sim.model.shared_experts`).
     `context` is how attention reaches the rest of a sequence that `cp` divides: by a ring, an
     all-gather or an exchange for heads (`sim.model.context_parallel`), as the stack does unless
     said; an axis `ulysses` divides it too, for an exchange beside either of the others.
@@ -98,6 +99,7 @@ class Plan:
     sequence_parallel: bool = False
     dispatcher: Dispatcher | None = None
     overlap_experts: bool = False
+    overlap_shared: bool | None = None
     precision: Precision = "bf16"
     recipe: str = ""
     lora: Lora | None = None

@@ -111,13 +111,28 @@ def _with_checkpoints(plan: Plan, stack: stacks.Stack) -> Plan:
 
 def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
     """Refuse what only experts need in a model without any."""
-    if layers_of(model):
+    if found := layers_of(model):
+        _check_shared(any(own.shared_width for own in found), plan, where)
         return
-    usual = {"ep": 1, "etp": 1, "dispatcher": None, "overlap_experts": False}
+    usual = {
+        "ep": 1, "etp": 1, "dispatcher": None, "overlap_experts": False, "overlap_shared": None
+    }  # fmt: skip
     for key, value in usual.items():
         if getattr(plan, key) != value:
             what = f"{key} is set but the model has no experts"
             raise InputError(where, what, f"leave {key} out")
+
+
+def _check_shared(shared: bool, plan: Plan, where: str) -> None:
+    """Refuse to hide tokens behind shared experts that are not there, or a second time."""
+    if not plan.overlap_shared:
+        return
+    if not shared:
+        what = "overlap_shared is set but the model has no shared experts"
+        raise InputError(where, what, "leave overlap_shared out")
+    if any(plan.passes().pairs):
+        what = "overlap_shared, but passes of other microbatches run beside tokens under way"
+        raise InputError(where, what, "leave out overlap_experts, or take another schedule")
 
 
 def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:

@@ -100,6 +100,16 @@ def test_gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same_ones(
         ({"model": "llama2-7b"}, "has no experts"),
         ({"model": "llama2-7b", "plan.ep": 1, "plan.dispatcher": "flat"}, "leave dispatcher out"),
         ({"model": "llama2-7b", "plan.ep": 1, "plan.overlap_experts": True}, "has no experts"),
+        ({"model": "llama2-7b", "plan.ep": 1, "plan.overlap_shared": True}, "has no experts"),
+        ({"plan.overlap_shared": True}, "has no shared experts; leave overlap_shared out"),
+        (
+            {
+                "plan.overlap_shared": True,
+                "plan.overlap_experts": True,
+                "model.blocks.experts.shared": 1,
+            },
+            "passes of other microbatches run beside",
+        ),
     ],
     ids=str,
 )
