@@ -10,8 +10,11 @@ from sim.engine.accounts import Account, bubble_fraction, critical_role
 from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
-from sim.model.counts import full_flops, model_flops
+from sim.model.block import Block
+from sim.model.counts import model_flops
 from sim.model.experts import dropped
+from sim.model.kernels import Attention, Gemm
+from sim.model.operators import kernels_of
 from sim.parallel.axis import dividing
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
@@ -60,7 +63,7 @@ def report(
         tokens_per_second=tokens,
         tokens_per_second_per_gpu=tokens / gpus,
         mfu=flops / (step * peak),
-        hfu=(flops + recomputed_flops(job)) / (step * peak),
+        hfu=executed_flops(job) / (step * peak),
         model_tflops_per_gpu=flops / (step * gpus) / 1e12,
         breakdown=dict(spent[critical_role(record).index].items()),
         bubble_fraction=bubble_fraction(record, spent),
@@ -101,19 +104,25 @@ def _interval(setup: Setup, program: Program, record: Record, profile: float) ->
     return evidence().interval(record.step_time, stack=stack, device=device, kernels=kernels)
 
 
-def recomputed_flops(job: Job) -> float:
-    """FLOPs of forward products that run a second time, in one step of the whole job.
+def executed_flops(job: Job) -> float:
+    """FLOPs of the matrix products of one step of the whole job, as kernels execute them.
 
-    Counted as model FLOPs are: attention in full also where it is causal.
+    What is recomputed counts again; fused attention leaves out what a causal mask or a window
+    hides, and repeats Q K' in its backward pass (Dao 2023, section 2.3).
     """
     plan = job.plan
     once = 0.0
     for stage, chunks in enumerate(job.chunks):
         slots = Counter(slot for chunk in chunks for slot in chunk.slots)
-        own = sum(count * full_flops(job.block(*slot).recompute) for slot, count in slots.items())
+        own = sum(count * _executed(job.block(*slot)) for slot, count in slots.items())
         once += own / max(len(job.copies[stage]), 1)
     ranks = plan.degree(("tp", *dividing("sequence")))
     return once * ranks * plan.global_batch / plan.microbatch
+
+
+def _executed(block: Block) -> float:
+    passes = (*block.forward, *block.recompute, *block.backward)
+    return sum(one.flops for one in kernels_of(passes) if isinstance(one, Gemm | Attention))
 
 
 def _stages(

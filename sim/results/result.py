@@ -23,10 +23,12 @@ class Result(Shown):
     `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
     it). The measured one would lie between `step_time_low` and `step_time_high` with the
     probability `interval["level"]`; its other keys say why (`sim.uncertainty.intervals`). `mfu` is
-    model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), `hfu` the same with
-    recomputation counted. `memory_per_gpu` holds the parts of the worst rank (bytes) and their
-    `total`; `capacity` is what that GPU offers, `host_memory` what the fullest node holds for its
-    GPUs (offload); `memory` has a curve over the step for each stage.
+    model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), attention counted in full
+    also where it is causal (PaLM's convention); `hfu` is the same of the FLOPs that are executed:
+    what is recomputed counts again, what a causal mask hides does not. `memory_per_gpu` holds the
+    parts of the worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
+    `host_memory` what the fullest node holds for its GPUs (offload); `memory` has a curve over the
+    step for each stage.
     `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains` says by
     what share of the step fixed schedules would take longer. Where pipelines do not drain,
     `staleness` says for each stage how many updates its gradients are late at most.

@@ -54,6 +54,7 @@ def html(result: Result, *, pictures: Sequence[bytes] = ()) -> str:
 def headline(result: Result) -> list[Cells]:
     """The numbers that a reader came for."""
     rate = f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
+    used = f"HFU {percent(result.hfu)} as executed, {rate}"
     return [
         (
             "step time",
@@ -65,7 +66,7 @@ def headline(result: Result) -> list[Cells]:
             count(result.tokens_per_second),
             f"{count(result.tokens_per_second_per_gpu)} per GPU",
         ),
-        *([("MFU", percent(result.mfu), f"HFU {percent(result.hfu)}, {rate}")] * (result.mfu > 0)),
+        *([("MFU", percent(result.mfu), f"attention counted in full; {used}")] * (result.mfu > 0)),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
         *_dropped(result),
         *_gains(result),

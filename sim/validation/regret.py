@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from sim.config.errors import InputError
-from sim.model.counts import model_flops
-from sim.results.assemble import recomputed_flops
+from sim.results.assemble import executed_flops
 from sim.scenario.setup import Setup
 from sim.search.evaluate import Candidate, Evaluator
 from sim.search.search import BEST
@@ -86,9 +85,8 @@ def _layout(record: Mapping[str, Any]) -> _MeasuredLayout | None:
     except InputError:
         return None
     job, gpus = setup.job, setup.machine.topology.gpus
-    flops = model_flops(job.model, job.plan.global_batch) + recomputed_flops(job)
     peak = gpus * job.device.peak_rate(job.plan.precision)
-    return _MeasuredLayout(setup, measured, uncontended, flops / peak)
+    return _MeasuredLayout(setup, measured, uncontended, executed_flops(job) / peak)
 
 
 def _searched(group: Sequence[_MeasuredLayout]) -> list[float]:
