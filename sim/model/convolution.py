@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from sim.config import catalog
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, Gemm, Item, MemoryBound, Precision
 from sim.model.operators import Operator
@@ -53,7 +52,8 @@ class Convolutional:
     three linear layers of `linear` (Simonyan and Zisserman 2015, table 1, D for 16 layers).
     `synchronised` batch norm takes its statistics over all data-parallel ranks.
 
-    >>> load("resnet50").parameters, load("vgg16").parameters
+    >>> from sim.model.reading import load
+    >>> load("resnet50").source.parameters, load("vgg16").source.parameters
     (25557032, 138357544)
     """
 
@@ -81,6 +81,11 @@ class Convolutional:
     @property
     def parameters(self) -> int:
         return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def inputs(self) -> float:
+        """Bytes of an image in fp32."""
+        return 4.0 * self.channels * self.image**2
 
     def handed(self, layer: int, width: float) -> float:
         """Bytes of an image that a layer hands on, in activations of `width` bytes."""
@@ -147,11 +152,6 @@ class Layer:
             yield Map(whole, "sparse" if self.relu else "values")
 
 
-def load(name: str, *, where: str = "command line") -> Convolutional:
-    """The model that `models/NAME.toml` describes. Raises `InputError`."""
-    return catalog.load("models", name, Convolutional, where=where)
-
-
 def _resnet(model: Convolutional) -> Iterator[Layer]:
     size, inputs = model.image // 2, model.stages[0].width
     yield Layer(name="stem", inputs=model.channels, outputs=inputs, size=size, filter=7, stride=2,
@@ -193,17 +193,6 @@ def _vgg(model: Convolutional) -> Iterator[Layer]:
                     size=1, norm=False, bias=True, relu=number < 2)  # fmt: skip
 
 
-def operators(
-    model: Convolutional, *, microbatch: int, precision: Precision, fused: bool = True
-) -> tuple[Operator, ...]:
-    """What each layer executes for `microbatch` images, in forward order.
-
-    `fused` batch norm reads its input once for statistics and once to normalise, ReLU and residual
-    included (cuDNN's NHWC kernels, XLA); otherwise each is a kernel of its own.
-    """
-    return tuple(operator(layer, model, microbatch, precision, fused) for layer in model.layers)
-
-
 def operator(
     layer: Layer,
     model: Convolutional,
@@ -212,7 +201,11 @@ def operator(
     fused: bool,
     stash: Stash | None = None,
 ) -> Operator:
-    """What one of its layers executes, and keeps as the stash says."""
+    """What one of its layers executes, and keeps as the stash says.
+
+    `fused` batch norm reads its input once for statistics and once to normalise, ReLU and residual
+    included (cuDNN's NHWC kernels, XLA); otherwise each is a kernel of its own.
+    """
     shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
     image, weights = _backward(layer, batch, precision)
     maps = [kept(one, BYTES[precision], stash) for one in layer.maps(batch)]

@@ -19,6 +19,10 @@ class Layers(Protocol):
     def layers(self) -> Sequence[Any]:
         """What that kind needs to know of each, in forward order."""
 
+    @property
+    def inputs(self) -> float:
+        """Bytes of one sample as it is loaded."""
+
     def handed(self, layer: int, width: float) -> float:
         """Bytes of one sample that a layer hands to the next, in activations of `width` bytes."""
 

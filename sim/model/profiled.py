@@ -58,6 +58,11 @@ class Profiled:
         """The layers in forward order. Raises `InputError`."""
         return _read(_find(self.profile), self.select)
 
+    @property
+    def inputs(self) -> float:
+        """Bytes of a sample, as far as the profile says."""
+        return self.layers[0].taken / self.batch
+
     def handed(self, layer: int, width: float) -> float:
         return self.layers[layer].activation / self.batch
 

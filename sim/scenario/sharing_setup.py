@@ -9,6 +9,7 @@ from sim.engine.machine import Machine
 from sim.hardware import device as devices
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
+from sim.model.reading import model_of
 from sim.program.operations import Collective
 from sim.scenario.scenario import SharingScenario
 from sim.scenario.setup import load_document, load_stack, load_topology, machine
@@ -16,7 +17,7 @@ from sim.sharing import setup as sharing
 from sim.sharing.learning.task import LearningTask
 from sim.sharing.plan import Sharing
 from sim.sharing.setup import KEEP_SPANS, SharingSetup
-from sim.sharing.worker_step import free, read_model, worker_step
+from sim.sharing.worker_step import free, worker_step
 from sim.sharing.workload import Workload
 
 
@@ -68,7 +69,7 @@ class WorkerSteps:
             remedy = 'set model = "resnet50", or give [sharing.times]'
             raise InputError(scenario.name, "does not say what the workers compute", remedy)
         step = worker_step(
-            read_model(*load_document(scenario, "model", "models", scenario.model)),
+            model_of(*load_document(scenario, "model", "models", scenario.model)),
             plan.batch,
             plan,
             load_stack(scenario, stack or scenario.stack),
