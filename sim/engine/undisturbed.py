@@ -45,8 +45,13 @@ class Progress:
         if whole:
             self.host_free = self.item.rest.launched(self.ready, self.host_free)
             self._place = len(self.step.items)
-        while not self.over and self._item_end() <= now:
-            self._count_off(self._item_end())
+        for item in self.step.items[self._place :]:
+            duration = item.cost.duration
+            end = duration.end(self.ready, self.host_free)
+            if end > now:
+                break
+            self.ready, self.host_free = end, duration.launched(self.ready, self.host_free)
+            self._place += 1
 
     def begin(self) -> float:
         """When the traffic of the item under way begins: the host must have come this far."""
@@ -65,16 +70,10 @@ class Progress:
 
     def played(self, now: float) -> None:
         """The item under way has ended now."""
-        lost = now - self._item_end()
-        if lost > 0.0 and self.item.traffic:
-            cause = self.item.traffic[-1][1]
+        item, duration = self.item, self.item.cost.duration
+        lost = now - duration.end(self.ready, self.host_free)
+        if lost > 0.0 and item.traffic:
+            cause = item.traffic[-1][1]
             self._lost[cause] = self._lost.get(cause, 0.0) + lost
-        self._count_off(now)
-
-    def _item_end(self) -> float:
-        return self.item.cost.duration.end(self.ready, self.host_free)
-
-    def _count_off(self, end: float) -> None:
-        self.host_free = self.item.cost.duration.launched(self.ready, self.host_free)
-        self.ready = end
+        self.ready, self.host_free = now, duration.launched(self.ready, self.host_free)
         self._place += 1

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from sim.config.errors import InputError
@@ -28,7 +28,7 @@ from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.memory import added
 from sim.program.operations import Segment, Work
 from sim.program.routed import Dispatcher
-from sim.program.schedule import Schedule
+from sim.program.schedule import Places, Schedule
 
 Key = tuple[object, ...]
 Made = TypeVar("Made")
@@ -90,7 +90,7 @@ class Job:
     def block(self, kind: str, again: Again = ALONE) -> Block:
         """What a block of this kind does on one rank of this job."""
         return self.known.once(
-            ("block", kind, again, *self.workload),
+            ("block", kind, again, self.workload),
             lambda: block(kind, self.execution, self.rule, again),
         )
 
@@ -166,10 +166,12 @@ class Job:
         return found and found.fitted(transposes=turns, sharded=plan.zero >= 3)
 
     @cached_property
-    def workload(self) -> Key:
-        """What the work of blocks depends on, for jobs that share a model, a stack and a device."""
+    def workload(self) -> int:
+        """A number that jobs have in common whose blocks do the same work, for jobs that share a
+        model, a stack and a device."""
         plan = self.plan
-        return (
+        key = (
+            "workload",
             plan.microbatch,
             self.execution.sharding,
             plan.dispatcher,
@@ -183,13 +185,15 @@ class Job:
             len(self.embedding_holders) > 1,
             *self._micro_steps,
         )
+        return self.known.number(key)
 
     @cached_property
     def key(self) -> int:
         """A number that jobs have in common whose passes through a chunk are the same."""
         plan = self.plan
         key = (
-            *self.workload,
+            "passes",
+            self.workload,
             plan.zero,
             plan.reshard,
             plan.no_sync,
@@ -221,12 +225,7 @@ class Job:
     def copies(self) -> tuple[tuple[int, ...], ...]:
         """Per stage the stages that hold the same pieces of the model, itself among them; none
         where every piece is held once."""
-        pieces = self.plan.pieces if self.plan.pp > 1 else ((0,),)
-        alike = (
-            tuple(other for other, theirs in enumerate(pieces) if set(theirs) == set(own))
-            for own in pieces
-        )
-        return tuple(stages if len(stages) > 1 else () for stages in alike)
+        return _copies(self.plan.pieces if self.plan.pp > 1 else ((0,),))
 
     @property
     def _micro_steps(self) -> tuple[float, float]:
@@ -238,19 +237,26 @@ class Job:
 
     def parameters(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, float]:
         """Parameters that one rank holds of some chunks, by group."""
-        blocks = Counter(kind for chunk in chunks for kind in chunk.kinds)
-        return added(
-            *(
-                {group: count * each for group, each in self.block(kind).parameters.items()}
-                for kind, count in blocks.items()
-            )
+        own = tuple(chunks)
+        key = "parameters", self.workload, own
+        return self.known.once(
+            key,
+            lambda: added(
+                *(
+                    {group: count * each for group, each in self.block(kind).parameters.items()}
+                    for kind, count in _blocks_of(own).items()
+                )
+            ),
         )
 
     def matrices(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         """The weight matrices that one rank holds of some chunks, by group."""
-        blocks = Counter(kind for chunk in chunks for kind in chunk.kinds)
+        own = tuple(chunks)
+        return self.known.once(("matrices", self.workload, own), lambda: self._matrices(own))
+
+    def _matrices(self, chunks: tuple[Chunk, ...]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
-        for kind, often in blocks.items():
+        for kind, often in _blocks_of(chunks).items():
             for group, own in self.block(kind).matrices.items():
                 repeated = (one._replace(number=one.number * often) for one in own)
                 found[group] = (*found.get(group, ()), *repeated)
@@ -264,7 +270,7 @@ class Job:
     def work(self, kind: str, action: Kind, again: Again = ALONE) -> Work:
         """What a pass (or half of one) executes of a block of this kind."""
         return self.known.once(
-            ("work", kind, action, again, *self.workload),
+            ("work", kind, action, again, self.workload),
             lambda: Work(name=kind, items=self._items(kind, action, again)),
         )
 
@@ -337,6 +343,19 @@ class Job:
     def prefetch(self) -> int:
         """Units of ZeRO-3 that are gathered ahead of the one that computes."""
         return self.stack.prefetch if self.plan.prefetch is None else self.plan.prefetch
+
+
+def _blocks_of(chunks: tuple[Chunk, ...]) -> Counter[str]:
+    return Counter(kind for chunk in chunks for kind in chunk.kinds)
+
+
+@lru_cache(maxsize=1024)
+def _copies(pieces: Places) -> tuple[tuple[int, ...], ...]:
+    alike = (
+        tuple(other for other, theirs in enumerate(pieces) if set(theirs) == set(own))
+        for own in pieces
+    )
+    return tuple(stages if len(stages) > 1 else () for stages in alike)
 
 
 def host_time(seconds: float) -> Items:

@@ -4,9 +4,11 @@ Operations say what they allocate and free (`sim.program.memory`); here stands w
 optimizer and ZeRO's gathers do, and the sum over a step: the worst moment and its parts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+import numpy as np
 
 from sim.model import optimizers
 from sim.model.block import Block
@@ -15,11 +17,12 @@ from sim.model.kernels import Item, Lag, Mark, Overlap
 from sim.parallel.job import Chunk, Job
 from sim.parallel.replicas import gradient_axes, state_axes
 from sim.parallel.state import State, frozen, state
-from sim.program.actions import Kind, Occasion
-from sim.program.memory import NOTHING, MemoryUse, Parts, added
-from sim.program.memory_levels import levels_of
+from sim.program.actions import KINDS, Kind, Occasion
+from sim.program.memory import NOTHING, MemoryUse, Parts, added, in_a_row
+from sim.program.memory_levels import Floats, highest_of_passes, levels_of
 from sim.program.operations import Collective
 from sim.program.program import Program
+from sim.program.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +67,18 @@ def memories(job: Job, program: Program) -> list[Memory]:
 
 def state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...] = ()) -> State:
     """The state of a parameter group of some chunks, by default of all stages together."""
+    chunks = chunks or sum(job.chunks, ())
+    return job.known.once(("state", job.key, group, chunks), lambda: _state_of(job, group, chunks))
+
+
+def _state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...]) -> State:
     plan, stack = job.plan, job.stack
     recipe = job.recipe if group.low else None
     if not group.trained:
         return frozen(recipe, plan.precision, plan.zero, plan.degree(state_axes(plan, group)))
     return state(
         precision=job.kept_precision,
-        moments=_moments(job, group, chunks or sum(job.chunks, ())),
+        moments=_moments(job, group, chunks),
         gradients=stack.fusion.gradients,
         zero=plan.zero,
         shards=plan.degree(state_axes(plan, group)),
@@ -135,10 +143,16 @@ class PassUses:
 
     def of(self, occasion: Occasion, number: int) -> MemoryUse:
         """What a pass does at the block of this number."""
-        if occasion.kind == "F":
-            return self._forward(number)
-        use = self._backward(number, occasion)
-        return use if number else use.then(self._accumulated(occasion))
+        use = self.before_gradients(occasion.kind, number)
+        if occasion.kind in ("F", "I"):
+            return use
+        made = self._gradients(self.blocks[number], first=occasion.first)
+        use = MemoryUse({**use.kept, **made}, use.peak)
+        return use if number else use.then(self._accumulated())
+
+    def before_gradients(self, kind: Kind, number: int) -> MemoryUse:
+        """The part of it that is the same however states are sharded."""
+        return self._forward(number) if kind == "F" else self._backward(number, kind)
 
     def _forward(self, number: int) -> MemoryUse:
         block = self.blocks[number]
@@ -146,12 +160,10 @@ class PassUses:
         kept = {"activations": block.saved + output}
         return MemoryUse(kept, {**kept, "transient": block.transient, **self.queued})
 
-    def _backward(self, number: int, occasion: Occasion) -> MemoryUse:
-        block, kind = self.blocks[number], occasion.kind
+    def _backward(self, number: int, kind: Kind) -> MemoryUse:
+        block = self.blocks[number]
         output = self.output if number == len(self.blocks) - 1 and kind != "W" else 0.0
         kept = {"activations": _left_by(block, kind) - output}
-        if occasion.kind != "I":
-            kept |= self._gradients(block, first=occasion.first)
         waiting = self.tied if block.kind == "head" else 0.0
         summed = self.tied if block.kind == "embedding" else 0.0
         if self.tied and kind != "I":
@@ -173,16 +185,41 @@ class PassUses:
             **({"fresh gradients": fresh} if fresh else {}),
         }
 
-    def _accumulated(self, occasion: Occasion) -> MemoryUse:
+    def _accumulated(self) -> MemoryUse:
         """Fresh gradients go as the pass ends."""
-        if occasion.kind == "I":
-            return NOTHING
         fresh = sum(
             count * self.states[group].fresh
             for block in self.blocks
             for group, count in block.parameters.items()
         )
         return MemoryUse({"fresh gradients": -fresh}) if fresh else NOTHING
+
+
+def least_of_passes(job: Job, schedule: Schedule) -> Floats:
+    """A lower bound of the bytes that the passes of each stage have allocated at once: without
+    gradients and whatever ZeRO gathers, before any program is written."""
+    last = schedule.cuts - 1
+    uses = [
+        _before_gradients(job, job.chunks[stage][own.chunk], places[own.chunk] != last)[own.kind]
+        for stage, places in enumerate(schedule.pieces)
+        for own in schedule.actions[stage].occasions
+    ]
+    left, highest = np.array([[use.left, use.highest] for use in uses]).T
+    return highest_of_passes(schedule, left, highest)[0]
+
+
+def _before_gradients(job: Job, chunk: Chunk, sends: bool) -> Mapping[Kind, MemoryUse]:
+    def passes() -> Mapping[Kind, MemoryUse]:
+        uses, numbers = PassUses(job, chunk, sends=sends), range(len(chunk.kinds))
+        return {
+            kind: in_a_row(
+                uses.before_gradients(kind, number)
+                for number in (numbers if kind == "F" else reversed(numbers))
+            )
+            for kind in KINDS
+        }
+
+    return job.known.once(("before gradients", job.workload, chunk, sends), passes)
 
 
 def _left_by(block: Block, kind: Kind) -> float:

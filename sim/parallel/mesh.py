@@ -70,7 +70,7 @@ class Mesh:
 Sizes = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layouts:
     """The mesh, and the axes of the mesh that each axis of a plan consists of."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Annotated, Literal
 
@@ -35,7 +36,7 @@ _NAMED = ("tp", "cp", "dp", "pp")  # what an order has to name
 _FIELDS = (*_NAMED, "dp_replicate", "ep", "etp")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Sizes of the mesh axes, the batch, and the ways of saving memory.
 
@@ -121,7 +122,7 @@ class Plan:
 
     def split(self, names: Iterable[str]) -> tuple[str, ...]:
         """The axes of the mesh that these consist of, those of one rank left out."""
-        known = self._layouts
+        known = self.digits
         parts = (part for axis in names for part in known.parts.get(axis, ()))
         return tuple(part for part in parts if known.mesh[part] > 1)
 
@@ -132,10 +133,11 @@ class Plan:
         >>> Plan(global_batch=8, tp=2, dp=2, dp_replicate=2, order="tp-cp-pp-dp").mesh
         {'tp': 2, 'cp': 1, 'pp': 1, 'dp': 2, 'dp_replicate': 2}
         """
-        return self._layouts.mesh
+        return self.digits.mesh
 
-    @property
-    def _layouts(self) -> Layouts:
+    @cached_property
+    def digits(self) -> Layouts:
+        """The mesh and what of it each axis consists of, one object for plans of equal sizes."""
         names = self.order.split("-")
         before = ""
         for axis in axes():
@@ -154,12 +156,12 @@ class Plan:
             what = f"ep*etp = {self.ep * self.etp} exceeds the ranks that ZeRO shards over"
             raise InputError("plan, ep", what, "lower ep or dp_replicate")
 
-    @property
+    @cached_property
     def data_parallel(self) -> int:
         """Ranks that share a batch: those along all axes that divide it."""
         return self.degree(dividing("batch"))
 
-    @property
+    @cached_property
     def microbatches(self) -> int:
         """Micro-steps per optimizer step and data-parallel rank."""
         return self.global_batch // (self.microbatch * self.data_parallel)

@@ -5,11 +5,11 @@ A group is split along some axes; the other ranks of a stage hold the same shard
 tokens of its own.
 """
 
-from collections.abc import Iterator
+from functools import lru_cache
 
 from sim.model.groups import ParameterGroup
 from sim.parallel.axis import axes
-from sim.parallel.mesh import axis_of
+from sim.parallel.mesh import Layouts, axis_of
 from sim.parallel.plan import Plan
 
 
@@ -21,12 +21,12 @@ def gradient_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     >>> gradient_axes(plan, DENSE), gradient_axes(plan, EXPERTS)
     (('dp.1', 'dp.2'), ('dp.2',))
     """
-    return tuple(_replicated(plan, group))
+    return _replicated(plan.digits, group.split_by)
 
 
 def state_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     """Those of them over which ZeRO shards the group's states."""
-    return tuple(axis for axis in _replicated(plan, group) if not _repeats(axis))
+    return _sharded(plan.digits, group.split_by)
 
 
 def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
@@ -36,12 +36,18 @@ def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
 
 def replica_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     """Those of them over which sharded gradients are still to be summed."""
-    return tuple(axis for axis in _replicated(plan, group) if _repeats(axis))
+    return tuple(axis for axis in gradient_axes(plan, group) if _repeats(axis))
 
 
-def _replicated(plan: Plan, group: ParameterGroup) -> Iterator[str]:
-    divided = {"pp", *plan.split(group.split_by)}
-    return (axis for axis, size in plan.mesh.items() if size > 1 and axis not in divided)
+@lru_cache(maxsize=4096)
+def _replicated(known: Layouts, split_by: tuple[str, ...]) -> tuple[str, ...]:
+    divided = {"pp", *(part for axis in split_by for part in known.parts.get(axis, ()))}
+    return tuple(axis for axis, size in known.mesh.items() if size > 1 and axis not in divided)
+
+
+@lru_cache(maxsize=4096)
+def _sharded(known: Layouts, split_by: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(axis for axis in _replicated(known, split_by) if not _repeats(axis))
 
 
 def _repeats(axis: str) -> bool:

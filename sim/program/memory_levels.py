@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sim.program.memory import MemoryUse, Parts
 from sim.program.program import Program
+from sim.program.schedule import Schedule
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -83,24 +84,19 @@ def levels_of(program: Program, stage: int) -> Levels:
 
 def peaks(program: Program) -> Floats:
     """The most bytes that each stage has allocated at once: `levels_of` without parts."""
-    schedule, stages = program.schedule, program.stages
-    kept, highest = np.concatenate([own.pass_totals for own in stages], axis=1)
-    rows, starts = schedule.rows
-    after = np.cumsum(kept[rows])
-    before = after - kept[rows]
-    first = before[starts]
-    during = np.maximum.reduceat(before + highest[rows], starts) - first
-    passes = np.append(first[1:], after[-1]) - first
-    start, closing = np.array([own.end_totals for own in stages]).T
+    kept, highest = np.concatenate([own.pass_totals for own in program.stages], axis=1)
+    during, passes = highest_of_passes(program.schedule, kept, highest)
+    start, closing = np.array([own.end_totals for own in program.stages]).T
     most: Floats = start + np.maximum(during, passes + closing)
     return most
 
 
-def most_kept(program: Program, part: str) -> Floats:
-    """The most bytes of one part that the passes of each stage keep at once."""
-    rows, starts = program.schedule.rows
-    routines = [routine for own in program.stages for routine in own.routines.values()]
-    kept = np.array([routine.memory.kept.get(part, 0.0) for routine in routines])[rows]
-    after = np.cumsum(kept)
-    most: Floats = np.maximum.reduceat(after, starts) - (after - kept)[starts]
-    return most
+def highest_of_passes(schedule: Schedule, kept: Floats, highest: Floats) -> tuple[Floats, Floats]:
+    """The most bytes that the passes of each stage have allocated at once, and those they leave:
+    occasions of all stages in a row leave so many, and take so many meanwhile."""
+    rows, starts = schedule.rows
+    after = np.cumsum(kept[rows])
+    before = after - kept[rows]
+    first = before[starts]
+    during: Floats = np.maximum.reduceat(before + highest[rows], starts) - first
+    return during, np.append(first[1:], after[-1]) - first

@@ -13,11 +13,12 @@ from sim.engine.ordering import ordered
 from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job, Known
-from sim.parallel.memory import fragmented, resident
+from sim.parallel.memory import fragmented, least_of_passes, resident
 from sim.parallel.plan import Plan
+from sim.parallel.schedule import searched
 from sim.parallel.step import training_step
 from sim.parallel.versions import check_versions
-from sim.program.memory_levels import Floats, most_kept, peaks
+from sim.program.memory_levels import Floats, peaks
 from sim.program.operations import Work
 from sim.program.program import Program
 from sim.search import layouts
@@ -39,7 +40,7 @@ class MeshLayouts:
         chosen = list(layouts.passes(space, sizes))
         self._passes = [plan for plan in chosen if self._suits(plan)]
         self.unsuited = len(chosen) - len(self._passes)
-        self._activations: dict[tuple[object, ...], Floats] = {}
+        self._activations: dict[tuple[object, ...], Floats | float] = {}
         self._stays: dict[tuple[object, ...], Floats] = {}
 
     @cached_property
@@ -69,8 +70,6 @@ class MeshLayouts:
         job = ordered(self._job(plan), self._machine)
         order = pipelining(job)
         program = training_step(job, order.schedule)
-        if _passes_key(plan) not in self._activations:
-            self._activations[_passes_key(plan)] = most_kept(program, "activations")
         taken, needed = self._memory(job, program)
         if needed > self.capacity or not self._host_holds(job):
             return None
@@ -85,12 +84,16 @@ class MeshLayouts:
         return self._streams.seconds(candidate.program, candidate.job.plan.microbatches)
 
     def least_memory(self, plan: Plan) -> float:
-        """A lower bound of the fullest stage's memory: what stays from step to step, and the
-        activations of the same passes where these are known already."""
+        """A lower bound of the fullest stage's memory: what stays from step to step, and what
+        passes take before their gradients. Orders that are looked for are not known here."""
         passes = _passes_key(plan)
         key = passes, plan.zero, plan.dp_replicate, plan.offload
         if key not in self._stays:
             job = self._job(plan)
+            if passes not in self._activations:
+                apart = plan.offload.activations or (plan.pp > 1 and searched(plan.pipeline))
+                of_passes = 0.0 if apart else least_of_passes(job, pipelining(job).schedule)
+                self._activations[passes] = of_passes
             stages = (
                 self._known.once(
                     ("stays", job.key, chunks, plan.versions(stage)), partial(_resident, job, stage)
@@ -98,7 +101,7 @@ class MeshLayouts:
                 for stage, chunks in enumerate(job.chunks)
             )
             self._stays[key] = np.array(list(stages))
-        return float((self._stays[key] + self._activations.get(passes, 0.0)).max())
+        return float((self._stays[key] + self._activations[passes]).max())
 
     def _job(self, plan: Plan) -> Job:
         space = self.space
