@@ -1,11 +1,11 @@
 """Who talks to whom: the communicators of a program, and the links that each of them loads.
 
 On switched clusters all of it is arithmetic on arrays: groups load the ports, NICs and pod uplinks
-of their members. On tori, dragonflies and meshes of cables the routes of rings are summed
-(`sim.engine.rings`). Nothing here grows with the number of replicas.
+of their members. On tori, dragonflies and meshes of cables the routes of all hops are summed
+(`sim.engine.ways`). Nothing here grows with the number of replicas.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
 from sim.engine.replicas import Representatives
-from sim.engine.rings import Hop, hops
+from sim.engine.ways import EVERY, Hop, hops, number_of, ways
 from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import Call, Collective, Copy, HostLink, Send
@@ -62,23 +62,27 @@ def _between(source: int, target: int) -> Scope:
     return Scope(pair=(source, target))
 
 
-def scopes_of(program: Program) -> list[Scope]:
-    """All scopes that a program uses, in order of first use."""
-    scopes: dict[Scope, None] = {}
+def scopes_of(program: Program) -> dict[Scope, set[str]]:
+    """All scopes that a program uses, in order of first use, and their collectives' kinds."""
+    scopes: dict[Scope, set[str]] = {}
     for own in dict.fromkeys(program.stages):
         stage = program.stages.index(own)
-        scopes |= dict.fromkeys(scope_of(call, stage) for call in own.calls)
+        for call in own.calls:
+            kinds = scopes.setdefault(scope_of(call, stage), set())
+            if isinstance(call, Collective):
+                kinds.add(call.kind)
     for source, target in program.neighbours():
-        scopes[_between(source, target)] = None
+        scopes.setdefault(_between(source, target), set())
     for scope in scopes:
         if unknown := set(scope.axes) - set(program.mesh):
             raise ValueError(f"a collective over {min(unknown)!r}, which is no axis of the mesh")
-    return list(scopes)
+    return scopes
 
 
 class Loads(NamedTuple):
     """Which group loads which link, and how much, in arrays of one length: `port` x (bytes through
-    a member's port) + `nic` x (bytes that leave a node), see `CallCost`."""
+    a member's port) + `nic` x (bytes that leave a node), see `CallCost`. `nic` has a column for
+    each way between nodes (`sim.engine.ways`)."""
 
     group: Indices
     link: Indices
@@ -114,10 +118,11 @@ class Communicators:
 
 
 def communicators(
-    scopes: Sequence[Scope], ranks: Representatives, topology: Topology
+    kinds: Mapping[Scope, Collection[str]], ranks: Representatives, topology: Topology
 ) -> Communicators:
     """All groups among some ranks that have at least two members, or copy to their hosts."""
-    builder = _Grouping(scopes, ranks, topology)
+    scopes = list(kinds)
+    builder = _Grouping(kinds, ranks, topology)
     messages = [number for number, scope in enumerate(scopes) if scope.pair is not None]
     for number, scope in enumerate(scopes):
         if scope.pair is None:
@@ -128,8 +133,11 @@ def communicators(
 
 
 class _Grouping:
-    def __init__(self, scopes: Sequence[Scope], ranks: Representatives, topology: Topology) -> None:
-        self.scopes, self.ranks, self.topology = scopes, ranks, topology
+    def __init__(
+        self, kinds: Mapping[Scope, Collection[str]], ranks: Representatives, topology: Topology
+    ) -> None:
+        scopes = list(kinds)
+        self.kinds, self.scopes, self.ranks, self.topology = kinds, scopes, ranks, topology
         self.stage = ranks.at("pp")
         self.node = ranks.rank // topology.gpus_per_node
         self.links = _Links(topology)
@@ -210,7 +218,9 @@ class _Grouping:
         sends = stage == pairs[members.scope, 0] if messages else everybody
         receives = stage == pairs[members.scope, 1] if messages else everybody
         if not self.topology.hierarchical:
-            return self._messages(own, gpus, sends) if messages else self._rings(own, gpus)
+            if messages:
+                return self._messages(own, gpus, sends)
+            return self._hops(own, gpus, self.kinds[self.scopes[int(members.scope[0])]])
         inside = self.ranks.axis in self.scopes[int(members.scope[0])].axes
         pods = self.ranks.pods[members.rank] if inside else np.ones_like(own)
         across = np.array([shape.nodes > 1 for shape in self.shapes[first:]])[members.group]
@@ -221,20 +231,20 @@ class _Grouping:
         targets = dict(zip(own[~sends].tolist(), gpus[~sends].tolist(), strict=True))
         sources = zip(own[sends].tolist(), gpus[sends].tolist(), strict=True)
         return self.links.of_routes(
-            (group, [(source, targets[group], 1.0)]) for group, source in sources
+            (group, [(source, targets[group], EVERY, 1.0)]) for group, source in sources
         )
 
-    def _rings(self, own: Indices, gpus: Indices) -> Loads:
-        rings: dict[int, list[int]] = {}
+    def _hops(self, own: Indices, gpus: Indices, kinds: Collection[str]) -> Loads:
+        groups: dict[int, list[int]] = {}
         for group, gpu in zip(own.tolist(), gpus.tolist(), strict=True):
-            rings.setdefault(group, []).append(gpu)
+            groups.setdefault(group, []).append(gpu)
         return self.links.of_routes(
-            (group, hops(ring, self.topology)) for group, ring in rings.items()
+            (group, hops(members, self.topology, kinds)) for group, members in groups.items()
         )
 
     def finished(self) -> Communicators:
         """All groups, their links numbered anew without those that nobody loads."""
-        parts = self.loads or [Loads(*(np.empty(0, dtype=kind) for kind in "llff"))]
+        parts = self.loads or [self.links.nothing]
         group, link, port, nic = (np.concatenate(column) for column in zip(*parts, strict=True))
         names, link = np.unique(link, return_inverse=True)
         return Communicators(
@@ -275,6 +285,7 @@ class _Links:
         self.nics = topology.network.nics if topology.network is not None else 0
         used = range(min(topology.gpus, self.slots)) if self.nics else ()
         self.nic_of_slot = np.array([topology.nic_of(slot)[1] for slot in used], dtype=np.int64)
+        self.ways = len(ways(topology.network))
         self._cables: dict[Link, int] = {}
         self._named: list[Link] = []
 
@@ -334,7 +345,7 @@ class _Links:
     ) -> Loads:
         link = _KINDS.index(kind) * _ROOM + place
         size = np.ones(len(own))
-        return Loads(own, link, size * port, size * nic)
+        return Loads(own, link, size * port, np.outer(size * nic, np.ones(self.ways)))
 
     def _uplinks(
         self, kind: str, own: Indices, node: Indices, pods: Indices, taking_part: Flags
@@ -352,15 +363,23 @@ class _Links:
     def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
         """What groups load whose members send to each other by these hops."""
         rows = [
-            (group, self._number(link), local * share, (not local) * share)
+            (group, self._number(link), local * share, (not local) * share, way)
             for group, own in routes
-            for source, target, share in own
+            for source, target, way, share in own
             for local in [source // self.slots == target // self.slots]
             for link in self.topology.route(source, target)
         ]
         if not rows:
-            return Loads(*(np.empty(0, dtype=kind) for kind in "llff"))
-        return _summed([Loads(*(np.array(column) for column in zip(*rows, strict=True)))])
+            return self.nothing
+        group, link, port, nic, way = (np.array(column) for column in zip(*rows, strict=True))
+        taken = (way[:, None] == np.arange(self.ways)) | (way[:, None] == EVERY)
+        return _summed([Loads(group, link, port, nic[:, None] * taken)])
+
+    @property
+    def nothing(self) -> Loads:
+        """The loads of no group."""
+        none = np.empty(0, dtype=np.int64)
+        return Loads(none, none, np.empty(0), np.empty((0, self.ways)))
 
     def _number(self, link: Link) -> int:
         kind, *place = link
@@ -383,14 +402,19 @@ def _summed(parts: Sequence[Loads]) -> Loads:
     first = np.concatenate(([True], (np.diff(group) != 0) | (np.diff(link) != 0)))
     starts = np.flatnonzero(first)
     return Loads(
-        group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts)
+        group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts, 0)
     )
 
 
 def group_loads(
-    gpus: Sequence[int], topology: Topology, shape: GroupShape
+    gpus: Sequence[int],
+    topology: Topology,
+    shape: GroupShape,
+    kind: str = "all_reduce",
+    algorithm: str = "ring",
 ) -> dict[Link, tuple[float, float]]:
     """Per link of one group, bytes per byte of its wire's `port` and of its `nic`."""
+    way = number_of(topology.network, kind, algorithm)
     links, members = _Links(topology), np.array(gpus, dtype=np.int64)
     own = np.zeros_like(members)
     if topology.hierarchical:
@@ -398,10 +422,10 @@ def group_loads(
         across = everybody if shape.nodes > 1 else ~everybody
         loads = links.of_members(own, members, across, own + 1, everybody, everybody)
     else:
-        loads = links.of_routes([(0, hops(gpus, topology))])
+        loads = links.of_routes([(0, hops(gpus, topology, {kind}))])
     return {
         links.name(link): (port, nic)
         for link, port, nic in zip(
-            loads.link.tolist(), loads.port.tolist(), loads.nic.tolist(), strict=True
+            loads.link.tolist(), loads.port.tolist(), loads.nic[:, way].tolist(), strict=True
         )
     }

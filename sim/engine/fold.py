@@ -93,7 +93,7 @@ def _edges(ranks: Representatives, groups: Communicators) -> Edges:
     position = (ranks.at("pp")[rank] == sources[scope]).astype(np.int64)
     folded = ranks.count[rank] // groups.copies[group]
     loads = groups.loads
-    _, label = np.unique(np.stack((loads.port, loads.nic)), axis=1, return_inverse=True)
+    _, label = np.unique(np.vstack((loads.port, loads.nic.T)), axis=1, return_inverse=True)
     label = 2 + label.reshape(-1)
     pods = np.array([link[0].startswith("pod") for link in groups.links], dtype=bool)
     copies = np.where(pods[loads.link], groups.copies[loads.group], 1) if len(label) else label

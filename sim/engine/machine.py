@@ -11,7 +11,7 @@ from sim.collectives.libraries.gloo import Gloo
 from sim.collectives.schedule import kind_named
 from sim.collectives.selection import check, chosen
 from sim.collectives.state import HEALTHY, NetworkState, state_of
-from sim.engine.rings import check_ways, orders
+from sim.engine.ways import check_orders, orders
 from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
 from sim.program.measured import MeasuredCollective
@@ -27,11 +27,11 @@ class Machine:
     slowdown: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for algorithms that nothing has, or whose ways are not known."""
+        """Raise `InputError` for algorithms that nothing has, and rings without cables."""
         for key in ("node", "network"):
             if level := getattr(self.topology, key):
                 check(level.algorithm, f"topology {self.topology.name}, {key}.algorithm")
-        check_ways(self.topology)
+        check_orders(self.topology)
 
     def call_cost(
         self, kind: str, bytes: float, shape: GroupShape, routed: Routed | None = None

@@ -80,7 +80,8 @@ class Routes:
         shape = _shape(gpus, self.topology)
         cost = self.machine.call_cost(kind, size, shape)
         loads: dict[Link, float] = {}
-        for link, (port, nic) in group_loads(gpus, self.topology, shape).items():
+        loaded = group_loads(gpus, self.topology, shape, kind, cost.algorithm)
+        for link, (port, nic) in loaded.items():
             if load := port * cost.port + nic * cost.nic:
                 loads[link] = load
         latency = cost.latency

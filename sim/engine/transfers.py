@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.collectives.interconnect import CallCost
-from sim.engine.communicators import NOBODY, Communicators, Indices, Scope, scope_of
+from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
 from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
 from sim.engine.machine import Machine
+from sim.engine.ways import number_of
 from sim.hardware.cluster.topology import Link
 from sim.program.operations import Call, Collective
 from sim.program.routed import Routed
@@ -55,8 +56,8 @@ class TransferDesk:
         ]
 
     @cached_property
-    def _on_link(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """What a class of communicators puts on the first link of a class."""
+    def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:
+        """What a class of communicators puts on the first link of a class, by each way."""
         loads, links = self.groups.loads, self.groups.links
         here = self._first_link[self.classes.links[loads.link]] == loads.link
         pods = np.array([link[0].startswith("pod") for link in links], dtype=bool)
@@ -67,12 +68,12 @@ class TransferDesk:
             keys[0].tolist(),
             keys[1].tolist(),
             (loads.port[here] * copies).tolist(),
-            (loads.nic[here] * copies).tolist(),
+            loads.nic[here] * copies[:, None],
             strict=True,
         )
-        on_link: dict[tuple[int, int], tuple[float, float]] = {}
+        on_link: dict[tuple[int, int], tuple[float, Floats]] = {}
         for link, group, port, nic in rows:
-            before = on_link.get((link, group), (0.0, 0.0))
+            before = on_link.get((link, group), (0.0, np.zeros_like(nic)))
             on_link[link, group] = before[0] + port, before[1] + nic
         return on_link
 
@@ -144,7 +145,8 @@ class TransferDesk:
         key = g, volume
         if key not in self._traffic:
             cost, times = self._cost(volume, g), volume.times
-            size, loads = self._loads(g, times * cost.port, times * cost.nic)
+            way = number_of(self.machine.topology.network, volume.kind, cost.algorithm)
+            size, loads = self._loads(g, times * cost.port, times * cost.nic, way)
             rates = [self.links[link].capacity / load for link, load in loads]
             seconds = size / min(rates) if rates else 0.0
             self._traffic[key] = Traffic(times * cost.latency, size, loads, seconds)
@@ -156,17 +158,17 @@ class TransferDesk:
         each = volume.bytes / volume.times
         return self.machine.call_cost(volume.kind, each, self.groups.shape[g], volume.routed)
 
-    def _loads(self, g: int, port: float, nic: float) -> tuple[float, Loads]:
+    def _loads(self, g: int, port: float, nic: float, way: int) -> tuple[float, Loads]:
         """Bytes on this communicator's busiest link, and per link class the load per such byte."""
         rows, number = self._rows(g), int(self.classes.groups[g])
         loads = self.groups.loads
-        size = float((loads.port[rows] * port + loads.nic[rows] * nic).max(initial=0.0))
+        size = float((loads.port[rows] * port + loads.nic[rows, way] * nic).max(initial=0.0))
         if size <= 0.0:
             return 0.0, ()
         found = []
         for link in sorted(set(self.classes.links[loads.link[rows]].tolist())):
             through_port, through_nic = self._on_link[link, number]
-            load = (through_port * port + through_nic * nic) / size
+            load = (through_port * port + float(through_nic[way]) * nic) / size
             if load > 0.0:
                 found.append((link, load))
         return size, tuple(found)

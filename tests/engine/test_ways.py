@@ -1,7 +1,5 @@
 """Collectives over cables: rings that follow them reach their bound, others do not."""
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +10,8 @@ from sim.collectives.libraries import backend as backends
 from sim.config.errors import InputError
 from sim.engine.communicators import group_loads
 from sim.engine.machine import Machine
-from sim.engine.rings import orders
 from sim.engine.routes import Endpoint, Routes
+from sim.engine.ways import orders
 from sim.hardware.cluster.networks.full_mesh import FullMesh
 from sim.hardware.cluster.networks.graph import CableGraph
 from sim.hardware.cluster.networks.ring import Ring
@@ -43,7 +41,7 @@ def carried(topology: Topology, gpus: list[int] | None = None) -> list[float]:
     gpus = gpus or list(range(topology.gpus))
     shape = GroupShape.of(len(gpus), topology.gpus_per_node)
     loads = group_loads(gpus, topology, shape)
-    return [nic for link, (_, nic) in loads.items() if link[0] == "edge"]
+    return [nic for link, (_, nic) in loads.items() if link[0] == "edge" and nic]
 
 
 def seconds(topology: Topology) -> float:
@@ -155,17 +153,53 @@ def test_hierarchical_all_reduces_load_the_nics_of_a_dragonfly_in_closed_form(no
     assert costs[0].latency < costs[1].latency
 
 
-def refusals() -> Iterator[tuple[str, dict[str, object], str]]:
-    star = {"network.cables": [[0, b] for b in range(1, 8)]}
-    yield "example-folded-ring", star, "no ring through all its nodes was found on its cables"
-    for name in ("halving_doubling", "tree"):
-        for cluster in ("perlmutter", "example-torus-2d"):
-            yield cluster, {"network.algorithm": name}, "choose ring or hierarchical, whose rings"
+def test_rings_that_find_no_cables_are_refused() -> None:
+    star = load("example-folded-ring", {"network.cables": [[0, b] for b in range(1, 8)]})
+    with pytest.raises(InputError, match="no ring through all its nodes was found on its cables"):
+        Machine(star, backends.load("nccl"))
 
 
-@pytest.mark.parametrize(("name", "overrides", "said"), list(refusals()))
-def test_ways_that_are_not_known_are_refused(
-    name: str, overrides: dict[str, object], said: str
-) -> None:
-    with pytest.raises(InputError, match=said):
-        Machine(load(name, overrides), backends.load("nccl"))
+def on_cables(topology: Topology, kind: str, algorithm: str) -> dict[tuple[int, int], float]:
+    every = list(range(topology.gpus))
+    shape = GroupShape.of(topology.gpus, topology.gpus_per_node)
+    loads = group_loads(every, topology, shape, kind, algorithm)
+    return {
+        (int(link[1]), int(link[2])): nic
+        for link, (_, nic) in loads.items()
+        if link[0] == "edge" and nic
+    }
+
+
+@pytest.mark.parametrize("n", [4, 5, 8, 9])
+def test_an_all_to_all_on_a_ring_passes_as_many_cables_as_its_nodes_are_apart(n: int) -> None:
+    """S/n to each node: all distances together, by 2n directions, are what a cable carries."""
+    loads = on_cables(single(Ring(**KEYS, size=n)), "all_to_all", "direct")
+    distances = n * sum(min(d, n - d) for d in range(1, n))
+    assert sum(loads.values()) == pytest.approx(distances / (n - 1))
+    assert max(loads.values()) >= distances / (n - 1) / (2 * n) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_halving_and_doubling_fills_a_full_mesh_between_powers_of_two(kind: str) -> None:
+    """Node i exchanges with i ^ 1, i ^ 2, i ^ 4; the farther, the more: 1, 2 and 4 of 7 parts."""
+    algorithm = {"algorithm": tuple(load("dgx-a100-hdr", NAMED).network.algorithm)}
+    mesh = FullMesh(**KEYS, **algorithm, size=8)
+    loads = on_cables(single(mesh), kind, "halving_doubling")
+    assert loads == pytest.approx({(i, i ^ d): d / 7 for i in range(8) for d in (1, 2, 4)})
+
+
+NAMED = {"network.algorithm": "halving_doubling"}
+
+
+@pytest.mark.parametrize("name", ["halving_doubling", "tree", "hierarchical", "direct"])
+def test_bytes_over_cables_are_those_that_leave_the_busiest_node(name: str) -> None:
+    """A full mesh carries each byte over one cable, so its cables show what nodes send."""
+    cluster = load("example-full-mesh", {"network.algorithm": name, "network.size": 6, "gpus": 48})
+    loads = on_cables(cluster, "all_reduce", name)
+    sent = [sum(load for (a, _), load in loads.items() if a == node) for node in range(6)]
+    assert max(sent) == pytest.approx(1.0)
+
+
+def test_trees_that_the_library_takes_itself_take_their_own_way() -> None:
+    cluster = load("example-full-mesh")
+    assert on_cables(cluster, "all_reduce", "tree") != on_cables(cluster, "all_reduce", "ring")
