@@ -1,15 +1,17 @@
 """What training costs: GPU-hours at the topology's price, and the energy it takes.
 
 days = tokens / (tokens per second) / 86,400; dollars = days x 24 x GPUs x price per GPU-hour;
-energy = days x 86,400 x GPUs x watts per GPU x power usage effectiveness.
+energy = days x 86,400 x GPUs x watts per GPU x power usage effectiveness. A scenario's checkpoints
+stop training for bytes / storage every so many steps.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.hardware.cluster.topology import Topology
+from sim.reliability.checkpoint_size import checkpoint_bytes
 from sim.results.shown import Shown
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
@@ -20,8 +22,9 @@ from sim.simulate import run
 class TrainingCost(Shown):
     """Time, money and energy for `tokens` tokens.
 
-    `dollars` is rent; None where the topology has no price. `energy` (J) is that of the devices
-    and of what hosts and cools them; `electricity` its price in dollars, if known.
+    Training stands still for `checkpoints` of these seconds. `dollars` is rent; None where the
+    topology has no price. `energy` (J) is that of the devices and of what hosts and cools them;
+    `electricity` its price in dollars, if known.
     """
 
     view = "sim.reliability.cost_text"
@@ -32,6 +35,7 @@ class TrainingCost(Shown):
     dollars: float | None
     energy: float
     electricity: float | None
+    checkpoints: float = 0.0
 
     @property
     def days(self) -> float:
@@ -76,6 +80,8 @@ def of_scenario(
         raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
     setup = from_scenario(scenario)
     plan, model = setup.job.plan, setup.job.model
-    step = run(setup).step_time
-    return cost_of(setup.machine.topology, step, plan.global_batch * model.seq, tokens,
-                   goodput=goodput)  # fmt: skip
+    each, own = plan.global_batch * model.seq, scenario.checkpoints
+    stop = checkpoint_bytes(setup) / own.storage / own.steps if own else 0.0
+    step = run(setup).step_time + stop
+    cost = cost_of(setup.machine.topology, step, each, tokens, goodput=goodput)
+    return replace(cost, checkpoints=tokens / each * stop)

@@ -1,5 +1,6 @@
 """The cost of training as text."""
 
+from sim.config.units import human_seconds
 from sim.reliability.cost import TrainingCost
 from sim.results.tables import preformatted
 
@@ -11,6 +12,8 @@ def text(cost: TrainingCost) -> str:
         f"{cost.gpu_hours:,.0f} device-hours",
         f"energy {cost.energy / 3.6e9:,.0f} MWh",
     ]
+    if cost.checkpoints:
+        lines[0] += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
     if cost.electricity is not None:
         lines[-1] += f", {cost.electricity:,.0f} dollars of electricity"
     if cost.dollars is None:

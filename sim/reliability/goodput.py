@@ -12,9 +12,8 @@ import numpy as np
 
 from sim.config.units import DAY
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate
-from sim.model.counts import parameters
-from sim.parallel.memory import state_of
 from sim.reliability.checkpoint_interval import daly, expected_share, young
+from sim.reliability.checkpoint_size import checkpoint_bytes
 from sim.reliability.cost import TrainingCost, cost_of
 from sim.reliability.failures import Failures, Recovery
 from sim.results.result import Result
@@ -92,18 +91,6 @@ def _earned(
     tokens, share = productive / result.step_time * per_step, productive / (days * DAY)
     topology = setup.machine.topology
     return tokens, cost_of(topology, result.step_time, per_step, tokens, goodput=share or 1.0)
-
-
-def checkpoint_bytes(setup: Setup) -> float:
-    """Weights in working precision, their fp32 copy and the optimizer's moments, of all ranks."""
-    job = setup.job
-    chunks = tuple(chunk for own in job.chunks for chunk in own)
-    groups = job.parameters(chunks)
-    kept = sum(n * state_of(job, group).moments for group, n in groups.items())
-    moments = kept / sum(groups.values())
-    width = job.stack.weight_bytes(job.plan.precision)
-    master = 4 if width < 4 and job.stack.master_weights else 0
-    return parameters(job.model) * float(width + master + moments)
 
 
 def conduct_of(recovery: Recovery, size: float, between: float, replicas: int) -> Conduct:

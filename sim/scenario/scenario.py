@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.schema import Tagged, nearest
+from sim.config.units import BytesPerSecond
 from sim.parallel.plan import Plan
 from sim.sharing.plan import Sharing, methods
 from sim.variability.jitter import Jitter
@@ -52,12 +53,20 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """Checkpoints every so many `steps`, for which training stops until they are in `storage`."""
+
+    steps: Annotated[int, Ge(1)]
+    storage: BytesPerSecond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A question to the simulator.
 
     `change` alters single values of the named files for this scenario only, by dotted key:
     `network.bandwidth`, `device.memory`, `model.seq`, `stack.overlap_gradients`. `tokens` is how
-    many the whole training takes, for its cost.
+    many the whole training takes, `checkpoints` what it stops for, both for its cost.
     """
 
     name: str = "scenario"
@@ -67,6 +76,7 @@ class Scenario:
     stack: str = "megatron-core"
     gpus: Annotated[int, Gt(0)] | None = None
     tokens: Annotated[float, Gt(0)] | None = None
+    checkpoints: Checkpoints | None = None
     plan: Plan
     straggler: tuple[Straggler, ...] = ()
     jitter: Jitter | None = None
@@ -142,7 +152,7 @@ def _apply(document: dict[str, Any], key: str, value: Any) -> None:
     known = dict.fromkeys([*(f.name for f in fields(SharingScenario)), *_FILES])
     if head not in known:
         raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
-    if "." in key and head not in ("plan", "jitter", "sharing"):
+    if "." in key and head not in ("plan", "jitter", "sharing", "checkpoints"):
         document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
     else:
         _put(document, key, value, where)

@@ -9,8 +9,10 @@ from click.testing import CliRunner
 from sim.cli.main import main
 from sim.config.errors import InputError
 from sim.hardware.cluster import topology
+from sim.model import counts
 from sim.reliability.cost import cost_of, of_scenario
 from sim.scenario.scenario import load
+from sim.scenario.setup import from_scenario
 
 POD = topology.load("tpu-v2-pod", {"gpus": 128})
 
@@ -39,12 +41,22 @@ def test_without_a_price_there_are_hours_and_energy_only() -> None:
 def test_bert_large_takes_about_four_days_and_7000_dollars_on_64_tpus() -> None:
     """Devlin et al. 2019, appendix A.2: 4 days; at 4.50 USD an hour for four chips 6,912 USD.
 
-    The simulated step leaves out evaluation, checkpoints and input, so it may be up to a quarter
-    below.
+    The simulated run leaves out evaluation and input.
     """
     cost = of_scenario(load("bert-large-tpu-v2"))
-    assert 3.0 < cost.days < 4.4
-    assert 5_200 < (cost.dollars or 0.0) < 7_600
+    assert cost.days == pytest.approx(4.0, rel=0.1)
+    assert cost.dollars == pytest.approx(7_000, rel=0.1)
+
+
+def test_training_stops_for_checkpoints() -> None:
+    """12 bytes a parameter (fp32 weights and Adam's moments) at 200 MiB/s, every 1,000 steps."""
+    job = load("bert-large-tpu-v2")
+    stops, never = of_scenario(job), of_scenario(replace(job, checkpoints=None))
+    each = 12 * counts.parameters(from_scenario(job).job.model) / (200 * 2**20)
+    assert stops.checkpoints == pytest.approx(131e9 / 131072 / 1000 * each)
+    assert stops.seconds - never.seconds == pytest.approx(stops.checkpoints)
+    assert "of them for checkpoints" in str(stops)
+    assert "for checkpoints" not in str(never)
 
 
 def test_gpt3_costs_5_to_12_million_dollars() -> None:
