@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
-Gradients = Literal["grad", "fresh", "buffer", "fp32-buffer", "fused", "fused-buffer"]
+Gradients = Literal[
+    "grad", "fresh", "clipped", "buffer", "fp32-buffer", "fused", "fused-buffer"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,9 @@ class Fusion:
     `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, which
     is zeroed between steps or left out (`fresh`: `zero_grad(set_to_none=True)`, so that the first
     micro-step's gradients become it), in a `buffer` of the weights' precision, in an `fp32-buffer`
-    (both by a kernel per parameter), or `fused` into the GEMM, which adds into an fp32 buffer, or
-    into one of the weights' precision (`fused-buffer`).
+    (both by a kernel per parameter), in fp32 once they are `clipped` micro-step by micro-step, or
+    `fused` into the GEMM, which adds into an fp32 buffer, or into one of the weights' precision
+    (`fused-buffer`).
     """
 
     bias_gelu: bool = False

@@ -15,17 +15,23 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
 
     torch's AccumulateGrad and a buffer of the weights' precision move three times the width; an
     fp32 buffer (Megatron-LM accumulate_allreduce_grads_in_fp32, nanotron) the width and 8 bytes.
+    Clipped ones (NVIDIA DeepLearningExamples, TensorFlow/LanguageModeling/BERT/optimization.py) are
+    read for their norm (4), scaled by it (8) and added in fp32 (12) in every micro-step; under fp16
+    weights are cast before (6), gradients cast (6), unscaled (8) and checked for overflow (6: four
+    read, a truth value written and read).
     Fresh gradients are added from the second micro-step on, and copied into DDP's buckets in the
     last (torch/csrc/distributed/c10d/reducer.cpp): the mean over all is counted.
     """
-    gradients = run.fusion.gradients
-    if gradients == "fresh":
+    gradients, launches = run.fusion.gradients, 1
+    if gradients == "clipped":
+        moved, launches = (weights * 50, 8) if run.width == 2 else (weights * 24, 3)
+    elif gradients == "fresh":
         moved = (3 * run.later + 2 * run.bucketed) * weights * run.width
     else:
         moved = weights * (run.width + (8 if gradients == "fp32-buffer" else 2 * run.width))
     if run.fusion.adds_in_gemm or moved == 0:
         return ()
-    return (MemoryBound(name=f"{name} accumulate", bytes=float(moved)),)
+    return (MemoryBound(name=f"{name} accumulate", bytes=float(moved), launches=launches),)
 
 
 def joins_gradients(run: Execution) -> bool:

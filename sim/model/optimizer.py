@@ -24,7 +24,7 @@ def gradient_width(precision: Precision, gradients: Gradients) -> int:
     >>> gradient_width("fp16", "buffer"), gradient_width("bf16", "fused")
     (2, 4)
     """
-    return 4 if gradients in ("fused", "fp32-buffer") else weight_width(precision)
+    return 4 if gradients in ("fused", "fp32-buffer", "clipped") else weight_width(precision)
 
 
 def optimizer_work(

@@ -381,3 +381,21 @@ def test_gelu_in_single_operations_moves_what_each_of_them_reads_and_writes():
     assert own.saved - one.saved == 3 * size  # x / 2, tanh and 1 + tanh
     bert = replace(model, family="bert")
     assert block("dense", run(bert, Fusion(composed_gelu=("gpt",)))).saved == one.saved
+
+
+@pytest.mark.parametrize(
+    ("precision", "each"),
+    [
+        # Norm, scaling by it, sum in fp32.
+        ("fp32", [4, 8, 12]),
+        # In front of these: weights cast, gradients cast, unscaled, checked (a byte each), joined.
+        ("fp16", [6, 6, 8, 5, 1, 4, 8, 12]),
+    ],
+)
+def test_gradients_clipped_in_every_micro_step_move_what_their_operations_say(precision, each):
+    model = load("gpt3-175b")
+    own = block("dense", run(model, Fusion(gradients="clipped"), precision=precision))
+    sums = [k for k in kernels(own.weight_gradient) if k.name.endswith("accumulate")]
+    weights = sum(one.rows * one.columns for shapes in own.matrices.values() for one in shapes)
+    assert all(isinstance(k, MemoryBound) and k.launches == len(each) for k in sums)
+    assert sum(k.bytes for k in sums if isinstance(k, MemoryBound)) == weights * sum(each)
