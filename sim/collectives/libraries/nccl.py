@@ -195,10 +195,12 @@ def _peer(own: NcclCall, name: str) -> CallCost:
     """Grouped sends and receives, including all-to-all, go straight to their peers; routed items
     are passed on within nodes (DeepEP)."""
     loads, steps = on_levels(name, own.call.kind, own.call.shape)
+    share = own.node.peer
     if own.call.routed is not None:
         name, loads = "relayed", relayed.loads(own.call.routed, own.call.shape)
+        share = own.node.relay or share
     latency = own.latency(steps, "simple")
-    return own.cost(name, "simple", loads, own.node.peer, latency)
+    return own.cost(name, "simple", loads, share, latency)
 
 
 C = TypeVar("C")

@@ -54,7 +54,8 @@ class NodeConstants:
     """A GPU generation: what its SMs and NVLink make of the line rate of a port.
 
     `launch` is a kernel that moves nothing; `ring`, `tree`, `nvls`, `nvls_tree` and `peer` are
-    fractions of the line rate in the Simple protocol, of which `keeps` (`tree_keeps`) remains in
+    fractions of the line rate in the Simple protocol (`relay` that of kernels which pass routed
+    items on, DeepEP's; as `peer` unless given), of which `keeps` (`tree_keeps`) remains in
     the others; `touch` is what a ring's members read and write in one turn in addition to what they
     send, in bytes for each byte of the buffer. The steps were measured between ports about
     `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes them
@@ -69,6 +70,7 @@ class NodeConstants:
     ring: float
     tree: float
     peer: float
+    relay: float | None = None
     touch: float = 0.0
     fill: Fill = Fill()
     nvls: float = 0.0

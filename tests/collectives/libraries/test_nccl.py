@@ -15,6 +15,7 @@ from sim.collectives.libraries import backend
 from sim.collectives.libraries.nccl import Nccl
 from sim.collectives.schedule import KINDS, CollectiveKind, kind_named
 from sim.config.errors import InputError
+from sim.program.routed import Routed
 
 NCCL = backend.load("nccl")
 H100 = Interconnect(
@@ -238,3 +239,28 @@ def test_rings_offered_once_more_change_nothing(shape: GroupShape, size: float) 
     for kind in KINDS[:3]:
         call = CollectiveCall(kind, size, shape, H100)
         assert NCCL.call_cost(replace(call, algorithms=("auto", "ring"))) == NCCL.call_cost(call)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "measured", "error"),
+    [(8, (153, 158), 0.03), (16, (43, 62), 0.15), (32, (58, 57), 0.06), (64, (51, 50), 0.06)],
+)
+def test_routed_tokens_go_as_fast_as_deepep_s_kernels(
+    ranks: int, measured: tuple[float, float], error: float
+) -> None:
+    """DeepEP V1 on H800 with CX7 (its README; collectives/deepep_alltoall.csv), dispatch and
+    combine of 8 of 256 experts in at most four nodes, in GB/s of what a rank sends: to nodes, or to
+    ranks within one, its own counted (tests/test_internode.py, num_rdma_token_sent).
+
+    EP16 spans all that was published of it, 43 to 62 GB/s. DeepEP's first version, which trained
+    DeepSeek-V3, had 44 and 47 on EP32, 46 and 45 on EP64.
+    """
+    h800 = replace(H100, port_bandwidth=200e9)
+    nodes = ranks // 8
+    routed = Routed(choices=8, among=256, groups=max(nodes, 1), limit=min(max(nodes, 1), 4))
+    size = 4096 * 7168 * 2.0
+    shape = GroupShape.of(ranks, 8)
+    call = CollectiveCall("all_to_all", size, shape, h800, routed=routed)
+    seconds = call.duration(NCCL.call_cost(call))
+    rate = routed.reached(nodes if nodes > 1 else ranks) * size / seconds / 1e9
+    assert rate == pytest.approx(sum(measured) / 2, rel=error)
