@@ -12,9 +12,9 @@ Count = Annotated[int, Ge(1)]
 class Script:
     """The settings of a script that comes with the software, by the columns of measured rows.
 
-    `vocab` is that of its tokenizer; `seq`, `microbatch`, `global_batch`, `ep`, `zero` and
-    `recompute` are as in a plan; `routing` is the law by which a benchmark's gate spreads tokens
-    over experts.
+    `vocab` is that of its tokenizer; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`
+    and `recompute` are as in a plan; `routing` is the law by which a benchmark's gate spreads
+    tokens over experts.
     """
 
     vocab: Count | None = None
@@ -23,6 +23,7 @@ class Script:
     global_batch: Count | None = None
     ep: Count | None = None
     zero: Literal[0, 1, 2, 3] | None = None
+    no_sync: bool | None = None
     recompute: Literal["none", "selective", "full"] | None = None
     routing: Literal["balanced", "round-robin"] | None = None
 

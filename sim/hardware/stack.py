@@ -98,7 +98,7 @@ class Stack:
     scatter_gather: bool = False
     dispatcher: Dispatcher = "flat"
     overlap_shared: bool = False
-    balance: Literal["even", "cost", "quota"] = "even"
+    balance: Literal["even", "front", "cost", "quota"] = "even"
     overlap_gradients: bool = False
     first_bucket: Bytes = 2.0**20
     bucket: Bytes = 25 * 2.0**20

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from sim.config.errors import InputError
 from sim.parallel.partition import partition
 
-Balance = Literal["even", "ends", "cost", "threshold", "quota"]
+Balance = Literal["even", "ends", "cost", "threshold", "quota", "front"]
 
 WHERE, LAYERS = "plan, balance", "plan, layers"
 
@@ -54,6 +54,7 @@ def split(
         ),
         "threshold": lambda: by_threshold(layers, stages, chunks, head=head, embedding=embedding),
         "quota": lambda: by_quota(layers, stages, chunks, head=head, embedding=embedding),
+        "front": lambda: fuller_front(layers, stages, chunks),
     }
     return ways[balance]()
 
@@ -88,6 +89,22 @@ def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
     counts[0] -= 1
     counts[-1] -= 1
     return _split(counts, layers)
+
+
+def fuller_front(layers: int, stages: int, chunks: int = 1) -> Split:
+    """As many layers for every chunk, one more for the first ones where some are left.
+
+    Source: NVIDIA NeMo AutoModel, nemo_automodel/components/distributed/pipelining/functional.py,
+    generate_hf_model_fqn_per_model_part.
+
+    >>> fuller_front(7, 4)
+    (2, 2, 2, 1)
+    """
+    pieces = _pieces(stages, chunks)
+    each, more = divmod(layers, pieces)
+    if not each:
+        raise InputError(WHERE, *_uneven(layers, stages, chunks))
+    return _split([each + (number < more) for number in range(pieces)], layers)
 
 
 def explicit(counts: Sequence[int], layers: int, stages: int, chunks: int = 1) -> Split:

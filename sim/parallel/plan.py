@@ -52,7 +52,9 @@ class Plan:
     all-gather or an exchange for heads (`sim.model.context_parallel`), as the stack does unless
     said; an axis `ulysses` divides it too, for an exchange beside either of the others.
     `schedule` is a name of `sim.parallel.schedule`, or a CSV of actions; where that looks for an
-    order, `schedule_memory` is what activations may take, in those of 1F1B. `layers` gives the
+    order, `schedule_memory` is what activations may take, in those of 1F1B. A step's microbatches
+    go through in `drains` pipelines one after the other (torch.distributed.pipelining's, of which
+    each micro-step of a trainer runs one). `layers` gives the
     transformer layers of each pipeline stage (with several chunks a stage, of each chunk in the
     order of the model); without it they are split evenly, or as the stack does. `zero` is the ZeRO
     stage (Rajbhandari et al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters.
@@ -87,6 +89,7 @@ class Plan:
     axes: Mapping[str, Count] = field(default_factory=dict)
     schedule: str = "1f1b"
     schedule_memory: Annotated[float, Gt(0)] = 1.0
+    drains: Count = 1
     interleave: Annotated[int, Ge(1), Le(MOST_CHUNKS)] = 1
     layers: tuple[Annotated[int, Ge(0)], ...] | None = None
     zero: Annotated[int, Ge(0)] = 0
@@ -192,12 +195,12 @@ class Plan:
 
     def passes(self) -> Schedule:
         """The schedule of this plan's passes. Raises `InputError` where it does not suit."""
-        name, microbatches = self.pipeline, self.microbatches
+        name, microbatches = self.pipeline, self.microbatches // self.drains
         fixed = 1 if schedules.is_file(name) else schedules.entry(name).chunks
         own = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
         if self.versions(0):
             return schedules.undrained(name, self.pp, microbatches)
-        return one_ahead(own) if self.overlap_experts else own
+        return (one_ahead(own) if self.overlap_experts else own).in_a_row(self.drains)
 
     def versions(self, stage: int) -> int:
         """How many versions of its weights a stage keeps; 0 where pipelines drain between steps, so
@@ -331,6 +334,9 @@ def _check_chunks(plan: Plan, chunks: int, where: str) -> None:
 
 def _check_schedule(plan: Plan, where: str) -> None:
     """Raise `InputError` where the schedule does not suit the sizes, with a batch that would."""
+    if plan.drains > 1:
+        _check_drains(plan, where)
+        plan = replace(plan, drains=1, global_batch=plan.global_batch // plan.drains)
     if schedules.is_file(plan.pipeline):
         _check_chunks(plan, plan.passes().chunks, where)
         return
@@ -346,3 +352,14 @@ def _check_schedule(plan: Plan, where: str) -> None:
             f"set global_batch = {each * near}",
         )
     entry.check(plan.pp, plan.microbatches, plan.chunks)
+
+
+def _check_drains(plan: Plan, where: str) -> None:
+    what = f"drains = {plan.drains}"
+    if plan.microbatches % plan.drains:
+        said = f"{what} does not divide {plan.microbatches} microbatches"
+        raise InputError(where, said, "change it or global_batch")
+    own = None if schedules.is_file(plan.pipeline) else schedules.entry(plan.pipeline)
+    if own and (own.versions or own.searched):
+        said = f"{what}, but schedule {own.name!r} orders all microbatches of a step"
+        raise InputError(where, said, "take another schedule or leave it out")

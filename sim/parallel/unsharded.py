@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from sim.model.block import Block
+from sim.model.groups import ParameterGroup
 from sim.parallel.job import Job
+from sim.parallel.replicas import state_axes
 from sim.program.actions import Occasion
-from sim.program.memory import NOTHING, MemoryUse
+from sim.program.memory import NOTHING, MemoryUse, added
 
 NEAR = "dp"  # the axis that secondary shares are divided over
 
@@ -34,12 +36,22 @@ def given_back(job: Job, blocks: Sequence[Block], occasion: Occasion) -> MemoryU
     return MemoryUse({"gathered weights": -size})
 
 
+def divided(job: Job, blocks: Sequence[Block]) -> dict[ParameterGroup, float]:
+    """Their parameters that others hold shares of. An expert that a single rank holds is whole
+    anyway (NVIDIA NeMo AutoModel, `ignored_params` in components/moe/parallelizer.py)."""
+    every = added(*(block.parameters for block in blocks))
+    away = bool(job.plan.offload.parameters)
+    return {group: n for group, n in every.items() if away or state_axes(job.plan, group)}
+
+
+def trained(job: Job, blocks: Sequence[Block]) -> float:
+    """How many of those have gradients."""
+    return sum(count for group, count in divided(job, blocks).items() if group.trained)
+
+
 def _whole(job: Job, blocks: Sequence[Block]) -> float:
-    return sum(
-        count * job.gathered_bytes(group)
-        for block in blocks
-        for group, count in block.parameters.items()
-    )
+    every = divided(job, blocks).items()
+    return sum(count * job.gathered_bytes(group) for group, count in every)
 
 
 def made(job: Job, occasion: Occasion, block: Block) -> MemoryUse:
@@ -49,7 +61,7 @@ def made(job: Job, occasion: Occasion, block: Block) -> MemoryUse:
         return NOTHING
     if job.plan.no_sync and not occasion.first:
         return NOTHING
-    part = {"unsharded gradients": block.trained * _made_width(job)}
+    part = {"unsharded gradients": trained(job, [block]) * _made_width(job)}
     return MemoryUse(part, part)
 
 
@@ -61,16 +73,12 @@ def scattered(
     It is a copy of the gradients where they are joined or cast for it, else the gradients
     themselves; the reduction of the units `before` has ended by then.
     """
-    gradients, width = _trained(blocks) * _made_width(job), _input_width(job)
-    ends = _trained(before) * width + (_trained(blocks) * width if last else 0.0)
-    copy = _trained(blocks) * width
+    gradients, width = trained(job, blocks) * _made_width(job), _input_width(job)
+    ends = trained(job, before) * width + (trained(job, blocks) * width if last else 0.0)
+    copy = trained(job, blocks) * width
     kept = {"unsharded gradients": copy - gradients - ends}
     own = width == _made_width(job) and job.stack.sharding != "per-parameter"
     return MemoryUse(kept, {} if own else {"unsharded gradients": copy})
-
-
-def _trained(blocks: Sequence[Block]) -> float:
-    return sum(block.trained for block in blocks)
 
 
 def _made_width(job: Job) -> float:

@@ -22,6 +22,8 @@ def _sizes(plan: Plan) -> Iterator[Fault]:
     alone = plan.pp == 1 and plan.schedule not in ("1f1b", "none")
     what = f"schedule = {plan.schedule!r} with pp = 1: a single stage passes to none"
     yield alone, what, "set pp > 1 or leave it out"
+    what = f"drains = {plan.drains} with pp = 1: there is no pipeline"
+    yield plan.pp == 1 and plan.drains > 1, what, "set pp > 1 or leave it out"
     whole = plan.degree(dividing("sequence")) == 1
     what = f"context = {plan.context!r}, but no axis divides the sequence"
     yield plan.context is not None and whole, what, "set cp > 1 or leave it out"

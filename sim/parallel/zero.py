@@ -26,7 +26,15 @@ from sim.parallel.job import Job
 from sim.parallel.offload import Activations, gradients_leave_early, gradients_out, share_in
 from sim.parallel.piece import Piece
 from sim.parallel.segments import Items, segments
-from sim.parallel.unsharded import gathered, given_back, is_near, made, scattered
+from sim.parallel.unsharded import (
+    divided,
+    gathered,
+    given_back,
+    is_near,
+    made,
+    scattered,
+    trained,
+)
 from sim.program.actions import Occasion
 from sim.program.causes import COMPUTE
 from sim.program.memory import added
@@ -56,16 +64,6 @@ class _Unit:
     blocks: list[Block] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     kept: bool = False
-
-    @property
-    def count(self) -> float:
-        """Its parameters."""
-        return sum(block.count for block in self.blocks)
-
-    @property
-    def trained(self) -> float:
-        """Those that have gradients."""
-        return sum(block.trained for block in self.blocks)
 
 
 def gathers(job: Job, occasion: Occasion) -> bool:
@@ -205,16 +203,22 @@ class _Pass:
         items: Parts = (piece.work,)
         if unit in self.fetched and number == unit.numbers[0]:
             after = (*after, f"weights {self.fetched.index(unit)}")
-            items = (*self._copy("unshard", unit.count, stack.unsharding_bytes(precision)), *items)
+            items = (
+                *self._copy("unshard", self._count(unit), stack.unsharding_bytes(precision)),
+                *items,
+            )
         if unit in self.scattered and number == unit.numbers[-1]:
             joining = stack.joining_bytes(precision)
-            items = (*items, *self._copy("join gradients", unit.trained, joining))
+            items = (*items, *self._copy("join gradients", trained(self.job, unit.blocks), joining))
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.occasion))
         own = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
         calls = (op.calls for op in beside if isinstance(op, Communicate) and op.name != own)
         work = self._whole(piece.work, items, tuple(c for own in calls for c in own))
         return Compute(name=self.names[number], work=work, after=after, memory=use)
+
+    def _count(self, unit: _Unit) -> float:
+        return sum(divided(self.job, unit.blocks).values())
 
     def _whole(self, work: Work, items: Parts, beside: tuple[Call, ...]) -> Work:
         """A block's work with what is beside it, one object for equal ones."""

@@ -6,7 +6,7 @@ microbatch goes forward through all pieces in order and back the same way.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -99,6 +99,22 @@ class Schedule:
     def chunks(self) -> int:
         """Chunks of a stage."""
         return len(self.pieces[0])
+
+    def in_a_row(self, times: int) -> "Schedule":
+        """So many pipelines one after the other, each with microbatches of its own."""
+        if times == 1:
+            return self
+        each = 1 + max(action.microbatch for action in self.orders[0])
+        later = [each * number for number in range(times)]
+        orders = tuple(
+            tuple(a._replace(microbatch=a.microbatch + n) for n in later for a in order)
+            for order in self.orders
+        )
+        pairs = tuple(
+            frozenset(place + len(order) * number for number in range(times) for place in own)
+            for order, own in zip(self.orders, self.pairs, strict=False)
+        )
+        return replace(self, orders=orders, pairs=pairs)
 
     @cached_property
     def splits_backward(self) -> bool:

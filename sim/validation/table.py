@@ -157,6 +157,8 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["recompute"] = _recompute(row)
     data |= _SCHEDULES.get(row["schedule"], {"schedule": row["schedule"]})
     data["sequence_parallel"] = _true(row["sequence_parallel"])
+    data["no_sync"] = _true(row.get("no_sync"))
+    data["drains"] = _drains(row)
     data |= _precision(row) | _layers(row) | _sharded(row) | _experts(row)
     data["offload"] = _offload(row)
     data["lora"] = _lora(row)
@@ -173,6 +175,13 @@ def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
         return _LORA
     noted = _NOTED_LORA.search(str(row.get("note")))
     return {"rank": int(noted[1]), "modules": _ATTENTION} if noted else None
+
+
+def _drains(row: Mapping[str, Any]) -> int:
+    """Pipelines of a step, where the row says how many sequences of a rank go through each."""
+    if row["pp"] == 1 or empty(row, "local_batch"):
+        return 1
+    return max(int(row["global_batch"]) // int(row["dp"] * count(row, "local_batch")), 1)
 
 
 def _sharded(row: Mapping[str, Any]) -> dict[str, int]:

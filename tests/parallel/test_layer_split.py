@@ -26,6 +26,12 @@ def test_zero_bubble_interleaves_one_layer_a_chunk(layers, chunks):
     assert (sum(split[0::8]), sum(split[3::8])) == (chunks - 1, chunks)
 
 
+def test_automodels_first_chunks_have_what_is_left():
+    # DeepSeek-V3's 61 layers on 4 stages of 8 chunks.
+    assert layer_split.split(61, 4, 8, balance="front") == (*[2] * 29, *[1] * 3)
+    assert layer_split.split(64, 4, 8, balance="front") == layer_split.split(64, 4, 8)
+
+
 def nanotron_blocks(layers, pp, layer_cost, head_cost):
     """nanotron's `build_model` in its own integers: layers of each rank, and the head's rank."""
     blocks = [("embedding", 0), *[("layer", layer_cost)] * layers, ("norm", 0), ("head", head_cost)]

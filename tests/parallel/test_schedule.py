@@ -403,6 +403,23 @@ def test_chunks_are_taken_by_schedules_that_have_them():
         schedule("interleaved", 4, 8)
 
 
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "dualpipe"])
+def test_pipelines_in_a_row_drain_each_time(name: str) -> None:
+    plan = Plan(global_batch=24, pp=4, schedule=name, interleave=2 if name == "interleaved" else 1)
+    whole = plan.passes()
+    drained, one = (
+        replace(plan, drains=drains, global_batch=8 * drains).passes() for drains in (3, 1)
+    )
+    assert bubble_of(drained, Fraction(2)) == bubble_of(one, Fraction(2))
+    assert bubble_of(drained, Fraction(2)) > bubble_of(whole, Fraction(2))
+    ahead = [
+        [Counter(action for action in order if action.kind == "F") for order in own.orders]
+        for own in (drained, whole)
+    ]
+    assert ahead[0] == ahead[1]
+    assert [len(own) for own in drained.pairs] == [3 * len(own) for own in one.pairs]
+
+
 def test_schedules_of_the_same_orders_are_equal() -> None:
     plan = Plan(global_batch=8, pp=4, overlap_experts=True)
     assert plan.passes() == plan.passes()

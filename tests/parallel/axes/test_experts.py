@@ -9,6 +9,7 @@ from sim.model.groups import DENSE, EXPERTS
 from sim.parallel.mesh import Mesh, layouts
 from sim.parallel.plan import Plan
 from sim.parallel.replicas import gradient_axes
+from sim.parallel.unsharded import divided
 from sim.scenario import scenario as scenarios
 from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run
@@ -88,6 +89,14 @@ def test_gradients_of_experts_are_summed_over_the_ranks_that_hold_the_same_ones(
     plan = Plan(global_batch=64, tp=2, cp=2, dp=8, ep=8)
     assert plan.degree(gradient_axes(plan, DENSE)) == 16
     assert plan.degree(gradient_axes(plan, EXPERTS)) == 32 // 8
+
+
+def test_experts_that_one_rank_holds_are_neither_gathered_nor_whole_beside_their_shards() -> None:
+    own = {"stack": "nemo-automodel-fsdp2", "plan.pp": 1, "plan.zero": 3, "gpus": 8}
+    alone, four = (setup(**own, **{"plan.ep": ep}).job for ep in (8, 2))
+    layer = alone.block("experts")
+    assert divided(alone, [layer]) == {DENSE: layer.parameters[DENSE]}
+    assert divided(four, [four.block("experts")]).keys() == {DENSE, EXPERTS}
 
 
 @pytest.mark.parametrize(
