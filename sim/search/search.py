@@ -8,6 +8,7 @@ evaluated (`sim.search.evaluate`), and the best are played, contention included.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, groupby, islice
 from math import inf
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from sim.search.space import Space
 from sim.search.standings import Layout, Standings
 from sim.simulate import garbage_left, run
 from sim.sweep import executors
+from sim.sweep.progress import counted
 
 BEST = 20
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
@@ -84,15 +86,19 @@ def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     began = time.perf_counter()
     check_layers(space.model)
     pruned = Pruned()
-    families = _families(meshes(space, pruned))
-    tasks = [(space, family) for family in families]
-    tried = sorted(chain.from_iterable(executors.here(_tried, tasks, jobs=jobs)), key=_rank)
+    families = _families(space, meshes(space, pruned), began)
+    answers = counted(
+        executors.here(_tried, families, jobs=jobs), total=len(families), unit="family tried"
+    )
+    tried = sorted(chain.from_iterable(answers), key=_rank)
     standings = Standings(best=best, within=within).joined(tried)
     evaluated: list[Layout] = []
-    contests = [(space, family, standings) for family in families]
-    for found, counted in executors.here(_evaluated, contests, jobs=jobs):
+    contests = [(family, standings) for family in families]
+    for found, left_out in counted(
+        executors.here(_evaluated, contests, jobs=jobs), total=len(families), unit="family"
+    ):
         evaluated += found
-        pruned.add(counted)
+        pruned.add(left_out)
     if not evaluated:
         raise InputError("sim plan", *_nothing(space, pruned))
     evaluated.sort(key=_rank)
@@ -107,32 +113,56 @@ def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     )
 
 
-Family = tuple[Plan, ...]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Family:
+    """Meshes whose blocks do the same work; `search` is another moment for every search."""
+
+    space: Space
+    sizes: tuple[Plan, ...]
+    search: float
+    number: int
+
+    def meshes(self) -> list[MeshLayouts]:
+        """Its meshes, with what has been worked out of them in this process."""
+        families = _worked_out(self.search)
+        if self.number not in families:
+            known = Known()
+            families[self.number] = [MeshLayouts(self.space, own, known) for own in self.sizes]
+        return families[self.number]
+
+    def forget(self) -> None:
+        """Its meshes are not asked for again."""
+        _worked_out(self.search).pop(self.number, None)
 
 
-def _families(sizes: Iterable[Plan]) -> list[Family]:
-    """Meshes whose passes share their work, largest families first."""
+@lru_cache(maxsize=1)
+def _worked_out(search: float) -> dict[int, list[MeshLayouts]]:
+    """What this process knows of the families of a search."""
+    return {}
 
-    def ranks(plan: Plan) -> tuple[int, int]:
-        return plan.tp, plan.cp
+
+def _families(space: Space, sizes: Iterable[Plan], search: float) -> list[_Family]:
+    """Meshes that differ in their stages alone, largest families first."""
+
+    def ranks(plan: Plan) -> tuple[int, ...]:
+        return plan.tp, plan.cp, plan.ep, plan.etp, *plan.axes.values()
 
     families = [tuple(own) for _, own in groupby(sorted(sizes, key=ranks), key=ranks)]
-    return sorted(families, key=len, reverse=True)
+    families.sort(key=len, reverse=True)
+    return [_Family(space, own, search, number) for number, own in enumerate(families)]
 
 
-def _tried(task: tuple[Space, Family]) -> list[Layout]:
+def _tried(family: _Family) -> list[Layout]:
     """A few layouts of every mesh that fit, those whose bounds are shortest."""
-    space, family = task
-    known, found = Known(), list[Layout]()
+    found = list[Layout]()
     with garbage_left():
-        for sizes in family:
-            mesh = MeshLayouts(space, sizes, known)
+        for mesh in family.meshes():
             shortest = min((layout.uncontended for layout in found), default=inf)
             fitting = (
                 candidate
                 for bound, plan in mesh.passes
                 if bound < shortest
-                for layout in layouts(space, plan)
+                for layout in layouts(family.space, plan)
                 if mesh.least_memory(layout) <= mesh.capacity
                 and (candidate := mesh.candidate(layout)) is not None
             )
@@ -140,13 +170,11 @@ def _tried(task: tuple[Space, Family]) -> list[Layout]:
     return found
 
 
-def _evaluated(task: tuple[Space, Family, Standings]) -> tuple[list[Layout], Pruned]:
+def _evaluated(task: tuple[_Family, Standings]) -> tuple[list[Layout], Pruned]:
     """The layouts of some meshes that may be among the best or on the Pareto front."""
-    space, family, standings = task
-    known, found, pruned = Known(), list[Layout](), Pruned()
+    (family, standings), found, pruned = task, list[Layout](), Pruned()
     with garbage_left():
-        for sizes in family:
-            mesh = MeshLayouts(space, sizes, known)
+        for mesh in family.meshes():
             pruned.divisibility += mesh.unsuited
             left = list(_contenders(mesh, standings, pruned))
             while left:
@@ -158,6 +186,7 @@ def _evaluated(task: tuple[Space, Family, Standings]) -> tuple[list[Layout], Pru
                 others = [own for number, own in enumerate(left) if number not in chosen]
                 left = [own for own in others if standings.admit(own.bound, own.candidate.memory)]
                 pruned.slower += len(others) - len(left)
+        family.forget()
     return found, pruned
 
 
@@ -210,7 +239,8 @@ def _played(space: Space, evaluated: Sequence[Layout], best: int, jobs: int) -> 
     ranked = list(evaluated)
     while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
                     if layout.result is None]:  # fmt: skip
-        for number, result in executors.here(_result, asked, jobs=jobs):
+        results = executors.here(_result, asked, jobs=jobs)
+        for number, result in counted(results, total=len(asked), unit="layout played"):
             ranked[number] = replace(ranked[number], result=result)
         ranked.sort(key=_rank)
     return ranked[:best]

@@ -18,6 +18,7 @@ from sim.scenario.setup import from_scenario
 from sim.simulate import run
 from sim.sweep import executors, fingerprint
 from sim.sweep.points import Point
+from sim.sweep.progress import counted
 from sim.sweep.store import Store
 from sim.sweep.table import METRICS, WALL, Row, table
 
@@ -107,16 +108,13 @@ def _computed(
     cluster: str | None,
 ) -> dict[str, str]:
     """The rows of all tasks by key; each new row is stored at once."""
-    from tqdm import tqdm
-
     missing = list({task.key: task for task in tasks if task.key not in rows}.values())
     total = len(missing) + len(rows)
-    with tqdm(total=total, initial=len(rows), unit="point", disable=None, leave=False) as bar:
-        for key, text in _new_rows(missing, jobs, cluster):
-            rows[key] = text
-            if store is not None:
-                store.put(key, text)
-            bar.update()
+    fresh = _new_rows(missing, jobs, cluster)
+    for key, text in counted(fresh, total=total, unit="point", done=len(rows)):
+        rows[key] = text
+        if store is not None:
+            store.put(key, text)
     return rows
 
 

@@ -15,6 +15,7 @@ from sim.parallel.memory import Memory, memories
 from sim.parallel.step import training_step
 from sim.scenario.setup import Setup
 from sim.simulate import run
+from sim.sweep.progress import counted
 from sim.validation.table import count, number, records, setup_of
 
 
@@ -86,11 +87,9 @@ def validate(paths: Iterable[Path], *, processes: int | None = None) -> list[Val
 
 
 def _predicted(rows: Sequence[Mapping[str, Any]], processes: int | None) -> list[ValidatedRun]:
-    from tqdm import tqdm
-
     with ProcessPoolExecutor(max_workers=processes) as pool:
         runs = pool.map(predict, rows, chunksize=4)
-        return list(tqdm(runs, total=len(rows), unit="row", disable=None, leave=False))
+        return list(counted(runs, total=len(rows), unit="row"))
 
 
 def predict(record: Mapping[str, Any]) -> ValidatedRun:
