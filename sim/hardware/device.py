@@ -50,7 +50,8 @@ class Device:
     generation of the fused kernel) hold what kernels achieve of these figures, `lanes` the integer
     lanes of an SM. `interference` is the share of their speed that kernels lose while a
     tensor-parallel collective runs beside them, whose CTAs occupy SMs and memory bandwidth.
-    `profile` names measured times in `topologies/profiles`, which are preferred.
+    `host` is how many times as long the processor that it is sold with takes for launches, where it
+    is sold with one. `profile` names measured times in `topologies/profiles`, which are preferred.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Device:
     attention: Mapping[str, AttentionRates]
     lanes: int = INTEGER_LANES
     interference: float = 0.0
+    host: float = 1.0
     profile: str = ""
 
     def __post_init__(self) -> None:

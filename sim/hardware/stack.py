@@ -145,16 +145,32 @@ class Stack:
 
     @property
     def in_graph(self) -> "Stack":
-        """This stack with all passes of a step in one CUDA graph: the host launches none."""
+        """This stack with all passes of a step in one CUDA graph: the host launches none.
+
+        Where it used to read how many tokens experts get, only products that read that themselves
+        can be captured: those that fuse what is between them (Megatron-LM, moe/experts.py,
+        `use_transformer_engine_op_fuser`, which paged stashing needs; TransformerEngine,
+        ops/fused/forward_grouped_mlp.py, `ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8`, and back).
+        """
+        told = self.fusion.host_counts
+        fusion = replace(
+            self.fusion, host_counts=False, epilogues=told, grouped=told or self.fusion.grouped
+        )
+        return replace(self.paced(0.0), fusion=fusion)
+
+    def paced(self, times: float) -> "Stack":
+        """This stack on a host that takes so many times as long for passes."""
+        if times == 1.0:
+            return self
         return replace(
             self,
-            fusion=replace(self.fusion, host_counts=False),
-            launch_forward=0.0,
-            launch_backward=0.0,
-            launch_collective=0.0,
-            launch_grouped=0.0,
-            layer_forward=0.0,
-            layer_backward=0.0,
+            launch_forward=times * self.launch_forward,
+            launch_backward=times * self.launch_backward,
+            launch_collective=times * self.launch_collective,
+            launch_graph=times * self.launch_graph,
+            launch_grouped=times * self.launch_grouped,
+            layer_forward=times * self.layer_forward,
+            layer_backward=times * self.layer_backward,
         )
 
     def weight_bytes(self, precision: Precision) -> int:

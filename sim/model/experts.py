@@ -349,14 +349,49 @@ class _Layer:
     def narrow(self) -> Operator:
         """ffn -> hidden of each expert."""
         inputs, low = self.own.ffn // self.etp, self._narrow("combine grad") < 1.0
-        return self._product("expert out", inputs, self.run.model.hidden, low=("grad",) * low)
+        bias, apart = self.run.model.bias, not (self.run.fusion.expert_bias or self.fuses)
+        made = self._product(
+            "expert out", inputs, self.run.model.hidden, low=("grad",) * low, bias=not apart
+        )
+        if not (bias and apart):
+            return made
+        add, back = self._bias()
+        return replace(
+            made, forward=(*made.forward, add), input_gradient=(back, *made.input_gradient)
+        )
+
+    def _bias(self) -> tuple[MemoryBound, MemoryBound]:
+        """The bias b of each expert times the routed weight p of each row, fp32, is added to y.
+
+        Of each element in bytes: b p is written, y + b p read and written, all experts' joined in
+        fp32 and cast. Back: dy is cast to fp32, per expert to bf16 for the product, these joined,
+        and multiplied by p and by b, each then summed (Megatron-LM, moe/experts.py, `_apply_bias`:
+        `torch.cat([t + b * p ...]).to(...)`).
+        """
+        elements, width = self.rows * self.run.model.hidden, self.run.width
+        forward = 4 + (width + 4 + 4) + (4 + 4) + (4 + width)
+        backward = (width + 4) + (4 + width) + 2 * width + 2 * (4 + 4 + 4)
+        return (
+            MemoryBound(
+                name="expert bias", bytes=elements * forward, launches=2 * self.experts + 2
+            ),
+            MemoryBound(
+                name="expert bias grad", bytes=elements * backward, launches=5 * self.experts + 2
+            ),
+        )
 
     def _product(
-        self, name: str, inputs: int, outputs: int, *, low: tuple[str, ...] = ()
+        self,
+        name: str,
+        inputs: int,
+        outputs: int,
+        *,
+        low: tuple[str, ...] = (),
+        bias: bool = True,
     ) -> Operator:
         """A grouped product, for which the fullest rank's is waited, and whose bytes are kept. The
-        operands that are `low` have come cast."""
-        run, bias = self.run, self.run.model.bias
+        operands that are `low` have come cast; a bias is its own unless others add it."""
+        run = self.run
         even = Linear(
             run=run,
             name=name,
@@ -364,8 +399,9 @@ class _Layer:
             inputs=inputs,
             outputs=(outputs,),
             groups=self.experts,
-            bias=bias,
+            bias=run.model.bias and bias,
             low=low,
+            ready=("grad" if name == "expert in" else "input",) * self.fuses,
         )
         full = replace(even, rows=round(self.most))
         return Operator(
@@ -377,7 +413,7 @@ class _Layer:
             saved_for_weights=self.most * inputs * run.kept_width,
             handed=self.most * outputs * run.handed_width,
             transient=full.transient,
-            parameters=float(even.weights + (self.experts * outputs if bias else 0)),
+            parameters=float(even.weights + (self.experts * outputs if run.model.bias else 0)),
             matrices=even.matrices,
             group=run.low(EXPERTS),
         )
@@ -399,8 +435,17 @@ class _Layer:
                 _kernels(even.input_gradient), _kernels(full.input_gradient)
             ),
         )
+        if self.fuses:
+            awaited = replace(awaited, forward=(), input_gradient=())
         (operator,) = belonging("moe_act", [awaited])
         return operator
+
+    @property
+    def fuses(self) -> bool:
+        """Whether products run what is between them."""
+        run = self.run
+        blocks = run.recipe is not None and run.recipe.scaled_by_tensor_cores
+        return run.fusion.epilogues and blocks and run.model.gated_mlp and self.etp == 1
 
     def shared(self) -> tuple[Operator, ...]:
         """Experts that all tokens take: a feed-forward block, divided as that of dense layers."""

@@ -20,7 +20,10 @@ class Fusion:
     (a product of all experts of a rank); `compiled` is torch.compile: all of them but that product,
     and the sum with the norm behind it, in layers and, where `compiled_ends`, in embedding, head
     and loss.
-    With `host_counts` the host reads how many tokens each expert gets before they are sent.
+    With `epilogues` products of experts in blocks of eight bits apply the gated activation between
+    them, back and forth, and cast what they make. `expert_bias`: the second of them adds the bias,
+    instead of kernels for each expert in fp32. With `host_counts` the host reads how many tokens
+    each expert gets before they are sent.
     `composed_gelu`: the families whose GELU is its tanh form in single operations.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
@@ -51,6 +54,8 @@ class Fusion:
     router: bool = False
     permute: bool = False
     grouped: bool = False
+    epilogues: bool = False
+    expert_bias: bool = True
     host_counts: bool = False
     compiled: bool = False
     compiled_ends: bool = True

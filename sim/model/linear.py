@@ -145,6 +145,7 @@ class Linear:
     bias: bool = False
     bias_later: bool = False
     low: tuple[str, ...] = ()
+    ready: tuple[str, ...] = ()
 
     @property
     def weights(self) -> int:
@@ -205,6 +206,8 @@ class Linear:
     def _cast(
         self, what: str, elements: float, copies: int, *, amax: bool = True
     ) -> tuple[Kernel, ...]:
+        if what in self.ready:
+            return ()
         parts, name = 1 if self.run.fusion.grouped else self.groups, f"{self.name} {what}"
         low = what in self.low
         return cast(self.run, name, elements, copies, amax=amax, parts=parts, low=low)

@@ -313,7 +313,8 @@ class Job:
     @property
     def host(self) -> Stack:
         """The stack as it launches passes."""
-        return self.stack.in_graph if WHOLE in self.plan.cuda_graph else self.stack
+        own = self.stack.paced(self.device.host)
+        return own.in_graph if WHOLE in self.plan.cuda_graph else own
 
     @property
     def host_ranks(self) -> int:

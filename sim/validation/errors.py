@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.validation import changes
 from sim.validation.validate import ValidatedRun, ValidatedTable
 
 
@@ -31,7 +32,7 @@ def summary(table: ValidatedTable) -> dict[str, Any]:
             "spearman": _spearman(timed),
             "naive_mape": naive_mape(timed),
         }
-    return figures | _memory(table)
+    return figures | _memory(table) | changes.summary(table)
 
 
 def _memory(table: ValidatedTable) -> dict[str, Any]:

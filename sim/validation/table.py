@@ -113,6 +113,8 @@ def count(row: Mapping[str, Any], column: str) -> int:
     value = row.get(column)
     if column in _ONE_IF_EMPTY and empty(row, column):
         return 1
+    if empty(row, column):
+        raise InputError(str(row["id"]), f"the table does not print {column}", "fill it in")
     figure = _float(value)
     if not figure.is_integer():
         what = f"{column} = {value} is not a whole number"

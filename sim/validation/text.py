@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
+from sim.validation import changes
 from sim.validation.errors import summary
 from sim.validation.validate import ValidatedRun, ValidatedTable
 
@@ -14,7 +15,9 @@ _TITLES = ("rows", "MAPE", "median", "bias", "worst", "rank corr.", "naive MAPE"
 def text(tables: Sequence[ValidatedTable], *, quiet: bool = False) -> str:
     """The whole page; `quiet` leaves the rows out."""
     parts = [] if quiet else [_rows(table) for table in tables]
-    return "\n\n".join([*parts, *_left_out(tables), _summaries(tables), *_memories(tables)])
+    studies = [page for table in tables if (page := changes.text(table))]
+    parts += [*_left_out(tables), _summaries(tables), *_memories(tables), *studies]
+    return "\n\n".join(parts)
 
 
 def _rows(table: ValidatedTable) -> str:

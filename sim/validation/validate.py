@@ -24,8 +24,9 @@ class ValidatedRun:
     """A measured run and its prediction; `reason` says why there is none.
 
     Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
-    of all its matrix products, repeated ones too, at the device's peak rate. `low` and `high`
-    are the bounds of the prediction's interval, `incident` what the run measured beside itself.
+    of all its matrix products, repeated ones too, at the device's peak rate. Rows of a `study`
+    differ in one thing, where their times are printed exactly. `low` and `high` are the bounds of
+    the prediction's interval, `incident` what the run measured beside itself.
     """
 
     id: str
@@ -43,6 +44,7 @@ class ValidatedRun:
     stack: str = ""
     device: str = ""
     topology: str = ""
+    study: str = ""
     low: float | None = None
     high: float | None = None
 
@@ -128,6 +130,11 @@ def _counted(kind: str, setup: Setup, memory: Memory) -> float:
     return memory.reserved if kind == "reserved" else memory.total
 
 
+def _study(record: Mapping[str, Any]) -> str:
+    study, exact = record.get("study"), record.get("exact", "yes")
+    return study if isinstance(study, str) and str(exact).lower() in ("yes", "true") else ""
+
+
 def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
     memory, kind = number(record, "memory_gb"), record.get("memory_kind")
     incident = record.get("incident")
@@ -138,4 +145,5 @@ def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
         "memory_kind": kind if isinstance(kind, str) else "",
         "zero": count(record, "zero"),
         "fits_measured": bool(record.get("fits", True)),
+        "study": _study(record),
     }

@@ -8,6 +8,7 @@ from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.play import play
 from sim.engine.replay import Replay
+from sim.model.operators import kernels_of
 from sim.parallel.step import training_step
 from sim.program.operations import Segment
 from sim.scenario import scenario as scenarios
@@ -104,6 +105,42 @@ def test_replay_knows_that_a_host_reads() -> None:
     folding = Folding(training_step(job.job), job.machine)
     clock = play(training_step(job.job), job.machine, engine="clock")
     assert Replay(folding.folded()).time() == pytest.approx(clock.end, rel=1e-9)
+
+
+def test_a_host_that_takes_twice_as_long_doubles_what_launches_bind() -> None:
+    """Grace's: `host` of gb200.toml."""
+    host = [
+        sum(item.host for item in job.job.work("experts", "F").flat() if isinstance(item, Segment))
+        for job in (setup(), setup(**{"device.host": 2.0}))
+    ]
+    assert host[1] == pytest.approx(2.0 * host[0], rel=1e-9)
+
+
+def test_experts_that_know_their_tokens_on_the_device_fuse_what_is_between_their_products() -> None:
+    """In one graph of a step, in blocks of eight bits: neither activation nor casts behind it."""
+    eight = {"topology": "dgx-b200", "plan.precision": "fp8", "plan.recipe": "mxfp8"}
+    whole = {"plan.cuda_graph": ["full_iteration"]}
+    apart, fused = (
+        [kernel.name for kernel in kernels_of((*block.forward, *block.backward))]
+        for job in (setup(**eight), setup(**eight, **whole))
+        for block in [job.job.block("experts")]
+    )
+    between = {"swiglu", "swiglu grad", "expert out input cast", "expert in grad cast"}
+    assert between <= set(apart)
+    assert set(apart) - set(fused) == between
+    assert set(fused) <= set(apart)
+    bf16 = setup(**whole).job.block("experts")
+    assert "swiglu" in [kernel.name for kernel in kernels_of(bf16.forward)]
+
+
+def test_megatron_adds_the_biases_of_experts_in_fp32_one_by_one() -> None:
+    """68 bytes an element: 28 forward, 40 back, with what is kept in half precision."""
+    job = from_scenario(scenarios.load("gpt-oss-120b"))
+    block, run_ = job.job.block("experts"), job.job.execution
+    rows = run_.rows * 4  # top 4, on as many ranks as they come from
+    added = [k for k in kernels_of((*block.forward, *block.backward)) if "expert bias" in k.name]
+    assert [k.name for k in added] == ["expert bias", "expert bias grad"]
+    assert sum(k.bytes for k in added) == pytest.approx(68.0 * rows * run_.model.hidden)
 
 
 @pytest.mark.parametrize(
