@@ -162,6 +162,18 @@ def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
         raise InputError(where, what, f"known: {', '.join(known)}" if known else "leave lora out")
 
 
+def check_graphs(
+    graphs: Iterable[str], kinds: Iterable[str], run: Execution, *, where: str
+) -> None:
+    """Raise `InputError` where no operator of these kinds of layers is in such a scope."""
+    operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
+    known = dict.fromkeys(each.scope for each in operators if each.scope)
+    for scope in graphs:
+        if scope not in known:
+            what = f"cuda_graph: no layer of this model has a scope {scope!r}"
+            raise InputError(where, what, f"known: {', '.join(['full_iteration', *known])}")
+
+
 def _operators(kind: str, run: Execution) -> list[Operator]:
     module, run = specialised(kind, run)
     if not (run.fusion.compiled_ends or is_layer(kind)):

@@ -48,8 +48,9 @@ def _recomputation(plan: Plan) -> Iterator[Fault]:
     mode = next((name for name in names if name in MODES), NONE)
     what = f"recompute = {list(names)}: {mode!r} stands alone"
     yield len(names) > 1 and bool(set(names) & set(MODES)), what, f'set recompute = "{mode}"'
-    twice = next((name for name in names if names.count(name) > 1), "")
-    yield bool(twice), f"recompute names {twice!r} twice", "name it once"
+    for key, given in (("recompute", names), ("cuda_graph", plan.cuda_graph)):
+        twice = next((name for name in given if given.count(name) > 1), "")
+        yield bool(twice), f"{key} names {twice!r} twice", "name it once"
 
 
 def _pairs(plan: Plan) -> Iterator[Fault]:

@@ -17,7 +17,7 @@ from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import reading
-from sim.model.block import check_adapters, check_rule
+from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.checkpointing import FULL
 from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
@@ -28,7 +28,7 @@ from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
 from sim.parallel.mesh import Mesh
-from sim.parallel.plan import Plan
+from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.recomputed_layers import check_method
 from sim.parallel.unused import check_used
 from sim.parallel.versions import check_versions
@@ -96,6 +96,7 @@ def assemble(
     check_versions(job, where)
     check_rule(job.rule, model.kinds, job.execution, where=where)
     check_adapters(model.kinds, job.execution, where=where)
+    _check_graphs(job, where)
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
     return Setup(name=name, job=ordered(job, on), machine=on)
@@ -107,6 +108,15 @@ def _with_checkpoints(plan: Plan, stack: stacks.Stack) -> Plan:
     if not (stack.checkpointing.on_host and plan.recompute in (FULL, (FULL,))):
         return plan
     return replace(plan, offload=replace(plan.offload, activations=1.0))
+
+
+def _check_graphs(job: Job, where: str) -> None:
+    """Refuse CUDA graphs where there is nothing to launch, or nothing to put into them."""
+    if job.plan.cuda_graph and job.device.generation in ("cpu", "tpu"):
+        raise InputError(where, f"cuda_graph, but {job.device.name} has none", "leave it out")
+    # That of moe_preprocess goes on from moe_router's, and may find nothing to do.
+    scopes = [one for one in job.plan.cuda_graph if one not in (WHOLE, "moe_preprocess")]
+    check_graphs(scopes, job.model.kinds, job.execution, where=where)
 
 
 def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
