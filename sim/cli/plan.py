@@ -55,9 +55,9 @@ def plan(
 ) -> None:
     """Search the fastest layout of MODEL on TOPOLOGY that fits in memory.
 
-    Choices are tp, cp, pp, ep, microbatch, recompute, context, sequence_parallel, schedule,
-    interleave, layers (even, balanced), zero, reshard, no_sync, offload, dp_replicate
-    and order.
+    Choices are tp, cp, pp, ep, etp, microbatch, recompute, context, sequence_parallel, schedule,
+    interleave, layers (even, balanced), dispatcher, overlap_experts, zero, reshard, no_sync,
+    offload, dp_replicate and order.
     """
     from sim.search import choices, search, text
     from sim.search.space import space

@@ -21,6 +21,8 @@ from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
 from sim.parallel.offloading import ON_DEVICE, Offload
 from sim.parallel.plan import Plan
+from sim.parallel.unused import check_used
+from sim.program.routed import Dispatcher
 from sim.search.space import Space
 
 OFFLOADS = {
@@ -128,6 +130,30 @@ def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
     """At most as many experts a rank, and as many nodes a group, as published jobs have."""
     most = max((settings.experts for settings in layers_of(space.model)), default=1)
     return most <= _EXPERTS * ep and ep <= _NODES * max(space.topology.gpus_per_node, 8)
+
+
+def _expert_tensor(space: Space, plan: Plan) -> Iterator[int]:
+    """Neighbours that each expert is divided over."""
+    ranks = (plan.dp or 1) * plan.tp * plan.cp // plan.ep
+    width = gcd(*(settings.ffn for settings in layers_of(space.model)))
+    for etp in divisors(gcd(width, ranks), ranks) if width else [1]:
+        if _divides(replace(plan, etp=etp)):
+            yield etp
+
+
+def _with_dispatcher(space: Space, plan: Plan, name: Dispatcher) -> Plan:
+    return plan if name == space.stack.dispatcher else replace(plan, dispatcher=name)
+
+
+def _turns(space: Space, plan: Plan) -> Iterator[bool]:
+    """Passes beside tokens under way, where that is asked for and passes take turns."""
+    yield False
+    if "overlap_experts" in space.only:
+        try:
+            check_used(replace(plan, overlap_experts=True), where="--only")
+        except InputError:
+            return
+        yield True
 
 
 def _divides(plan: Plan) -> bool:
@@ -257,12 +283,13 @@ TENSOR, CONTEXT, STAGES, EXPERTS = (
     Choice(name="pp", possible=_stages, take=_with_stages),
     Choice(name="ep", possible=_experts, usual=_usual_experts),
 )
+EXPERT_TENSOR = Choice(name="etp", possible=_expert_tensor, usual=lambda space, plan, etp: etp == 1)
 
 
 def sizes() -> tuple[Choice, ...]:
     """The sizes of the mesh, axes of one's own among them; data parallelism is what is left."""
     own = (axis for axis in axes() if axis not in Plan.__dataclass_fields__)
-    return TENSOR, CONTEXT, *map(_own_axis, own), STAGES, EXPERTS
+    return TENSOR, CONTEXT, *map(_own_axis, own), STAGES, EXPERTS, EXPERT_TENSOR
 
 
 PASSES = (
@@ -301,6 +328,19 @@ PASSES = (
         applies=_pipelined,
         usual=lambda space, plan, split: split == EVEN or plan.chunks == 1,
         take=_with_split,
+    ),
+    Choice(
+        name="dispatcher",
+        possible=lambda space, plan: get_args(Dispatcher),
+        applies=lambda plan: plan.ep > 1,
+        usual=lambda space, plan, name: name == space.stack.dispatcher,
+        take=_with_dispatcher,
+    ),
+    Choice(
+        name="overlap_experts",
+        possible=_turns,
+        applies=lambda plan: plan.ep > 1 and not plan.versions(0),
+        usual=lambda space, plan, value: not value,
     ),
 )
 STATES = (
@@ -367,7 +407,11 @@ def _check(name: str, values: Iterable[str], option: str) -> None:
     words = {
         "schedule": list(schedules.table()),
         "layers": [EVEN, BALANCED],
-        **{key: ["yes", "no"] for key in ("sequence_parallel", "reshard", "no_sync")},
+        **{
+            key: ["yes", "no"]
+            for key in ("sequence_parallel", "reshard", "no_sync", "overlap_experts")
+        },
+        "dispatcher": list(get_args(Dispatcher)),
         "order": list(ORDERS),
         "context": list(get_args(Context)),
         "offload": list(OFFLOADS),

@@ -149,6 +149,8 @@ def _passes_key(plan: Plan) -> tuple[object, ...]:
         plan.schedule,
         plan.interleave,
         plan.layers,
+        plan.dispatcher,
+        plan.overlap_experts,
     )
 
 

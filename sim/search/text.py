@@ -84,9 +84,11 @@ def plan_text(plan: Plan) -> str:
     """
     words = [f"tp {plan.tp}"] + ([f"cp {_context(plan)}"] if plan.cp > 1 else [])
     words += [f"{axis} {size}" for axis, size in plan.axes.items() if size > 1]
-    words += [f"ep {plan.ep}"] if plan.ep > 1 else []
+    words += [f"ep {_experts(plan)}"] if _experts(plan) != "1" else []
     words += [f"pp {plan.pp}", f"dp {_replicas(plan)}", f"microbatch {plan.microbatch}"]
     words += [_schedule(plan)] if plan.pp > 1 else []
+    words += [f"{plan.dispatcher} dispatch"] if plan.dispatcher else []
+    words += ["overlapped experts"] if plan.overlap_experts else []
     words += ["balanced layers"] if plan.layers is not None else []
     words += [f"zero {plan.zero}"] if plan.zero else []
     words += [] if plan.reshard is True else ["weights kept" + " near" * (plan.reshard == "near")]
@@ -109,6 +111,11 @@ def _context(plan: Plan) -> str:
     return str(plan.cp) if plan.context is None or plan.cp == 1 else f"{plan.cp} {plan.context}"
 
 
+def _experts(plan: Plan) -> str:
+    """Groups of ranks that share the experts x ranks that share each."""
+    return f"{plan.ep} x {plan.etp}" if plan.etp > 1 else str(plan.ep)
+
+
 def _zero(plan: Plan) -> str:
     """The stage, and whether weights are kept, gradients wait, or anything lies on the host."""
     kept = {"kept": plan.reshard is not True, "no sync": plan.no_sync, "offload": plan.offload}
@@ -129,7 +136,7 @@ def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
     plan, dollars = layout.plan, search.cost(layout).dollars
     bubble = f"{layout.result.bubble_fraction:.1%}" if layout.result else ""
     return (
-        str(rank), str(plan.tp), _context(plan), str(plan.pp), _replicas(plan), str(plan.ep),
+        str(rank), str(plan.tp), _context(plan), str(plan.pp), _replicas(plan), _experts(plan),
         str(plan.microbatch),
         _schedule(plan), _zero(plan), choices.text(plan.recompute),
         "yes" if plan.sequence_parallel else "no",

@@ -228,6 +228,8 @@ def test_the_command_prints_the_table_and_draws(tmp_path: Path) -> None:
         (("--only", "zero=4"), "zero = '4' is not one"),
         (("--without", "schedule=1f1"), "did you mean '1f1b'?"),
         (("--only", "tp=many"), "tp = 'many' is not a number"),
+        (("--only", "dispatcher=falt"), "did you mean 'flat'?"),
+        (("--only", "overlap_experts=maybe"), "overlap_experts = 'maybe' is not one"),
         (("--only", "tp"), "'tp' has no value; write tp=VALUE[,VALUE]"),
         (("--only", "tp=7"), "no layout of 8 GPUs divides 16 sequences"),
         (("--within", "0.5"), "--within"),
@@ -316,3 +318,27 @@ def test_passes_in_pairs_are_evaluated_in_pairs() -> None:
     plan = Plan(global_batch=512, pp=4, ep=8, overlap_experts=True).resolved(64)
     own = pipelining(MeshLayouts(job, plan, Known())._job(plan)).schedule
     assert own.pairs == plan.passes().pairs != ()
+
+
+def test_layouts_of_experts_are_searched_where_they_are_asked_for() -> None:
+    """Experts divided over neighbours, both ways to reach them, passes that take turns."""
+    only = {"tp": ("2",), "pp": ("4",), "ep": ("4",), "etp": ("1", "2"), "zero": ("1",),
+            "microbatch": ("1",), "recompute": ("full",), "schedule": ("1f1b", "gpipe"),
+            "dispatcher": ("flat", "hierarchical"), "overlap_experts": ("no", "yes"),
+            "interleave": ("1",), "layers": ("even",), "sequence_parallel": ("yes",)}  # fmt: skip
+    job = space("mixtral-8x7b", "dgx-h100-ndr", gpus=64, global_batch=128, only=only)
+    plans = [plan for mesh in meshes(job, Pruned()) for plan in passes(job, mesh)]
+    assert {plan.etp for plan in plans} == {1, 2}
+    assert {plan.dispatcher or job.stack.dispatcher for plan in plans} == {"flat", "hierarchical"}
+    assert {plan.schedule for plan in plans if plan.overlap_experts} == {"1f1b"}
+    unasked = replace(job, only={name: only[name] for name in ("tp", "pp", "ep")})
+    plans = [plan for mesh in meshes(unasked, Pruned()) for plan in passes(unasked, mesh)]
+    assert {(plan.etp, plan.dispatcher, plan.overlap_experts) for plan in plans} == {
+        (1, None, False)
+    }
+    best = search(job, jobs=1, within=4.0).best
+    for layout in best:
+        assert run(assembled(job, layout.plan)).step_time == layout.step_time
+    told = [plan_text(layout.plan) for layout in best]
+    assert any("ep 4 x 2" in text for text in told)
+    assert any("overlapped experts" in text for text in told)
