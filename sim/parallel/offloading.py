@@ -1,6 +1,8 @@
 """What a plan leaves to the host: the `[plan.offload]` table of a scenario."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+
+from sim.model.checkpointing import FULL, Checkpointing, Names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +32,11 @@ class Offload:
 
 
 ON_DEVICE = Offload()
+
+
+def with_checkpoints(offload: Offload, checkpointing: Checkpointing, recompute: Names) -> Offload:
+    """The same, and all activations where a stack leaves the inputs of layers that run again as a
+    whole on the host."""
+    if not (checkpointing.on_host and recompute in (FULL, (FULL,))):
+        return offload
+    return replace(offload, activations=1.0)

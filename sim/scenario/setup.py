@@ -18,7 +18,6 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import reading
 from sim.model.block import check_adapters, check_graphs, check_rule
-from sim.model.checkpointing import FULL
 from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
 from sim.model.network import Network
@@ -28,6 +27,7 @@ from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
 from sim.parallel.mesh import Mesh
+from sim.parallel.offloading import with_checkpoints
 from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.recomputed_layers import check_method
 from sim.parallel.unused import check_used
@@ -74,7 +74,9 @@ def assemble(
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
     where = f"{name}, plan"
     check_layers(model)
-    plan = _with_checkpoints(plan.resolved(topology.gpus, where=where), stack)
+    plan = plan.resolved(topology.gpus, where=where)
+    offload = with_checkpoints(plan.offload, stack.checkpointing, plan.recompute)
+    plan = replace(plan, offload=offload)
     _check_links(plan, topology, where)
     _check_network(model, plan, topology, where)
     _check_experts(model, plan, where)
@@ -100,14 +102,6 @@ def assemble(
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
     return Setup(name=name, job=ordered(job, on), machine=on)
-
-
-def _with_checkpoints(plan: Plan, stack: stacks.Stack) -> Plan:
-    """The plan, and that inputs of layers that run again lie on the host where the stack leaves
-    them there."""
-    if not (stack.checkpointing.on_host and plan.recompute in (FULL, (FULL,))):
-        return plan
-    return replace(plan, offload=replace(plan.offload, activations=1.0))
 
 
 def _check_graphs(job: Job, where: str) -> None:

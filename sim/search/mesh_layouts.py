@@ -14,6 +14,7 @@ from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job, Known
 from sim.parallel.memory import fragmented, least_of_passes, resident
+from sim.parallel.offloading import with_checkpoints
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import searched
 from sim.parallel.step import training_step
@@ -85,15 +86,18 @@ class MeshLayouts:
 
     def least_memory(self, plan: Plan) -> float:
         """A lower bound of the fullest stage's memory: what stays from step to step, and what
-        passes take before their gradients. Orders that are looked for are not known here."""
+        passes take before their gradients. Orders that are looked for are not known here, nor what
+        passes in pairs give each other."""
         passes = _passes_key(plan)
-        key = passes, plan.zero, plan.dp_replicate, plan.offload
+        key = passes, plan.zero, plan.reshard, plan.no_sync, plan.dp_replicate, plan.offload
         if key not in self._stays:
             job = self._job(plan)
             if passes not in self._activations:
-                apart = plan.offload.activations or (plan.pp > 1 and searched(plan.pipeline))
-                of_passes = 0.0 if apart else least_of_passes(job, pipelining(job).schedule)
-                self._activations[passes] = of_passes
+                apart = job.plan.offload.activations or (plan.pp > 1 and searched(plan.pipeline))
+                own = None if apart else pipelining(job).schedule
+                self._activations[passes] = (
+                    0.0 if own is None or own.pairs else least_of_passes(job, own)
+                )
             stages = (
                 self._known.once(
                     ("stays", job.key, chunks, plan.versions(stage)), partial(_resident, job, stage)
@@ -109,9 +113,10 @@ class MeshLayouts:
         # Unlike layers are cut by what their passes take.
         key = "chunks", *cut, plan.microbatch, plan.recompute, plan.data_parallel, plan.zero
         device = space.topology.device
+        offload = with_checkpoints(plan.offload, space.stack.checkpointing, plan.recompute)
         return Job(
             model=self._model,
-            plan=plan,
+            plan=replace(plan, offload=offload),
             stack=space.stack,
             device=device,
             chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),

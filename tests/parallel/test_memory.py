@@ -15,6 +15,7 @@ from sim.hardware.stack import Stack
 from sim.model.block import ALONE, Again, Block
 from sim.model.fusion import Fusion
 from sim.model.groups import DENSE
+from sim.model.kinds import is_layer
 from sim.model.transformer import Transformer, load
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
@@ -245,12 +246,13 @@ def in_flight(own: Job, stage: int) -> float:
 
 
 def passing(own: Job, stage: int) -> float:
-    """The worst moment of the backward pass of a chunk's equal blocks, above what is in flight: the
+    """The worst moment of the backward pass of a chunk's equal layers, above what is in flight: the
     transients of the k-th or its whole gradients, beside those that are being scattered (ZeRO-2),
     its weights and the next one's (ZeRO-3)."""
-    blocks, zero = list(own.blocks(own.chunks[stage][0])), own.plan.zero
+    zero, chunk = own.plan.zero, own.chunks[stage][0]
+    blocks = [block for block in own.blocks(chunk) if is_layer(block.kind)]
     each = max(blocks, key=lambda block: block.count)
-    transient, whole = max(block.transient for block in blocks), 2 * each.count
+    transient, whole = max(block.transient for block in own.blocks(chunk)), 2 * each.count
     moments = [
         max(transient, whole * (zero >= 2) - each.saved)
         + whole * (zero >= 2 and k > 0)
@@ -288,7 +290,7 @@ def test_memory_of_operations_is_the_closed_form(schedule, chunks, zero, recompu
     expected = [closed_form(own, stage) for stage in range(4)]
     assert totals[1:3] == pytest.approx(expected[1:3], rel=1e-9)
     # Embedding and head have their worst moments apart from the layers', see below.
-    assert totals == pytest.approx(expected, rel=0.04)
+    assert totals == pytest.approx(expected, rel=0.005)
 
 
 def test_a_layer_is_recomputed_when_what_the_head_kept_has_gone() -> None:

@@ -313,6 +313,20 @@ def test_unlike_layers_are_cut_for_the_passes_of_each_plan() -> None:
     assert len(cuts) == 2, "else nothing is told"
 
 
+def test_memory_of_unlike_layers_is_bounded_whatever_is_evaluated_first() -> None:
+    job = space("vgg16", "dgx-a100-hdr", gpus=8, global_batch=512, precision="fp32")
+    plan = Plan(global_batch=512, microbatch=8, precision="fp32", pp=4, dp=2)
+    ways = ((0, False), (3, False), (3, True))
+    plans = [replace(plan, zero=zero, no_sync=late) for zero, late in ways]
+    for first in plans:
+        mesh = MeshLayouts(job, plan, Known())
+        mesh.candidate(first)
+        for own in plans:
+            candidate = mesh.candidate(own)
+            assert candidate is not None
+            assert mesh.least_memory(own) <= candidate.memory * (1 + 1e-9)
+
+
 def test_passes_in_pairs_are_evaluated_in_pairs() -> None:
     job = space("mixtral-8x7b", "dgx-h100-ndr", gpus=64, global_batch=512)
     plan = Plan(global_batch=512, pp=4, ep=8, overlap_experts=True).resolved(64)
