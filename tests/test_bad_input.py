@@ -178,6 +178,8 @@ def test_a_recipe_that_tensor_cores_do_not_know_is_refused(folder: Path) -> None
         ),
         ("bert-large-tpu-v2", ["plan.cuda_graph=['attn']"], "TPU v2 core has none"),
         ("bert-large-tpu-v2", ["node.dimensions=1000000000"], "use 1 to 6 dimensions"),
+        ("ps-async", ["sharing.workers=1000000000"], "set workers at most 1000000"),
+        ("diloco", ["sharing.batch=1000000000"], "set batch at most 1000000"),
         ("pipedream-gnmt", ["topology.gpus_per_node=1000000000"], "no path leads from gpu 0"),
     ],
 )

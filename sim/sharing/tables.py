@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from sim.config.schema import Tagged
 from sim.config.units import Seconds
 from sim.sharing.learning.optimizers import Rule
 from sim.variability.laws import LAWS, SlowdownLaw
 
-Count = Annotated[int, Ge(1)]
+Count = Annotated[int, Ge(1), Le(1_000_000)]  # more would not come to an end
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
