@@ -226,14 +226,16 @@ def _offload(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _graphs(row: Mapping[str, Any]) -> list[str]:
-    """The scopes of CUDA graphs, behind the name of what captures them: "none:attn+mlp" are none.
-    Some tables print scopes letter by letter."""
+    """The scopes of CUDA graphs, behind the name of what captures them: "none:attn+mlp" are none,
+    no scope at all is a whole layer. Some tables print scopes letter by letter."""
     printed = row.get("cuda_graph")
     if not isinstance(printed, str) or not printed:
         return []
     way, _, scopes = printed.partition(":")
     if way == WHOLE or way == "none":
         return [WHOLE] * (way == WHOLE)
+    if not scopes:
+        return ["attn", "mlp"]
     letters = scopes.split("+")
     return ["".join(letters)] if all(len(one) == 1 for one in letters) else letters
 

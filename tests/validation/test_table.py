@@ -4,7 +4,7 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.hardware import stack as stacks
-from sim.validation.table import setup_of
+from sim.validation.table import _graphs, setup_of
 from tests.validation.test_validate import RUN
 
 
@@ -87,3 +87,20 @@ def test_a_column_counts_the_layers_whose_activations_lie_on_the_host():
     assert own.job.plan.offload.activations == 0.5
     # One Grace for two GPUs: half of NVLink-C2C's 450 GB/s for each.
     assert own.machine.topology.host.bandwidth_of("pcie-up") == 450e9
+
+
+@pytest.mark.parametrize(
+    ("printed", "scopes"),
+    [
+        ("transformer_engine:attn+moe_router", ("attn", "moe_router")),
+        ("transformer_engine:m+l+p", ("mlp",)),
+        ("transformer_engine:", ("attn", "mlp")),
+        ("local:f+u+l+l+_+i+t+e+r+a+t+i+o+n", ("full_iteration",)),
+        ("full_iteration:", ("full_iteration",)),
+        ("none:attn+mlp", ()),
+        ("none", ()),
+        (float("nan"), ()),
+    ],
+)
+def test_graphs_are_read_as_tables_print_them(printed, scopes):
+    assert tuple(_graphs({"cuda_graph": printed})) == scopes
