@@ -16,7 +16,7 @@ from sim.parallel.step import training_step
 from sim.scenario.setup import Setup
 from sim.simulate import run
 from sim.sweep.progress import counted
-from sim.validation.table import count, number, records, setup_of
+from sim.validation.table import number, records, setup_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,7 @@ def predict(record: Mapping[str, Any]) -> ValidatedRun:
     taken = memories(setup.job, training_step(setup.job))
     return ValidatedRun(
         **measured,
+        zero=setup.job.plan.zero,
         predicted=result.step_time,
         at_peak=result.hfu * result.step_time,
         memory_predicted=max(_counted(measured["memory_kind"], setup, one) for one in taken),
@@ -143,7 +144,6 @@ def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
         "measured": number(record, "step_time_s"),
         "memory_measured": None if memory is None else memory * 2.0**30,
         "memory_kind": kind if isinstance(kind, str) else "",
-        "zero": count(record, "zero"),
         "fits_measured": bool(record.get("fits", True)),
         "study": _study(record),
     }
