@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from sim.collectives.interconnect import CallCost, CollectiveCall
-from sim.program.measured import MeasuredCollective, ring_steps
+from sim.program.measured_bandwidth import MeasuredBandwidth, ring_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class NetworkState:
 HEALTHY = NetworkState()
 
 
-def state_of(measured: Sequence[MeasuredCollective], expected: Sequence[float]) -> NetworkState:
+def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -> NetworkState:
     """The state that explains measurements of which the library `expected` the seconds.
 
     One measurement, or several that ask for about the same share, are bandwidth that is missing;
     those that are quicker than expected ask for nothing.
 
-    >>> half = MeasuredCollective(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
+    >>> half = MeasuredBandwidth(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
     >>> state_of([half], [half.seconds / 2])
     NetworkState(share=0.5, step=0.0)
     """

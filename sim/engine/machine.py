@@ -14,7 +14,7 @@ from sim.collectives.state import HEALTHY, NetworkState, state_of
 from sim.engine.ways import check_orders, orders
 from sim.hardware.cluster.fabrics.torus import TorusFabric
 from sim.hardware.cluster.topology import Topology
-from sim.program.measured import MeasuredCollective
+from sim.program.measured_bandwidth import MeasuredBandwidth
 from sim.program.routed import Routed
 
 
@@ -70,7 +70,7 @@ class Machine:
             return HEALTHY
         return state_of(network.measured, [self._expected(one) for one in network.measured])
 
-    def _expected(self, measured: MeasuredCollective) -> float:
+    def _expected(self, measured: MeasuredBandwidth) -> float:
         """Seconds that the library would take for what was measured."""
         shape = GroupShape.of(measured.gpus, self.topology.gpus_per_node)
         call = self.call(measured.collective, measured.size, shape)

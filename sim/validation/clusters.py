@@ -10,7 +10,7 @@ from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
-from sim.program.measured import MeasuredCollective, ring_steps
+from sim.program.measured_bandwidth import MeasuredBandwidth, ring_steps
 
 
 def cluster_of(row: Mapping[str, Any]) -> Topology:
@@ -35,7 +35,7 @@ def cluster_of(row: Mapping[str, Any]) -> Topology:
     return nearest
 
 
-def _measured(state: Topology, gpus: int) -> MeasuredCollective:
+def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
     """The all-reduce measured in a state over about so many devices."""
     known = state.network.measured if state.network else ()
     reduced = [one for one in known if one.collective == "all_reduce"]

@@ -11,14 +11,14 @@ from sim.collectives.state import HEALTHY
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
-from sim.program.measured import MeasuredCollective
+from sim.program.measured_bandwidth import MeasuredBandwidth
 from sim.validation.clusters import cluster_of
 
 SIZES = (2.0**24, 2.0**28, 2.0**32)
 GPUS = (16, 64, 512)
 
 
-def machine(measured: tuple[MeasuredCollective, ...], gpus: int = 512) -> Machine:
+def machine(measured: tuple[MeasuredBandwidth, ...], gpus: int = 512) -> Machine:
     topology = topologies.load("h100-p5-efa").with_gpus(gpus)
     assert topology.network is not None
     network = replace(topology.network, measured=measured)
@@ -34,9 +34,9 @@ def duration(on: Machine, kind: str, size: float, gpus: int) -> float:
     return on.call(kind, size, shape).duration(cost)
 
 
-def gathered(size: float, gpus: int, seconds: float) -> MeasuredCollective:
+def gathered(size: float, gpus: int, seconds: float) -> MeasuredBandwidth:
     busbw = (gpus - 1) / gpus * size / seconds
-    return MeasuredCollective(collective="all_gather", gpus=gpus, size=size, bus_bandwidth=busbw)
+    return MeasuredBandwidth(collective="all_gather", gpus=gpus, size=size, bus_bandwidth=busbw)
 
 
 def test_what_the_library_says_already_changes_nothing() -> None:
@@ -80,7 +80,7 @@ def test_small_messages_by_tree_are_not_held_up() -> None:
 
 
 def test_measured_times_follow_nccl_tests_definition_of_bus_bandwidth() -> None:
-    reduced = MeasuredCollective(collective="all_reduce", gpus=8, size=8e9, bus_bandwidth=1e9)
+    reduced = MeasuredBandwidth(collective="all_reduce", gpus=8, size=8e9, bus_bandwidth=1e9)
     assert reduced.seconds == pytest.approx(prod((2, 7, 8e9)) / 8 / 1e9)
 
 

@@ -8,7 +8,7 @@ from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds
 from sim.hardware.cluster.link import Link, Route
-from sim.program.measured import MeasuredCollective
+from sim.program.measured_bandwidth import MeasuredBandwidth
 from sim.program.selection import AlgorithmChoice
 
 NetworkKind = Literal[
@@ -36,7 +36,7 @@ class ClusterNetwork:
     latency: Seconds
     efficiency: float = 1.0
     algorithm: AlgorithmChoice = ()
-    measured: tuple[MeasuredCollective, ...] = ()
+    measured: tuple[MeasuredBandwidth, ...] = ()
     nics: int = field(default=0, init=False)
     """NICs of a node; 0 where nodes are cabled to each other."""
     spread: bool = field(default=False, init=False)

@@ -9,8 +9,8 @@ Measurable = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCollective:
-    """A collective of `size` bytes (as nccl-tests counts them) over the first `gpus` devices.
+class MeasuredBandwidth:
+    """What a collective of `size` bytes (as nccl-tests counts them) reached over `gpus` devices.
 
     `bus_bandwidth` is nccl-tests' busbw: bytes that a ring sends over each of its links a second.
     """
