@@ -303,6 +303,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("host.bandwith=4", "unknown key 'bandwith'; did you mean"),
         ("host.bandwidth=400 GB/s", "a host has one kind of link; give generation"),
         ("device.memmory=80 GiB", "unknown key 'memmory'; did you mean 'memory'?"),
+        ("stack.precisions={fp16 = 'nowhere'}", "nowhere"),
         ("stack.fusion.normm=true", "unknown key 'normm'; did you mean 'norm'?"),
         ("stack.fusion.reserved_sms=108", "A100 80GB SXM has 108 SMs; lower it"),
         ("model=", "no model named ''"),

@@ -118,6 +118,7 @@ class Stack:
     post_validation: bool = False
     optimizer_launch: Seconds = 5e-6
     master_weights: bool = True
+    precisions: Mapping[str, str] = field(default_factory=dict)
     recipes: Mapping[str, str] = field(default_factory=dict)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     allocator: Allocator = field(default_factory=Allocator)
@@ -127,6 +128,11 @@ class Stack:
         """What its scripts set for a model, by column of a measured row."""
         found = (self.scripts[name] for name in ("*", model) if name in self.scripts)
         return {column: value for one in found for column, value in one.settings.items()}
+
+    def running(self, precision: Precision, *, where: str) -> "Stack":
+        """The stack as it runs a precision. Raises `InputError` for a file that is not there."""
+        own = self.precisions.get(precision)
+        return self if own is None else load(own, where=where)
 
     def recipe(self, precision: Precision, name: str, *, where: str) -> Recipe | None:
         """The recipe of a plan; none where products run in the precision of activations.

@@ -75,6 +75,7 @@ def assemble(
     where = f"{name}, plan"
     check_layers(model)
     plan = plan.resolved(topology.gpus, where=where)
+    stack = stack.running(plan.precision, where=where)
     offload = with_checkpoints(plan.offload, stack.checkpointing, plan.recompute)
     plan = replace(plan, offload=offload)
     _check_links(plan, topology, where)

@@ -55,7 +55,7 @@ def space(
     return Space(
         model=replace(trained, seq=seq) if seq else trained,
         topology=cluster,
-        stack=stacks.load(stack),
+        stack=stacks.load(stack).running(cast(Precision, precision), where="stack"),
         global_batch=global_batch,
         precision=cast(Precision, precision),
         only=only or {},

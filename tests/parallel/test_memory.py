@@ -123,6 +123,18 @@ def test_zero_1_of_nanotron_leaves_ten_and_fourteen_over_dp_bytes_a_parameter(dp
     assert rest == pytest.approx(10 + 14 / dp)
 
 
+@given(st.sampled_from([2, 4, 8, 64]))
+def test_deepspeeds_bf16_optimizer_shards_neither_gradients_nor_weights(dp) -> None:
+    """bf16_optimizer.py: weights and gradients of 2 bytes, gradients of 4, and 12 / dp."""
+    usual = stacks.load("megatron-deepspeed-2021")
+    assert usual.running("fp16", where="here") is usual
+    software = replace(usual.running("bf16", where="here"), balance="even")
+    own = hand_job(software=software, precision="bf16", zero=1, dp=dp, global_batch=64)
+    buffers = own.stack.allocator.workspace
+    assert (on(own).rest - buffers) / 300 == pytest.approx(2 + 2 + 4 + 12 / dp)
+    assert on(own).fragmented == 0
+
+
 # --- Activations in flight -----------------------------------------------------------------------
 
 
