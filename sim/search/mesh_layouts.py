@@ -116,7 +116,7 @@ class MeshLayouts:
         offload = with_checkpoints(plan.offload, space.stack.checkpointing, plan.recompute)
         return Job(
             model=self._model,
-            plan=replace(plan, offload=offload),
+            plan=plan if offload == plan.offload else replace(plan, offload=offload),
             stack=space.stack,
             device=device,
             chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),
