@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sim.model.execution import Execution
 from sim.model.groups import DENSE, ParameterGroup
-from sim.model.kernels import Item, Kernel, Lag, Mark, MemoryBound, Overlap
+from sim.model.kernels import Item, Kernel, MemoryBound, Overlap
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective, Kind
 
@@ -95,9 +95,7 @@ class Operator:
         return (*_call(self.before_weights), *self.weight_gradient)
 
     def _beside(self, collective: Collective | None, items: Items) -> Items:
-        kernels = [
-            item for item in items if not isinstance(item, Collective | Overlap | Lag | Mark)
-        ]
+        kernels = [item for item in items if isinstance(item, Kernel)]
         if collective is None or not self.overlaps or not kernels:
             return (*_call(collective), *items)
         return (Overlap(collective=collective, kernels=tuple(kernels)),)
@@ -122,7 +120,7 @@ def kernels_of(items: Iterable[Item]) -> Iterable[Kernel]:
     for item in items:
         if isinstance(item, Overlap):
             yield from item.kernels
-        elif not isinstance(item, Collective | Lag | Mark):
+        elif isinstance(item, Kernel):
             yield item
 
 

@@ -7,7 +7,7 @@ are dispatched, the second product while they are combined; backward their gradi
 
 from collections.abc import Sequence
 
-from sim.model.kernels import Item, Kernel, Lag, Mark, Overlap
+from sim.model.kernels import Item, Kernel, Overlap
 from sim.model.operators import Items, Operator
 from sim.program.operations import Collective
 
@@ -45,6 +45,6 @@ def _sending(row: Sequence[Item]) -> int | None:
 
 def _taken(row: list[Item]) -> list[Kernel]:
     """The kernels of a row that nothing else is beside, which are taken out of it."""
-    own = [item for item in row if not isinstance(item, Collective | Overlap | Lag | Mark)]
-    row[:] = [item for item in row if isinstance(item, Collective | Overlap | Lag | Mark)]
+    own = [item for item in row if isinstance(item, Kernel)]
+    row[:] = [item for item in row if not isinstance(item, Kernel)]
     return own
