@@ -21,10 +21,9 @@ from collections.abc import Iterator
 
 from sim.model.execution import Execution
 from sim.model.kernels import Attention, Item, Kernel, MemoryBound, Overlap
+from sim.model.operators import Items
 from sim.program.causes import CONTEXT
 from sim.program.operations import Collective, Kind
-
-Items = tuple[Item, ...]
 
 
 def forward(run: Execution) -> Items:
@@ -106,9 +105,14 @@ def _merged(run: Execution) -> Items:
 
 
 def _inputs(run: Execution) -> int:
-    """Widths of Q, K and V; keys and values of fewer heads than ranks are sent more than once."""
+    """Widths of Q, K and V."""
+    return run.query_width + _sent_width(run)
+
+
+def _sent_width(run: Execution) -> int:
+    """Widths of K and V, which are sent more than once where they have fewer heads than ranks."""
     again = max(1, run.sharding.ulysses // run.kv_heads)
-    return run.query_width + again * (run.kv_width + run.value_width)
+    return again * (run.kv_width + run.value_width)
 
 
 def _exchanged(run: Execution, name: str, width: int) -> Items:
@@ -146,11 +150,11 @@ def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
     return (Overlap(collective=gather, kernels=first), *last)
 
 
-def _beside(run: Execution, collective: Collective, *kernels: Kernel) -> Items:
+def _beside(run: Execution, collective: Collective, kernel: Kernel) -> Items:
     """torch's functional collectives: waited for where they are first read, compiled at once."""
-    if run.fusion.compiled or not kernels:
-        return (collective, *kernels)
-    return (Overlap(collective=collective, kernels=kernels),)
+    if run.fusion.compiled:
+        return (collective, kernel)
+    return (Overlap(collective=collective, kernels=(kernel,)),)
 
 
 def _turned(run: Execution, kernels: tuple[Attention, ...]) -> Iterator[Item]:
@@ -189,13 +193,11 @@ def _shift(run: Execution) -> Collective:
 def _keys(run: Execution, kind: Kind) -> Collective:
     """Keys and values of the ring's part of the sequence, or their gradients."""
     sharding = run.sharding
-    again = max(1, sharding.ulysses // run.kv_heads)
     tokens = run.microbatch * run.model.seq
-    width = again * (run.kv_width + run.value_width)
     return Collective(
         kind=kind,
         axes=sharding.context,
-        bytes=float(tokens * width * run.width / sharding.ulysses),
+        bytes=float(tokens * _sent_width(run) * run.width / sharding.ulysses),
         name="keys and values" if kind == "all_gather" else "their gradients",
         cause=CONTEXT,
     )
