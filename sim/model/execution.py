@@ -127,15 +127,15 @@ class Execution:
     @property
     def kept_width(self) -> float:
         """Bytes of an element of what linear layers keep of their input."""
-        low = self.recipe is not None and self.recipe.keeps_operand
-        return self.recipe.element if low and self.recipe else float(self.width)
+        recipe = self.recipe
+        return recipe.element if recipe and recipe.keeps_operand else float(self.width)
 
     @property
     def handed_width(self) -> float:
         """Bytes of an element of what linear layers hand to the gradients of their weights: that of
         their output, cast by then if wgrad's operand is."""
-        low = self.recipe is not None and "wgrad" in self.recipe.products
-        return self.recipe.element if low and self.recipe else float(self.width)
+        recipe = self.recipe
+        return recipe.element if recipe and "wgrad" in recipe.products else float(self.width)
 
     @property
     def cached_width(self) -> float:

@@ -55,7 +55,7 @@ def look_up(run: Execution) -> Operator:
         weight_gradient=(
             *((whole,) if run.sharding.sequence_parallel else ()),
             dense,
-            *_always_accumulate(run, "embedding", weights),
+            *_always_accumulate(run, weights),
         ),
         handed=float(run.local * hidden * width),
         transient=float((weights + size) * width),
@@ -64,7 +64,7 @@ def look_up(run: Execution) -> Operator:
     )
 
 
-def _always_accumulate(run: Execution, name: str, weights: int) -> tuple[Item, ...]:
+def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
     """An embedding's gradient comes from no GEMM: even fused stacks add it by a kernel.
 
     A tied one is the sum of the output layer's and its own in every micro-step.
@@ -72,9 +72,9 @@ def _always_accumulate(run: Execution, name: str, weights: int) -> tuple[Item, .
     if run.fusion.adds_in_gemm:
         buffer = 4 if run.fusion.gradients == "fused" else run.width
         moved = float(weights * (run.width + 2 * buffer))
-        return (MemoryBound(name=f"{name} accumulate", bytes=moved),)
+        return (MemoryBound(name="embedding accumulate", bytes=moved),)
     joined = 1.0 if joins_gradients(run) else 0.0
-    return accumulate(replace(run, later=run.later + joined), name, weights)
+    return accumulate(replace(run, later=run.later + joined), "embedding", weights)
 
 
 def _positions(run: Execution) -> Operator:
