@@ -98,11 +98,6 @@ class Convolutional:
             what = f"precision = {precision!r} of convolutions is not known"
             raise InputError("plan", what, 'set precision = "bf16"')
 
-    @property
-    def forward_flops(self) -> float:
-        """FLOPs of one image's forward pass."""
-        return float(sum(layer.flops for layer in self.layers))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
@@ -132,10 +127,6 @@ class Layer:
     @property
     def parameters(self) -> int:
         return self.weights + self.outputs * (2 * self.norm + self.bias)
-
-    @property
-    def flops(self) -> float:
-        return 2.0 * self.size**2 * self.weights
 
     def maps(self, batch: int) -> Iterator[Map]:
         """What its backward pass and the next layer's read: batch norm its input, a ReLU the signs
