@@ -125,13 +125,23 @@ class Layer:
         return self.inputs * self.outputs * self.filter**2
 
     @property
+    def read(self) -> int:
+        """Elements of an image that it reads."""
+        return self.inputs * (self.size * self.stride) ** 2
+
+    @property
+    def written(self) -> int:
+        """Elements of an image that it writes."""
+        return self.outputs * self.size**2
+
+    @property
     def parameters(self) -> int:
         return self.weights + self.outputs * (2 * self.norm + self.bias)
 
     def maps(self, batch: int) -> Iterator[Map]:
         """What its backward pass and the next layer's read: batch norm its input, a ReLU the signs
         of its results, a pooling which of a window was largest, a product its input."""
-        whole = float(batch * self.outputs * self.size**2)
+        whole = float(batch * self.written)
         if self.norm:
             yield Map(whole)
         if self.pooled:
@@ -200,8 +210,7 @@ def operator(
     shared = (_statistics(layer),) if model.synchronised and layer.norm else ()
     image, weights = _backward(layer, batch, precision)
     maps = [kept(one, BYTES[precision], stash) for one in layer.maps(batch)]
-    taken = batch * BYTES[precision] * layer.inputs * (layer.size * layer.stride) ** 2
-    given = batch * BYTES[precision] * layer.outputs * layer.size**2
+    images = float(batch * BYTES[precision])
     return Operator(
         name=layer.name,
         forward=(
@@ -217,10 +226,10 @@ def operator(
             *(() if layer.first else (image,)),
         ),
         weight_gradient=(weights,),
-        inputs=float(taken),
+        inputs=images * layer.read,
         saved=sum(one.bytes for one in maps),
         # Backward: dy and dx at once, and what is decoded.
-        transient=float(taken + given) + sum(one.whole for one in maps),
+        transient=images * (layer.read + layer.written) + sum(one.whole for one in maps),
         parameters=layer.parameters,
     )
 
@@ -237,19 +246,18 @@ def _forward(layer: Layer, batch: int, precision: Precision) -> Convolution:
         n=layer.outputs,
         k=layer.inputs * layer.filter**2,
         precision=precision,
-        image=batch * layer.inputs * (layer.size * layer.stride) ** 2,
-        result=batch * layer.outputs * layer.size**2,
+        image=batch * layer.read,
+        result=batch * layer.written,
     )
 
 
 def _backward(layer: Layer, batch: int, precision: Precision) -> tuple[Convolution, Convolution]:
     """The gradient of the image and that of the weights."""
-    wide = layer.size * layer.stride
-    image, result = batch * layer.inputs * wide**2, batch * layer.outputs * layer.size**2
+    image, result = batch * layer.read, batch * layer.written
     return (
         Convolution(
             name=f"{layer.name} image",
-            m=batch * wide**2,
+            m=batch * (layer.size * layer.stride) ** 2,
             n=layer.inputs,
             k=max(layer.outputs * layer.filter**2 // layer.stride**2, 1),
             precision=precision,
@@ -272,7 +280,7 @@ def _behind(
     layer: Layer, batch: int, precision: Precision, fused: bool, share: float
 ) -> tuple[Item, ...]:
     """Norm, residual, ReLU, pooling; backward moves 5/3 of forward's bytes (x, dy read twice)."""
-    whole = float(batch * layer.outputs * layer.size**2 * BYTES[precision])
+    whole = float(batch * layer.written * BYTES[precision])
     items: list[Item] = []
     if layer.norm:
         passes = 3.0 + (layer.sums if fused else 0.0)
