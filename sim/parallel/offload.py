@@ -84,7 +84,7 @@ def gradients_leave_early(job: Job, occasion: Occasion) -> bool:
     """Whether gradients go to the host as a pass makes them, and not behind all passes: they do
     where they are reduced meanwhile, or need not be."""
     plan = job.plan
-    if not (plan.offload.optimizer and plan.offload.overlap) or occasion.kind not in ("B", "W"):
+    if not (plan.offload.optimizer and plan.offload.overlap and occasion.makes_gradients):
         return False
     if plan.zero >= 2:
         return occasion.last or not plan.no_sync

@@ -57,7 +57,7 @@ def _whole(job: Job, blocks: Sequence[Block]) -> float:
 def made(job: Job, occasion: Occasion, block: Block) -> MemoryUse:
     """The whole gradients of a block that a backward pass leaves to be reduced, or to be added to
     by the passes of later micro-steps."""
-    if job.plan.zero < 2 or occasion.kind not in ("B", "W"):
+    if job.plan.zero < 2 or not occasion.makes_gradients:
         return NOTHING
     if job.plan.no_sync and not occasion.first:
         return NOTHING

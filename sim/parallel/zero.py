@@ -76,7 +76,7 @@ def gathers(job: Job, occasion: Occasion) -> bool:
 
 def reduces(job: Job, occasion: Occasion) -> bool:
     """Whether gradients of a pass are reduced behind each unit."""
-    if occasion.kind not in ("B", "W"):
+    if not occasion.makes_gradients:
         return False
     if job.plan.zero >= 2:
         return occasion.last or not job.plan.no_sync
@@ -85,13 +85,13 @@ def reduces(job: Job, occasion: Occasion) -> bool:
 
 def by_units(job: Job, parameters: data.Parameters, occasion: Occasion) -> bool:
     """Whether weights, gradients or activations move while a pass goes on."""
-    offload, makes = job.plan.offload, occasion.kind in ("B", "W")
+    offload = job.plan.offload
     if offload.activations and occasion.kind != "W":
         return True
     if not (data.sharded(job, parameters) or offload.parameters):
         return gradients_leave_early(job, occasion)
-    early = makes and (job.plan.zero >= 2 or gradients_leave_early(job, occasion))
-    return early or gathers(job, occasion)
+    early = job.plan.zero >= 2 or gradients_leave_early(job, occasion)
+    return (occasion.makes_gradients and early) or gathers(job, occasion)
 
 
 def tells_first(job: Job, parameters: data.Parameters) -> bool:

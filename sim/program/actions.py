@@ -55,3 +55,8 @@ class Occasion(NamedTuple):
     first: bool = False
     last: bool = False
     beside: tuple[Kind, int] | None = None
+
+    @property
+    def makes_gradients(self) -> bool:
+        """Whether the pass makes gradients of weights."""
+        return self.kind in ("B", "W")
