@@ -15,7 +15,7 @@ from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Lag, Mark, Overlap
 from sim.parallel.job import Chunk, Job
-from sim.parallel.replicas import gradient_axes, state_axes
+from sim.parallel.replicas import gradient_axes, shards
 from sim.parallel.state import State, frozen, state
 from sim.program.actions import KINDS, Kind, Occasion
 from sim.program.memory import NOTHING, MemoryUse, Parts, added, in_a_row
@@ -75,13 +75,13 @@ def _state_of(job: Job, group: ParameterGroup, chunks: tuple[Chunk, ...]) -> Sta
     plan, stack = job.plan, job.stack
     recipe = job.recipe if group.low else None
     if not group.trained:
-        return frozen(recipe, plan.precision, plan.zero, plan.degree(state_axes(plan, group)))
+        return frozen(recipe, plan.precision, plan.zero, shards(plan, group))
     return state(
         precision=job.kept_precision,
         moments=_moments(job, group, chunks),
         gradients=stack.fusion.gradients,
         zero=plan.zero,
-        shards=plan.degree(state_axes(plan, group)),
+        shards=shards(plan, group),
         replicas=plan.degree(gradient_axes(plan, group)),
         fused=stack.fused_optimizer,
         master=stack.master_weights,
@@ -236,16 +236,16 @@ def _several(job: Job) -> bool:
 
 def _activation(job: Job) -> float:
     """Bytes of a layer's whole input."""
-    rows = job.plan.microbatch * job.execution.seq
-    return float(rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
+    return float(job.execution.rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
 
 
 def _tied(job: Job) -> float:
     """Bytes of the output layer's gradient where autograd holds it until the embedding's."""
     if job.stack.fusion.gradients != "fresh" or not job.model.tied_embeddings:
         return 0.0
-    rows = -(-job.model.vocab // job.plan.tp)
-    return float(rows * job.model.hidden * job.stack.weight_bytes(job.plan.precision))
+    return float(
+        job.execution.vocab * job.model.hidden * job.stack.weight_bytes(job.plan.precision)
+    )
 
 
 def _fragmented(job: Job, stage: int) -> float:

@@ -15,7 +15,7 @@ from sim.model.optimizer import gradient_width, optimizer_work
 from sim.parallel.job import Job
 from sim.parallel.memory import state_of
 from sim.parallel.piece import Piece
-from sim.parallel.replicas import state_axes
+from sim.parallel.replicas import shards
 from sim.program.actions import Occasion
 from sim.program.causes import OFFLOAD, OPTIMIZER, Cause
 from sim.program.memory import NOTHING, MemoryUse
@@ -60,8 +60,8 @@ def copied(
 def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple[Communicate, ...]:
     """The rank's own shards of these parameters, as they come to the device."""
     plan, offload = job.plan, job.plan.offload
-    shards = (count / plan.degree(state_axes(plan, group)) for group, count in parameters.items())
-    size = sum(shards) * job.stack.weight_bytes(plan.precision) * offload.parameters
+    own = sum(count / shards(plan, group) for group, count in parameters.items())
+    size = own * job.stack.weight_bytes(plan.precision) * offload.parameters
     path: tuple[HostLink, ...] = ("nvme-down", *_IN) if offload.nvme else _IN
     return (copied(name, size, path, stream=FROM_HOST, after=after),) if size else ()
 
@@ -71,13 +71,9 @@ def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple
 
 def updated_on_host(job: Job, parameters: Parameters) -> float:
     """Of these parameters those that the host updates for this rank."""
-    plan = job.plan
-    share = (
-        count / (plan.degree(state_axes(plan, group)) if plan.zero else 1)
-        for group, count in parameters.items()
-        if group.trained
-    )
-    return sum(share) * plan.offload.optimizer
+    trained = ((group, count) for group, count in parameters.items() if group.trained)
+    own = sum(count / shards(job.plan, group) for group, count in trained)
+    return own * job.plan.offload.optimizer
 
 
 def gradients_leave_early(job: Job, occasion: Occasion) -> bool:

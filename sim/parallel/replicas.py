@@ -29,6 +29,11 @@ def state_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     return _sharded(plan.digits, group.split_by)
 
 
+def shards(plan: Plan, group: ParameterGroup) -> int:
+    """Among how many ranks ZeRO, if any, shards the group's states."""
+    return plan.degree(state_axes(plan, group)) if plan.zero else 1
+
+
 def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
     """Those of them over which a plan keeps shares near."""
     return tuple(axis for axis in state_axes(plan, group) if not axes()[axis_of(axis)].far)

@@ -13,7 +13,7 @@ from sim.parallel.boundary import sent_bytes
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.offload import FROM_HOST, host_update
-from sim.parallel.replicas import state_axes
+from sim.parallel.replicas import shards, state_axes
 from sim.parallel.routines import Ends, ends_of, routine
 from sim.parallel.segments import Items, segments
 from sim.program.actions import Occasion
@@ -159,9 +159,9 @@ def _sum_copies(job: Job, stage: int) -> list[Operation]:
     plan, stack = job.plan, job.stack
     if not job.copies[stage]:
         return []
-    scattered = plan.zero and stack.zero_reduce == "reduce_scatter"
+    scattered = stack.zero_reduce == "reduce_scatter"
     count = sum(
-        own / (plan.degree(state_axes(plan, group)) if scattered else 1)
+        own / (shards(plan, group) if scattered else 1)
         for group, own in job.parameters(job.chunks[stage]).items()
         if group.trained
     )
@@ -182,12 +182,11 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
     holders = job.embedding_holders
     if len(holders) < 2 or stage not in holders or job.plan.lora:
         return []
-    rows = -(-job.model.vocab // job.plan.tp)
     call = Collective(
         kind="all_reduce",
         axes=("pp",),
         stages=holders,
-        bytes=rows * job.model.hidden * job.stack.reduced_bytes(job.plan.precision),
+        bytes=job.execution.vocab * job.model.hidden * job.stack.reduced_bytes(job.plan.precision),
         name="embedding gradients",
         cause=EMBEDDING,
     )
@@ -244,13 +243,13 @@ def _update(
     """The update of parameters of the same ranks, in whatever format their weights are. Where
     ZeRO shards them, each matrix is one rank's (Megatron-LM, layer-wise distributed optimizer)."""
     plan, stack = job.plan, job.stack
-    shards = plan.degree(state_axes(plan, next(iter(parameters)))) if plan.zero else 1
+    ranks = shards(plan, next(iter(parameters)))
     held = sum(parameters.values())
     known = job.matrices(job.chunks[stage])
-    matrices = shares([one for group in parameters for one in known.get(group, ())], shards)
+    matrices = shares([one for group in parameters for one in known.get(group, ())], ranks)
     yield from optimizer_work(
         parameters=held,
-        updated=held / shards * (1.0 - plan.offload.optimizer),
+        updated=held / ranks * (1.0 - plan.offload.optimizer),
         optimizer=plan.optimizer,
         matrices=matrices,
         moments=plan.moments,
@@ -264,5 +263,5 @@ def _update(
     for group, count in parameters.items():
         if job.recipe and group.low:
             yield from weight_casts(
-                job.recipe, parameters=count, updated=count / shards, tensors=tensors
+                job.recipe, parameters=count, updated=count / ranks, tensors=tensors
             )
