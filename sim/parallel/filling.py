@@ -8,7 +8,6 @@ when memory is short. The oldest one goes first.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from sim.program.actions import Action
 from sim.program.schedule import Order, Places, Schedule
@@ -73,7 +72,7 @@ def filled(
     `ValueError` where memory does not suffice, or the orders wait for each other in a circle.
     """
     rows = [_Row(stage, order, costs, patience) for stage, order in enumerate(orders)]
-    sources = _sources(Schedule(tuple(orders), pieces))
+    schedule = Schedule(tuple(orders), pieces)
     done: dict[tuple[str, int, tuple[int, int]], float] = {}
     moved = True
     while moved:
@@ -81,7 +80,7 @@ def filled(
         for row in rows:
             while row.left:
                 kind, microbatch, chunk = row.left[0]
-                source = sources[kind].get((row.stage, chunk))
+                source = schedule.source(row.stage, row.left[0])
                 ready = 0.0
                 if source is not None:
                     made = done.get((kind, microbatch, source))
@@ -99,15 +98,6 @@ def filled(
         tuple(row.start for row in rows),
         tuple(row.free for row in rows),
     )
-
-
-def _sources(schedule: Schedule) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
-    """Where the input of a pass through a stage's chunk comes from, by kind."""
-    borders = [pair for way in schedule.ways for pair in pairwise(way)]
-    return {
-        "F": {there: here for here, there in borders},
-        "I": dict(borders),
-    }
 
 
 class _Row:
