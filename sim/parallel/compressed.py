@@ -15,7 +15,7 @@ from sim.parallel.job import Job
 from sim.parallel.replicas import gradient_axes
 from sim.parallel.segments import Items, segments
 from sim.program.causes import COMPRESSION, DATA
-from sim.program.operations import After, Collective, Communicate, Compute, Operation, Work
+from sim.program.operations import After, Collective, Communicate, Compute, Kind, Operation, Work
 
 
 def summed(
@@ -64,24 +64,27 @@ def _count(group: ParameterGroup, blocks: Sequence[Block]) -> float:
 
 
 def _calls(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> Iterator[Collective]:
+    axes, name = gradient_axes(job.plan, group), f"{group.name} gradients"
+    for kind, size in _sums(job, group, blocks):
+        yield Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)
+
+
+def _sums(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> Iterator[tuple[Kind, float]]:
+    """The collectives that sum a group's gradients one after the other, and their bytes."""
     way, width = _way(job), job.stack.reduced_bytes(job.plan.precision)
-    axes, count = gradient_axes(job.plan, group), _count(group, blocks)
+    count = _count(group, blocks)
     if way.kind == "powersgd":
         matrices = [
             (one.rows, one.columns) for b in blocks for one in b.matrices.get(group, ())
             for _ in range(one.number)
         ]  # fmt: skip
         for size in way.factors(matrices, count, width):
-            yield _call("all_reduce", axes, size, f"{group.name} gradients")
+            yield "all_reduce", size
     elif way.reducible:
-        yield _call("all_reduce", axes, way.bytes(count, width), f"{group.name} gradients")
+        yield "all_reduce", way.bytes(count, width)
     else:
-        gathered = way.bytes(count, width) * job.plan.degree(axes)
-        yield _call("all_gather", axes, gathered, f"{group.name} gradients")
-
-
-def _call(kind: str, axes: tuple[str, ...], size: float, name: str) -> Collective:
-    return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)  # type: ignore[arg-type]
+        ranks = job.plan.degree(gradient_axes(job.plan, group))
+        yield "all_gather", way.bytes(count, width) * ranks
 
 
 def _kernel(job: Job, name: str, moved: float) -> Items:
