@@ -179,9 +179,10 @@ class Plan:
     @property
     def chunks(self) -> int:
         """Chunks of a stage."""
-        if self.pp == 1 or schedules.is_file(self.pipeline):
+        own = schedules.listed(self.pipeline)
+        if self.pp == 1 or own is None:
             return self.passes().chunks
-        return schedules.entry(self.pipeline).chunks or self.interleave
+        return own.chunks or self.interleave
 
     @property
     def pieces(self) -> Places:
@@ -196,7 +197,8 @@ class Plan:
     def passes(self) -> Schedule:
         """The schedule of this plan's passes. Raises `InputError` where it does not suit."""
         name, microbatches = self.pipeline, self.microbatches // self.drains
-        fixed = 1 if schedules.is_file(name) else schedules.entry(name).chunks
+        listed = schedules.listed(name)
+        fixed = listed.chunks if listed else 1
         own = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
         if self.versions(0):
             return schedules.undrained(name, self.pp, microbatches)
@@ -205,8 +207,8 @@ class Plan:
     def versions(self, stage: int) -> int:
         """How many versions of its weights a stage keeps; 0 where pipelines drain between steps, so
         that there is only one."""
-        own = None if schedules.is_file(self.pipeline) else schedules.entry(self.pipeline).versions
-        return own(stage, self.pp, self.microbatches) if own else 0
+        own = schedules.listed(self.pipeline)
+        return own.versions(stage, self.pp, self.microbatches) if own and own.versions else 0
 
     def resolved(self, gpus: int, *, where: str = "plan") -> "Plan":
         """This plan on `gpus` GPUs, `dp` filled in. Raises `InputError` where they do not fit."""
@@ -265,8 +267,8 @@ def _check_batch(plan: Plan, where: str) -> None:
 
 
 def _check_features(plan: Plan, where: str) -> None:
-    if plan.schedule != "none" and not schedules.is_file(plan.schedule):
-        schedules.entry(plan.schedule)
+    if plan.schedule != "none":
+        schedules.listed(plan.schedule)
     if plan.schedule == "none" and plan.pp > 1:
         raise InputError(where, f"schedule = 'none' with pp = {plan.pp}", "set schedule = '1f1b'")
     if plan.schedule_memory != 1.0 and (plan.pp == 1 or schedules.searched(plan.schedule) is None):
@@ -337,10 +339,10 @@ def _check_schedule(plan: Plan, where: str) -> None:
     if plan.drains > 1:
         _check_drains(plan, where)
         plan = replace(plan, drains=1, global_batch=plan.global_batch // plan.drains)
-    if schedules.is_file(plan.pipeline):
+    entry = schedules.listed(plan.pipeline)
+    if entry is None:
         _check_chunks(plan, plan.passes().chunks, where)
         return
-    entry = schedules.entry(plan.pipeline)
     _check_chunks(plan, entry.chunks or plan.interleave, where)
     if plan.pp % entry.stages == 0 and not entry.takes(plan.pp, plan.microbatches):
         each, group = plan.microbatch * plan.data_parallel, entry.group(plan.pp)
@@ -359,7 +361,7 @@ def _check_drains(plan: Plan, where: str) -> None:
     if plan.microbatches % plan.drains:
         said = f"{what} does not divide {plan.microbatches} microbatches"
         raise InputError(where, said, "change it or global_batch")
-    own = None if schedules.is_file(plan.pipeline) else schedules.entry(plan.pipeline)
+    own = schedules.listed(plan.pipeline)
     if own and (own.versions or own.searched):
         said = f"{what}, but schedule {own.name!r} orders all microbatches of a step"
         raise InputError(where, said, "take another schedule or leave it out")

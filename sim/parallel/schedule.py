@@ -104,9 +104,15 @@ def entry(name: str) -> Entry:
     return known[name]
 
 
+def listed(name: str) -> Entry | None:
+    """The same; None for a file of the user's own."""
+    return None if is_file(name) else entry(name)
+
+
 def searched(name: str) -> Callable[[Costs, int], Schedule] | None:
     """What looks for the order of a schedule, if it depends on times."""
-    return None if is_file(name) else entry(name).searched
+    own = listed(name)
+    return own.searched if own else None
 
 
 def is_file(name: str) -> bool:
