@@ -81,15 +81,15 @@ def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
     shape: dict[str, Any] = {key: int(float(row[key])) for key in _SIZES}
     shape |= {key: _true(row[key]) for key in ("gated_mlp", "tied_embeddings")}
     shape["attention"] = _attention(row.get("attention"))
-    shape["mtp"] = 0 if _blank(row.get("mtp")) else int(float(row["mtp"]))
-    if not _blank(row.get("head_dim")):
+    shape["mtp"] = 0 if blank(row.get("mtp")) else int(float(row["mtp"]))
+    if not blank(row.get("head_dim")):
         shape["head"] = int(float(row["head_dim"]))
     return shape | _latent(row.get("mla"))
 
 
 def _latent(cell: Any) -> dict[str, Any]:
     """Multi-head latent attention, as in "q1536 kv512 nope128 rope64 v128"."""
-    if _blank(cell):
+    if blank(cell):
         return {}
     sizes = {name: int(size) for name, size in re.findall(r"([a-z]+)(\d+)", str(cell))}
     if not {"kv", "nope", "rope", "v"} <= sizes.keys() <= {"q", "kv", "nope", "rope", "v"}:
@@ -100,15 +100,15 @@ def _latent(cell: Any) -> dict[str, Any]:
 
 def _experts(row: Mapping[str, Any]) -> dict[str, int]:
     """The keys of a layer with experts that the columns give."""
-    if _blank(row.get("experts")):
+    if blank(row.get("experts")):
         return {}
-    given = {column: key for column, key in _EXPERTS.items() if not _blank(row.get(column))}
+    given = {column: key for column, key in _EXPERTS.items() if not blank(row.get(column))}
     return {key: int(float(row[column])) for column, key in given.items()}
 
 
 def _published(row: Mapping[str, Any]) -> Transformer | None:
     name = row.get("model")
-    if _blank(name) or not catalog.has("models", str(name)):
+    if blank(name) or not catalog.has("models", str(name)):
         return None
     return load(str(name))
 
@@ -132,7 +132,7 @@ def _described(
     family: str, shape: Mapping[str, Any], experts: Mapping[str, int], row: Mapping[str, Any]
 ) -> Transformer:
     """A model that is known by its columns and its family alone."""
-    if not _blank(window := row.get("sliding_window")):
+    if not blank(window := row.get("sliding_window")):
         what = f"sliding_window = {window!r}: no column says in which layers"
         raise ValueError(f"{what}; describe the model in models/ and name it")
     traits = dict(_FAMILIES[family])
@@ -145,9 +145,9 @@ def _described(
 
 def _in_front(model: Transformer, cell: Any) -> Transformer:
     """The model with as many dense layers in front of its others as a row says."""
-    dense = 0 if _blank(cell) else int(float(cell))
+    dense = 0 if blank(cell) else int(float(cell))
     leading = len(list(takewhile("dense".__eq__, model.kinds)))
-    if _blank(cell) or dense == leading:
+    if blank(cell) or dense == leading:
         return model
     if not 0 <= dense < model.layers:
         what = f"dense_layers = {dense} of {model.layers} layers leaves none with experts"
@@ -160,14 +160,14 @@ def _in_front(model: Transformer, cell: Any) -> Transformer:
 
 def _dropping(model: Transformer, cell: Any) -> Transformer:
     """The model with experts that drop what exceeds an even load, where the row says so."""
-    if _blank(cell) or (not str(cell).startswith("drop ") and cell != "drop"):
+    if blank(cell) or (not str(cell).startswith("drop ") and cell != "drop"):
         return model
     return _with_experts(model, capacity=_EVEN)
 
 
 def _routed(model: Transformer, cell: Any) -> Transformer:
     """The model whose tokens are spread over experts by a law, where the row says so."""
-    return model if _blank(cell) else _with_experts(model, routing={"law": str(cell)})
+    return model if blank(cell) else _with_experts(model, routing={"law": str(cell)})
 
 
 def _with_experts(model: Transformer, **settings: Any) -> Transformer:
@@ -177,7 +177,7 @@ def _with_experts(model: Transformer, **settings: Any) -> Transformer:
 
 def _attention(value: Any) -> AttentionKernel:
     """A table's word for it; an empty cell means "flash". Raises `ValueError` for others."""
-    text = "flash" if _blank(value) else str(value).strip()
+    text = "flash" if blank(value) else str(value).strip()
     if text == "standard":
         return "standard"
     if text != "flash":
@@ -187,12 +187,12 @@ def _attention(value: Any) -> AttentionKernel:
 
 def _true(value: Any) -> bool:
     """Whether a cell says so; an empty one does not. Raises `ValueError` for another word."""
-    text = "false" if _blank(value) else str(value).strip().lower()
+    text = "false" if blank(value) else str(value).strip().lower()
     if text not in ("true", "false"):
         raise ValueError(f"{value!r} is neither true nor false; write either")
     return text == "true"
 
 
-def _blank(value: Any) -> bool:
-    # A NaN, as pandas reads an empty cell, differs from itself.
+def blank(value: Any) -> bool:
+    """Whether a cell is empty, as texts and as pandas reads it: a NaN differs from itself."""
     return value is None or value != value or str(value).strip() == ""

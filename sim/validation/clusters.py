@@ -10,6 +10,7 @@ from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
+from sim.model.columns import blank
 from sim.program.measured_bandwidth import MeasuredBandwidth, ring_steps
 
 
@@ -20,9 +21,10 @@ def cluster_of(row: Mapping[str, Any]) -> Topology:
     them apart: nearest is, by ratio, what the library reaches or what was measured in a state with
     the next number of devices. Raises `InputError`.
     """
-    where, printed = str(row["id"]), row.get("measured_allreduce_gbs")
+    where = str(row["id"])
+    printed: Any = row.get("measured_allreduce_gbs")
     cluster = topologies.load(str(row["cluster"]), where=where)
-    if printed is None or printed != printed or row["gpus"] <= cluster.gpus_per_node:
+    if blank(printed) or row["gpus"] <= cluster.gpus_per_node:
         return cluster
     found, gpus = 1e9 * float(printed), int(row["gpus"])
     nearest, distance = cluster, float("inf")

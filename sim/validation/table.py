@@ -15,7 +15,7 @@ from sim.config.schema import nearest
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, SELECTIVE
-from sim.model.columns import from_columns
+from sim.model.columns import blank, from_columns
 from sim.model.transformer import Transformer
 from sim.parallel.plan import WHOLE, Plan
 from sim.scenario.setup import Setup, assemble
@@ -92,8 +92,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 def empty(row: Mapping[str, Any], column: str) -> bool:
     """Whether a row says nothing there."""
-    value = row.get(column)
-    return value is None or value != value
+    return blank(row.get(column))
 
 
 def number(row: Mapping[str, Any], column: str) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.model.checkpointing import MODES
+from sim.model.columns import blank
 from sim.parallel.memory import memories
 from sim.parallel.step import training_step
 from sim.scenario.setup import Setup
@@ -39,10 +40,6 @@ def fits(setup: Setup) -> bool:
     return all(stage.fits(capacity) for stage in memories(job, training_step(job)))
 
 
-def _empty(value: Any) -> bool:
-    return value is None or value != value
-
-
 def _choices(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for microbatch in _microbatches(row):
         for recompute in MODES if row["recompute"] == UNKNOWN else (row["recompute"],):
@@ -50,7 +47,7 @@ def _choices(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _microbatches(row: Mapping[str, Any]) -> list[int]:
-    if not _empty(row["microbatch"]):
+    if not blank(row["microbatch"]):
         return [row["microbatch"]]
     share, rest = divmod(int(row["global_batch"]), int(row["dp"]))
     if rest or not share:
