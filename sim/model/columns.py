@@ -79,7 +79,7 @@ def masked_predictions(seq: int) -> int:
 def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a model's shape that the columns give."""
     shape: dict[str, Any] = {key: int(float(row[key])) for key in _SIZES}
-    shape |= {key: _true(row[key]) for key in ("gated_mlp", "tied_embeddings")}
+    shape |= {key: true(row[key]) for key in ("gated_mlp", "tied_embeddings")}
     shape["attention"] = _attention(row.get("attention"))
     shape["mtp"] = 0 if blank(row.get("mtp")) else int(float(row["mtp"]))
     if not blank(row.get("head_dim")):
@@ -185,7 +185,7 @@ def _attention(value: Any) -> AttentionKernel:
     return "flash"
 
 
-def _true(value: Any) -> bool:
+def true(value: Any) -> bool:
     """Whether a cell says so; an empty one does not. Raises `ValueError` for another word."""
     text = "false" if blank(value) else str(value).strip().lower()
     if text not in ("true", "false"):

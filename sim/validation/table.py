@@ -15,7 +15,7 @@ from sim.config.schema import nearest
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack
 from sim.model.checkpointing import MODES, SELECTIVE
-from sim.model.columns import blank, from_columns
+from sim.model.columns import blank, from_columns, true
 from sim.model.transformer import Transformer
 from sim.parallel.plan import WHOLE, Plan
 from sim.scenario.setup import Setup, assemble
@@ -157,8 +157,8 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data = {column: row[column] for column in _PLAN_COUNTS}
     data["recompute"] = _recompute(row)
     data |= _SCHEDULES.get(row["schedule"], {"schedule": row["schedule"]})
-    data["sequence_parallel"] = _true(row["sequence_parallel"])
-    data["no_sync"] = _true(row.get("no_sync"))
+    data["sequence_parallel"] = _true(row, "sequence_parallel")
+    data["no_sync"] = _true(row, "no_sync")
     data["drains"] = _drains(row)
     data |= _precision(row) | _layers(row) | _sharded(row) | _experts(row)
     data["offload"] = _offload(row)
@@ -256,7 +256,7 @@ _DISPATCHERS = {"alltoall": "flat", "deepep": "hierarchical", "hybridep": "hiera
 def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
     """How tokens reach their experts, and whether that is overlapped."""
     printed = row.get("dispatcher")
-    own: dict[str, Any] = {"overlap_experts": _true(row.get("a2a_overlap"))}
+    own: dict[str, Any] = {"overlap_experts": _true(row, "a2a_overlap")}
     if isinstance(printed, str) and printed:
         if printed not in _DISPATCHERS:
             what = f"dispatcher {printed!r} is not known"
@@ -280,5 +280,10 @@ def _float(value: Any) -> float:
         return float("nan")
 
 
-def _true(value: Any) -> bool:
-    return value if isinstance(value, bool) else str(value).strip().lower() == "true"
+def _true(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a cell says so. Raises `InputError` for another word."""
+    try:
+        return true(row.get(column))
+    except ValueError as error:
+        what, _, remedy = str(error).partition("; ")
+        raise InputError(str(row["id"]), f"{column} = {what}", remedy) from None
