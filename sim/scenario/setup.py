@@ -16,7 +16,7 @@ from sim.engine.ordering import ordered
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
-from sim.model import reading
+from sim.model import optimizers, reading
 from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.experts import layers_of
 from sim.model.kinds import check_layers
@@ -155,7 +155,8 @@ def _check_network(model: Transformer, plan: Plan, topology: Topology, where: st
         names = "*".join(plan.split(dividing("weights", "sequence", "experts")))
         what = f"{names} = {parts}, but only a transformer's layers can be divided"
         raise InputError(where, what, "raise dp or pp instead")
-    if plan.activations is not None or plan.lora is not None or plan.optimizer == "muon":
+    optimizer = optimizers.of(plan.optimizer, where=where)
+    if plan.activations is not None or plan.lora is not None or optimizer.orthogonalised:
         key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
         what = f"{key} of layers that are no transformer's are not known"
         raise InputError(where, what, f"leave {key} out")
