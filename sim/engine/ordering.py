@@ -38,8 +38,8 @@ def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
         return
     stages, count = job.order.stages, job.plan.microbatches
     for name, entry in schedules.table().items():
-        fixed = entry.searched is None and entry.chunks == 1
-        if fixed and entry.bubble is not None and entry.takes(stages, count) and name != "naive":
+        fixed = entry.usual and entry.searched is None and entry.chunks == 1
+        if fixed and entry.bubble is not None and entry.takes(stages, count):
             yield name, training_step(job, schedules.schedule(name, stages, count))
 
 

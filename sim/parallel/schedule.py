@@ -36,7 +36,8 @@ class Entry:
     take, for so many microbatches; `order` is then what stands in until these are known. Where
     the pipeline does not drain between steps, `versions` is how many of its weights a stage keeps,
     for (stage, stages, microbatches): the last of a step's gradients come as many updates late,
-    less one.
+    less one. One that is not `usual` is there to compare with: `sim plan` tries it where it
+    is named.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Entry:
     splits_backward: bool = False
     searched: Callable[[Costs, int], Schedule] | None = None
     versions: Callable[[int, int, int], int] | None = None
+    usual: bool = True
 
     def check(self, stages: int, microbatches: int, chunks: int) -> None:
         """Raise `InputError` where the sizes do not suit it."""

@@ -212,11 +212,11 @@ def _schedules(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _usual_schedule(space: Space, plan: Plan, name: str) -> bool:
-    """Not naive, which is 1F1B one stage at a time, nor what takes long to look for an order or
+    """Not what is there to compare with, nor what takes long to look for an order or
     would need groups of uneven sizes, nor what trains with stale gradients."""
     entry = schedules.entry(name)
     whole = plan.microbatches % entry.group(plan.pp) == 0
-    return name != "naive" and entry.searched is None and entry.versions is None and whole
+    return entry.usual and entry.searched is None and entry.versions is None and whole
 
 
 def _chunks(space: Space, plan: Plan) -> Iterable[int]:

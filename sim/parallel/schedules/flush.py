@@ -63,6 +63,7 @@ SCHEDULES = (
         paper="Huang et al. 2019, arXiv 1811.06965, figure 2b",
         order=naive,
         bubble=_naive_bubble,
+        usual=False,
     ),
     Entry(
         name="gpipe",
