@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.model.transformer import AttentionKernel, Family, Latent, Transformer, load
+from sim.model.reading import load
+from sim.model.transformer import AttentionKernel, Family, Latent, Transformer
 
 # What a family's published training code has that the tables do not print as columns.
 _LLAMA = {"positions": "rotary", "normalisation": "rmsnorm", "bias": False, "dropout": False}

@@ -20,7 +20,7 @@ from sim.model.transformer import Transformer
 def parameters(model: Transformer) -> int:
     """The published count, a tied embedding once.
 
-    >>> from sim.model.transformer import load
+    >>> from sim.model.reading import load
     >>> f"{parameters(load('gpt3-175b')) / 1e9:.1f}"
     '174.6'
     """
@@ -30,7 +30,7 @@ def parameters(model: Transformer) -> int:
 def active_parameters(model: Transformer) -> int:
     """Parameters that one token meets: those of the experts that it goes to, and all others.
 
-    >>> from sim.model.transformer import load
+    >>> from sim.model.reading import load
     >>> f"{active_parameters(load('mixtral-8x7b')) / 1e9:.1f}"
     '12.9'
     """
@@ -51,7 +51,7 @@ def model_flops(model: Transformer, batch: int, *, frozen: bool = False) -> floa
     appendix B; Narayanan et al. 2021, equation 3 without its recomputation), 2 x where weights are
     `frozen` and have no gradients. Look-ups of embeddings count nothing.
 
-    >>> from sim.model.transformer import load
+    >>> from sim.model.reading import load
     >>> gpt = load("megatron-39b")
     >>> b, s, l, h, v = 4, gpt.seq, gpt.layers, gpt.hidden, gpt.vocab
     >>> paper = 72 * b * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h))

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sim.config import catalog
-
 Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
 Positions = Literal["learned", "rotary", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
@@ -162,6 +160,7 @@ class Transformer:
         """The kind of each layer, with its number where those of a kind differ (`numbered`).
 
         >>> from dataclasses import replace
+        >>> from sim.model.reading import load
         >>> mixed = {"own": {"kind": "dense", "numbered": True}}
         >>> replace(load("gpt2-124m"), layers=5, pattern="2 dense, own", blocks=mixed).kinds
         ('dense', 'dense', 'own:2', 'dense', 'dense')
@@ -209,8 +208,3 @@ def _period(pattern: str) -> tuple[str, ...]:
             case _:
                 raise ValueError(f'pattern = "{pattern}"; write it like "3 dense, 58 experts"')
     return tuple(period)
-
-
-def load(name: str, *, where: str = "command line") -> Transformer:
-    """The model that `models/NAME.toml` describes. Raises `InputError`."""
-    return catalog.load("models", name, Transformer, where=where)

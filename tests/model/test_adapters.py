@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sim.model import counts, transformer
+from sim.model import counts, reading
 from sim.model.block import block
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm
@@ -17,7 +17,7 @@ from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run as simulate
 from tests.model.executions import fused
 
-MODEL = transformer.load("llama3-8b")
+MODEL = reading.load("llama3-8b")
 RANK = 16
 
 

@@ -16,7 +16,8 @@ from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Overlap
 from sim.model.kinds import kinds
 from sim.model.operators import Items, kernels_of
-from sim.model.transformer import Transformer, load
+from sim.model.reading import load
+from sim.model.transformer import Transformer
 from sim.program.operations import Collective
 
 RULES = Checkpointing()  # what Megatron-LM means by "selective"

@@ -9,7 +9,8 @@ from sim.model import counts
 from sim.model.block import block
 from sim.model.kernels import Attention
 from sim.model.operators import kernels_of
-from sim.model.transformer import Transformer, load
+from sim.model.reading import load
+from sim.model.transformer import Transformer
 
 PUBLISHED = {
     # Counts of the published checkpoints (Hugging Face hub, safetensors metadata).

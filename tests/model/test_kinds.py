@@ -9,7 +9,8 @@ import pytest
 from sim.config.errors import InputError
 from sim.model import block as blocks
 from sim.model import counts, kinds
-from sim.model.transformer import Transformer, load
+from sim.model.reading import load
+from sim.model.transformer import Transformer
 
 
 def shape(pattern: str, **entries: dict[str, Any]) -> Transformer:

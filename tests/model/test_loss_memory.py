@@ -7,7 +7,7 @@ import pytest
 from sim.model.block import block
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
-from sim.model.transformer import load
+from sim.model.reading import load
 
 TORCH = Fusion(vocab_parallel=False, norm=True)
 

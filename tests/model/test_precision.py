@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sim.config import catalog
-from sim.model import transformer
+from sim.model import reading
 from sim.model.block import block
 from sim.model.execution import Execution
 from sim.model.kernels import Attention, Gemm, MemoryBound
@@ -14,7 +14,7 @@ from sim.model.precision import Recipe, load
 from sim.program.operations import Collective
 from tests.model.executions import fused
 
-MODEL = transformer.load("llama3-8b")
+MODEL = reading.load("llama3-8b")
 NAMES = catalog.names("topologies/recipes")
 
 

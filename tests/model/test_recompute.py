@@ -17,7 +17,8 @@ from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Gemm
 from sim.model.kinds import specialised
 from sim.model.operators import Items, kernels_of
-from sim.model.transformer import Latent, Transformer, load
+from sim.model.reading import load
+from sim.model.transformer import Latent, Transformer
 from sim.program.operations import Collective
 from tests.model.executions import fused
 

@@ -3,7 +3,8 @@
 import pytest
 
 from sim.config.errors import InputError
-from sim.model.transformer import Transformer, load
+from sim.model.reading import load
+from sim.model.transformer import Transformer
 
 
 def test_a_model_file_with_a_wrong_shape_is_refused(tmp_path, monkeypatch) -> None:

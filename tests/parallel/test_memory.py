@@ -16,7 +16,8 @@ from sim.model.block import ALONE, Again, Block
 from sim.model.fusion import Fusion
 from sim.model.groups import DENSE
 from sim.model.kinds import is_layer
-from sim.model.transformer import Transformer, load
+from sim.model.reading import load
+from sim.model.transformer import Transformer
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job
 from sim.parallel.memory import Memory, fullest, memories, memory, state_of

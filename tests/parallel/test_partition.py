@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.hardware import stack as stacks
-from sim.model.transformer import load
+from sim.model.reading import load
 from sim.parallel.chunks import balanced
 from sim.parallel.layer_split import by_cost
 from sim.parallel.partition import partition
