@@ -59,7 +59,7 @@ class Kept(NamedTuple):
 def kept(one: Map, width: float, stash: Stash | None) -> Kept:
     """A map whose values take `width` bytes as it is kept: encoded where that is smaller.
 
-    >>> kept(Map(1024, "signs"), 4, Stash()).bytes, kept(Map(1024, "sparse"), 4, None).bytes
+    >>> kept(Map(1024.0, "signs"), 4, Stash()).bytes, kept(Map(1024.0, "sparse"), 4, None).bytes
     (128.0, 4096.0)
     """
     whole = one.elements * width if one.reads != "places" else 0.0
