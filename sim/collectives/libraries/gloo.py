@@ -84,7 +84,7 @@ class Gloo:
             return CallCost(latency=0.0, algorithm="none", protocol="none")
         if call.routed is not None:
             what = "gloo does not route items to experts"
-            raise InputError("gloo backend", what, 'set plan.dispatcher = "all-to-all"')
+            raise InputError("gloo backend", what, 'set plan.dispatcher = "flat"')
         return min((self._cost(call, n) for n in call.algorithms or (AUTO,)), key=call.duration)
 
     def _cost(self, call: CollectiveCall, algorithm: str) -> CallCost:

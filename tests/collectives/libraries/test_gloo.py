@@ -1,6 +1,7 @@
 """Gloo: its schedules do what they say, and their fluid reading is the rounds' own."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sim.engine.live_cluster import Endpoint, LiveCluster
 from sim.engine.machine import Machine
 from sim.engine.messages import play_messages
 from sim.hardware.cluster import topology
+from sim.program.routed import Dispatcher, Routed
 
 HOSTS = [2, 3, 4, 5, 8]
 TESTBED = topology.load("testbed-8")
@@ -138,6 +140,23 @@ def test_calls_without_a_measured_pace_keep_the_message_of_the_library() -> None
 def test_a_group_of_one_sends_nothing() -> None:
     call = CollectiveCall("all_reduce", 1e6, GroupShape(ranks=1), HOST)
     assert backend.load("gloo").call_cost(call).nic == 0.0
+
+
+def test_items_are_not_routed_and_the_remedy_is_a_dispatcher_that_exists() -> None:
+    shape, hardware = (
+        GroupShape.of(8, 4),
+        Interconnect(
+            generation="cpu",
+            gpus_per_node=4,
+            port_bandwidth=1e9,
+            nics_per_node=1,
+            nic_bandwidth=1e9,
+        ),
+    )
+    call = CollectiveCall("all_to_all", 1e6, shape, hardware, Routed(choices=2, among=8))
+    with pytest.raises(InputError, match="does not route") as refused:
+        backend.load("gloo").call_cost(call)
+    assert any(f'"{name}"' in str(refused.value) for name in get_args(Dispatcher))
 
 
 def test_an_unknown_collective_is_refused() -> None:
