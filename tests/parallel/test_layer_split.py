@@ -1,6 +1,7 @@
 """Layers over stages: published splits, and laws that every split keeps."""
 
 from itertools import combinations_with_replacement
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -84,7 +85,7 @@ heads = st.floats(0, 8).map(lambda cost: round(cost, 3))
 
 @given(st.integers(1, 60), st.integers(1, 8), st.integers(1, 3), heads)
 def test_every_layer_is_held_once(layers, stages, chunks, head):
-    for name in ("even", "ends", "cost", "threshold", "quota"):
+    for name in get_args(layer_split.Balance):
         try:
             split = layer_split.split(layers, stages, chunks, balance=name, head=head)
         except InputError:
