@@ -2,13 +2,14 @@
 
 Two things make a network slow. It may carry less: every time is the library's divided by a `share`.
 Or each step of a ring may take at least `step` seconds, whatever it carries; times then grow with
-the number of ranks. Measurements of several sizes or numbers
-of ranks tell them apart: the explanation is taken on which they agree better.
+the number of ranks. Measurements of several sizes or numbers of ranks tell them apart: the
+explanation is taken on which they agree better.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
+from statistics import median
 
 from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.program.measured_bandwidth import MeasuredBandwidth, ring_steps
@@ -55,14 +56,9 @@ def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -
     shares = [expected / m.seconds for m, expected in slow]
     steps = [m.seconds / ring_steps(m.collective, m.gpus) for m, _ in slow]
     if _spread(steps) < _spread(shares):
-        return NetworkState(step=_middle(steps))
-    return NetworkState(share=_middle(shares))
+        return NetworkState(step=median(steps))
+    return NetworkState(share=median(shares))
 
 
 def _spread(values: Sequence[float]) -> float:
     return log(max(values) / min(values))
-
-
-def _middle(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
