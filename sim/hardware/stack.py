@@ -72,7 +72,8 @@ class Stack:
     passes are split do not wait for it (Qi et al. 2023, arXiv 2401.10241, section 4);
     `optimizer_launch` is the host's seconds per launch there; `master_weights` says whether
     half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
-    a precision, and the stack's own version of a recipe. `checkpointing` is what "selective"
+    a precision, and the stack's own version of a recipe; `precisions` the stack that runs a
+    precision where it is another. `checkpointing` is what "selective"
     recomputation means, `allocator` what is allocated in addition to the tensors that autograd
     keeps. `scripts` are those that come with it, by the model that they train ("*" for every one).
     """

@@ -225,7 +225,7 @@ class _Pass:
         calls = tuple(
             call for call in beside if isinstance(call, Collective) and not isinstance(call, Copy)
         )
-        key = ("sharded", id(work), tuple(map(id, items)), calls)
+        key = id(work), tuple(map(id, items)), calls
         if len(items) == 1 and not calls:
             return work
         if key not in self._works:
@@ -241,7 +241,7 @@ class _Pass:
             [kernel], name=name, cause=COMPUTE, time=self.job.time, launch=stack.launch_forward
         )
 
-    def _reduce(self, place: int, unit: "_Unit") -> list[Operation]:
+    def _reduce(self, place: int, unit: _Unit) -> list[Operation]:
         after = (self.names[unit.numbers[-1]],)
         before = self.scattered[place - 1].blocks if place else []
         last = place == len(self.scattered) - 1
