@@ -8,7 +8,6 @@ scatter the sums. All ranks of a group wait for the fullest one.
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from sim.config.errors import InputError
 from sim.model import feed_forward
@@ -52,7 +51,6 @@ class Experts:
     groups: int = 1
     limit: int = 0
     capacity: float = 0.0
-    scores: Literal["softmax", "sigmoid"] = "softmax"
     routing: Routing = field(default_factory=Routing)
 
     def __post_init__(self) -> None:
