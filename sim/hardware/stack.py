@@ -73,9 +73,9 @@ class Stack:
     `optimizer_launch` is the host's seconds per launch there; `master_weights` says whether
     half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
     a precision, and the stack's own version of a recipe; `precisions` the stack that runs a
-    precision where it is another. `checkpointing` is what "selective"
-    recomputation means, `allocator` what is allocated in addition to the tensors that autograd
-    keeps. `scripts` are those that come with it, by the model that they train ("*" for every one).
+    precision where it is another. `checkpointing` is what "selective" recomputation means,
+    `allocator` what is allocated in addition to the tensors that autograd keeps. `scripts` are
+    those that come with it, by the model that they train ("*" for every one).
     """
 
     name: str
