@@ -126,9 +126,6 @@ def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
         if getattr(plan, key) != value:
             what = f"{key} is set but the model has no experts"
             raise InputError(where, what, f"leave {key} out")
-    if named := [scope for scope in plan.cuda_graph if scope.startswith("moe_")]:
-        what = f"cuda_graph names {named[0]}, but the model has no experts"
-        raise InputError(where, what, "leave it out")
 
 
 def _check_shared(shared: bool, plan: Plan, where: str) -> None:
