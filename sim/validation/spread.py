@@ -25,14 +25,17 @@ _HEAD = """\
 
 
 def spreads(tables: Iterable[ValidatedTable]) -> list[Spread]:
-    """A spread for each stack and device of every table; rows without a prediction do not count."""
+    """A spread for each stack and device of every table.
+
+    Rows without a prediction do not count, nor those that measured an incident.
+    """
     return [_spread(table.name, group) for table in tables for group in _groups(table.rows)]
 
 
 def _groups(runs: Iterable[ValidatedRun]) -> Iterator[list[ValidatedRun]]:
     groups: dict[tuple[str, str], list[ValidatedRun]] = {}
     for run in runs:
-        if run.error is not None:
+        if run.error is not None and not run.incident:
             groups.setdefault((run.stack, run.device), []).append(run)
     yield from groups.values()
 

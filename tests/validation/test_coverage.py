@@ -1,6 +1,7 @@
 """Coverage: normal errors of a known spread are covered as often as they should be."""
 
 import random
+from dataclasses import replace
 from math import exp
 
 import pytest
@@ -74,6 +75,15 @@ def test_a_spread_is_not_widened_by_one_far_outlier():
     )
     assert before.sigma == pytest.approx(0.1, rel=0.15)
     assert after.sigma == pytest.approx(before.sigma, rel=0.05)
+
+
+def test_what_measured_an_incident_widens_no_spread():
+    calm = table("a", 0.1)
+    stalled = [
+        replace(run, measured=9.0 * (run.measured or 1.0), incident="stall") for run in calm.rows
+    ]
+    mixed = ValidatedTable(name="a", rows=(*calm.rows, *stalled))
+    assert spread.spreads([mixed]) == spread.spreads([calm])
 
 
 def test_what_is_written_is_what_is_read(tmp_path, monkeypatch):
