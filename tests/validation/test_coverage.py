@@ -82,8 +82,6 @@ def test_what_measured_an_incident_widens_no_spread():
     stalled = [
         replace(run, measured=9.0 * (run.measured or 1.0), incident="stall") for run in calm.rows
     ]
-        replace(run, measured=9.0 * (run.measured or 1.0), incident="stall") for run in calm.rows
-    ]
     mixed = ValidatedTable(name="a", rows=(*calm.rows, *stalled))
     assert spread.spreads([mixed]) == spread.spreads([calm])
 
