@@ -20,10 +20,6 @@ class MeasuredBandwidth:
     size: Bytes
     bus_bandwidth: BytesPerSecond
 
-    def __post_init__(self) -> None:
-        if self.gpus < 2:
-            raise ValueError(f"gpus = {self.gpus} measure no network; give at least 2")
-
     @property
     def seconds(self) -> float:
         """turns (n - 1) / n * size / busbw, with 2 turns for an all-reduce and 1 for its halves."""

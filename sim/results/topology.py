@@ -1,11 +1,14 @@
 """A topology in a few lines of text."""
 
+from collections.abc import Iterator
+from itertools import groupby
 from math import isfinite
 
 from sim.config.units import human_bytes, human_seconds, quantity_text
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
+from sim.program.measured_bandwidth import MeasuredBandwidth
 from sim.program.selection import AlgorithmRule
 
 KINDS = {
@@ -34,10 +37,24 @@ def describe(topology: Topology) -> str:
         parts.append(("node", node_text(topology.node)))
     if topology.network is not None:
         parts.append(("network", network_text(topology.network)))
+    parts += [("measured", text) for text in _measured(topology.network)]
     if topology.degraded:
         sick = ", ".join(f"{link.link} {link.factor:g} times slower" for link in topology.degraded)
         parts.append(("degraded", sick))
     return "\n".join([heading(topology), *(f"  {key:<9}{text}" for key, text in parts)])
+
+
+def _measured(network: ClusterNetwork | None) -> Iterator[str]:
+    """For each collective that was measured, over how many devices and with which bandwidth."""
+    known = network.measured if network else ()
+    for kind, group in groupby(sorted(known, key=_order), lambda one: one.collective):
+        over, reached = zip(*((one.gpus, one.bus_bandwidth) for one in group), strict=True)
+        devices = " to ".join(map(str, sorted({over[0], over[-1]})))
+        yield f"{kind} over {devices} devices, {rate(min(reached))} of bus bandwidth at least"
+
+
+def _order(one: MeasuredBandwidth) -> tuple[str, int]:
+    return one.collective, one.gpus
 
 
 def heading(topology: Topology) -> str:

@@ -10,30 +10,28 @@ from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
-from sim.model.columns import blank
 from sim.program.measured_bandwidth import MeasuredBandwidth, ring_steps
 
 
-def cluster_of(row: Mapping[str, Any]) -> Topology:
+def cluster_of(row: Mapping[str, Any], all_reduce: float | None) -> Topology:
     """The cluster that a row names, or one of its states.
 
-    `measured_allreduce_gbs`, bus bandwidth of a large all-reduce over all devices of the job, tells
-    them apart: nearest is, by ratio, what the library reaches or what was measured in a state with
-    the next number of devices. Raises `InputError`.
+    Bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells them apart:
+    nearest is, by ratio, what the library reaches or what was measured in a state with the next
+    number of devices. Raises `InputError`.
     """
     where = str(row["id"])
-    printed: Any = row.get("measured_allreduce_gbs")
     cluster = topologies.load(str(row["cluster"]), where=where)
-    if blank(printed) or row["gpus"] <= cluster.gpus_per_node:
+    gpus = int(row["gpus"])
+    if all_reduce is None or gpus <= cluster.gpus_per_node:
         return cluster
-    found, gpus = 1e9 * float(printed), int(row["gpus"])
     nearest, distance = cluster, float("inf")
     for name in cluster.states:
         state = topologies.load(name, where=cluster.name)
         slow = _measured(state, gpus)
         usual = _bus_bandwidth(cluster, slow.size, gpus)
-        if abs(log(found / slow.bus_bandwidth)) < min(abs(log(found / usual)), distance):
-            nearest, distance = state, abs(log(found / slow.bus_bandwidth))
+        if abs(log(all_reduce / slow.bus_bandwidth)) < min(abs(log(all_reduce / usual)), distance):
+            nearest, distance = state, abs(log(all_reduce / slow.bus_bandwidth))
     return nearest
 
 

@@ -128,7 +128,9 @@ def setup_of(row: Mapping[str, Any]) -> Setup:
     row = {**row, **_scripted(row, stack)}
     row |= {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     model = from_columns(row)
-    topology = cluster_of(row).with_gpus(row["gpus"], _each(row))
+    reached = number(row, "measured_allreduce_gbs")
+    cluster = cluster_of(row, reached and 1e9 * reached)
+    topology = cluster.with_gpus(row["gpus"], _each(row))
     return settled(
         row,
         lambda choice: assemble(

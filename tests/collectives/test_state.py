@@ -98,19 +98,20 @@ def test_the_slow_state_of_h100_p5_efa_explains_all_that_was_measured_within_a_t
 def test_a_row_is_simulated_in_the_state_that_its_own_all_reduce_shows(
     gbs: float | None, found: str
 ) -> None:
-    row = {"id": "r", "cluster": "h100-p5-efa", "gpus": 512, "measured_allreduce_gbs": gbs}
-    assert cluster_of(row).name == found
+    row = {"id": "r", "cluster": "h100-p5-efa", "gpus": 512}
+    assert cluster_of(row, gbs and 1e9 * gbs).name == found
 
 
 def test_a_row_of_one_node_measured_no_network() -> None:
-    row = {"id": "r", "cluster": "h100-p5-efa", "gpus": 8, "measured_allreduce_gbs": 13.4}
-    assert cluster_of(row).name == "h100-p5-efa"
+    row = {"id": "r", "cluster": "h100-p5-efa", "gpus": 8}
+    assert cluster_of(row, 13.4e9).name == "h100-p5-efa"
 
 
 @pytest.mark.parametrize(
     ("entry", "what"),
     [
-        ({"gpus": 1}, "measure no network"),
+        ({"gpus": 8}, "do not fill several nodes"),
+        ({"gpus": 12}, "do not fill several nodes"),
         ({"bus_bandwidth": "0 GB/s"}, "positive"),
         ({"collective": "gossip"}, "collective"),
     ],
@@ -127,6 +128,6 @@ def test_states_without_measurements_are_refused(state: str, monkeypatch, tmp_pa
     (tmp_path / "topologies").mkdir()
     bad = f'like = "h100-p5-efa"\nname = "bad"\nstates = ["{state}"]\n'
     (tmp_path / "topologies" / "bad.toml").write_text(bad)
-    row = {"id": "r", "cluster": "bad", "gpus": 16, "measured_allreduce_gbs": 1.0}
+    row = {"id": "r", "cluster": "bad", "gpus": 16}
     with pytest.raises(InputError, match=state):
-        cluster_of(row)
+        cluster_of(row, 1e9)

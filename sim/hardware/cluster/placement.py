@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sim.hardware.cluster.host import Host
-from sim.hardware.cluster.network import AnyNetwork
+from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
 from sim.hardware.cluster.price import Price
 from sim.hardware.cluster.switched import SwitchedNetwork
@@ -60,11 +60,22 @@ class Placement:
             )
         if self.network is not None:
             self.network.check(self.nodes, self.gpus_per_node)
+            self._check_measured(self.network)
         elif self.nodes > 1:
             raise ValueError(
                 f"nothing joins its {self.nodes} nodes; use at most {self.gpus_per_node} GPUs "
                 "or add a [network] table"
             )
+
+    def _check_measured(self, network: ClusterNetwork) -> None:
+        """Refuse measurements that used no network, or not all of their last node."""
+        whole = self.slots or self.gpus_per_node
+        for one in network.measured:
+            if self.tray == 0 and (one.gpus <= whole or one.gpus % whole):
+                raise ValueError(
+                    f"network.measured: {one.gpus} devices do not fill several nodes of {whole}; "
+                    f"give a multiple of {whole}, at least {2 * whole}"
+                )
 
     def taken(self, gpus: int) -> int:
         """How many GPUs of each of its nodes a job of so many takes."""

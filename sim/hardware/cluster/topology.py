@@ -189,7 +189,10 @@ def load(
         _set(data, key, value, place)
     if isinstance(data.get("device"), str):
         data["device"] = _device(data["device"], of_device, place)
-    return catalog.validate(data, Topology, place)
+    topology = catalog.validate(data, Topology, place)
+    for state in topology.states:
+        catalog.find("topologies", state, where=f"{place}, states")
+    return topology
 
 
 def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
