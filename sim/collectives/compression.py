@@ -45,7 +45,7 @@ class Compression:
     `feedback` adds the error to the next message.
     """
 
-    kind: CompressionKind = "none"
+    kind: CompressionKind
     ratio: float = 0.01
     rank: int = 4
     feedback: bool = True

@@ -122,11 +122,22 @@ def load(
     pairs = settings.items() if isinstance(settings, Mapping) else map(setting, settings)
     for key, value in pairs:
         _apply(document, key, value)
-    kind: type[Scenario] = SharingScenario if "sharing" in document else Scenario
+    kind: type[Scenario] = Scenario
+    if "sharing" in document:
+        kind = SharingScenario
+        _refuse_whole_job(document, catalog.place(path))
     scenario = catalog.validate(document, kind, catalog.place(path))
     for key, _ in _flat(scenario.change):
         _split(key)
     return scenario
+
+
+def _refuse_whole_job(document: Mapping[str, Any], where: str) -> None:
+    """Refuse beside `[sharing]` what only a step of the whole job takes notice of."""
+    for key in ("plan", "checkpoints", "tokens"):
+        if key in document:
+            what = f"{key} beside [sharing]: workers that share updates take no notice of it"
+            raise InputError(where, what, f"leave {key} or [sharing] out")
 
 
 def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Sharing(ABC):
     fault: tuple[WorkerFault, ...] = ()
     change: tuple[LinkChange, ...] = ()
     regions: Regions | None = None
-    compression: Compression = field(default_factory=Compression)
+    compression: Compression = field(default_factory=lambda: Compression(kind="none"))
     learning: Learning | None = None
 
     @abstractmethod
