@@ -361,6 +361,16 @@ def test_a_scenario_of_bytes_is_refused(folder: Path) -> None:
     assert "is not UTF-8 text; save it as UTF-8" in refuse("run", "bytes.toml")
 
 
+@pytest.mark.parametrize("broken", [b"[plan", b"\xff\xfe"])
+def test_a_broken_file_does_not_answer_for_a_name_that_nobody_has(
+    folder: Path, broken: bytes
+) -> None:
+    (folder / "scenarios").mkdir()
+    (folder / "scenarios" / "cut.toml").write_bytes(broken)
+    assert "no scenario named 'nosuch'" in refuse("run", "nosuch")
+    assert "cut.toml: is not " in refuse("run", "cut")
+
+
 def test_a_scenario_without_a_word_says_what_it_needs(folder: Path) -> None:
     assert "model is missing; add model = ..." in refuse_job("")
 

@@ -75,8 +75,15 @@ def _matches(path: Path, name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _patterns(path: Path, version: tuple[int, ...]) -> tuple[str, ...]:
-    """The further names of a file. Raises `InputError`."""
-    return _texts(read(path).get("names", []), "names", path)
+    """The further names of a file; a broken one has none, so that other names can be told apart.
+
+    Raises `InputError` for names that are no texts.
+    """
+    try:
+        content = read(path)
+    except InputError:
+        return ()
+    return _texts(content.get("names", []), "names", path)
 
 
 def _texts(value: Any, key: str, path: Path) -> tuple[str, ...]:
