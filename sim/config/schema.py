@@ -202,8 +202,9 @@ def _sample(wanted: set[type]) -> str:
     return '"..."'
 
 
-# Pydantic's names of faults in what is neither a number nor a text.
+# Pydantic's names of faults in what has another shape.
 _SHAPES = (
+    (("string_type",), "a text", '"..."'),
     (("dataclass_type", "dict_type", "mapping_type"), "a table", "{ ... }"),
     (("tuple_type", "list_type"), "a list", "[...]"),
 )

@@ -54,7 +54,8 @@ def check_layers(model: Transformer) -> None:
     for name in model.blocks:
         if is_layer(name) and name not in {*layers, *kinds_of_entries}:
             what = f"blocks.{name} is used by no layer"
-            raise InputError(where, what, f'name it in pattern = "{model.pattern}"')
+            named = name if model.pattern == "dense" else f"{model.pattern}, {name}"
+            raise InputError(where, what, f'name it in pattern, as in pattern = "{named}"')
     for name in (*layers, *model.blocks):
         kind = model.entry(name)["kind"]
         if kind != name and not is_layer(name):

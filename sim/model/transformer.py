@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from sim.config.schema import Short
 
 Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
 Positions = Literal["learned", "rotary", "alibi", "none"]
@@ -11,6 +13,13 @@ AttentionKernel = Literal["standard", "flash"]
 QkNorm = Literal["none", "rmsnorm", "l2"]
 
 MOST_LAYERS, _MOST_MTP = 10_000, 100  # a hundred times what has been trained
+_FORM = 'write it like "3 dense, 58 experts"'
+
+
+def _written(pattern: Any) -> Any:
+    if isinstance(pattern, list):
+        raise ValueError(f"{pattern} is a list; {_FORM}")
+    return pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +94,7 @@ class Transformer:
     predictions: int = 0
     pooler: bool = False
     mtp: int = 0
-    pattern: str = "dense"
+    pattern: Annotated[str, Short(_written)] = "dense"
     blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -206,5 +215,5 @@ def _period(pattern: str) -> tuple[str, ...]:
             case [count, kind] if count.isdigit() and 0 < int(count) <= MOST_LAYERS:
                 period += [kind] * int(count)
             case _:
-                raise ValueError(f'pattern = "{pattern}"; write it like "3 dense, 58 experts"')
+                raise ValueError(f'pattern = "{pattern}"; {_FORM}')
     return tuple(period)
