@@ -285,8 +285,14 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("model.latent={kv = 64, rope = 32}", "unknown key 'rope'; "),
         ("model.qk_norm=rms", "did you mean 'rmsnorm'?"),
         ("model.blocks.dense.windw=4", "blocks.dense: unknown key 'windw'; did you mean 'window'?"),
-        ("model.blocks.sliding.window=4", 'no layer; name it in pattern, as in pattern = "sliding"'),
-        ("model.pattern=['dense']", """['dense'] is a list; write it like "3 dense, 58 experts\""""),
+        (
+            "model.blocks.sliding.window=4",
+            'no layer; name it in pattern, as in pattern = "sliding"',
+        ),
+        (
+            "model.pattern=['dense']",
+            """['dense'] is a list; write it like "3 dense, 58 experts\"""",
+        ),
         ("model.name=['mine']", 'name = ["mine"] is not a text; write name = "..."'),
         ("model.pattern=dense, slidng", "no kind of block named 'slidng'"),
         ("model.mtp=-1", "mtp = -1 must not be negative"),

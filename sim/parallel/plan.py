@@ -46,7 +46,8 @@ class Plan:
     the sizes of axes of one's own. Experts have a layout of their own on the ranks of a stage: each
     expert is divided over `etp` neighbours, the experts of a layer over `ep` groups of these.
     `dispatcher` is how tokens reach experts, if not in the stack's own way; `overlap_experts` runs
-    that beside passes of other microbatches, for which each stage is one forward pass ahead,
+    that beside passes of other microbatches, for which each stage is one forward pass ahead (false:
+    one pass behind the other in schedules that pair them too, such as DualPipe's),
     `overlap_shared` beside the layer's own shared experts (`sim.model.shared_experts`).
     `context` is how attention reaches the rest of a sequence that `cp` divides: by a ring, an
     all-gather or an exchange for heads (`sim.model.context_parallel`), as the stack does unless
@@ -102,7 +103,7 @@ class Plan:
     recompute_layers: Count | None = None
     sequence_parallel: bool = False
     dispatcher: Dispatcher | None = None
-    overlap_experts: bool = False
+    overlap_experts: bool | None = None
     overlap_shared: bool | None = None
     precision: Precision = "bf16"
     recipe: str = ""
@@ -202,7 +203,9 @@ class Plan:
         own = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
         if self.versions(0):
             return schedules.undrained(name, self.pp, microbatches)
-        return (one_ahead(own) if self.overlap_experts else own).in_a_row(self.drains)
+        if self.overlap_experts is not None:
+            own = one_ahead(own) if self.overlap_experts else replace(own, pairs=())
+        return own.in_a_row(self.drains)
 
     def versions(self, stage: int) -> int:
         """How many versions of its weights a stage keeps; 0 where pipelines drain between steps, so

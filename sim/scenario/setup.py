@@ -120,7 +120,7 @@ def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
         _check_shared(any(own.shared_width for own in found), plan, where)
         return
     usual = {
-        "ep": 1, "etp": 1, "dispatcher": None, "overlap_experts": False, "overlap_shared": None
+        "ep": 1, "etp": 1, "dispatcher": None, "overlap_experts": None, "overlap_shared": None
     }  # fmt: skip
     for key, value in usual.items():
         if getattr(plan, key) != value:
@@ -136,8 +136,10 @@ def _check_shared(shared: bool, plan: Plan, where: str) -> None:
         what = "overlap_shared is set but the model has no shared experts"
         raise InputError(where, what, "leave overlap_shared out")
     if any(plan.passes().pairs):
-        what = "overlap_shared, but passes of other microbatches run beside tokens under way"
-        raise InputError(where, what, "leave out overlap_experts, or take another schedule")
+        what = (
+            f"overlap_shared, but passes of other microbatches run beside tokens ({plan.pipeline})"
+        )
+        raise InputError(where, what, "set overlap_experts = false, or leave overlap_shared out")
 
 
 def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:

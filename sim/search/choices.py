@@ -156,6 +156,11 @@ def _turns(space: Space, plan: Plan) -> Iterator[bool]:
         yield True
 
 
+def _with_turns(space: Space, plan: Plan, value: bool) -> Plan:
+    """As the schedule does by itself, unless asked for."""
+    return replace(plan, overlap_experts=value) if "overlap_experts" in space.only else plan
+
+
 def _divides(plan: Plan) -> bool:
     """Whether experts divide the ranks of a stage that ZeRO shards over."""
     try:
@@ -341,6 +346,7 @@ PASSES = (
         possible=_turns,
         applies=lambda plan: plan.ep > 1 and not plan.versions(0),
         usual=lambda space, plan, value: not value,
+        take=_with_turns,
     ),
 )
 STATES = (

@@ -43,7 +43,7 @@ def pipelining(job: Job, effort: int = 0) -> Pipelining:
     plan, name = job.plan, job.plan.pipeline
     if job.order is not None:
         return Pipelining(job.order)
-    whole = plan.versions(0) or plan.overlap_experts or plan.drains > 1
+    whole = plan.versions(0) or plan.overlap_experts is not None or plan.drains > 1
     repeats_itself = plan.pp > 1 and not whole
     if repeats_itself and effort < len(_STEADY) and not schedules.is_file(name):
         group = schedules.entry(name).group(plan.pp)

@@ -258,7 +258,7 @@ _DISPATCHERS = {"alltoall": "flat", "deepep": "hierarchical", "hybridep": "hiera
 def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
     """How tokens reach their experts, and whether that is overlapped."""
     printed = row.get("dispatcher")
-    own: dict[str, Any] = {"overlap_experts": _true(row, "a2a_overlap")}
+    own: dict[str, Any] = {"overlap_experts": True} if _true(row, "a2a_overlap") else {}
     if isinstance(printed, str) and printed:
         if printed not in _DISPATCHERS:
             what = f"dispatcher {printed!r} is not known"

@@ -72,8 +72,9 @@ def test_what_is_kept_does_not_change() -> None:
 
 def step(ffn: int, **changes: Any) -> Result:
     small = {
-        "gpus": 64, "model.layers": 4, "plan.pp": 1, "plan.interleave": 1, "plan.ep": 8,
-        "plan.global_batch": 64, "topology": "dgx-h100-ndr", "node.bandwidth": "100 GB/s",
+        "gpus": 64, "model.layers": 4, "plan.pp": 1, "plan.interleave": 1, "plan.schedule": "1f1b",
+        "plan.ep": 8, "plan.global_batch": 64, "topology": "dgx-h100-ndr",
+        "node.bandwidth": "100 GB/s",
         "model.blocks.experts.shared_ffn": ffn,
     }  # fmt: skip
     return simulated(from_scenario(scenarios.load("mixtral-8x7b", small | changes)))
@@ -95,8 +96,9 @@ def test_it_is_no_slower_than_in_turn_and_no_faster_than_either_alone(
 
 
 def test_it_is_played_alike_folded_and_unfolded() -> None:
-    small = {"gpus": 16, "model.layers": 2, "plan.pp": 1, "plan.interleave": 1, "plan.ep": 8,
-             "plan.global_batch": 32, "topology": "dgx-h100-ndr", "plan.overlap_shared": True,
+    small = {"gpus": 16, "model.layers": 2, "plan.pp": 1, "plan.interleave": 1,
+             "plan.schedule": "1f1b", "plan.ep": 8, "plan.global_batch": 32,
+             "topology": "dgx-h100-ndr", "plan.overlap_shared": True,
              "model.blocks.experts.shared": 1}  # fmt: skip
     job = from_scenario(scenarios.load("mixtral-8x7b", small))
     assert simulated(job).step_time == pytest.approx(simulated(job, unfold=True).step_time)

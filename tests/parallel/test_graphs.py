@@ -85,7 +85,8 @@ def test_reading_costs_a_slow_host_its_lead_and_an_infinitely_quick_one_nothing(
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, SLOW, {"plan.overlap_experts": True}, {"plan.pp": 1, "plan.interleave": 1},
+    [{}, SLOW, {"plan.overlap_experts": True},
+     {"plan.pp": 1, "plan.interleave": 1, "plan.schedule": "1f1b"},
      {**SLOW, "plan.cuda_graph": ["attn", "moe_router"]}, {"plan.cuda_graph": ["full_iteration"]},
      {**SLOW, "plan.recompute": "full"}],
     ids=str,

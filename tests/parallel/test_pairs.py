@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.play import play
@@ -82,9 +83,10 @@ def setup(**changes: Any) -> Setup:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"plan.interleave": 1}, {"plan.schedule": "dualpipev", "plan.interleave": 2},
+    [{}, {"plan.interleave": 1, "plan.schedule": "1f1b"},
+     {"plan.schedule": "dualpipev", "plan.interleave": 2},
      {"plan.schedule": "dualpipe", "plan.interleave": 2},
-     {"plan.pp": 1, "plan.interleave": 1}],
+     {"plan.pp": 1, "plan.interleave": 1, "plan.schedule": "1f1b"}],
     ids=str,
 )  # fmt: skip
 def test_an_overlapped_step_is_played_alike_by_all_engines(changes: dict[str, Any]) -> None:
@@ -105,10 +107,30 @@ def test_overlap_hides_tokens_under_way_and_nothing_else() -> None:
     assert both.memory_per_gpu["activations"] > alone.memory_per_gpu["activations"]
 
 
+@pytest.mark.parametrize("name", ["dualpipe", "dualpipev"])
+def test_schedules_of_pairs_run_one_pass_behind_the_other_where_overlap_is_refused(
+    name: str,
+) -> None:
+    """As DualPipe's pairs do in PyTorch, in the same order; tokens then hide behind nothing."""
+    own = {"plan.schedule": name, "device.interference": 0.0}
+    unsaid, alone, both = (
+        run(setup(**own, **way))
+        for way in ({}, {"plan.overlap_experts": False}, {"plan.overlap_experts": True})
+    )
+    assert unsaid.step_time == both.step_time < alone.step_time
+    assert both.breakdown["expert communication"] < 0.5 * alone.breakdown["expert communication"]
+    plan = setup(**own, **{"plan.overlap_experts": False}).job.plan
+    assert plan.passes().orders == setup(**own).job.plan.passes().orders
+    beside = {"plan.overlap_shared": True, "model.blocks.experts.shared": 1}
+    with pytest.raises(InputError, match=rf"\({name}\); set overlap_experts = false, or leave"):
+        setup(**own, **beside)
+    assert setup(**own, **beside, **{"plan.overlap_experts": False}).job.overlaps_shared
+
+
 def test_a_pair_takes_the_memory_of_one_pass_and_a_layer() -> None:
     """Megatron-Core goes through both layer by layer, one forward and one back, so that with a
     single stage no more is kept than without overlap but for the layer under way."""
-    one = {"plan.pp": 1, "plan.interleave": 1}
+    one = {"plan.pp": 1, "plan.interleave": 1, "plan.schedule": "1f1b"}
     alone, both = (setup(**one, **{"plan.overlap_experts": own}) for own in (False, True))
     layer = both.job.block("experts").saved
     kept = [on.parts["activations"] for own in (alone, both)

@@ -348,7 +348,7 @@ def test_layouts_of_experts_are_searched_where_they_are_asked_for() -> None:
     unasked = replace(job, only={name: only[name] for name in ("tp", "pp", "ep")})
     plans = [plan for mesh in meshes(unasked, Pruned()) for plan in passes(unasked, mesh)]
     assert {(plan.etp, plan.dispatcher, plan.overlap_experts) for plan in plans} == {
-        (1, None, False)
+        (1, None, None)
     }
     best = search(job, jobs=1, within=4.0).best
     for layout in best:

@@ -14,7 +14,7 @@ from sim.scenario import scenario as scenarios
 from sim.scenario.setup import Setup, from_scenario
 from sim.simulate import run
 
-SMALL = {"gpus": 64, "model.layers": 4, "plan.pp": 2, "plan.interleave": 1,
+SMALL = {"gpus": 64, "model.layers": 4, "plan.pp": 2, "plan.interleave": 1, "plan.schedule": "1f1b",
          "plan.global_batch": 64}  # fmt: skip
 SEQUENCE = {"plan.sequence_parallel": True}
 
