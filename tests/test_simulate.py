@@ -88,7 +88,7 @@ def test_a_slow_link_costs_more_the_slower_it_is():
 
 
 def test_a_straggler_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match="rank = 16 but there are 16; use 0 to 15"):
+    with pytest.raises(InputError, match="there is no rank 16; use 0 to 15"):
         simulate(replace(small(), straggler=(Straggler(rank=16, factor=2.0),)))
 
 

@@ -59,9 +59,15 @@ def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[Level
         return algorithm.loads(kind, shape), algorithm.steps(kind, shape)
     except ValueError as error:
         what, _, remedy = str(error).partition("; ")
-        raise InputError(f"algorithm {name!r}", what, remedy) from None
+        raise InputError(_where(name, shape), what, remedy) from None
 
 
 def refused(call: CollectiveCall, name: str, why: str) -> InputError:
     """The error of a call for which its user has named what cannot be."""
-    return InputError(f"algorithm {name!r}", why, f"choose another for {call.kind}, or {AUTO!r}")
+    remedy = f"choose another for {call.kind}, or {AUTO!r}"
+    return InputError(_where(name, call.shape), why, remedy)
+
+
+def _where(name: str, shape: GroupShape) -> str:
+    """The setting that names the algorithm of such a group's calls."""
+    return f"{'network' if shape.nodes > 1 else 'node'}.algorithm {name!r}"

@@ -6,7 +6,6 @@ catalog: `names = ["nemo-2*"]` lets a file stand for further names, by pattern, 
 lets it state only what is different from another file of its folder.
 """
 
-import difflib
 import fnmatch
 import os
 import tomllib
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 from sim.config.errors import InputError
 from sim.config.files import stamp
-from sim.config.schema import validate
+from sim.config.schema import closest, validate
 
 __all__ = [
     "document",
@@ -118,8 +117,8 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
             return matching[0]
     known = names(folder)
     kind = _KINDS.get(folder, "file")
-    near = difflib.get_close_matches(Path(name).stem, known, n=1)
-    remedy = f"did you mean {near[0]!r}?" if near else f"`sim list` shows every {kind}"
+    near = closest(Path(name).stem, known)
+    remedy = f"did you mean {near!r}?" if near else f"`sim list` shows every {kind}"
     raise InputError(where, _absence(name, kind), remedy)
 
 

@@ -177,7 +177,9 @@ def _refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
         return
     words = " or ".join(word for plain, word in _WORDS.items() if plain in wanted)
     shown = json.dumps(value, default=str)
-    raise InputError(where, f"{key} = {shown} is not {words}", f"write {key} = {_sample(wanted)}")
+    raise InputError(
+        where, f"{key} = {shown} is not {words}", f"write {key} = {_sample(wanted, value)}"
+    )
 
 
 def _plain_types(kind: Any) -> set[type]:
@@ -195,7 +197,10 @@ def _plain_types(kind: Any) -> set[type]:
     return {float, int} if kind is float else {kind} & set(_WORDS)
 
 
-def _sample(wanted: set[type]) -> str:
+def _sample(wanted: set[type], value: Any) -> str:
+    """A value of the right type: that which was written as a fraction, where it is a whole one."""
+    if int in wanted and isinstance(value, float) and value.is_integer() and 0 < value < 1e12:
+        return str(int(value))
     for plain, sample in ((int, "4"), (float, "0.5"), (bool, "true")):
         if plain in wanted:
             return sample
@@ -261,5 +266,16 @@ def nearest(word: str, known: Sequence[str]) -> str:
     >>> nearest("microbach", ["microbatch", "tp"]), nearest("x", ["tp", "pp"])
     ("did you mean 'microbatch'?", 'known: tp, pp')
     """
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    near = closest(word, known)
+    return f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
+
+
+def closest(word: str, known: Sequence[str]) -> str | None:
+    """The known word that was meant, if there is one: sooner one that begins with what was written.
+
+    >>> closest("dgx-h100", ["dgx-2h-v100", "dgx-h100-ndr"]), closest("dgx-h10", ["dgx-2h-v100"])
+    ('dgx-h100-ndr', 'dgx-2h-v100')
+    """
+    longer = [one for one in known if word and one.startswith(word)]
+    near = difflib.get_close_matches(word, longer, n=1, cutoff=0.0)
+    return next(iter(near or difflib.get_close_matches(word, known, n=1)), None)

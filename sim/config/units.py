@@ -6,6 +6,7 @@ when pydantic validates it, and refuses a number without its unit.
 """
 
 import difflib
+import re
 from functools import cache, lru_cache
 from math import isfinite
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ _ACCEPTED: dict[str, dict[str, float]] = {
     "USD/h": {"USD/h": 1.0},
     "USD/J": {"USD/kWh": 1.0 / (1000.0 * HOUR)},
 }
+_NUMBER = re.compile(r"^\s*[+-]?[\d.,_]+(?:[eE][+-]?\d+)?\s*")
 _EXAMPLE = {
     "B": "80 GiB",
     "B/s": "400 Gb/s",
@@ -77,7 +79,8 @@ def _wrong_unit(text: str, given: str, accepted: dict[str, float], unit: str) ->
         return f"{text!r} has no unit; write it like {_EXAMPLE[unit]!r}"
     near = difflib.get_close_matches(given, accepted, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"write it like {_EXAMPLE[unit]!r}"
-    return f"{text!r} is in {given!r}, not in {' or '.join(accepted)}; {hint}"
+    written = _NUMBER.sub("", text)  # quantiphy reads parsecs as pico-arsecs
+    return f"{text!r} is in {written!r}, not in {' or '.join(accepted)}; {hint}"
 
 
 class Unit:

@@ -240,9 +240,12 @@ def _mismatch(plan: Plan, others: int, gpus: int) -> tuple[str, str]:
 def _check_axes(plan: Plan, where: str) -> None:
     known = list(axes())
     for axis in plan.axes:
-        if axis not in known or axis in _FIELDS:
-            what = f"{axis!r} is not an axis of one's own"
-            raise InputError(f"{where}, axes", what, nearest(axis, known))
+        if axis in _FIELDS:
+            what = f"{axis!r} is a key of [plan] itself"
+            raise InputError(f"{where}, axes", what, f"set plan.{axis}")
+        if axis not in known:
+            own = [one for one in known if one not in _FIELDS]
+            raise InputError(f"{where}, axes", f"no axis named {axis!r}", nearest(axis, own))
         if axis not in dividing("batch", "sequence"):
             what = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"
             raise InputError(f"{where}, axes", what, "let it divide the batch or the sequence")

@@ -119,12 +119,12 @@ def load(
     path = catalog.find("scenarios", os.fspath(name))
     settings = [settings] if isinstance(settings, str) else settings
     document = {"name": path.stem, **catalog.read(path)}
-    pairs = settings.items() if isinstance(settings, Mapping) else map(setting, settings)
+    pairs = [*(settings.items() if isinstance(settings, Mapping) else map(setting, settings))]
+    heads = {*document, *(_head(key) for key, _ in pairs)}
+    kind = SharingScenario if "sharing" in heads else Scenario
     for key, value in pairs:
-        _apply(document, key, value)
-    kind: type[Scenario] = Scenario
-    if "sharing" in document:
-        kind = SharingScenario
+        _apply(document, key, value, kind)
+    if kind is SharingScenario:
         _refuse_whole_job(document, catalog.place(path))
     scenario = catalog.validate(document, kind, catalog.place(path))
     for key, _ in _flat(scenario.change):
@@ -156,11 +156,15 @@ def setting(written: str) -> tuple[str, Any]:
     return key.strip(), value_of(text.strip())
 
 
-def _apply(document: dict[str, Any], key: str, value: Any) -> None:
-    where, head = f"setting {key}", key.split(".")[0]
+def _head(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _apply(document: dict[str, Any], key: str, value: Any, kind: type[Scenario]) -> None:
+    where, head = f"setting {key}", _head(key)
     if hasattr(value, "item"):
         value = value.item()  # a numpy scalar, as loops over np.arange give it
-    known = dict.fromkeys([*(f.name for f in fields(SharingScenario)), *_FILES])
+    known = dict.fromkeys([*(f.name for f in fields(kind)), *_FILES, "sharing"])
     if head not in known:
         raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
     if "." in key and head not in ("plan", "jitter", "sharing", "checkpoints"):

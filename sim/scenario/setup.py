@@ -259,4 +259,4 @@ def _ranks_of_stage(plan: Plan, stage: int) -> list[int]:
 
 def _check(where: str, key: str, value: int, size: int) -> None:
     if not 0 <= value < size:
-        raise InputError(where, f"{key} = {value} but there are {size}", f"use 0 to {size - 1}")
+        raise InputError(where, f"there is no {key} {value}", f"use 0 to {size - 1}")

@@ -89,7 +89,7 @@ class Sharing(ABC):
         ranks += [("group", rank) for group in self.group for rank in group.ranks]
         for key, rank in ranks:
             if rank >= workers:
-                what = f"{key}: rank = {rank} but there are {workers} workers"
+                what = f"{key}: there is no worker of rank {rank}"
                 raise InputError(where, what, f"use 0 to {workers - 1}")
         for node in (node for cause in self.straggler for node in cause.nodes or ()):
             if node >= nodes:

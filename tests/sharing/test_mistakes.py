@@ -37,7 +37,7 @@ MISTAKES = {
     ),
     "a worker that is not there": (
         'method = "all_reduce"\n[[sharing.fault]]\nrank = 8\nat = "1 s"',
-        "rank = 8 but there are 8 workers",
+        "there is no worker of rank 8",
     ),
     "a key of another method": (
         'method = "all_reduce"\nbound = 1',
@@ -78,11 +78,11 @@ MISTAKES = {
     ),
     "a slow GPU that is not there": (
         'method = "all_reduce"\n[[straggler]]\nrank = 999\nfactor = 4.0',
-        "asked, straggler 1: rank = 999 but there are 8; use 0 to 7",
+        "asked, straggler 1: there is no rank 999; use 0 to 7",
     ),
     "a slow node that is not there": (
         'method = "all_reduce"\n[[straggler]]\nnode = 1\nfactor = 4.0',
-        "asked, straggler 1: node = 1 but there are 1; use 0 to 0",
+        "asked, straggler 1: there is no node 1; use 0 to 0",
     ),
     "a slow node without workers": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nnodes = [1]',

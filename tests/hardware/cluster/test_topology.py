@@ -484,7 +484,7 @@ def faulty() -> Iterator[tuple[str, dict[str, object], str]]:
         "bandwith' for fabric = \"nvswitch\"; did you mean 'bandwidth'?",
     )
     yield "dgx-a100-hdr", {"network.bandwidth": "25"}, "'25' has no unit; write it like '400 Gb/s'"
-    yield "dgx-a100-hdr", {"network.bandwidth": "25 us"}, "is in 's', not in B/s"
+    yield "dgx-a100-hdr", {"network.bandwidth": "25 us"}, "is in 'us', not in B/s"
     yield "dgx-a100-hdr", {"network.bandwidth": "0 GB/s"}, "must be a finite positive number"
     yield "dgx-a100-hdr", {"network.latency": "-1 us"}, "must be a finite"
     yield "dgx-a100-hdr", {"network.latency": float("nan")}, "finite"
