@@ -117,6 +117,17 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\nlora = {modules = []}", "lora of no modules trains nothing; name one"),
         ("tp = 2", "tp = 2\nlora = 4", "lora = 4 is not a table; write lora = { ... }"),
         ("tp = 2", "tp = 2\nlora = {modules = 'qkv'}", "not a list; write modules = [...]"),
+        ("tp = 2", "tp = 2\nlora = {rank = 769}", "is larger than hidden = 768; set lora.rank at"),
+        (
+            "tp = 2",
+            "tp = 2\nlora = {modules = ['linear_fc1', 'linear_fc1']}",
+            "lora.modules names 'linear_fc1' twice",
+        ),
+        (
+            "pp = 2",
+            "pp = 2\nrecompute = 'full'\nrecompute_method = 'uniform'\nrecompute_layers = 7",
+            "recompute_layers = 7, but the chunks of a stage have 6 layers at most",
+        ),
         ("tp = 2", "tp = 2\nlora = {rank = 0}", "set rank at least 1"),
         ("tp = 2", "tp = 2\nlora = {modules = ['qkv']}", "'linear_fc1' or 'linear_fc2'"),
         ("tp = 2", "tp = 2\ncontext = 'ulysses'", "no axis divides the sequence; set cp > 1"),

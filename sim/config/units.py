@@ -108,6 +108,7 @@ class Unit:
 
 Bytes = Annotated[float, Unit("B", positive=False)]
 Seconds = Annotated[float, Unit("s", positive=False)]
+PositiveSeconds = Annotated[float, Unit("s")]
 BytesPerSecond = Annotated[float, Unit("B/s")]
 FlopsPerSecond = Annotated[float, Unit("FLOP/s")]
 Hertz = Annotated[float, Unit("Hz")]

@@ -150,10 +150,14 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
 
 
 def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
-    """Raise `InputError` where no layer of these kinds has a module that is to have an adapter;
+    """Raise `InputError` where adapters are no narrower than the model (of Hu et al. 2021, low
+    rank), and where no layer of these kinds has a module that is to have an adapter;
     unless modules are named, all that the model has of the usual ones do."""
     if run.lora is None:
         return
+    if run.lora.rank > run.model.hidden:
+        what = f"lora.rank = {run.lora.rank} is larger than hidden = {run.model.hidden}"
+        raise InputError(where, what, f"set lora.rank at most {run.model.hidden}")
     operators = [each for kind in dict.fromkeys(kinds) for each in _operators(kind, run)]
     known = dict.fromkeys(filter(None, (module_of(each.name) for each in operators)))
     missing = [module for module in run.lora.modules if module not in known]

@@ -7,7 +7,7 @@ end of such a unit runs its n layers again at once. torchtitan's `every` runs ev
 the model again (torchtitan/distributed/activation_checkpoint.py, _apply_layer_sac).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sim.config.errors import InputError
 from sim.model.block import ALONE, NOT, Again
@@ -43,8 +43,9 @@ def recomputed_layers(plan: Plan, kinds: Sequence[str], before: int) -> tuple[Ag
     return tuple(found)
 
 
-def check_method(plan: Plan, where: str) -> None:
-    """Raise `InputError` for a method without layers, or without what it is a method of."""
+def check_method(plan: Plan, chunks: Iterable[Sequence[str]], where: str) -> None:
+    """Raise `InputError` for a method without layers, or without what it is a method of, and for
+    units of more layers than any of the chunks has, each given by the kinds of its blocks."""
     method, each = plan.recompute_method, plan.recompute_layers
     if method is None and each is None:
         return
@@ -57,3 +58,7 @@ def check_method(plan: Plan, where: str) -> None:
     if method == "uniform" and plan.recompute != FULL:
         what = f"recompute_method = 'uniform' with recompute = {plan.recompute!r}"
         raise InputError(where, what, 'its units run again as a whole: set recompute = "full"')
+    most = max(sum(map(is_layer, kinds)) for kinds in chunks)
+    if method == "uniform" and each > most:
+        what = f"recompute_layers = {each}, but the chunks of a stage have {most} layers at most"
+        raise InputError(where, what, f"set recompute_layers at most {most}")

@@ -48,7 +48,9 @@ def _recomputation(plan: Plan) -> Iterator[Fault]:
     mode = next((name for name in names if name in MODES), NONE)
     what = f"recompute = {list(names)}: {mode!r} stands alone"
     yield len(names) > 1 and bool(set(names) & set(MODES)), what, f'set recompute = "{mode}"'
-    for key, given in (("recompute", names), ("cuda_graph", plan.cuda_graph)):
+    modules = plan.lora.modules if plan.lora else ()
+    named = (("recompute", names), ("cuda_graph", plan.cuda_graph), ("lora.modules", modules))
+    for key, given in named:
         twice = next((name for name in given if given.count(name) > 1), "")
         yield bool(twice), f"{key} names {twice!r} twice", "name it once"
 

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.config.units import Bytes, BytesPerSecond, PositiveSeconds, Seconds
 from sim.engine.training_run import Fault
 from sim.scenario.scenario import changed
 
@@ -46,7 +46,7 @@ class Recovery:
     slow_detection: Seconds = 3600.0
     spares: Annotated[int, Ge(0)] | None = None
     storage: BytesPerSecond = 2e12
-    interval: Seconds | None = None
+    interval: PositiveSeconds | None = None
     stop: Seconds | None = None
     asynchronous: bool = False
     snapshot: Seconds = 1.0
@@ -59,7 +59,7 @@ class Failures:
     """Faults seen on `gpus` devices within `window` (s), and how they are dealt with."""
 
     gpus: Annotated[int, Gt(0)]
-    window: Seconds
+    window: PositiveSeconds
     gpus_per_node: Annotated[int, Gt(0)] = 8
     cause: tuple[FailureCause, ...]
     recovery: Recovery = field(default_factory=Recovery)

@@ -95,7 +95,7 @@ def assemble(
         chunks=chunks_of(model, stack, plan, topology.device),
     )
     check_used(plan, where)
-    check_method(plan, where)
+    check_method(plan, (one.kinds for own in job.chunks for one in own), where)
     check_versions(job, where)
     check_rule(job.rule, model.kinds, job.execution, where=where)
     check_adapters(model.kinds, job.execution, where=where)

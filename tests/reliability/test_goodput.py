@@ -197,7 +197,7 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
 
 @pytest.mark.parametrize("words", [
     ["--failures=nothing"], ["--failures=none.csv"], ["--days=0"], ["--set=recovery.restart=5"],
-    ["--set=recovery.naps=5"],
+    ["--set=recovery.naps=5"], ["--set=recovery.interval=0 s"],
 ])  # fmt: skip
 def test_a_mistake_is_one_line(words: list[str]) -> None:
     result = CliRunner().invoke(main, ["goodput", "gpt2-one-gpu", *words])
