@@ -34,7 +34,8 @@ def goodput(
     """Simulate days of SCENARIO with failures: goodput, checkpoints, cost.
 
     `--set recovery.restart="10 min"` (detection, restart, interval, stop, spares, elastic, ...)
-    changes how failures are dealt with, any other key the scenario.
+    changes how failures are dealt with, any other key the scenario. Checkpoints that the scenario
+    states ([checkpoints]: steps, storage) are taken unless recovery.interval or .storage is set.
     """
     if not 0.0 < days <= MOST_DAYS:
         raise InputError("--days", f"{days:g} days", "simulate more than none, a century at most")
@@ -45,8 +46,12 @@ def goodput(
     from sim.simulate import run
 
     of_failures = [text for text in settings if text.startswith(("recovery.", "gpus_per_node="))]
-    table = tables.load(failures, list(map(setting, of_failures)))
+    recovery = dict(map(setting, of_failures))
+    table = tables.load(failures, list(recovery.items()))
     of_scenario = [text for text in settings if text not in of_failures]
-    setup = from_scenario(options.scenario_of(scenario, of_scenario))
-    answer = simulated(setup, run(setup), table, days=days, seed=seed)
+    job = options.scenario_of(scenario, of_scenario)
+    setup = from_scenario(job)
+    result = run(setup)
+    table = table.checkpointed(job.checkpoints, result.step_time, recovery)
+    answer = simulated(setup, result, table, days=days, seed=seed)
     click.echo(json.dumps(answer.to_dict()) if as_json else str(answer))

@@ -1,8 +1,8 @@
 """How often things break: a table of causes with counts, in TOML or as a CSV of interruptions."""
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, PositiveSeconds, Seconds
 from sim.engine.training_run import Fault
-from sim.scenario.scenario import changed
+from sim.scenario.scenario import Checkpoints, changed
 
 Component = Literal["gpu", "node", "job"]
 
@@ -63,6 +63,17 @@ class Failures:
     gpus_per_node: Annotated[int, Gt(0)] = 8
     cause: tuple[FailureCause, ...]
     recovery: Recovery = field(default_factory=Recovery)
+
+    def checkpointed(
+        self, own: Checkpoints | None, step: float, settled: Iterable[str]
+    ) -> "Failures":
+        """These failures with a scenario's checkpoints, every so many steps of `step` seconds; what
+        is `settled`, such as "recovery.storage", stays as it is."""
+        if own is None:
+            return self
+        known = {"storage": own.storage, "interval": own.steps * step}
+        found = {key: known[key] for key in known if f"recovery.{key}" not in settled}
+        return replace(self, recovery=replace(self.recovery, **found))  # type: ignore[arg-type]
 
     def faults(self, gpus: int) -> list[Fault]:
         """The faults of a job on so many devices: rates grow with what there is of a component.

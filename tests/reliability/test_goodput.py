@@ -16,6 +16,7 @@ from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.reliability import failures
 from sim.reliability.checkpoint_interval import daly, expected_share, young
 from sim.reliability.goodput import conduct_of, effective, run
+from sim.simulate import simulate as predicted
 
 CONDUCT = Conduct(interval=600.0, stop=10.0, detection=60.0, restart=300.0)
 MONTH = 30 * DAY
@@ -193,6 +194,21 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
     assert 0 < answer["effective_training_time"] <= 1
     assert sum(answer["seconds"].values()) == pytest.approx(5 * DAY)
     assert answer["conduct"]["restart"] >= 600
+
+
+def test_a_scenarios_own_checkpoints_are_taken_unless_set_otherwise() -> None:
+    stated = "--set=checkpoints={steps = 100, storage = '1 GB/s'}"
+
+    def conduct(*words: str) -> tuple[float, float]:
+        command = ["goodput", "gpt2-one-gpu", "--days=1", "--json", stated, *words]
+        answer = json.loads(CliRunner().invoke(main, command).stdout)
+        own = answer["conduct"]
+        return own["interval"], own["stop"] / answer["checkpoint_bytes"]
+
+    step = predicted("gpt2-one-gpu").step_time
+    assert conduct() == pytest.approx((100 * step, 1e-9))
+    assert conduct("--set=recovery.interval=5 min") == pytest.approx((300.0, 1e-9))
+    assert conduct("--set=recovery.storage=2 GB/s") == pytest.approx((100 * step, 0.5e-9))
 
 
 @pytest.mark.parametrize("words", [
