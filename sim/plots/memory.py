@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sim.engine.memory_curve import MemoryCurve
-from sim.plots.picture import PALETTE
 from sim.results.formatting import time_unit
 
 if TYPE_CHECKING:
@@ -17,6 +16,23 @@ if TYPE_CHECKING:
 
 _GIB = 2.0**30
 _GREY = "0.4"
+# A part has its colour in all pictures: Okabe and Ito's, and shades of them for what comes with it.
+COLOURS = {
+    "weights": "#0072b2",
+    "gathered weights": "#6fb7e9",
+    "weight versions": "#004166",
+    "gradients": "#009e73",
+    "unsharded gradients": "#7fd6bc",
+    "optimizer": "#d55e00",
+    "optimizer step": "#f4b183",
+    "activations": "#e69f00",
+    "transient": "#f0e442",
+    "fresh gradients": "#00543d",
+    "buffers": "#cc79a7",
+    "communication": "#8c3373",
+    "fragmentation": "#999999",
+}
+_OTHER = "#000000"
 _NAMED = 8  # stages that have a name of their own in the legend
 
 
@@ -45,12 +61,11 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
         names.append("fragmentation")
         bands.append(np.full_like(times, curve.fragmented / _GIB))
     order = sorted(range(len(bands)), key=lambda number: -float(bands[number].min()))
-    colours = [PALETTE[place % len(PALETTE)] for place in range(len(order))]
     axes.stackplot(
         times,
         [bands[number] for number in order],
         labels=[names[number] for number in order],
-        colors=colours,
+        colors=[COLOURS.get(names[number], _OTHER) for number in order],
         step="post",
         linewidth=0,
         alpha=0.85,
