@@ -15,7 +15,7 @@ from sim.hardware.cluster.networks.dragonfly import Dragonfly
 from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
-from sim.plots.node import DEVICE, NIC_LINE, SWITCH, XY, box, circle, line
+from sim.plots.node import DEVICE, NIC_LINE, SWITCH, XY, box, circle, dots, few, line, room, row
 from sim.results.topology import KINDS, rate
 
 _WIDTH = 10.0
@@ -48,19 +48,8 @@ def draw_network(axes: Axes, topology: Topology) -> None:
     axes.set_ylim(-2.2, 7.3)
 
 
-def _few(count: int, most: int = 4) -> list[int | None]:
-    """The first few of `count` and the last; None stands for those left out."""
-    if count <= most:
-        return list(range(count))
-    return [*range(most - 1), None, count - 1]
-
-
 def _spread(count: int) -> list[float]:
     return [_WIDTH * (i + 0.5) / count for i in range(count)]
-
-
-def _dots(axes: Axes, place: XY) -> None:
-    axes.text(*place, "...", ha="center", va="center", fontsize=16)
 
 
 def _nics_note(network: ClusterNetwork) -> str:
@@ -69,10 +58,10 @@ def _nics_note(network: ClusterNetwork) -> str:
 
 
 def _tree(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
-    nodes = _few(topology.nodes, 6)
+    nodes = few(topology.nodes, 6)
     for node, x in zip(nodes, _spread(len(nodes)), strict=True):
         if node is None:
-            _dots(axes, (x, 1.0))
+            dots(axes, (x, 1.0))
             continue
         line(axes, (x, 1.0), (x, 6.0), NIC_LINE, 2.0)
         box(axes, (x, 1.0), 1.2, 0.8, f"node {node:,}", DEVICE)
@@ -91,28 +80,28 @@ def _tree(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
 
 
 def _rails(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
-    nodes = _few(topology.nodes)
-    tops = _spread(network.nics)
+    nodes = few(topology.nodes, 4)
+    tops = row(axes, network.nics, 4.6)
     for node, x in zip(nodes, _spread(len(nodes)), strict=True):
         if node is None:
-            _dots(axes, (x, 0.8))
+            dots(axes, (x, 0.8))
             continue
-        for rail, top in enumerate(tops):
-            line(axes, (x, 0.8), (top, 4.6), _COLOURS[rail % len(_COLOURS)])
+        for rail, top in tops.items():
+            line(axes, (x, 0.8), top, _COLOURS[rail % len(_COLOURS)])
         box(axes, (x, 0.8), 1.4, 0.8, f"node {node:,}", DEVICE)
-    for rail, top in enumerate(tops):
-        line(axes, (top, 4.6), (top, 6.6), _COLOURS[rail % len(_COLOURS)], 2.0)
-        box(axes, (top, 4.6), 0.9 * _WIDTH / network.nics, 0.7, f"rail {rail}", SWITCH)
+    for rail, top in tops.items():
+        line(axes, top, (top[0], 6.6), _COLOURS[rail % len(_COLOURS)], 2.0)
+        box(axes, top, room(network.nics), 0.7, f"rail {rail}", SWITCH)
     box(axes, (_WIDTH / 2, 6.6), _WIDTH, 0.8, "spine, non-blocking", SWITCH, 11)
     return [_nics_note(network), "NIC j of every node is on rail j"]
 
 
 def _pods(axes: Axes, topology: Topology, network: PodNetwork) -> list[str]:
-    pods = _few(topology.pods, 5)
+    pods = few(topology.pods, 5)
     room = 0.86 * min(_WIDTH / len(pods), 2.5)
     for pod, x in zip(pods, _spread(len(pods)), strict=True):
         if pod is None:
-            _dots(axes, (x, 3.4))
+            dots(axes, (x, 3.4))
             continue
         line(axes, (x, 3.4), (x, 6.4), NIC_LINE, 3.0)
         box(axes, (x, 3.4), room, 0.8, f"pod {pod}", SWITCH, 10)
@@ -121,7 +110,7 @@ def _pods(axes: Axes, topology: Topology, network: PodNetwork) -> list[str]:
         for side, node in ((-room / 4, first), (room / 4, last)):
             line(axes, (x + side, 0.9), (x + side, 3.4), NIC_LINE)
             box(axes, (x + side, 0.9), 0.45 * room, 0.8, f"node\n{node:,}", DEVICE)
-        _dots(axes, (x, 1.9))
+        dots(axes, (x, 1.9))
     box(axes, (_WIDTH / 2, 6.6), _WIDTH, 0.9, "spine", SWITCH, 11)
     up = f"{rate(network.pod_bandwidth)} each way per pod (1:{network.oversubscription:g})"
     axes.text(_WIDTH / 2, 4.9, up, ha="center", fontsize=10, backgroundcolor="white", zorder=2)

@@ -1,6 +1,6 @@
 """The inside of a node as a picture: devices, what joins them, and their NICs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import cos, pi, sin
 
 from matplotlib.axes import Axes
@@ -16,6 +16,7 @@ XY = tuple[float, float]
 DEVICE, SWITCH, NIC, NVLINK = "#9ecae9", "#d9d9d9", "#a6dba0", "#e69f00"
 EDGE, NIC_LINE, INK = "#4d4d4d", "#1b7837", "#222222"
 _WIDTH = 10.0
+_MOST, _FEW = 16, 8  # names in a row that can be read; those drawn where there are more
 
 
 def draw_node(axes: Axes, topology: Topology) -> None:
@@ -24,14 +25,15 @@ def draw_node(axes: Axes, topology: Topology) -> None:
     if node is None:
         return
     axes.set_title("A node", fontsize=11)
-    places = _row(topology) if node.switched else _circle(topology.gpus_per_node)
     if node.switched:
-        _switch(axes, topology, node, places)
+        places = row(axes, topology.gpus_per_node, 3.2)
+        _switch(axes, topology, node, list(places.values()))
     else:
-        _nvlinks(axes, node, places)
+        places = dict(enumerate(_circle(topology.gpus_per_node)))
+        _nvlinks(axes, node, list(places.values()))
     _nics(axes, topology, places)
-    size = min(0.9 * _WIDTH / len(places), 1.0)
-    for slot, place in enumerate(places):
+    size = min(room(topology.gpus_per_node), 1.0)
+    for slot, place in places.items():
         used = slot < topology.gpus
         box(axes, place, size, 0.7, f"GPU\n{slot}", DEVICE if used else "white")
     axes.set_xlim(-0.3, _WIDTH + 0.3)
@@ -67,9 +69,42 @@ def circle(count: int, centre: XY, radius: float) -> list[XY]:
     return [(centre[0] + radius * cos(t), centre[1] + radius * sin(t)) for t in angles]
 
 
-def _row(topology: Topology) -> list[XY]:
-    slots = topology.gpus_per_node
-    return [(_WIDTH * (slot + 0.5) / slots, 3.2) for slot in range(slots)]
+def few(count: int, most: int) -> list[int | None]:
+    """The first few of `count` and the last; None stands for those left out.
+
+    >>> few(3, 4), few(9, 4)
+    ([0, 1, 2], [0, 1, 2, None, 8])
+    """
+    if count <= most:
+        return list(range(count))
+    return [*range(most - 1), None, count - 1]
+
+
+def dots(axes: Axes, place: XY) -> None:
+    """Those left out."""
+    axes.text(*place, "...", ha="center", va="center", fontsize=16)
+
+
+def row(axes: Axes, count: int, height: float) -> dict[int, XY]:
+    """Where each of so many is drawn side by side, with dots for those that there is no room for.
+
+    Few enough are all drawn.
+    """
+    columns = _columns(count)
+    spots = [(_WIDTH * (at + 0.5) / len(columns), height) for at in range(len(columns))]
+    for number, spot in zip(columns, spots, strict=True):
+        if number is None:
+            dots(axes, spot)
+    return {n: spot for n, spot in zip(columns, spots, strict=True) if n is not None}
+
+
+def room(count: int) -> float:
+    """The width of each in such a row."""
+    return 0.9 * _WIDTH / len(_columns(count))
+
+
+def _columns(count: int) -> list[int | None]:
+    return few(count, _MOST if count <= _MOST else _FEW)
 
 
 def _circle(slots: int) -> list[XY]:
@@ -104,7 +139,7 @@ def _nvlinks(axes: Axes, node: NodeFabric, places: Sequence[XY]) -> None:
     axes.text(_WIDTH / 2, 6.85, f"{legend}\n{total}", ha="center", va="center", fontsize=10)
 
 
-def _nics(axes: Axes, topology: Topology, places: Sequence[XY]) -> None:
+def _nics(axes: Axes, topology: Topology, places: Mapping[int, XY]) -> None:
     network, slots = topology.network, topology.gpus_per_node
     if network is None:
         low = 1.8 if topology.node is not None and topology.node.switched else -0.2
@@ -115,16 +150,16 @@ def _nics(axes: Axes, topology: Topology, places: Sequence[XY]) -> None:
         axes.text(_WIDTH / 2, -0.4, text, ha="center", fontsize=10)
         return
     users = [[s for s in range(slots) if topology.nic_of(s)[1] == j] for j in range(network.nics)]
-    for j, slots_of_nic in enumerate(users):
-        place = (_WIDTH * (j + 0.5) / network.nics, 0.0)
+    for j, place in row(axes, network.nics, 0.0).items():
+        slots_of_nic = users[j]
         if topology.node is not None and topology.node.network_through_ports:
             line(axes, place, (place[0], 6.0), NIC_LINE, 1.2, ":")
         elif topology.node is not None and topology.node.switched:
-            for slot in slots_of_nic:
+            for slot in places.keys() & set(slots_of_nic):
                 line(axes, places[slot], place, NIC_LINE)
         line(axes, place, (place[0], -1.0), NIC_LINE, 2.0)
         label = f"NIC {j}" if len(slots_of_nic) == 1 else f"NIC {j}\n{_names(slots_of_nic, slots)}"
-        box(axes, place, min(0.9 * _WIDTH / network.nics, 1.6), 0.7, label, NIC)
+        box(axes, place, min(room(network.nics), 1.6), 0.7, label, NIC)
     rates = f"{rate(network.bandwidth)} ({network.bandwidth * 8e-9:g} Gb/s) each way"
     text = f"to the network: {network.nics} x {KINDS[network.kind]}, {rates}"
     axes.text(_WIDTH / 2, -1.5, text, ha="center", fontsize=10)

@@ -75,6 +75,18 @@ def test_all_gpus_and_nics_of_a_node_are_drawn() -> None:
     ]
 
 
+def test_of_a_large_node_the_first_and_last_are_drawn() -> None:
+    """A row of 72 names could not be read; 16 can (the test above)."""
+    cluster = load("gb200-nvl72")
+    written = texts(cluster)
+    drawn = [*range(7), 71]
+    assert [text for text in written if text.startswith("GPU\n")] == [f"GPU\n{n}" for n in drawn]
+    for kind in ("NIC", "rail"):
+        named = [text for text in written if text.startswith(f"{kind} ")]
+        assert named == [f"{kind} {n}" for n in drawn]
+    assert written.count("...") == 4  # GPUs, NICs, rails, nodes
+
+
 def test_a_large_cluster_is_abbreviated_and_counted() -> None:
     written = texts(load("dgx-h100-ndr").with_gpus(65536))
     assert "65,536 x H100 80GB SXM, 8,192 nodes of 8" in written[0]
