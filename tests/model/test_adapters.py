@@ -74,7 +74,7 @@ def test_only_adapters_have_gradients_and_states() -> None:
 
 
 def test_replicas_sum_the_gradients_of_adapters_only() -> None:
-    job = setup("plan.pp=1", "plan.interleave=1").job
+    job = setup("plan.pp=1", "plan.interleave=1", "plan.schedule=1f1b").job
     parameters = job.parameters(job.chunks[0])
     calls = [call for one in reduced(job, parameters, "sum", stream="data") for call in one.calls]
     trained = sum(count for group, count in parameters.items() if group.trained)
