@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from math import log
 from statistics import median
 
+from sim.collectives.algorithms import ring
+from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost, CollectiveCall
-from sim.program.measured_bandwidth import MeasuredBandwidth, ring_steps
+from sim.collectives.schedule import CollectiveKind, offered
+from sim.program.measured_bandwidth import MeasuredBandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +36,22 @@ class NetworkState:
         cost = replace(cost, nic=cost.nic / self.share)
         if cost.algorithm == "tree":
             return cost
-        least = self.step * ring_steps(call.kind, call.shape.ranks)
+        least = self.step * _steps(call.kind, call.shape.ranks)
         return replace(cost, latency=cost.latency + max(least - call.duration(cost), 0.0))
 
 
 HEALTHY = NetworkState()
+
+
+def seconds_of(measured: MeasuredBandwidth) -> float:
+    """Bytes that a ring sends over each of its links / bus bandwidth (nccl-tests' busbw)."""
+    sent = ring.cost(measured.collective, measured.gpus).bytes * measured.size
+    return sent / measured.bus_bandwidth
+
+
+def _steps(kind: CollectiveKind, ranks: int) -> int:
+    """Steps along a ring; 1 of what goes straight to its peers."""
+    return ring.steps(kind, GroupShape(ranks=ranks)).intra if kind in offered(ring) else 1
 
 
 def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -> NetworkState:
@@ -47,14 +61,15 @@ def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -
     those that are quicker than expected ask for nothing.
 
     >>> half = MeasuredBandwidth(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
-    >>> state_of([half], [half.seconds / 2])
+    >>> state_of([half], [seconds_of(half) / 2])
     NetworkState(share=0.5, step=0.0)
     """
-    slow = [(m, t) for m, t in zip(measured, expected, strict=True) if m.seconds > t]
+    taken = [(m, seconds_of(m), t) for m, t in zip(measured, expected, strict=True)]
+    slow = [(m, seconds, t) for m, seconds, t in taken if seconds > t]
     if not slow:
         return HEALTHY
-    shares = [expected / m.seconds for m, expected in slow]
-    steps = [m.seconds / ring_steps(m.collective, m.gpus) for m, _ in slow]
+    shares = [t / seconds for _, seconds, t in slow]
+    steps = [seconds / _steps(m.collective, m.gpus) for m, seconds, _ in slow]
     if _spread(steps) < _spread(shares):
         return NetworkState(step=median(steps))
     return NetworkState(share=median(shares))

@@ -19,21 +19,3 @@ class MeasuredBandwidth:
     gpus: int
     size: Bytes
     bus_bandwidth: BytesPerSecond
-
-    @property
-    def seconds(self) -> float:
-        """turns (n - 1) / n * size / busbw, with 2 turns for an all-reduce and 1 for its halves."""
-        return ring_steps(self.collective, self.gpus) / self.gpus * self.size / self.bus_bandwidth
-
-
-def ring_steps(kind: str, ranks: int) -> int:
-    """Steps of a collective along a ring: n - 1 a turn, of which an all-reduce takes two.
-
-    A message between two ranks is one step, and so is what every rank sends every other at once.
-
-    >>> ring_steps("all_reduce", 8), ring_steps("all_gather", 8), ring_steps("point_to_point", 2)
-    (14, 7, 1)
-    """
-    if kind in ("point_to_point", "all_to_all"):
-        return 1
-    return (2 if kind == "all_reduce" else 1) * (ranks - 1)

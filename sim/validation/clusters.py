@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from math import log
 from typing import Any
 
+from sim.collectives.algorithms import ring
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
-from sim.program.measured_bandwidth import MeasuredBandwidth, ring_steps
+from sim.program.measured_bandwidth import MeasuredBandwidth
 
 
 def cluster_of(row: Mapping[str, Any], all_reduce: float | None) -> Topology:
@@ -51,4 +52,4 @@ def _bus_bandwidth(cluster: Topology, size: float, gpus: int) -> float:
     shape = GroupShape.of(gpus, cluster.gpus_per_node)
     call = machine.call("all_reduce", size, shape)
     seconds = call.duration(machine.backend.call_cost(call))
-    return ring_steps("all_reduce", gpus) / gpus * size / seconds
+    return ring.cost("all_reduce", gpus).bytes * size / seconds
