@@ -26,25 +26,22 @@ _EPSILON = 1e-12
 Key = tuple[Loads, float]
 
 
-class _ClassedFlow:
-    """Bytes on their way; `finish` is the reading of its class's clock when the last arrives."""
+Entry = tuple[float, int, "_ClassedFlow"]
 
-    __slots__ = (
-        "arrived",
-        "finish",
-        "flow_class",
-        "loads",
-        "remaining",
-        "serial",
-        "value",
-    )
+
+class _ClassedFlow:
+    """Bytes on their way; `entry` is its place in the queue of its class, which begins with the
+    reading of the class's clock when the last byte arrives."""
+
+    __slots__ = ("arrived", "entry", "flow_class", "loads", "remaining", "serial", "value")
 
     def __init__(
         self, arrived: Arrived, value: Any, size: float, loads: Loads, serial: int
     ) -> None:
         self.arrived, self.value, self.loads, self.serial = arrived, value, loads, serial
-        self.remaining, self.finish = size, 0.0
+        self.remaining = size
         self.flow_class: _FlowClass | None = None
+        self.entry: Entry | None = None
 
 
 class _FlowClass:
@@ -56,7 +53,7 @@ class _FlowClass:
         self.key, self.order, self.since = key, order, now
         self.loads, self.limit = key
         self.clock, self.rate, self.alarm = 0.0, 0.0, 0
-        self.members: list[tuple[float, int, _ClassedFlow]] = []
+        self.members: list[Entry] = []
 
 
 class FlowClassNetwork:
@@ -134,8 +131,9 @@ class FlowClassNetwork:
             self._leave(flow)
         flow_class = self._classes.get(key) or self._open(key)
         self._advance(flow_class)
-        flow.flow_class, flow.finish = flow_class, flow_class.clock + flow.remaining
-        heappush(flow_class.members, (flow.finish, flow.serial, flow))
+        flow.flow_class = flow_class
+        flow.entry = (flow_class.clock + flow.remaining, flow.serial, flow)
+        heappush(flow_class.members, flow.entry)
         self._sizes[flow_class] += 1
         self._touched[flow_class] = None
 
@@ -170,9 +168,10 @@ class FlowClassNetwork:
     def _leave(self, flow: _ClassedFlow) -> None:
         flow_class = flow.flow_class
         assert flow_class is not None
+        assert flow.entry is not None
         self._advance(flow_class)
-        flow.remaining = max(flow.finish - flow_class.clock, 0.0)
-        flow.flow_class = None  # its entry in the heap is stale now
+        flow.remaining = max(flow.entry[0] - flow_class.clock, 0.0)
+        flow.flow_class = flow.entry = None
         self._sizes[flow_class] -= 1
         self._touched[flow_class] = None
 
@@ -211,7 +210,7 @@ class FlowClassNetwork:
     def _set_alarm(self, flow_class: _FlowClass) -> None:
         flow_class.alarm += 1
         members = flow_class.members
-        while members and not _current(members[0], flow_class):
+        while members and not _current(members[0]):
             heappop(members)
         if members:
             wait = max(members[0][0] - flow_class.clock, 0.0) / flow_class.rate
@@ -226,7 +225,7 @@ class FlowClassNetwork:
         ended = []
         while flow_class.members and flow_class.members[0][0] <= finish * (1.0 + _EPSILON):
             entry = heappop(flow_class.members)
-            if _current(entry, flow_class):
+            if _current(entry):
                 ended.append(entry[2])
         for flow in ended:
             self._end(flow, flow_class)
@@ -234,7 +233,7 @@ class FlowClassNetwork:
             flow.arrived(flow.value)
 
     def _end(self, flow: _ClassedFlow, flow_class: _FlowClass) -> None:
-        flow.flow_class = None
+        flow.flow_class = flow.entry = None
         self._sizes[flow_class] -= 1
         self._touched[flow_class] = None
         self._moved.pop(flow.serial, None)
@@ -246,9 +245,9 @@ class FlowClassNetwork:
         self._settle_later()
 
 
-def _current(entry: tuple[float, int, _ClassedFlow], flow_class: _FlowClass) -> bool:
-    finish, _, flow = entry
-    return flow.flow_class is flow_class and flow.finish == finish
+def _current(entry: Entry) -> bool:
+    """Whether the flow has not left since, not even to come back in the same instant."""
+    return entry[2].entry is entry
 
 
 def _fair(

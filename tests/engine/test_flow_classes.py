@@ -1,5 +1,7 @@
 """Classes of equal flows: the same rates as flow by flow, at the cost of their number."""
 
+from collections.abc import Sequence
+
 import pytest
 import simpy
 from hypothesis import given, settings
@@ -10,9 +12,13 @@ from sim.engine.network import Network
 
 LOADS = st.dictionaries(st.integers(0, 5), st.sampled_from((0.25, 0.5, 1.0, 2.0)), min_size=1)
 FLOW = st.tuples(st.floats(0, 4), st.floats(0.01, 50), LOADS)
+WHOLE = st.tuples(st.integers(0, 6), st.integers(1, 8), st.sets(st.integers(0, 5), min_size=1))
+"""Flows of whole bytes that begin at whole seconds, so that much happens in the same instant."""
 
 
-def ends(kind: type, capacities: list[float], flows: list) -> list[float]:
+def ends(
+    kind: type, capacities: list[float], flows: list, changes: Sequence[tuple] = ()
+) -> list[float]:
     env = simpy.Environment()
     links = kind(env, capacities)
     ended = [0.0] * len(flows)
@@ -24,8 +30,14 @@ def ends(kind: type, capacities: list[float], flows: list) -> list[float]:
         yield env.timeout(start)
         links.start(size, tuple(sorted(loads.items())), arrived, number)
 
+    def change(moment: float, link: int, capacity: float) -> object:
+        yield env.timeout(moment)
+        links.change(link, capacity)
+
     for number, flow in enumerate(flows):
         env.process(send(number, *flow))
+    for later in changes:
+        env.process(change(*later))
     env.run()
     return ended
 
@@ -38,6 +50,60 @@ def ends(kind: type, capacities: list[float], flows: list) -> list[float]:
 def test_classes_of_flows_end_when_the_reference_network_ends(capacities, flows):
     reference = ends(Network, capacities, flows)
     assert ends(FlowClassNetwork, capacities, flows) == pytest.approx(reference, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    flows=st.lists(WHOLE, min_size=1, max_size=10),
+    changes=st.lists(
+        st.tuples(st.integers(1, 9), st.integers(0, 5), st.sampled_from((0.5, 1.0, 2.0))),
+        max_size=4,
+    ),
+)
+def test_flows_that_leave_a_class_and_come_back_in_one_instant_end_once(flows, changes):
+    """Links become shared and unshared, slow and fast again, while flows come and go."""
+    loaded = [(start, size, dict.fromkeys(links, 1.0)) for start, size, links in flows]
+    classed = ends(FlowClassNetwork, [2.0] * 6, loaded, changes)
+    assert classed == pytest.approx(filled(flows, changes), rel=1e-9, abs=1e-9)
+
+
+def filled(flows: list, changes: list) -> list[float]:
+    """When flows of whole bytes end, by filling links of 2 B/s anew at every event."""
+    capacity, ended, now = [2.0] * 6, {}, 0.0
+    left = {number: float(size) for number, (_, size, _) in enumerate(flows)}
+    while left:
+        for moment, link, rate in changes:
+            if moment == now:
+                capacity[link] = rate
+        on = {number: flows[number][2] for number in left if flows[number][0] <= now}
+        rates = fair(on, capacity)
+        later = [moment for moment, *_ in [*flows, *changes] if moment > now]
+        ends_at = {number: now + left[number] / rate for number, rate in rates.items()}
+        following = min([*later, *ends_at.values()])
+        for number, rate in rates.items():
+            left[number] -= rate * (following - now)
+            if ends_at[number] <= following + 1e-12:
+                ended[number] = following
+                del left[number]
+        now = following
+    return [ended[number] for number in range(len(flows))]
+
+
+def fair(on: dict[int, set[int]], capacity: list[float]) -> dict[int, float]:
+    """Max-min fair rates: freeze the flows of the fullest link, go on with the rest."""
+    rates: dict[int, float] = {}
+    while len(rates) < len(on):
+        levels = {}
+        for link in range(len(capacity)):
+            here = [number for number in on if link in on[number]]
+            if waiting := [number for number in here if number not in rates]:
+                taken = sum(rates.get(number, 0.0) for number in here)
+                levels[link] = (capacity[link] - taken) / len(waiting)
+        link = min(levels, key=lambda link: levels[link])
+        for number in on:
+            if link in on[number] and number not in rates:
+                rates[number] = levels[link]
+    return rates
 
 
 def test_an_incast_of_equal_flows_takes_their_sum():
