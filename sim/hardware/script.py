@@ -12,12 +12,14 @@ Count = Annotated[int, Ge(1)]
 class Script:
     """The settings of a script that comes with the software, by the columns of measured rows.
 
-    `vocab` is that of its tokenizer; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`
+    `vocab` is that of its tokenizer, `documents` the mean length of what its data set packs into a
+    sequence; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`
     and `recompute` are as in a plan; `routing` is the law by which a benchmark's gate spreads
     tokens over experts.
     """
 
     vocab: Count | None = None
+    documents: Count | None = None
     seq: Count | None = None
     microbatch: Count | None = None
     global_batch: Count | None = None

@@ -75,7 +75,7 @@ class Stack:
     a precision, and the stack's own version of a recipe; `precisions` the stack that runs a
     precision where it is another. `checkpointing` is what "selective" recomputation means,
     `allocator` what is allocated in addition to the tensors that autograd keeps. `scripts` are
-    those that come with it, by the model that they train ("*" for every one).
+    those that come with it, by the task or the model that they train ("*" for every one).
     """
 
     name: str
@@ -125,9 +125,9 @@ class Stack:
     allocator: Allocator = field(default_factory=Allocator)
     scripts: Mapping[str, Script] = field(default_factory=dict)
 
-    def scripted(self, model: str) -> dict[str, Any]:
-        """What its scripts set for a model, by column of a measured row."""
-        found = (self.scripts[name] for name in ("*", model) if name in self.scripts)
+    def scripted(self, task: str, model: str) -> dict[str, Any]:
+        """What its scripts set for a task and a model, by column of a measured row."""
+        found = (self.scripts[name] for name in ("*", task, model) if name in self.scripts)
         return {column: value for one in found for column, value in one.settings.items()}
 
     def running(self, precision: Precision, *, where: str) -> "Stack":

@@ -34,7 +34,7 @@ _EXPERTS = {
 # Megatron-LM, with moe_pad_expert_input_to_capacity).
 _EVEN = 1.0
 # What a run may have chosen otherwise than the model's file: depth, length, padding, kernels.
-_CHOSEN = ("layers", "seq", "vocab", "attention", "mtp")
+_CHOSEN = ("layers", "seq", "vocab", "attention", "mtp", "documents")
 
 
 def from_columns(row: Mapping[str, Any]) -> Transformer:
@@ -85,6 +85,8 @@ def _shape(row: Mapping[str, Any]) -> dict[str, Any]:
     shape["mtp"] = 0 if blank(row.get("mtp")) else int(float(row["mtp"]))
     if not blank(row.get("head_dim")):
         shape["head"] = int(float(row["head_dim"]))
+    if not blank(row.get("documents")):
+        shape["documents"] = int(float(row["documents"]))
     return shape | _latent(row.get("mla"))
 
 

@@ -71,16 +71,15 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
 
 
 def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) -> Attention:
-    """One kernel; chunks of a sequence are sequences to it."""
-    model, ulysses = run.model, run.sharding.ulysses
-    chunks = model.seq // model.chunk if 0 < model.chunk < model.seq else 1
+    """One kernel; pieces of a sequence are sequences to it."""
+    model, ulysses, pieces = run.model, run.sharding.ulysses, run.model.pieces
     return Attention(
         name="attention grad" if backward else "attention",
-        batch=run.microbatch * chunks,
+        batch=run.microbatch * pieces,
         heads=run.heads // ulysses,
         kv_heads=max(1, run.kv_heads // ulysses),
-        q=q // chunks,
-        kv=kv // chunks,
+        q=q // pieces,
+        kv=kv // pieces,
         head=model.head,
         value_head=model.value_head,
         window=model.window,

@@ -78,8 +78,8 @@ class Sharding:
             raise InputError("plan", what, "lower cp")
         if self.cp > 1 and model.attention == "standard":
             raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
-        if self.cp > 1 and 0 < model.chunk < model.seq:
-            what = f"cp = {self.cp}: attention in chunks is not known divided along the sequence"
+        if self.cp > 1 and model.pieces > 1:
+            what = f"cp = {self.cp}: attention in pieces is not known divided along the sequence"
             raise InputError("plan", what, "set cp = 1")
 
 

@@ -47,9 +47,10 @@ class Transformer:
 
     `kv_heads` fewer than `heads` is grouped-query attention; `head` is the width of one head,
     `value_head` that of V where it is another. A query sees `window` keys at most, itself included,
-    or those of its own `chunk` of the sequence (0: all). `qk_norm` normalises each head of Q and K,
-    by its root mean square with a gain or ("l2") without; `sinks` gives each head a logit to leave
-    attention on. `latent` makes it multi-head latent attention.
+    or those of its own `chunk` of the sequence (0: all). With `documents` a sequence is packed with
+    documents of that many tokens in the mean, whose queries see no other one's keys. `qk_norm`
+    normalises each head of Q and K, by its root mean square with a gain or ("l2") without; `sinks`
+    gives each head a logit to leave attention on. `latent` makes it multi-head latent attention.
     `ffn` is the inner width of the feed-forward block, which is three matrices when `gated_mlp`.
     `dropout` says whether the published training uses it (its masks cost memory and time).
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
@@ -75,6 +76,7 @@ class Transformer:
     value_head: int = 0
     window: int = 0
     chunk: int = 0
+    documents: int = 0
     qk_norm: QkNorm = "none"
     sinks: bool = False
     latent: Latent | None = None
@@ -121,7 +123,7 @@ class Transformer:
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         for key in (
-            *("kv_heads", "head", "value_head", "window", "chunk"),
+            *("kv_heads", "head", "value_head", "window", "chunk", "documents"),
             *("token_types", "predictions", "mtp"),
         ):
             if getattr(self, key) < 0:
@@ -139,10 +141,27 @@ class Transformer:
             raise ValueError("window and chunk need a causal model")
         if self.chunk and self.seq > self.chunk and self.seq % self.chunk:
             raise ValueError(f"chunk = {self.chunk} does not divide seq = {self.seq}")
+        if self.documents and self.chunk:
+            what = f"documents = {self.documents} and chunk = {self.chunk}: a sequence has one"
+            raise ValueError(f"{what}; leave one of them out")
+        if self.documents and self.attention == "standard":
+            raise ValueError(
+                'documents save nothing where scores are stored; set attention = "flash"'
+            )
         if self.latent and self.kv_heads != self.heads:
             raise ValueError(f"kv_heads = {self.kv_heads}: latent attention has one for each head")
         if self.latent and self.latent.rotary >= self.head:
             raise ValueError(f"latent.rotary = {self.latent.rotary} leaves nothing of a head")
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of a sequence that attention sees one by one: chunks, or packed documents.
+
+        >>> Transformer(layers=1, hidden=64, heads=4, ffn=64, vocab=9, seq=4096, documents=174,
+        ...             attention="flash").pieces
+        24
+        """
+        return max(1, round(self.seq / (self.chunk or self.documents or self.seq)))
 
     @property
     def query_width(self) -> int:

@@ -146,7 +146,7 @@ def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
     def known(column: str) -> bool:
         return not (column in assumed or empty(row, column) or row[column] == UNKNOWN)
 
-    settings = stack.scripted(str(row.get("model")))
+    settings = stack.scripted(str(row.get("task")), str(row.get("model")))
     return {column: value for column, value in settings.items() if not known(column)}
 
 

@@ -93,9 +93,18 @@ def test_chunks_are_sequences_of_their_own() -> None:
     assert cores(layer(chunk=2048)) == whole
 
 
+def test_packed_documents_are_sequences_of_their_own_and_all_else_is_as_before() -> None:
+    own, whole = cores(layer(documents=250)), cores(layer())
+    assert [one.flops for one in own] == [one.flops / 4 for one in whole]
+    assert layer(documents=250).saved == layer().saved
+    assert cores(layer(documents=4096)) == whole, "longer than a sequence"
+
+
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
+        ({"documents": 64, "chunk": 256}, "documents = 64 and chunk = 256"),
+        ({"documents": 64, "attention": "standard"}, "save nothing where scores are stored"),
         ({"window": 4, "causal": False}, "need a causal model"),
         ({"chunk": 300}, "chunk = 300 does not divide seq = 1024"),
         ({"window": -1}, "window = -1 must not be negative"),
@@ -109,7 +118,7 @@ def test_attention_that_cannot_be_is_refused(shape: dict[str, Any], words: str) 
 
 
 def test_chunks_divided_along_the_sequence_are_refused() -> None:
-    with pytest.raises(InputError, match="attention in chunks is not known divided"):
+    with pytest.raises(InputError, match="attention in pieces is not known divided"):
         layer(chunk=256, sharding=Sharding(cp=2))
 
 

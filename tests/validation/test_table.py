@@ -72,8 +72,15 @@ def test_the_vocabulary_of_zero_bubbles_models_follows_from_their_parameters(
         one = 12 * layers * hidden**2 * (1 + 13 / (12 * hidden))
         return round((one + (vocab + 1024) * hidden) / 1e9, 1)
 
-    assert counted(stacks.load("megatron-lm-zero-bubble").scripted("")["vocab"]) == billions
+    assert counted(stacks.load("megatron-lm-zero-bubble").scripted("", "")["vocab"]) == billions
     assert layers < 40 or counted(50304) > billions, "GPT-2's is too large"
+
+
+def test_scripts_of_a_task_and_of_a_model_count_beside_those_of_every_run():
+    bridge, titan = stacks.load("megatron-bridge"), stacks.load("nemo-automodel-fsdp2")
+    assert bridge.scripted("pretrain", "llama3-8b") == {}
+    assert bridge.scripted("lora", "llama3-8b") == {"documents": 174}
+    assert titan.scripted("", "gpt-oss-120b")["routing"] == "round-robin"
 
 
 def test_a_note_names_the_rank_of_adapters_and_nothing_else_is_trained():
