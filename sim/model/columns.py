@@ -20,8 +20,9 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
     # Mixtral, DeepSeek, Qwen: Llama's layers with experts.
     "moe": _LLAMA,
-    # llm-foundry scripts/train/benchmarking: no_bias, learned_pos_emb, no dropout.
-    "mpt": {"bias": False, "dropout": False},
+    # llm-foundry scripts/train/benchmarking: learned_pos_emb, no dropout; biases, as the parameter
+    # counts that its README prints show (7b: 13 h a layer and 2 h beside its matrices).
+    "mpt": {"dropout": False},
     # Devlin et al. 2019: post-norm encoder, two segments, next-sentence prediction.
     "bert": {"causal": False, "post_norm": True, "token_types": 2, "pooler": True},
 }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
+Metric = Literal["cross-entropy", "accuracy", "loss"]
 Gradients = Literal[
     "grad", "fresh", "clipped", "buffer", "fp32-buffer", "fused", "fused-buffer"
 ]  # fmt: skip
@@ -28,6 +29,7 @@ class Fusion:
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
+    `metrics` are computed on the logits of every micro-step (`sim.model.metrics`).
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
     `split_gather`: the product behind an all-gather is issued in two, the rank's own rows beside
     the gather, the others' behind it. `user_buffers`: products run piece by piece beside the gather
@@ -64,6 +66,7 @@ class Fusion:
     bias_in_gemm: bool = False
     logits_fp32: bool = True
     vocab_parallel: bool = True
+    metrics: tuple[Metric, ...] = ()
     overlap_tensor: bool = False
     split_gather: bool = False
     user_buffers: bool = False

@@ -7,6 +7,7 @@ tokens through a transform first, and has a classifier of sentence pairs.
 
 from dataclasses import replace
 
+from sim.model import metrics
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.linear import Linear, input_collectives, joins_gradients
@@ -29,7 +30,8 @@ def operators(run: Execution) -> tuple[Operator, ...]:
         before += [_gather_masked(run, rows), *_masked_transform(run, rows)]
     if model.pooler:
         before.append(_pooler(run))
-    return (*before, _logits(run, rows), _cross_entropy(run, rows))
+    loss = (_cross_entropy(run, rows), *metrics.measured(run, float(rows * run.vocab)))
+    return (*before, _logits(run, rows), *loss)
 
 
 def _gather_masked(run: Execution, rows: int) -> Operator:
@@ -132,7 +134,7 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
     Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum
     (4), subtracts it (8), exponentiates (8), sums (4), divides (8); three all-reduces of one
     number a row; backward scales in place (8) and casts back (6). torch's own: cast (6) and
-    log-softmax (8); backward zeros and log-softmax's (16) and the cast (6), of which the zeros and
+    log-softmax; backward zeros, log-softmax's and the cast (6), of which the zeros and
     the result are there at once. Fused: one reading for the statistics, another that writes the
     gradient; no fp32 copy is ever there.
     """
@@ -147,8 +149,10 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
         ahead, back, launches = logits * (32 + 3 * copy), logits * (8 + 3 * copy), (14, 6)
         kept = logits * 4
     else:
-        ahead, back, launches = logits * (8 + 3 * copy), logits * (16 + 3 * copy), (3, 4)
-        kept, alive = logits * (4 if copy else run.width), max(alive, 8 if copy else 2 * run.width)
+        width = 4 if copy else run.width
+        ahead = logits * (metrics.SOFTMAX * width + 3 * copy)
+        back = logits * ((1 + metrics.SOFTMAX_GRAD) * width + 3 * copy)
+        kept, alive, launches = logits * width, max(alive, 2 * width), (3, 4)
     return Operator(
         name="cross-entropy",
         forward=(
