@@ -552,6 +552,10 @@ def test_a_table_without_rows_is_refused(folder: Path) -> None:
     assert "table.csv: has no rows" in refuse("validate", "table.csv")
 
 
+def test_an_unknown_table_is_refused_with_the_nearest_name(folder: Path) -> None:
+    assert "no table named 'berd'; did you mean 'bert'?" in refuse("validate", "berd")
+
+
 # An empty microbatch is one that the source does not print (`sim.validation.unprinted`).
 @pytest.mark.parametrize(
     ("column", "value"),

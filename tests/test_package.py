@@ -26,10 +26,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.mark.parametrize("folder", ["models", "topologies", "scenarios"])
+@pytest.mark.parametrize("folder", ["measurements", "models", "topologies", "scenarios"])
 def test_the_data_travel_in_the_wheel(wheel: Path, folder: str) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
-    files = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.toml")]
+    found = (ROOT / folder).rglob("*.*")
+    files = [path.relative_to(ROOT) for path in found if path.suffix in (".toml", ".csv", ".md")]
     assert files
     assert packed >= {f"sim/data/{path.as_posix()}" for path in files}
 

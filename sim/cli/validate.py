@@ -11,30 +11,34 @@ from sim.plots import SUFFIXES
 
 
 @click.command()
-@click.argument("tables", nargs=-1, required=True, type=options.INPUT_FILE)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @output("--plot", SUFFIXES, "Draw predicted against measured")
 @output("--rows", (".csv",), "Write every row's prediction")
 @output("--spread", (".toml",), "Write how far off the tables are, for intervals")
 @click.option("--coverage", is_flag=True, help="Hold intervals against rows kept out of them.")
+@options.JOBS
 @options.JSON
 @click.option("--quiet", is_flag=True, help="Print the tables' errors only, not every row.")
 def validate(
-    tables: tuple[Path, ...],
+    tables: tuple[str, ...],
     plot: Path | None,
     rows: Path | None,
     spread: Path | None,
     coverage: bool,
+    jobs: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Hold predictions against the measured runs of TABLES (CSV)."""
+    """Hold predictions against measured runs: of each TABLE, a name of measurements/ or a CSV, or
+    of all of measurements/."""
     from sim.validation import coverage as coverages
-    from sim.validation import errors, text
+    from sim.validation import errors, shipped, text
     from sim.validation import rows as rows_file
     from sim.validation import spread as spread_file
     from sim.validation.validate import validate as validated
 
-    runs = validated(tables)
+    paths = [shipped.table(name) for name in tables] or shipped.tables()
+    runs = validated(paths, jobs=jobs)
     if plot is not None:
         from sim.plots import picture, validation
 

@@ -6,6 +6,7 @@ catalog: `names = ["nemo-2*"]` lets a file stand for further names, by pattern, 
 lets it state only what is different from another file of its folder.
 """
 
+import copy
 import fnmatch
 import os
 import tomllib
@@ -147,7 +148,13 @@ def place(path: Path, *, changed: bool = False) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Parse a TOML file, or raise one precise `InputError`."""
+    """The content of a TOML file, parsed once for each version of it; raises one precise
+    `InputError`."""
+    return copy.deepcopy(_parsed(path, stamp(path)))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(path: Path, version: tuple[int, ...]) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -43,6 +43,11 @@ class Setup:
     job: Job
     machine: Machine
 
+    def same_as(self, other: "Setup") -> bool:
+        """Whether the two are one job on one machine, whatever it and its model are called."""
+        jobs = (replace(one.job, model=replace(one.job.model, name="")) for one in (self, other))
+        return self.machine == other.machine and next(jobs) == next(jobs)
+
 
 def from_scenario(scenario: Scenario) -> Setup:
     """Load what a scenario names and apply its changes. Raises `InputError`."""

@@ -4,19 +4,24 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.parallel.memory import Memory, memories
 from sim.parallel.step import training_step
+from sim.results.result import Result
 from sim.scenario.setup import Setup
 from sim.simulate import run
+from sim.sweep import executors
 from sim.sweep.progress import counted
-from sim.validation.table import number, records, setup_of
+from sim.validation.table import REQUIRED, number, records, setup_of
+
+_Task = tuple[tuple[int, Mapping[str, Any]], ...]  # rows with their numbers
+_OF_A_RUN = ("id", "software", "step_time_s")  # what rows of one job may differ in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,15 @@ class ValidatedRun:
         return self.memory_predicted / self.memory_measured - 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Simulated:
+    """A job and what was predicted of it."""
+
+    setup: Setup
+    result: Result
+    memories: Sequence[Memory]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedTable:
     """All rows of a table."""
@@ -79,37 +93,52 @@ class ValidatedTable:
         return self, replace(self, name=f"{self.name}, undisturbed", rows=calm)
 
 
-def validate(paths: Iterable[Path], *, processes: int | None = None) -> list[ValidatedTable]:
+def validate(paths: Iterable[Path], *, jobs: int | None = None) -> list[ValidatedTable]:
     """Simulate every row of every table. Raises `InputError` for a table that cannot be read."""
     measured = [(path.stem, records(path)) for path in paths]
-    runs = iter(_predicted([row for _, rows in measured for row in rows], processes))
+    runs = iter(_predicted([row for _, rows in measured for row in rows], jobs))
     return [
         ValidatedTable(name=name, rows=tuple(islice(runs, len(rows)))) for name, rows in measured
     ]
 
 
-def _predicted(rows: Sequence[Mapping[str, Any]], processes: int | None) -> list[ValidatedRun]:
-    with ProcessPoolExecutor(max_workers=processes) as pool:
-        runs = pool.map(predict, rows, chunksize=4)
-        return list(counted(runs, total=len(rows), unit="row"))
+def _predicted(rows: Sequence[Mapping[str, Any]], jobs: int | None) -> list[ValidatedRun]:
+    tasks = _together(rows)
+    answers = executors.here(_of_task, tasks, jobs=jobs)
+    numbered = counted(chain.from_iterable(answers), total=len(rows), unit="row")
+    return [run for _, run in sorted(numbered, key=itemgetter(0))]
 
 
-def predict(record: Mapping[str, Any]) -> ValidatedRun:
-    """Simulate a row."""
+def _together(rows: Sequence[Mapping[str, Any]]) -> list[_Task]:
+    """The rows in tasks: those that may turn out to be the same job are in one."""
+    tasks: dict[tuple[str, ...], list[tuple[int, Mapping[str, Any]]]] = {}
+    for place, row in enumerate(rows):
+        shape = tuple(str(row[column]) for column in REQUIRED if column not in _OF_A_RUN)
+        tasks.setdefault(shape, []).append((place, row))
+    return [tuple(task) for task in tasks.values()]
+
+
+def _of_task(task: _Task) -> list[tuple[int, ValidatedRun]]:
+    known: list[_Simulated] = []
+    return [(place, predict(row, known)) for place, row in task]
+
+
+def predict(record: Mapping[str, Any], known: list[_Simulated] | None = None) -> ValidatedRun:
+    """Simulate a row, unless its job is among those `known`, to which it is added."""
     measured: dict[str, Any] = {"id": str(record["id"])}
     try:
         measured |= _measured(record)
-        setup = setup_of(record)
-        result = run(setup)
+        found = _simulated(setup_of(record), [] if known is None else known)
     except InputError as error:
         return ValidatedRun(**measured, reason=str(error))
-    taken = memories(setup.job, training_step(setup.job))
+    setup, result = found.setup, found.result
+    kind = measured["memory_kind"]
     return ValidatedRun(
         **measured,
         zero=setup.job.plan.zero,
         predicted=result.step_time,
         at_peak=result.hfu * result.step_time,
-        memory_predicted=max(_counted(measured["memory_kind"], setup, one) for one in taken),
+        memory_predicted=max(_counted(kind, setup, one) for one in found.memories),
         fits_predicted=result.fits,
         stack=setup.job.stack.name,
         device=setup.job.device.name,
@@ -117,6 +146,16 @@ def predict(record: Mapping[str, Any]) -> ValidatedRun:
         low=result.step_time_low,
         high=result.step_time_high,
     )
+
+
+def _simulated(setup: Setup, known: list[_Simulated]) -> _Simulated:
+    """A job on its machine, simulated once however often it was measured."""
+    for one in known:
+        if setup.same_as(one.setup):
+            return one
+    result = run(setup)
+    known.append(_Simulated(setup, result, memories(setup.job, training_step(setup.job))))
+    return known[-1]
 
 
 def _counted(kind: str, setup: Setup, memory: Memory) -> float:

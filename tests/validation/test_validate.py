@@ -75,13 +75,13 @@ def test_fits_is_balanced_over_both_classes():
 
 
 def test_a_row_is_simulated_from_its_columns(tmp_path):
-    (validated,) = validate([table(tmp_path, {})], processes=1)
+    (validated,) = validate([table(tmp_path, {})], jobs=1)
     assert validated.rows[0].error == pytest.approx(0.0, abs=0.1)
 
 
 def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
     path = table(tmp_path, {}, {"id": "zb", "schedule": "zb-9p"}, {"id": "who", "cluster": "moon"})
-    tables = validate([path], processes=1)
+    tables = validate([path], jobs=1)
     assert summary(tables[0])["simulated"] == 1
     shown = text(tables)
     assert "not simulated (2 rows)" in shown
@@ -90,7 +90,7 @@ def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
 
 
 def test_a_run_that_did_not_fit_is_predicted_without_error(tmp_path):
-    (validated,) = validate([table(tmp_path, {"step_time_s": None, "fits": False})], processes=1)
+    (validated,) = validate([table(tmp_path, {"step_time_s": None, "fits": False})], jobs=1)
     assert validated.rows[0].error is None
     assert validated.rows[0].fits_predicted is not None
 
@@ -127,7 +127,7 @@ def test_rows_that_measured_an_incident_are_listed_apart():
 
 
 def predicted(tmp_path, **cells):
-    (whole,) = validate([table(tmp_path, cells)], processes=1)
+    (whole,) = validate([table(tmp_path, cells)], jobs=1)
     (run,) = whole.rows
     assert run.predicted, run.reason
     return run

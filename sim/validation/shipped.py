@@ -1,0 +1,33 @@
+"""The measured tables that come with the project, and those of the user's own `measurements/`."""
+
+from pathlib import Path
+
+from sim.config import catalog
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+
+FOLDER = "measurements"
+
+
+def tables() -> list[Path]:
+    """Every table, by name; one of the user's own folder stands for the packaged one."""
+    found = {
+        path.stem: path
+        for root in reversed(catalog.roots())
+        for path in (root / FOLDER).glob("*.csv")
+    }
+    return [found[name] for name in sorted(found)]
+
+
+def table(name: str) -> Path:
+    """The table that a name or a path stands for. Raises `InputError` for an unknown name.
+
+    >>> table("zero_bubble").name, table("mine/runs.csv").name
+    ('zero_bubble.csv', 'runs.csv')
+    """
+    if name.endswith(".csv"):
+        return Path(name)
+    known = {path.stem: path for path in tables()}
+    if name not in known:
+        raise InputError("sim validate", f"no table named {name!r}", nearest(name, list(known)))
+    return known[name]
