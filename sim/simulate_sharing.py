@@ -45,5 +45,7 @@ def played(setup: SharingSetup) -> Outcome:
     """The outcome of a setup; where something is slow, beside a run without, to see its cost."""
     began = time.perf_counter()
     pool = run(setup)
-    healthy = None if setup.is_healthy else run(setup.healthy)
+    healthy = None
+    if not setup.is_healthy and pool.record.samples:
+        healthy = run(setup.healthy, samples=pool.record.samples)
     return outcome(setup, pool, healthy, wall_seconds=time.perf_counter() - began)

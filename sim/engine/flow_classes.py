@@ -91,6 +91,22 @@ class FlowClassNetwork:
             if flow.flow_class is not None:
                 self._touched[flow.flow_class] = None
 
+    def unsent(self) -> dict[int, float]:
+        """Bytes of all flows, by link, that have still to come over it."""
+        left: dict[int, float] = {}
+        for link, flows in enumerate(self._on_link):
+            for flow in flows.values():
+                load = sum(load for used, load in flow.loads if used == link)
+                left[link] = left.get(link, 0.0) + load * self._remaining(flow)
+        return left
+
+    def _remaining(self, flow: _ClassedFlow) -> float:
+        flow_class = flow.flow_class
+        if flow_class is None or flow.entry is None:
+            return flow.remaining
+        clock = flow_class.clock + flow_class.rate * (self.env.now - flow_class.since)
+        return max(flow.entry[0] - clock, 0.0)
+
     def add_link(self, capacity: float) -> int:
         """One more link; returns its number."""
         self.capacities.append(capacity)
@@ -168,9 +184,8 @@ class FlowClassNetwork:
     def _leave(self, flow: _ClassedFlow) -> None:
         flow_class = flow.flow_class
         assert flow_class is not None
-        assert flow.entry is not None
         self._advance(flow_class)
-        flow.remaining = max(flow.entry[0] - flow_class.clock, 0.0)
+        flow.remaining = self._remaining(flow)
         flow.flow_class = flow.entry = None
         self._sizes[flow_class] -= 1
         self._touched[flow_class] = None

@@ -5,13 +5,13 @@ A synchronous step is a program that is known beforehand; asynchronous training 
 `sim.engine.flow_classes`, and everything that happens is a span of a timeline.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
 
 import simpy
-from simpy.events import AllOf, Event
+from simpy.events import AllOf, Event, EventPriority
 
 from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.machine import Machine
@@ -25,6 +25,8 @@ from sim.program.causes import Cause
 __all__ = ["Endpoint", "Event", "LiveCluster", "Process", "Regions"]
 
 Process = Generator[Event, Any, Any]
+
+_LAST_OF_THIS_INSTANT = EventPriority(3)  # flows settle at 2 (`flow_classes`)
 
 
 @dataclass(slots=True)
@@ -144,9 +146,18 @@ class LiveCluster:
         """Whether nothing is left to happen."""
         return self.env.peek() == inf
 
+    def fire_last(self, event: Event) -> None:
+        """Let an event happen when everything else of this instant has."""
+        event._ok, event._value = True, None
+        self.env.schedule(event, priority=_LAST_OF_THIS_INSTANT)
+
     def run(self, until: Event | None = None) -> None:
-        """Let time pass until nothing is left to happen, or until an event."""
-        self.env.run(until)
+        """Let time pass until an event, or until nothing is left to happen."""
+        try:
+            self.env.run(until)
+        except RuntimeError:  # simpy's, where the event can no longer happen
+            if until is None or until.triggered or not self.is_still:
+                raise
 
     # What is recorded.
 
@@ -179,16 +190,19 @@ class LiveCluster:
         return next(self.env._eid)
 
     def carried(self) -> dict[str, float]:
-        """Bytes that every link has carried, by its name."""
-        carried = self.network.carried
-        return {name_of(link): carried[number] for link, number in self._links.items()}
+        """Bytes that every link has carried so far, by its name."""
+        return {name_of(link): size for link, size in self._carried()}
+
+    def _carried(self) -> Iterator[tuple[Link, float]]:
+        started, unsent = self.network.carried, self.network.unsent()
+        for link, number in self._links.items():
+            yield link, started[number] - unsent.get(number, 0.0)
 
     def busy(self, end: float) -> dict[str, float]:
         """The share of the time in which each link would carry its bytes at full rate."""
-        carried = self.network.carried
         return {
-            name_of(link): carried[number] / self._capacity[number] / end
-            for link, number in self._links.items()
+            name_of(link): size / self._capacity[self._links[link]] / end
+            for link, size in self._carried()
         }
 
     # Links.

@@ -22,13 +22,14 @@ _SHARES: tuple[str, ...] = (
     causes.DOWN,
 )
 _BUSIEST = 16
+_ROUNDING = 1e-12
 
 
 def outcome(
     setup: SharingSetup, pool: WorkerPool, healthy: WorkerPool | None, *, wall_seconds: float
 ) -> Outcome:
     """Read a pool that has run, and the same with nothing slow if anything was."""
-    cluster, record, end = pool.cluster, pool.record, finished(pool)
+    cluster, record, end = pool.cluster, pool.record, pool.end
     weights = pool.servers.weights if pool.servers else pool.average()
     learnt, learning = bool(weights.size), setup.plan.learning
     rows = tuple(_row(worker, end) for worker in pool.workers)
@@ -46,7 +47,7 @@ def outcome(
         workers=rows,
         links=tuple(_busiest_links(pool, end)),
         bytes=sum(cluster.carried().values()),
-        straggler_seconds=_lost_seconds(pool, healthy, end),
+        straggler_seconds=_lost_seconds(pool, healthy, setup.plan.copies),
         loss=pool.task.loss(weights) if learnt else None,
         curve=tuple(record.curve),
         time_to_target=None,
@@ -61,21 +62,12 @@ def outcome(
     return result if target is None else replace(result, time_to_target=result.time_to(target))
 
 
-def finished(pool: WorkerPool) -> float:
-    """When the last worker had finished, or the time limit."""
-    if pool.until is not None:
-        return pool.until
-    return max(pool.record.last, *(worker.ended for worker in pool.workers))
-
-
 def _row(worker: Worker, end: float) -> dict[str, Any]:
-    """A worker's seconds as shares of the run, with what it was doing when the run ended."""
-    seconds = dict(worker.seconds)
-    if worker.activity:
-        cause, began = worker.activity
-        seconds[cause] = seconds.get(cause, 0.0) + end - began
-    shares = {cause: seconds.get(cause, 0.0) / end if end else 0.0 for cause in _SHARES}
-    idle = max(0.0, 1.0 - sum(shares.values()))
+    """A worker's seconds as shares of the run."""
+    seconds = worker.seconds_until(end)
+    shares = {cause: seconds[cause] / end if end else 0.0 for cause in _SHARES}
+    idle = 1.0 - sum(shares.values())
+    idle = 0.0 if abs(idle) < _ROUNDING else idle
     return {"rank": worker.rank, "steps": worker.steps, **shares, "idle": idle}
 
 
@@ -95,13 +87,10 @@ def _busiest_links(pool: WorkerPool, end: float) -> Iterator[dict[str, Any]]:
         yield {"link": name, "bytes": carried[name], "busy": busy[name]}
 
 
-def _lost_seconds(pool: WorkerPool, healthy: WorkerPool | None, end: float) -> float:
-    """Seconds more than with nothing slow; under a time limit, what the lost samples took."""
-    if healthy is None:
-        return 0.0
-    if pool.until is None:
-        return end - finished(healthy)
-    return end * (1.0 - pool.record.samples / max(healthy.record.samples, 1.0))
+def _lost_seconds(pool: WorkerPool, healthy: WorkerPool | None, copies: int) -> float:
+    """Seconds until the last update beyond those in which the same devices, with nothing slow and
+    nothing computed twice, do the same work."""
+    return 0.0 if healthy is None else pool.record.last - healthy.record.last / copies
 
 
 def _roles(pool: WorkerPool) -> list[Role]:
@@ -121,8 +110,8 @@ def _roles(pool: WorkerPool) -> list[Role]:
 def _warnings(pool: WorkerPool) -> Iterator[str]:
     if pool.cluster.leaves_out_spans:
         yield f"only the first {pool.cluster.keep_spans:,} spans are kept for pictures and traces"
-    stuck = [worker.rank for worker in pool.workers if not worker.ended and not worker.lost]
-    if stuck and pool.until is None:
+    stuck = [worker.rank for worker in pool.workers if not worker.lost]
+    if stuck and pool.until is None and not pool.record.enough.triggered:
         yield f"workers {stuck} wait for a peer that never arrives"
     if lost := [worker.rank for worker in pool.workers if worker.lost]:
         yield f"workers {lost} failed and did not come back"

@@ -18,12 +18,12 @@ class Outcome(Shown):
     """How fast updates were shared, and what the task made of them.
 
     `time` (s) is the whole run's, `shares` the mean over workers of how they spent it (adding up
-    to 1; `idle` is after a worker's last step), `workers` one row each. `staleness` holds how many
-    updates came between reading the weights and updating them: mean, largest and how often each.
-    `links` are the busiest with the bytes they carried; `bytes` is what all links carried.
-    `straggler_seconds` is what the run takes longer than with nothing slow. `curve` holds (s,
-    samples, loss) on the way and `time_to_target` when the loss was first as low as asked; `label`
-    says what these two show.
+    to 1; `idle` is a client that no round has chosen), `workers` one row each. `staleness` holds
+    how many updates came between reading the weights and updating them: mean, largest and how often
+    each. `links` are the busiest with the bytes they carried; `bytes` is what all links carried.
+    `straggler_seconds` is what the run takes longer than the same devices with nothing slow.
+    `curve` holds (s, samples, loss) on the way and `time_to_target` when the loss was first as low
+    as asked; `label` says what these two show.
     """
 
     view = "sim.results.outcome_text"

@@ -61,7 +61,8 @@ def headline(outcome: Outcome) -> list[Cells]:
 
 
 def _lost(seconds: float) -> Cells:
-    """Workers that are never in step also collide less, which may be worth more than they lose."""
+    """The same work on the same devices with nothing slow: workers that are never in step also
+    collide less, which may be worth more than they lose."""
     if seconds < 0.0:
         return "gained by stragglers", human_seconds(-seconds), "messages collide less"
     return "lost to stragglers", human_seconds(seconds), ""

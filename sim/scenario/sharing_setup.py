@@ -41,8 +41,7 @@ def from_scenario(
 
 def _ranks_of_workers(plan: Sharing, topology: Topology) -> int:
     """GPUs that compute; 0 where the plan does not say, so that all do."""
-    each = topology.gpus_per_node if plan.worker == "node" else 1
-    return plan.workers * each if plan.workers else 0
+    return (plan.workers or 0) * plan.gpus_of_worker(topology.gpus_per_node)
 
 
 def _gpus(scenario: SharingScenario, topology: Topology) -> int:
@@ -76,8 +75,7 @@ class WorkerSteps:
             device or self.topology.device,
             self._collective_time,
         )
-        gpus = 1 if plan.worker == "gpu" else self.topology.gpus_per_node
-        return replace(step, batch=plan.batch * gpus)
+        return replace(step, batch=plan.batch * plan.own_gpus(self.topology.gpus_per_node))
 
     def by_group(self, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
         """Every worker's step; groups on another device or stack have another."""

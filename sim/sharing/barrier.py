@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sim.engine.live_cluster import Event, LiveCluster, Process
+from sim.sharing.exchange import Exchange
 
 Action = Callable[[Any, dict[int, Any]], Process]
 
 
 class Barrier:
-    """Rounds in which every member brings a value; `act(key, values)` then gives the answer.
+    """Rounds in which every member brings a value; all get what `act(key, values)` returns.
 
     Rounds run one after the other, as collectives on one stream do. A member that leaves is no
     longer waited for.
@@ -18,14 +19,14 @@ class Barrier:
     def __init__(self, cluster: LiveCluster, members: Iterable[int], act: Action) -> None:
         self.cluster, self.members, self._act = cluster, set(members), act
         self._open: dict[Any, dict[int, Any]] = {}
-        self._answers: dict[Any, Event] = {}
+        self._answers: dict[Any, Exchange] = {}
         self._last: Event | None = None
 
-    def join(self, rank: int, key: Any, value: Any) -> Event:
-        """Bring a value to a round; the event brings the answer and when all were there."""
+    def join(self, rank: int, key: Any, value: Any) -> Exchange:
+        """Bring a value to a round; the exchange brings the answer."""
         values = self._open.setdefault(key, {})
         values[rank] = value
-        answer = self._answers.setdefault(key, self.cluster.event())
+        answer = self._answers.setdefault(key, Exchange(self.cluster.env))
         self._begin_if_complete(key)
         return answer
 
@@ -40,8 +41,7 @@ class Barrier:
 
     def _round(self, key: Any, before: Event | None) -> Process:
         values, answer = self._open.pop(key), self._answers.pop(key)
-        complete = self.cluster.now
+        answer.complete = self.cluster.now
         if before is not None and not before.processed:
             yield before
-        result = yield from self._act(key, values)
-        answer.succeed((result, complete))
+        answer.succeed((yield from self._act(key, values)))

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster
+from sim.sharing.exchange import Exchange
 
 Address = tuple[int, int, Any]
 """Source, target and what tells this message from others between them."""
@@ -27,7 +29,7 @@ class Mailboxes:
         rendezvous: bool = False,
     ) -> None:
         self.cluster, self.endpoints, self.rendezvous = cluster, endpoints, rendezvous
-        self._arrivals: dict[Address, Event] = {}
+        self._arrivals: dict[Address, Exchange] = {}
         self.in_flight: dict[Address, Any] = {}
         self._expected: set[Address] = set()
         self._held: dict[Address, Callable[[], None]] = {}
@@ -62,6 +64,8 @@ class Mailboxes:
 
     def _launch(self, source: int, targets: list[int], key: Any, size: float, value: Any) -> None:
         shares = {self.endpoints[target]: 1.0 for target in targets}
+        for target in targets:
+            self._arrival((source, target, key)).complete = self.cluster.now
         sent = self.cluster.send(self.cluster.crossing(size), self.endpoints[source], shares)
 
         def deliver(_: Event) -> None:
@@ -71,12 +75,12 @@ class Mailboxes:
         assert sent.callbacks is not None
         sent.callbacks.append(deliver)
 
-    def receive(self, source: int, target: int, key: Any) -> Event:
+    def receive(self, source: int, target: int, key: Any) -> Exchange:
         """The message, now or when it arrives; None where its sender has gone."""
         self.expect([source], target, key)
         arrival = self._arrival((source, target, key))
-        if source in self._gone and not arrival.triggered:
-            arrival.succeed(None)
+        if source in self._gone:
+            self._give_up(arrival)
         return arrival
 
     def discard(self, source: int, target: int, key: Any) -> None:
@@ -89,8 +93,13 @@ class Mailboxes:
     def leave(self, rank: int) -> None:
         self._gone.add(rank)
         for (source, _, _), arrival in list(self._arrivals.items()):
-            if source == rank and not arrival.triggered:
-                arrival.succeed(None)
+            if source == rank:
+                self._give_up(arrival)
 
-    def _arrival(self, address: Address) -> Event:
-        return self._arrivals.setdefault(address, self.cluster.event())
+    def _give_up(self, arrival: Exchange) -> None:
+        """A message that was never sent will not come; one that is on its way will."""
+        if not arrival.triggered and arrival.complete == inf:
+            arrival.succeed(None)
+
+    def _arrival(self, address: Address) -> Exchange:
+        return self._arrivals.setdefault(address, Exchange(self.cluster.env))

@@ -35,8 +35,9 @@ class Sharing(ABC):
     """Who shares what with whom, and when; a subclass for each `method` adds its own keys.
 
     `workers` (all GPUs, or nodes, by default), each a `gpu` or a `node` whose GPUs add up their
-    gradients first; `batch` samples of a GPU and step; `steps` of each worker, or as many as fit
-    into `until`; `copies` of every worker's computation, of which the first answer counts;
+    gradients first; `batch` samples of a GPU and step. The run ends with the samples of so many
+    `steps` of every worker in the mean, or at `until`. Every worker's computation runs in `copies`
+    on as many devices, of which the first answer counts;
     `overhead`, the software's cost of a message; `fluid` sends to several targets as one weighted
     transfer, otherwise message by message.
     """
@@ -73,6 +74,14 @@ class Sharing(ABC):
     def details(self) -> list[str]:
         """What distinguishes this run from others of its method, in a word or two each."""
         return []
+
+    def own_gpus(self, gpus_per_node: int) -> int:
+        """GPUs whose gradients a worker adds up."""
+        return gpus_per_node if self.worker == "node" else 1
+
+    def gpus_of_worker(self, gpus_per_node: int) -> int:
+        """GPUs that a worker occupies, with those of its copies."""
+        return self.copies * self.own_gpus(gpus_per_node)
 
     @property
     def title(self) -> str:

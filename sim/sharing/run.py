@@ -13,38 +13,43 @@ from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import WorkerPool
 from sim.sharing.worker_slowdowns import WorkerSlowdowns
 
-_LONG = 1 << 20  # steps of a worker that runs until a time limit, at most
+_LONG = 1 << 20  # steps of a worker that runs until a time limit, at most (else twice the mean)
 
 
-def run(setup: SharingSetup) -> WorkerPool:
-    """The pool after its training."""
-    pool = build(setup)
+def run(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
+    """The pool after its training, as long as its plan says or until it has so many samples."""
+    pool = build(setup, samples=samples)
     setup.plan.start(pool)
     pool.run()
     return pool
 
 
-def build(setup: SharingSetup) -> WorkerPool:
+def build(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
     """The pool before its training."""
     plan, learning, cluster = setup.plan, setup.plan.learning, _cluster(setup)
     optimizer = Optimizer()
     if learning is not None:
         optimizer = Optimizer(rule=learning.optimizer, rate=learning.rate, beta=learning.beta)
     weighs_staleness = learning is not None and learning.decay
-    record = UpdateRecord(cluster, setup.task, weighs_staleness=weighs_staleness)
+    of_steps = plan.steps * sum(workload.batch for workload in setup.workloads)
+    record = UpdateRecord(
+        cluster, setup.task, budget=samples or of_steps, weighs_staleness=weighs_staleness
+    )
     pool = WorkerPool(
         cluster=cluster,
         workers=_workers(setup, cluster, optimizer),
         task=setup.task,
         record=record,
-        steps=plan.steps,
-        until=plan.until,
+        until=None if samples else plan.until,
         seed=plan.seed,
     )
     if isinstance(plan, ServerBased):
         shards = Shards(shares=setup.servers, rate=plan.server_rate)
         start, only_sums = setup.task.start, plan.servers == "spare"
         pool.servers = Server(cluster, shards, start, optimizer, record, only_sums=only_sums)
+    for fault in plan.fault:
+        if fault.after is None:
+            cluster.call_at(fault.at, partial(pool.lose, pool.workers[fault.rank]))
     _change_links(setup, cluster)
     return pool
 
@@ -76,7 +81,11 @@ def _workers(setup: SharingSetup, cluster: LiveCluster, optimizer: Optimizer) ->
             task=setup.task,
             slowdown=partial(slowdowns.factor, rank),
             mean_slowdown=slowdowns.mean[rank],
-            faults=[fault for fault in plan.fault if fault.rank == rank],
+            absences=[
+                (fault.at, fault.after)
+                for fault in plan.fault
+                if fault.rank == rank and fault.after is not None
+            ],
             compression=plan.compression,
             memory_bandwidth=cluster.topology.device.memory_bandwidth,
             optimizer=optimizer,
@@ -97,7 +106,7 @@ def _slowdowns(setup: SharingSetup) -> WorkerSlowdowns:
         factors,
         setup.workers,
         setup.machine.topology,
-        steps=plan.steps if plan.until is None else _LONG,
+        steps=2 * plan.steps if plan.until is None else _LONG,
         redundancy=plan.copies,
         seed=plan.seed,
     )

@@ -15,10 +15,9 @@ def reserved_gpus(plan: Sharing, gpus_per_node: int) -> int:
 
 
 def server_shares(
-    plan: Sharing, workers: Sequence[Endpoint], gpus_per_node: int, where: str
+    plan: Sharing, workers: Sequence[Endpoint], used: int, gpus_per_node: int, where: str
 ) -> tuple[dict[Endpoint, float], int]:
-    """Each host's share of the weights, and how many GPUs the machine needs in all."""
-    used = workers[-1].gpus[-1] + 1
+    """Each host's share of the weights, and how many GPUs the machine needs beside those `used`."""
     if not isinstance(plan, ServerBased):
         return {}, _whole_nodes(used, gpus_per_node)
     if plan.servers == "colocated":

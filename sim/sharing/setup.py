@@ -35,15 +35,15 @@ class SharingSetup:
     def is_healthy(self) -> bool:
         """Whether nothing is slow, changes or fails."""
         plan = self.plan
-        constant = not (plan.straggler or plan.fault or plan.change)
+        constant = not (plan.straggler or plan.fault or plan.change) and plan.copies == 1
         equal = all(group.slowdown == 1.0 for group in plan.group)
         return constant and equal and self.machine.is_healthy
 
     @property
     def healthy(self) -> "SharingSetup":
-        """The same with nothing slow, for its times alone."""
+        """The same with nothing slow and nothing computed twice, for its times alone."""
         group = tuple(replace(group, slowdown=1.0) for group in self.plan.group)
-        plan = replace(self.plan, straggler=(), fault=(), change=(), group=group)
+        plan = replace(self.plan, straggler=(), fault=(), change=(), group=group, copies=1)
         machine = self.machine.healthy
         return replace(self, plan=plan, machine=machine, task=NoTask(), keep_spans=0)
 
@@ -63,14 +63,15 @@ def assemble(
     `InputError` where the plan does not fit.
     """
     where, topology = f"{name}, sharing", machine.topology
-    each = topology.gpus_per_node if plan.worker == "node" else 1
+    each = plan.gpus_of_worker(topology.gpus_per_node)
     available = topology.gpus - reserved_gpus(plan, topology.gpus_per_node)
     count = plan.workers or max(1, available // each)
     workloads = (workload,) * count if isinstance(workload, Workload) else tuple(workload)
     plan.check(count, -(-count * each // topology.gpus_per_node), where)
     plan.compression.check(workloads[0].parameters, f"{where}.compression")
-    workers = tuple(Endpoint(tuple(range(i * each, (i + 1) * each))) for i in range(count))
-    servers, gpus = server_shares(plan, workers, topology.gpus_per_node, where)
+    own = plan.own_gpus(topology.gpus_per_node)
+    workers = tuple(Endpoint(tuple(range(i * each, i * each + own))) for i in range(count))
+    servers, gpus = server_shares(plan, workers, count * each, topology.gpus_per_node, where)
     if gpus > 1 and gpus != topology.gpus:
         machine = replace(machine, topology=topology.with_gpus(gpus))
     return SharingSetup(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ Vector = NDArray[np.float64]
 
 
 class UpdateRecord:
-    """Counts updates, and takes the loss of the weights after every so many of them.
+    """Counts updates until there are `budget` samples, and takes the loss on the way.
 
     The longer the run, the fewer: when the curve is full, every second point goes.
 
@@ -23,9 +24,15 @@ class UpdateRecord:
     """
 
     def __init__(
-        self, cluster: LiveCluster, task: LearningTask, *, weighs_staleness: bool = False
+        self,
+        cluster: LiveCluster,
+        task: LearningTask,
+        *,
+        budget: float = inf,
+        weighs_staleness: bool = False,
     ) -> None:
         self.cluster, self.task, self.weighs_staleness = cluster, task, weighs_staleness
+        self.budget, self.enough = budget, cluster.event()
         self.updates = 0
         self.samples = 0.0
         self.dropped = 0
@@ -42,6 +49,8 @@ class UpdateRecord:
         self.last = self.cluster.now
         if self.updates % self._every == 0:
             self._take_loss(weights())
+        if self.samples >= self.budget and not self.enough.triggered:
+            self.cluster.fire_last(self.enough)
 
     def _take_loss(self, weights: Vector) -> None:
         if not weights.size:

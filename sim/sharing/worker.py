@@ -21,9 +21,9 @@ from sim.program.causes import (
     Cause,
 )
 from sim.program.operations import COMPUTE_STREAM
+from sim.sharing.exchange import Exchange
 from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.learning.task import LearningTask
-from sim.sharing.tables import WorkerFault
 from sim.sharing.workload import TimedLayer, Workload
 
 Vector = NDArray[np.float64]
@@ -36,9 +36,10 @@ class WorkerLost(Exception):  # noqa: N818  a simulated event, not an error
 class Worker:
     """A worker's state, and the parts of its processes: `yield from` the methods.
 
-    Seconds are booked under `compute`, `optimizer`, `compression`, `communication` of any kind,
-    `server`, `waiting` and `down`; what is left at the end is idle. `slowdown` is how many times
-    as long as usual a step takes, in the mean `mean_slowdown`.
+    All seconds are booked: under `compute`, `optimizer`, `compression`, `communication` of any
+    kind, `server`, `waiting` and `down`; only clients of federated rounds are idle between them.
+    `slowdown` is how many times as long as usual a step takes, in the mean `mean_slowdown`;
+    `absences` are failures from which it comes back: when, and after how long.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Worker:
         *,
         slowdown: Callable[[int], float],
         mean_slowdown: float = 1.0,
-        faults: Sequence[WorkerFault] = (),
+        absences: Sequence[tuple[float, float]] = (),
         compression: Compression,
         memory_bandwidth: float,
         optimizer: Optimizer,
@@ -60,8 +61,8 @@ class Worker:
         self.rank, self.endpoint, self.cluster = rank, endpoint, cluster
         self.workload, self.task = workload, task
         self.slowdown, self.mean_slowdown = slowdown, mean_slowdown
-        self._absences = tuple(faults)
-        self._faults_to_come = sorted(faults, key=lambda fault: fault.at)
+        self._absences = tuple(absences)
+        self._to_come = sorted(absences)
         self.compression, self.seed = compression, seed
         self.memory_bandwidth = workload.memory or memory_bandwidth
         self.optimizer = optimizer
@@ -72,7 +73,7 @@ class Worker:
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self.activity: tuple[Cause, float] | None = None  # its cause, and since when
+        self._activity: tuple[Cause, float, Event] | None = None  # cause, since when, until what
         self.ended = 0.0
         self.lost = False
 
@@ -143,20 +144,13 @@ class Worker:
             self.note(name, cause, start)
         return value
 
-    def wait_for_all(self, event: Event, name: str = "") -> Process:
-        """Wait for the others at a barrier, then for what it does; returns its answer.
-
-        Until all are there that is waiting, from then on communication.
-        """
+    def exchange(self, exchange: Exchange, name: str = "") -> Process:
+        """Wait for the others, and for the bytes; returns what the exchange brings."""
         start = self.cluster.now
-        self.activity = (WAITING, start)
-        answer, complete = yield event
-        self.activity, complete = None, max(complete, start)
-        self.seconds[WAITING] += complete - start
-        self.seconds[COMMUNICATION] += self.cluster.now - complete
+        value = yield from self._book(COMMUNICATION, exchange)
         if name:
-            self.note(name, DATA, complete)
-        return answer
+            self.note(name, DATA, max(start, exchange.complete))
+        return value
 
     def note(self, name: str, cause: Cause, start: float) -> None:
         """Record a communication of this worker from `start` until now."""
@@ -167,8 +161,7 @@ class Worker:
     def is_away(self) -> bool:
         """Whether the worker is down just now, or for good."""
         now = self.cluster.now
-        absences = ((fault.at, fault.after) for fault in self._absences if fault.after is not None)
-        return self.lost or any(at <= now < at + after for at, after in absences)
+        return self.lost or any(at <= now < at + after for at, after in self._absences)
 
     @property
     def message(self) -> float:
@@ -201,16 +194,12 @@ class Worker:
         """Seconds that the passes take from now; a failure on the way costs what was done."""
         while True:
             now = self.cluster.now
-            due = (fault for fault in self._faults_to_come if fault.at < now + seconds)
-            fault = next(due, None)
-            if fault is None:
+            if not self._to_come or self._to_come[0][0] >= now + seconds:
                 return seconds
-            self._faults_to_come.remove(fault)
-            back = max(fault.at, now) + (fault.after or 0.0)
+            at, after = self._to_come.pop(0)
+            back = max(at, now) + after
             yield from self._book(DOWN, self.cluster.sleep(back - now))
             self.cluster.span(self.rank, COMPUTE_STREAM, "down", DOWN, now, phase="down")
-            if fault.after is None:
-                raise WorkerLost
 
     def _collective_inside(self, kind: str, size: float) -> Process:
         """A collective of the GPUs of one node, before anything leaves it."""
@@ -227,14 +216,32 @@ class Worker:
             self.cluster.span(self.rank, COMPUTE_STREAM, name, cause, start, phase=name)
 
     def _book(self, cause: Cause, event: Event) -> Process:
-        """Book the time until an event."""
-        start = self.cluster.now
+        """Book the time until an event; a worker that fails meanwhile does nothing more."""
         booked = COMMUNICATION if cause.kind == "communication" else cause
-        self.activity = (booked, start)
+        self._activity = (booked, self.cluster.now, event)
         value: Any = yield event
-        self.activity = None
-        self.seconds[booked] += self.cluster.now - start
+        if self.lost:
+            raise WorkerLost
+        self.seconds = self.seconds_until(self.cluster.now)
+        self._activity = None
         return value
+
+    def fail(self) -> None:
+        """Fail for good."""
+        self.seconds = self.seconds_until(self.cluster.now)
+        self._activity, self.lost, self.ended = None, True, self.cluster.now
+
+    def seconds_until(self, end: float) -> dict[str, float]:
+        """Seconds by cause up to a moment, with what the worker is at then."""
+        seconds = defaultdict(float, self.seconds)
+        if self._activity:
+            cause, start, event = self._activity
+            waiting = event.waiting(start, end) if isinstance(event, Exchange) else 0.0
+            seconds[WAITING] += waiting
+            seconds[cause] += end - start - waiting
+        if self.lost:
+            seconds[DOWN] += end - self.ended
+        return seconds
 
 
 def mean(values: dict[int, Vector], weights: dict[int, float] | None = None) -> Vector:

@@ -1,8 +1,7 @@
 """Workers that train together: what every method of sharing updates is given."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +23,15 @@ TrainingLoop = Callable[[Worker], Process]
 class WorkerPool:
     """The workers, the cluster they run on, and what they share.
 
-    `steps` are those of each worker, as many as fit in where there is a time limit `until`. `seed`
-    feeds the choices of the method itself (partners, participants), apart from data and stragglers.
+    They train until the `record` has the samples that it asks for, or until the time limit: nobody
+    has a share of the work of its own, so nobody is done before the others. `seed` feeds the
+    choices of the method itself (partners, participants), apart from data and stragglers.
     """
 
     cluster: LiveCluster
     workers: list[Worker]
     task: LearningTask
     record: UpdateRecord
-    steps: int
     until: float | None
     seed: int
     servers: Server | None = None
@@ -41,7 +40,7 @@ class WorkerPool:
     _on_loss: list[Callable[[int], None]] = field(default_factory=list)
 
     def train(self, loop: TrainingLoop) -> None:
-        """Every worker runs the loop until it has done its steps or fails for good."""
+        """Every worker runs the loop until the run is over or it fails for good."""
         for worker in self.workers:
             self.cluster.start(self._training(worker, loop))
 
@@ -49,22 +48,28 @@ class WorkerPool:
         try:
             yield from loop(worker)
         except WorkerLost:
-            worker.lost = True
+            self.lose(worker)
+
+    def lose(self, worker: Worker) -> None:
+        """A worker has failed for good: the others go on without it."""
+        if not worker.lost:
+            worker.fail()
             for leave in self._on_loss:
                 leave(worker.rank)
-        worker.ended = self.cluster.now
 
     def run(self) -> None:
-        """Let time pass until nothing is left to happen, or until the time limit."""
-        self.cluster.run(None if self.until is None else self.cluster.sleep(self.until))
+        """Let time pass until there are enough samples, nobody is left, or the time is over."""
+        over = self.record.enough if self.until is None else self.cluster.sleep(self.until)
+        self.cluster.run(over)
 
-    def step_numbers(self) -> Iterator[int]:
-        """The steps of one worker: so many, or without end where the time limits them."""
-        return iter(range(self.steps)) if self.until is None else count()
-
-    def round_numbers(self, period: int) -> Iterator[int]:
-        """The rounds of `period` steps that make up the steps of one worker."""
-        return iter(range(max(1, self.steps // period))) if self.until is None else count()
+    @property
+    def end(self) -> float:
+        """When the run was over: at its last update, or when nobody was left."""
+        if self.until is not None:
+            return self.until
+        if self.record.enough.triggered:
+            return self.record.last
+        return max(self.record.last, *(worker.ended for worker in self.workers))
 
     # What they share.
 

@@ -33,7 +33,7 @@ def test_the_others_finish_when_one_never_returns(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_one_that_returns_does_all_its_steps_and_costs_its_absence_at_most(variant):
+def test_one_that_returns_costs_its_absence_at_most(variant):
     method, options = VARIANTS[variant]
     without = outcome(method, **options)
     away = outcome(method, fault=(WorkerFault(rank=1, at=0.55, after=1.0),), **options)
@@ -41,8 +41,7 @@ def test_one_that_returns_does_all_its_steps_and_costs_its_absence_at_most(varia
     lost = away.time - without.time
     # Its absence and the step that it had begun; without it the servers are less busy.
     assert -0.3 < lost < 1.0 + 0.11
-    if variant != "backup":
-        assert [row["steps"] for row in away.workers] == [row["steps"] for row in without.workers]
+    assert away.samples >= without.samples == 4 * 20
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

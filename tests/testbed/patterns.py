@@ -145,8 +145,8 @@ def asynchronous(
 ) -> Timed:
     """An asynchronous server: rank 0 serves each worker in a thread of its own.
 
-    Worker r computes pauses[r - 1][t] seconds, pushes, and pulls. With a `bound` the server holds
-    an answer back while the worker is more than so many updates ahead of the slowest. Rank 0
+    Worker r pulls, computes pauses[r - 1][t] seconds, and pushes. With a `bound` the server holds
+    weights back while the worker is more than so many updates ahead of the slowest. Rank 0
     returns the staleness of every update: updates applied since its worker last pulled.
     """
     if host.rank:
@@ -157,9 +157,9 @@ def asynchronous(
 
 def _work(data: torch.Tensor, pauses: Sequence[float]) -> None:
     for pause in pauses:
+        dist.recv(data, 0)
         time.sleep(pause)
         dist.send(data, 0)
-        dist.recv(data, 0)
 
 
 class _Server:
@@ -183,15 +183,16 @@ class _Server:
         return self.staleness
 
     def _serve(self, worker: int) -> None:
-        data, pulled = torch.empty_like(self.weights), 0
+        data = torch.empty_like(self.weights)
         for _ in range(self.updates):
-            dist.recv(data, worker + 1)
             with self.changed:
-                self._apply(worker, data, pulled)
                 self.changed.wait_for(lambda: self._may_go_on(worker))
                 pulled = self.version
                 data.copy_(self.weights)
             dist.send(data, worker + 1)
+            dist.recv(data, worker + 1)
+            with self.changed:
+                self._apply(worker, data, pulled)
 
     def _apply(self, worker: int, data: torch.Tensor, pulled: int) -> None:
         self.staleness.append(self.version - pulled)

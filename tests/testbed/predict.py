@@ -7,6 +7,8 @@ for real compute, seconds of the passes without any communication.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from math import inf
 from typing import Any
 
 from sim.collectives.libraries import backend
@@ -165,13 +167,20 @@ def partners(hosts: int, rounds: int) -> list[dict[int, int]]:
 def _played(
     plan: Sharing, machine: Machine, size: float, pauses: Sequence[Sequence[float]]
 ) -> WorkerPool:
-    """Workers share updates of `size` bytes; worker r computes pauses[r][t] seconds in step t."""
+    """Workers share updates of `size` bytes; worker r computes pauses[r][t] seconds in step t.
+
+    After its last step it does nothing more.
+    """
     pool = build(assemble(plan, machine, _work(size)))
     for worker in pool.workers:
-        worker.slowdown = pauses[worker.rank].__getitem__
+        worker.slowdown = partial(_seconds, pauses[worker.rank])
     plan.start(pool)
     pool.run()
     return pool
+
+
+def _seconds(pauses: Sequence[float], step: int) -> float:
+    return pauses[step] if step < len(pauses) else inf
 
 
 def _work(size: float) -> Workload:

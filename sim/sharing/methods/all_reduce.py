@@ -1,6 +1,7 @@
 """Data parallelism by all-reduce, with and without overlap."""
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -44,11 +45,11 @@ def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
     barrier = pool.barrier(reduce)
 
     def train(worker: Worker) -> Process:
-        for step in pool.step_numbers():
+        for step in count():
             gradient = yield from worker.passes(step)
             sent = yield from worker.encode(gradient, step)
             joined = barrier.join(worker.rank, step, sent)
-            average = yield from worker.wait_for_all(joined, "all-reduce")
+            average = yield from worker.exchange(joined, "all-reduce")
             yield from worker.decode(messages_to_decode(plan.compression, barrier))
             yield from worker.apply(average)
             count_update(worker, pool, barrier)
@@ -70,7 +71,7 @@ def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
     def train(worker: Worker) -> Process:
         work = worker.workload
         layers = buckets(work.layers, parameters=plan.bucket / work.width)
-        for step in pool.step_numbers():
+        for step in count():
             gradient = worker.task.gradient(worker.weights, worker.rank, step)
             for layer in layers:
                 yield from worker.forward(step, layer)
@@ -81,7 +82,7 @@ def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
                 yield from worker.backward(step, layer)
                 yield from worker.encode_part(share)
                 reduced.append(barrier.join(worker.rank, (step, number, share), sent))
-            average = yield from worker.wait_for_all(reduced[-1], "all-reduce")
+            average = yield from worker.exchange(reduced[-1], "all-reduce")
             yield from worker.decode(messages_to_decode(plan.compression, barrier))
             yield from worker.apply(average)
             worker.steps += 1

@@ -1,6 +1,7 @@
 """Asynchronous local SGD: many steps on one's own weights, then an update of the server."""
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -43,13 +44,13 @@ def asynchronous(plan: AsyncLocalSGD, pool: WorkerPool) -> TrainingLoop:
 
     def train(worker: Worker) -> Process:
         period = local_updates(worker, pool, plan.period) if plan.dynamic else plan.period
-        for number in pool.round_numbers(plan.period):
+        for number in count():
+            yield from server.pull(worker)
             start, read = worker.weights, worker.version
             yield from worker.local_steps(number, period)
             sent = yield from worker.encode(start - worker.weights, number)
             yield from server.push(worker)
             outer.apply(sent, read, worker.workload.batch * period)
-            yield from server.pull(worker)
 
     return train
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Annotated, Literal
 
 import numpy as np
@@ -43,7 +44,7 @@ def rounds(plan: Federated, pool: WorkerPool) -> Process:
     those (over-selection; Bonawitz et al. 2019, section 2.2).
     """
     clients = [Client(plan, pool, worker) for worker in pool.workers]
-    for number in pool.round_numbers(plan.period):
+    for number in count():
         chosen = yield from _chosen(plan, pool, clients, number)
         if not chosen:
             break
@@ -53,8 +54,6 @@ def rounds(plan: Federated, pool: WorkerPool) -> Process:
         yield this_round.complete
         if this_round.answers:
             _apply(pool, clients, this_round.answers)
-    for worker in pool.workers:
-        worker.ended = pool.cluster.now
 
 
 def _apply(pool: WorkerPool, clients: list["Client"], answers: dict[int, Vector]) -> None:
@@ -136,7 +135,7 @@ class Client:
             else:
                 self.pool.record.dropped += 1
         except WorkerLost:
-            worker.lost = True
+            self.pool.lose(worker)
         self.is_busy = False
         this_round.finish_one()
 

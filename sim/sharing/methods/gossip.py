@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -87,7 +88,7 @@ def d_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 
     def train(worker: Worker) -> Process:
         peers = neighbours[worker.rank]
-        for step in pool.step_numbers():
+        for step in count():
             if plan.overlap:
                 own = yield from send(worker, step)
                 mailboxes.expect(peers, worker.rank, step)
@@ -118,11 +119,9 @@ def _receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], ste
 
 
 def _receive(worker: Worker, mailboxes: Mailboxes, source: int, step: int) -> Process:
-    began = worker.cluster.now
     arrival = mailboxes.receive(source, worker.rank, step)
-    value = yield from worker.wait(arrival, COMMUNICATION)
+    value = yield from worker.exchange(arrival, "receive")
     mailboxes.discard(source, worker.rank, step)
-    worker.note("receive", DATA, began)
     return value
 
 
@@ -136,7 +135,7 @@ def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 
     def train(worker: Worker) -> Process:
         choices, overlap = pool.choices(worker.rank), plan.overlap
-        for step in pool.step_numbers():
+        for step in count():
             read = worker.version
             gradient: Any = None if overlap else (yield from worker.compute(step))
             yield from worker.encode_part(1.0)
@@ -184,7 +183,7 @@ def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 
     def train(worker: Worker) -> Process:
         mass, worker.push_weight = worker.weights, 1.0
-        for step in pool.step_numbers():
+        for step in count():
             gradient = yield from worker.compute(step)
             yield from worker.optimizer_pass()
             mass, worker.state = worker.optimizer.step(mass, gradient, worker.state)
@@ -217,7 +216,7 @@ def in_pairs(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     pairs = [random_pairs(pool, 0)]
 
     def train(worker: Worker) -> Process:
-        for step in pool.step_numbers():
+        for step in count():
             gradient = yield from worker.compute(step)
             yield from worker.apply(gradient)
             while len(pairs) <= step:

@@ -1,6 +1,7 @@
 """Local SGD and DiLoCo: many steps on one's own weights, then an average."""
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -52,12 +53,12 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
 
     def train(worker: Worker) -> Process:
         state = outer.start(worker.weights.size)
-        for number in pool.round_numbers(plan.period):
+        for number in count():
             start = worker.weights
             yield from worker.local_steps(number, plan.period)
             sent = yield from worker.encode(start - worker.weights, number)
             joined = barrier.join(worker.rank, number, sent)
-            gradient = yield from worker.wait_for_all(joined, "all-reduce")
+            gradient = yield from worker.exchange(joined, "all-reduce")
             yield from worker.decode(messages_to_decode(plan.compression, barrier))
             worker.weights, state = outer.step(start, gradient, state)
             count_update(worker, pool, barrier, plan.period)

@@ -1,12 +1,14 @@
 """Parameter servers: bulk synchronous, asynchronous, stale synchronous, with backup workers.
 
-Li et al. 2014 (OSDI), Scaling Distributed Machine Learning with the Parameter Server. All workers
-begin with the same weights; a server sends new ones as soon as a worker may have them, so a pull
-is one message and has no request of its own.
+Li et al. 2014 (OSDI), Scaling Distributed Machine Learning with the Parameter Server. A step pulls
+the weights, computes and pushes the gradient. A server sends weights as soon as a worker may have
+them, so a pull is one message and has no request of its own.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import count
+from math import inf
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +16,15 @@ from numpy.typing import NDArray
 from sim.config.errors import InputError
 from sim.config.units import Bytes
 from sim.engine.live_cluster import Event, Process
+from sim.engine.network import then
 from sim.program.causes import DATA
 from sim.sharing.barrier import Barrier
+from sim.sharing.exchange import Exchange
 from sim.sharing.plan import ServerBased, Sharing
 from sim.sharing.tables import Natural
 from sim.sharing.worker import Worker, mean
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
-from sim.sharing.workload import TimedLayer, buckets
+from sim.sharing.workload import buckets
 
 Vector = NDArray[np.float64]
 
@@ -78,12 +82,12 @@ def asynchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     server = pool.server
 
     def train(worker: Worker) -> Process:
-        for step in pool.step_numbers():
+        for step in count():
+            yield from server.pull(worker)
             gradient = yield from worker.compute(step)
             sent = yield from worker.encode(gradient, step)
             yield from server.push(worker)
             server.apply(sent, worker.version, worker.workload.batch)
-            yield from server.pull(worker)
 
     return train
 
@@ -93,14 +97,14 @@ def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
-        for step in pool.step_numbers():
+        for step in count():
+            yield from worker.wait(clocks.reach(step - plan.bound))
+            yield from server.pull(worker)
             gradient = yield from worker.compute(step)
             sent = yield from worker.encode(gradient, step)
             yield from server.push(worker)
             server.apply(sent, worker.version, worker.workload.batch)
             clocks.tick(worker.rank)
-            yield from worker.wait(clocks.reach(step + 1 - plan.bound))
-            yield from server.pull(worker)
 
     return train
 
@@ -115,12 +119,12 @@ def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     server, barrier = pool.server, pool.barrier(apply)
 
     def train(worker: Worker) -> Process:
-        for step in pool.step_numbers():
+        for step in count():
+            yield from server.pull(worker)
             gradient = yield from worker.compute(step)
             sent = yield from worker.encode(gradient, step)
             yield from server.push(worker)
-            yield from worker.wait_for_all(barrier.join(worker.rank, step, sent))
-            yield from server.pull(worker)
+            yield from worker.exchange(barrier.join(worker.rank, step, sent))
 
     return train
 
@@ -135,9 +139,8 @@ def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop
     server, first_gradients = pool.server, FirstGradients(pool, plan.backup)
 
     def train(worker: Worker) -> Process:
-        for step in pool.step_numbers():
-            if plan.until is None and server.version >= plan.steps:
-                return
+        for step in count():
+            yield from server.pull(worker)
             gradient = yield from worker.compute(step)
             sent = yield from worker.encode(gradient, step)
             yield from server.push(worker)
@@ -145,7 +148,6 @@ def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop
                 pool.record.dropped += 1
             else:
                 yield from worker.wait(first_gradients.add(worker.rank, sent))
-            yield from server.pull(worker)
 
     return train
 
@@ -198,51 +200,68 @@ def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     def train(worker: Worker) -> Process:
         work = worker.workload
         layers = buckets(work.layers, parameters=plan.bucket / work.width)
-        pulled: dict[int, Event] = {}
-        for step in pool.step_numbers():
+        shares = [layer.parameters / work.parameters for layer in layers]
+        pulled = [LayerExchange(pool, worker, share) for share in shares]
+        for exchange in pulled:
+            exchange.begin(exchange.pull())
+        for step in count():
             for number, layer in enumerate(layers):
-                if number in pulled:
-                    yield from _wait_for_layer(worker, pool, pulled.pop(number), layer)
+                yield from worker.exchange(pulled[number])
+                if pool.server.only_sums:
+                    yield from worker.optimizer_pass(shares[number])
                 yield from worker.forward(step, layer)
             gradient = worker.task.gradient(worker.weights, worker.rank, step)
             sent = worker.compressed(gradient, step)
             for number, layer in reversed(list(enumerate(layers))):
                 yield from worker.backward(step, layer)
-                share = layer.parameters / work.parameters
-                yield from worker.encode_part(share)
-                round_trip = _push_and_pull(worker, pool, barrier, (step, number), share, sent)
-                pulled[number] = pool.cluster.start(round_trip)
+                yield from worker.encode_part(shares[number])
+                pulled[number] = LayerExchange(pool, worker, shares[number])
+                pulled[number].begin(pulled[number].push_and_pull(barrier, (step, number), sent))
             worker.steps += 1
-        for number in sorted(pulled):
-            yield from _wait_for_layer(worker, pool, pulled[number], layers[number])
 
     return train
 
 
-def _wait_for_layer(worker: Worker, pool: WorkerPool, pulled: Event, layer: TimedLayer) -> Process:
-    """A layer is back; where servers only sum, its optimizer's step follows."""
-    yield from worker.wait(pulled)
-    if pool.server.only_sums:
-        yield from worker.optimizer_pass(layer.parameters / worker.workload.parameters)
-
-
-def _push_and_pull(
-    worker: Worker, pool: WorkerPool, barrier: Barrier, key: Any, share: float, gradient: Vector
-) -> Process:
+class LayerExchange(Exchange):
     """One layer to the servers, its mean back: beside the passes.
 
     The GPUs of a node each reduce, send and receive a part of it, and gather the others' parts.
     """
-    server, cluster, began = pool.server, pool.cluster, pool.cluster.now
-    size, several = share * worker.workload.bytes, len(worker.endpoint.gpus) > 1
-    if several:
-        yield cluster.collective("reduce_scatter", size, [worker.endpoint])
-    yield server.arrival(worker, share * worker.message)
-    yield server.worked_in(size)
-    weights, _ = yield barrier.join(worker.rank, key, gradient)
-    yield cluster.gather(size, server.shards.shares, worker.endpoint)
-    if several:
-        yield cluster.collective("all_gather", size, [worker.endpoint])
-    worker.note(f"push and pull {key[1]}", DATA, began)
-    if key[1] == 0:
-        worker.weights, worker.version = weights, server.version
+
+    def __init__(self, pool: WorkerPool, worker: Worker, share: float) -> None:
+        super().__init__(pool.cluster.env)
+        self.cluster, self.server, self.worker, self.share = (
+            pool.cluster, pool.server, worker, share
+        )  # fmt: skip
+        self.size = share * worker.workload.bytes
+        self.complete = -inf  # nobody is waited for where a layer is only pulled
+
+    def begin(self, process: Process) -> None:
+        """Let the process run beside everything else; this event is its end."""
+        then(self.cluster.start(process), self._over)
+
+    def _over(self, _: Event) -> None:
+        self.succeed()
+
+    def pull(self) -> Process:
+        """The weights to all GPUs of the worker."""
+        shares = self.server.shards.shares
+        yield self.cluster.gather(self.size, shares, self.worker.endpoint)
+        yield self._inside("all_gather")
+
+    def push_and_pull(self, barrier: Barrier, key: tuple[int, int], gradient: Vector) -> Process:
+        """The gradient to the servers, the new weights back."""
+        worker, began = self.worker, self.cluster.now
+        yield self._inside("reduce_scatter")
+        yield self.server.arrival(worker, self.share * worker.message)
+        yield self.server.worked_in(self.size)
+        self.reached, self.complete = self.cluster.now, inf
+        weights = yield barrier.join(worker.rank, key, gradient)
+        self.complete = self.cluster.now
+        yield from self.pull()
+        worker.note(f"push and pull {key[1]}", DATA, began)
+        if key[1] == 0:
+            worker.weights, worker.version = weights, self.server.version
+
+    def _inside(self, kind: str) -> Event:
+        return self.cluster.collective(kind, self.size, [self.worker.endpoint])

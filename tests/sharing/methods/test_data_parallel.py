@@ -61,7 +61,7 @@ def test_overlap_hides_all_but_the_last_bucket():
 def test_the_first_of_two_copies_counts():
     single = outcome("all_reduce", straggler=JITTER, steps=100)
     two = outcome("all_reduce", straggler=JITTER, steps=100, copies=2)
-    assert two.straggler_seconds < 0.6 * single.straggler_seconds
+    assert two.time - 100 * STEP < 0.6 * (single.time - 100 * STEP)
 
 
 def test_a_failed_worker_costs_what_it_had_computed_and_the_time_it_was_away():
@@ -74,7 +74,7 @@ def test_a_failed_worker_costs_what_it_had_computed_and_the_time_it_was_away():
 def test_a_group_shrinks_when_a_worker_is_gone_for_good():
     pool = trained("all_reduce", fault=(WorkerFault(rank=2, at=0.55),))
     assert [worker.lost for worker in pool.workers] == [False, False, True, False]
-    assert pool.workers[0].steps == 20
+    assert {worker.steps for worker in pool.workers} == {4, 26}  # 80 samples in all
 
 
 def test_data_parallel_in_one_process_is_the_slow_baseline():

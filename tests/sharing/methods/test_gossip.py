@@ -128,7 +128,7 @@ def test_the_others_go_on_when_one_fails_for_good(algorithm):
     fault = (WorkerFault(rank=2, at=0.55),)
     pool = trained("gossip", algorithm=algorithm, fault=fault, workers=4)
     assert [worker.lost for worker in pool.workers] == [False, False, True, False]
-    assert all(worker.steps == 20 for worker in pool.workers if not worker.lost)
+    assert all(worker.steps > 20 for worker in pool.workers if not worker.lost)
 
 
 @pytest.mark.parametrize("algorithm", ["d_psgd", "sgp", "random_pairs"])
@@ -170,10 +170,13 @@ def test_with_a_rendezvous_a_message_waits_for_its_receiver():
     """The slow one's partner has sent long before: its message is there, or only now leaves."""
     slow = (StragglerCause(law=Constant(factor=3.0), ranks=(1,)),)
     options = dict(algorithm="random_pairs", workers=2, steps=1, straggler=slow)
-    at_once, awaited = (trained("gossip", rendezvous=r, **options) for r in (False, True))
-    there = 3 * STEP + SIZE / RATE
-    assert [worker.ended for worker in at_once.workers] == pytest.approx([there, 3 * STEP])
-    assert [worker.ended for worker in awaited.workers] == pytest.approx([there, there])
+    at_once, awaited = (outcome("gossip", rendezvous=r, **options) for r in (False, True))
+    seconds = [
+        [result.time * row["communication"] for row in result.workers]
+        for result in (at_once, awaited)
+    ]
+    assert seconds[0] == pytest.approx([SIZE / RATE, 0.0])
+    assert seconds[1] == pytest.approx([SIZE / RATE, SIZE / RATE])
 
 
 @pytest.mark.parametrize("algorithm", ["d_psgd", "sgp"])
