@@ -50,10 +50,12 @@ class Stack:
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
     backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one
-    call afterwards. `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how
-    ZeRO-1 sums gradients, `zero_gather` how its updated weights come: gathered, or broadcast by one
-    owner after the other. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the
-    next forward pass.
+    call afterwards (ZeRO-2 then behind each layer, beside nothing). Around its reduction each
+    gradient is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
+    `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how ZeRO-1 sums
+    gradients, `zero_gather` how its updated weights come: gathered, or broadcast by one owner after
+    the other. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the next forward
+    pass.
 
     ZeRO-3: `prefetch` is how many units are gathered ahead of the one that computes, `regathers`
     whether one that runs again is gathered for that and once more for its backward pass. Embedding
@@ -70,7 +72,8 @@ class Stack:
     torch.optim's is not, and five to seven times slower: deepspeed.ai, tutorial ZeRO-Offload);
     `clip` says whether the gradient norm is clipped; `post_validation` that stages whose backward
     passes are split do not wait for it (Qi et al. 2023, arXiv 2401.10241, section 4);
-    `optimizer_launch` is the host's seconds per launch there; `master_weights` says whether
+    `optimizer_launch` is the host's seconds per launch there; `reads_overflow` that the host looks
+    for overflows in fp16 gradients tensor by tensor; `master_weights` says whether
     half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
     a precision, and the stack's own version of a recipe; `precisions` the stack that runs a
     precision where it is another. `checkpointing` is what "selective" recomputation means,
@@ -103,6 +106,7 @@ class Stack:
     overlap_gradients: bool = False
     first_bucket: Bytes = 2.0**20
     bucket: Bytes = 25 * 2.0**20
+    bucket_copies: int = 0
     fp32_reduction: bool = False
     zero_reduce: Literal["all_reduce", "reduce_scatter"] = "reduce_scatter"
     zero_gather: Literal["all_gather", "broadcast"] = "all_gather"
@@ -118,6 +122,7 @@ class Stack:
     clip: bool = True
     post_validation: bool = False
     optimizer_launch: Seconds = 5e-6
+    reads_overflow: bool = False
     master_weights: bool = True
     precisions: Mapping[str, str] = field(default_factory=dict)
     recipes: Mapping[str, str] = field(default_factory=dict)
@@ -192,10 +197,14 @@ class Stack:
         """Bytes that are read and written for each gathered parameter before it can be used."""
         return 2.0 * self.weight_bytes(precision) * (self.sharding == "per-parameter")
 
+    def bucket_bytes(self, precision: Precision) -> float:
+        """Bytes that are read and written for each gradient in buckets of those to be reduced."""
+        return 2.0 * self.reduced_bytes(precision) * self.bucket_copies
+
     def joining_bytes(self, precision: Precision) -> float:
-        """Bytes that are read and written for each gradient before it can be reduced."""
+        """Bytes that ZeRO-2 and 3 read and write for each gradient before it can be reduced."""
         width = self.weight_bytes(precision)
-        return {"in-place": 0.0, "flat": 2.0 * width}.get(
+        return self.bucket_bytes(precision) + {"in-place": 0.0, "flat": 2.0 * width}.get(
             self.sharding, float(width + self.reduced_bytes(precision))
         )
 

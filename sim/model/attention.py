@@ -180,12 +180,16 @@ def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
     """Passes over half-precision scores, and kernels, of scale, mask and softmax.
 
     Fused, unfused, and Megatron's fall-back for shapes that its kernel does not take, which works
-    on an fp32 copy: cast, scale, mask, softmax, cast.
+    on an fp32 copy: cast, scale, mask, softmax, cast. With an added mask: scale (2, back 2),
+    torch.where of causal ones (2; zeros 1 and where 3), the sum with the mask (2), softmax (2; 3).
     """
     if _fused_softmax(run):
         return (3, 1) if backward else (2, 1)
     if run.fusion.masked_softmax and run.width == 2:
         return (20, 5) if backward else (18, 5)
+    if run.fusion.added_mask:
+        where = run.model.causal
+        return (5 + 4 * where, 2 + 2 * where) if backward else (6 + 2 * where, 3 + where)
     return (7, 3) if backward else (6, 3)
 
 

@@ -29,7 +29,11 @@ class Fusion:
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
     `vocab_parallel`: Megatron's cross-entropy, which normalises in place, also with tp = 1.
-    `metrics` are computed on the logits of every micro-step (`sim.model.metrics`).
+    `shifted_logits`: logits are copied to be shifted against their labels, and their gradient into
+    zeros (transformers' causal models, `lm_logits[..., :-1, :].contiguous()`). `added_mask`: a
+    padding mask is added to unfused scores, and torch.where chooses the causal ones (transformers,
+    modeling_gpt2.py, `_attn`). `metrics` are computed on the logits of every micro-step
+    (`sim.model.metrics`).
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
     `split_gather`: the product behind an all-gather is issued in two, the rank's own rows beside
     the gather, the others' behind it. `user_buffers`: products run piece by piece beside the gather
@@ -66,6 +70,8 @@ class Fusion:
     bias_in_gemm: bool = False
     logits_fp32: bool = True
     vocab_parallel: bool = True
+    shifted_logits: bool = False
+    added_mask: bool = False
     metrics: tuple[Metric, ...] = ()
     overlap_tensor: bool = False
     split_gather: bool = False

@@ -13,10 +13,12 @@ from itertools import zip_longest
 
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
+from sim.model.kernels import MemoryBound
 from sim.parallel import compressed
 from sim.parallel.job import Job
 from sim.parallel.piece import Piece, joined
 from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
+from sim.parallel.segments import Items, segments
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING, MemoryUse, added
 from sim.program.operations import (
@@ -71,9 +73,21 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
         work = whole.work
         if job.plan.gradients is not None:
             work = Work(name=work.name, items=(work, *compressed.encoding(job, blocks)))
+        elif copies := bucketed(job, blocks):
+            work = Work(name=work.name, items=(work, *copies))
         done.append(Compute(name=name, work=work, after=after, memory=whole.memory))
         done += summed(job, blocks, f"reduce {number}", after=(name,), stream=STREAM)
     return done
+
+
+def bucketed(job: Job, blocks: Iterable[Block]) -> Items:
+    """Copies of gradients around their reduction, on the compute stream."""
+    moved = sum(block.trained for block in blocks) * job.stack.bucket_bytes(job.plan.precision)
+    kernel = MemoryBound(name="bucket gradients", bytes=moved)
+    launch = job.host.launch_backward
+    name = kernel.name
+    kernels = [kernel] if moved else []
+    return segments(kernels, name=name, cause=DATA, time=job.time, launch=launch)
 
 
 def summed(

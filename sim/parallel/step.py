@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from math import ceil
 
 from sim.model.groups import ParameterGroup
-from sim.model.kernels import Kernel
+from sim.model.kernels import READ, Item, Kernel, MemoryBound
 from sim.model.optimizer import optimizer_work, weight_casts
 from sim.model.optimizers import shares
 from sim.parallel import compressed, data
@@ -129,6 +130,8 @@ def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
         if plan.gradients is not None:
             items = compressed.encoding(job, blocks)
             done.append(Compute(name="encode gradients", work=Work(name="encode", items=items)))
+        elif items := data.bucketed(job, blocks) if data.replicated(job, parameters) else ():
+            done.append(Compute(name="bucket", work=Work(name="bucket", items=items)))
         done += data.summed(job, blocks, "reduce gradients", stream="compute")
     if plan.gradients is not None:
         done += compressed.decoded(job, blocks, data.DRAINED)
@@ -215,7 +218,7 @@ def _norm(job: Job, *, alone: bool) -> tuple[Collective, ...]:
 def optimizer(job: Job, stage: int) -> Items:
     """The optimizer's step on a rank of a stage."""
     return segments(
-        optimizer_kernels(job, stage),
+        (*_overflows(job, stage), *optimizer_kernels(job, stage)),
         name="optimizer",
         cause=OPTIMIZER,
         time=job.time,
@@ -223,10 +226,33 @@ def optimizer(job: Job, stage: int) -> Items:
     )
 
 
+def _overflows(job: Job, stage: int) -> Iterator[Item]:
+    """DeepSpeed's search for overflows in a rank's share of fp16 gradients: each tensor is cast to
+    fp32 and summed, and the host reads the sum (`_has_inf_or_nan`); ZeRO's norm reads each once
+    more, cast to fp64 (runtime/zero/stage2.py, get_grad_norm_direct)."""
+    plan, tensors = job.plan, _tensors(job, stage)
+    if not (job.stack.reads_overflow and plan.precision == "fp16"):
+        return
+    for group, count in job.parameters(job.chunks[stage]).items():
+        ranks = shards(plan, group) if plan.zero else 1
+        each = count / tensors
+        for _ in range(ceil(tensors / ranks)):
+            yield MemoryBound(name="overflow check", bytes=each * (2 + 4 + 4), launches=2)
+            yield READ
+            if plan.zero:
+                yield MemoryBound(name="norm of a tensor", bytes=each * (2 + 8 + 8), launches=2)
+                yield READ
+
+
+def _tensors(job: Job, stage: int) -> int:
+    """Parameter tensors of a stage."""
+    layers = sum(chunk.layers for chunk in job.chunks[stage])
+    return layers * job.model.tensors_of_a_layer + 2
+
+
 def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
     """What the optimizer's step executes there, parameters of the same ranks together."""
-    layers = sum(chunk.layers for chunk in job.chunks[stage])
-    tensors = layers * job.model.tensors_of_a_layer + 2
+    tensors = _tensors(job, stage)
     together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
     for group, count in job.parameters(job.chunks[stage]).items():
         if not group.trained:

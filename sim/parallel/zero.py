@@ -39,6 +39,7 @@ from sim.program.actions import Occasion
 from sim.program.causes import COMPUTE
 from sim.program.memory import added
 from sim.program.operations import (
+    COMPUTE_STREAM,
     INPUT,
     After,
     Call,
@@ -246,7 +247,9 @@ class _Pass:
         before = self.scattered[place - 1].blocks if place else []
         last = place == len(self.scattered) - 1
         use = scattered(self.job, unit.blocks, before, last=last)
-        stream = data.GRADIENTS if self.job.stack.reduce_stream else data.STREAM
+        stack = self.job.stack
+        stream = data.GRADIENTS if stack.reduce_stream else data.STREAM
+        stream = stream if stack.overlap_gradients else COMPUTE_STREAM
         name, parameters = f"gradients {place}", _parameters(unit)
         done: list[Operation] = [
             *data.reduced(self.job, parameters, name, after=after, stream=stream, memory=use)

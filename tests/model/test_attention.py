@@ -244,3 +244,13 @@ def test_variants_mix_kinds_of_attention() -> None:
     assert windows == [128, 0]
     whole = replace(mixed, pattern="dense", blocks={})
     assert counts.model_flops(mixed, 1) < counts.model_flops(whole, 1)
+
+
+@pytest.mark.parametrize(("causal", "passes"), [(True, 8 + 9), (False, 6 + 5)])
+def test_transformers_scores_are_scaled_chosen_masked_and_normalised_by_an_operation_each(
+    causal: bool, passes: int
+) -> None:
+    own = layer(attention="standard", causal=causal, fusion=Fusion(added_mask=True))
+    kernels = kernels_of((*own.forward, *own.backward))
+    moved = sum(kernel.bytes for kernel in kernels if kernel.name in ("softmax", "softmax grad"))
+    assert moved == passes * 8 * 1024**2 * 2

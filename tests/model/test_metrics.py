@@ -49,3 +49,10 @@ def test_an_unknown_metric_is_refused(tmp_path) -> None:
     path.write_text('like = "llm-foundry-fsdp"\n[fusion]\nmetrics = ["perplexity"]\n')
     with pytest.raises(InputError, match="metrics"):
         stack.load(str(path))
+
+
+def test_shifted_logits_are_copied_and_their_gradients_put_into_zeros() -> None:
+    plain = replace(TORCH, logits_fp32=False)
+    shifted = replace(plain, shifted_logits=True)
+    assert moved(shifted, "cross-entropy") - moved(plain, "cross-entropy") == 2 * 2
+    assert moved(shifted, "cross-entropy grad") - moved(plain, "cross-entropy grad") == 3 * 2

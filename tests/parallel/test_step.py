@@ -1,5 +1,7 @@
 """A training step as a program: what its stages have in common, and what follows the passes."""
 
+from math import ceil
+
 import pytest
 
 from sim.hardware import stack as stacks
@@ -8,7 +10,7 @@ from sim.model.transformer import Transformer
 from sim.parallel.job import Job
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import schedule
-from sim.parallel.step import training_step
+from sim.parallel.step import optimizer, training_step
 from sim.program.causes import EMBEDDING
 from sim.program.operations import Collective, Communicate
 from sim.program.program import Program
@@ -99,3 +101,22 @@ def test_another_schedule_may_be_run_than_the_plans():
     own = job()
     short = schedule("1f1b", 4, 5)
     assert training_step(own, short).schedule is short
+
+
+@pytest.mark.parametrize(("zero", "reads"), [(0, 1), (1, 2)])
+def test_deepspeed_s_host_reads_every_gradient_tensor_of_its_share(zero, reads) -> None:
+    """A sum for overflows, and under ZeRO a norm."""
+    own = job("hf-deepspeed", pp=1, zero=zero, precision="fp16")
+    tensors = own.model.layers * own.model.tensors_of_a_layer + 2
+    read = [item for item in optimizer(own, 0) if item.name == "read"]
+    assert len(read) == reads * ceil(tensors / (8 if zero else 1))
+    assert not [i for i in optimizer(job("hf-ddp", pp=1, precision="fp16"), 0) if i.name == "read"]
+
+
+def test_gradients_are_copied_around_their_reduction_as_often_as_the_stack_says() -> None:
+    own = job("hf-deepspeed", pp=1, precision="fp16")
+    names = [operation.name for operation in training_step(own).stages[0].closing]
+    assert names.index("bucket") == names.index("reduce gradients") - 1
+    count = sum(own.parameters(own.chunks[0]).values())
+    assert own.stack.bucket_bytes("fp16") * count == 3 * (2 + 2) * count
+    assert "bucket" not in closing(training_step(job("megatron-lm-2022", pp=1)), 0)

@@ -153,6 +153,9 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
         ahead = logits * (metrics.SOFTMAX * width + 3 * copy)
         back = logits * ((1 + metrics.SOFTMAX_GRAD) * width + 3 * copy)
         kept, alive, launches = logits * width, max(alive, 2 * width), (3, 4)
+    if run.fusion.shifted_logits and run.model.causal:
+        ahead, back = ahead + 2 * logits * run.width, back + 3 * logits * run.width
+        launches = (launches[0] + 1, launches[1] + 2)
     return Operator(
         name="cross-entropy",
         forward=(
