@@ -14,7 +14,8 @@ class CallCost:
     `latency` (s) is software, dependent steps and pipeline fill. `port` bytes pass each member's
     port each way, `nic` bytes leave (and enter) each node, shared evenly by the NICs of its
     members. Both include what the protocol adds. On an idle network the call takes
-    latency + max(port / port capacity, nic / members per node / NIC share).
+    latency + max(port / port capacity, nic / members per node / NIC share). Of each member, `ctas`
+    are the SMs that its kernel holds, `memory` the bytes that it reads and writes in memory.
     """
 
     latency: float
@@ -22,6 +23,8 @@ class CallCost:
     nic: float = 0.0
     algorithm: str = ""
     protocol: str = ""
+    ctas: int = 0
+    memory: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

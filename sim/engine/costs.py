@@ -5,15 +5,18 @@ role, on links that nothing else uses meanwhile (tensor parallelism on NVSwitch)
 step: composition is exact (`sim.program.durations`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from sim.engine.interference import Losses
 from sim.program.causes import HOST, Cause
 from sim.program.durations import Duration
+from sim.program.memory import added
 from sim.program.operations import Collective, Segment, Work
 from sim.program.runs import runs
 
 Parts = Mapping[Cause, float]
+Kernels = Mapping[str, float]
 
 
 class Cost(NamedTuple):
@@ -57,17 +60,22 @@ NO_COST = Cost(Duration(), {})
 
 
 class Links(Protocol):
-    """What is asked of the network: how long a collective takes with its links to itself."""
+    """What is asked of the network: how long a collective takes with its links to itself, and what
+    kernels beside it lose."""
 
     def seconds(self, call: Collective) -> float: ...
+
+    def losses(self, call: Collective) -> Losses: ...
 
 
 class Costs:
     """The costs of a role's work; equal work is worked out once."""
 
-    def __init__(self, links: Links, *, slowdown: float = 1.0, interference: float = 0.0) -> None:
-        self.links, self.slowdown, self.interference = links, slowdown, interference
+    def __init__(self, links: Links, *, slowdown: float = 1.0) -> None:
+        self.links, self.slowdown = links, slowdown
+        # Keys are identities: what they stand for is kept, and so they stay its own.
         self._known: dict[int, tuple[Work, Cost]] = {}
+        self._kernels: dict[int, tuple[Work, Kernels]] = {}
 
     def of(self, item: Work | Segment | Collective) -> Cost:
         """The cost of work, of one of its segments, or of a collective by itself."""
@@ -78,7 +86,8 @@ class Costs:
             return Cost(Duration(seconds, 0.0, seconds), {item.cause: seconds})
         cost = self.of_kernels(item)
         for call in item.beside:
-            both = cost.duration.beside(self.links.seconds(call), self._loss(call))
+            loss = self._loss(call, dict(item.kernels), item.device)
+            both = cost.duration.beside(self.links.seconds(call), loss)
             cost = cost.longer(both, call.cause)
         return cost
 
@@ -91,22 +100,41 @@ class Costs:
         """A segment's kernels, slowed by what runs beside them."""
         cost = self.of_kernels(segment)
         for call in segment.beside:
-            slow = cost.duration.disturbed(self.links.seconds(call), self._loss(call))
-            cost = cost.longer(slow, call.cause)
+            loss = self._loss(call, dict(segment.kernels), segment.device)
+            cost = cost.longer(cost.duration.disturbed(self.links.seconds(call), loss), call.cause)
         return cost
 
-    def lost(self, beside: Iterable[Collective], duration: Duration) -> Cost:
-        """What work of this duration loses to collectives on other streams."""
+    def lost(self, work: Work, duration: Duration) -> Cost:
+        """What work of this duration loses to the collectives beside it on other streams."""
         lost = NO_COST
-        for call in beside:
+        for call in work.beside:
             now = duration.then(lost.duration)
-            slow = now.disturbed(self.links.seconds(call), self._loss(call))
+            loss = self._loss(call, self.kernels(work), duration.device / self.slowdown)
+            slow = now.disturbed(self.links.seconds(call), loss)
             more = slow.device - now.device
             lost = lost.then(Cost(Duration(more, 0.0, more), {call.cause: more}))
         return lost
 
-    def _loss(self, call: Collective) -> float:
-        return 0.0 if call.quiet else self.interference
+    def kernels(self, work: Work) -> Kernels:
+        """Device seconds of work by class of kernel."""
+        known = self._kernels.get(id(work))
+        if known is None:
+            parts = ((self._kernels_of(item), times) for item, times in runs(work.items))
+            own = added(*({k: times * t for k, t in part.items()} for part, times in parts))
+            known = self._kernels[id(work)] = work, own
+        return known[1]
+
+    def _kernels_of(self, item: Work | Segment | Collective) -> Kernels:
+        if isinstance(item, Work):
+            return self.kernels(item)
+        return {} if isinstance(item, Collective) else dict(item.kernels)
+
+    def _loss(self, call: Collective, kernels: Kernels, device: float) -> float:
+        """The share of the pace of so many seconds that these of its kernels lose."""
+        if device <= 0.0:
+            return 0.0
+        losses = self.links.losses(call)
+        return sum(losses[own] * seconds for own, seconds in kernels.items()) / device
 
     def _of_work(self, work: Work) -> Cost:
         known = self._known.get(id(work))
@@ -114,6 +142,6 @@ class Costs:
             whole = NO_COST
             for item, times in runs(work.items):
                 whole = whole.then(self.of(item).repeated(times))
-            whole = whole.then(self.lost(work.beside, whole.duration))
+            whole = whole.then(self.lost(work, whole.duration))
             known = self._known[id(work)] = work, whole  # the work is kept, and so its id
         return known[1]

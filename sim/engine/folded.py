@@ -19,13 +19,16 @@ Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of pro
 class Traffic:
     """What a call asks of the network: a delay, then `size` bytes over `loads`, `seconds` alone.
 
-    The load of folded-away copies on the same link is included.
+    The load of folded-away copies on the same link is included. Its kernel holds `ctas` SMs of a
+    rank and moves `memory` bytes through its memory.
     """
 
     latency: float
     size: float
     loads: Loads
     seconds: float = 0.0
+    ctas: int = 0
+    memory: float = 0.0
 
     @property
     def alone(self) -> float:

@@ -44,7 +44,7 @@ class _Lowering:
         self.desk, self.stage = desk, stage
         self.streams: dict[str, list[Step]] = {}
         links = desk.links_of(stage)
-        self.costs = Costs(links, slowdown=slowdown, interference=desk.interference)
+        self.costs = Costs(links, slowdown=slowdown)
         self._count = 0
         self._index: dict[str, int] = {}
         # Keys are identities: what they stand for is kept, and so they stay its own.
@@ -121,7 +121,7 @@ class _Lowering:
 
     def _lost(self, work: Work) -> Cost:
         """What work loses to the collectives beside it."""
-        return self.costs.lost(work.beside, self.costs.of(replace(work, beside=())).duration)
+        return self.costs.lost(work, self.costs.of(replace(work, beside=())).duration)
 
     def _item(self, item: Segment | Collective) -> tuple[Cost, Cost | None, Flows]:
         """What an item costs alone, what its kernels cost disturbed, and its traffic."""

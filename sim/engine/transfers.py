@@ -10,9 +10,11 @@ import numpy as np
 from sim.collectives.interconnect import CallCost
 from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
 from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
+from sim.engine.interference import Losses, losses
 from sim.engine.machine import Machine
 from sim.engine.ways import number_of
 from sim.hardware.cluster.topology import Link
+from sim.hardware.device import Device
 from sim.program.operations import Call, Collective
 from sim.program.routed import Routed
 
@@ -149,7 +151,14 @@ class TransferDesk:
             size, loads = self._loads(g, times * cost.port, times * cost.nic, way)
             rates = [self.links[link].capacity / load for link, load in loads]
             seconds = size / min(rates) if rates else 0.0
-            self._traffic[key] = Traffic(times * cost.latency, size, loads, seconds)
+            self._traffic[key] = Traffic(
+                latency=times * cost.latency,
+                size=size,
+                loads=loads,
+                seconds=seconds,
+                ctas=cost.ctas,
+                memory=times * cost.memory,
+            )
             self._chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]
 
@@ -187,9 +196,9 @@ class Desk:
     index: int
 
     @property
-    def interference(self) -> float:
-        """The share of their pace that kernels lose to a collective beside them."""
-        return self.desk.machine.topology.device.interference
+    def device(self) -> Device:
+        """The accelerator of every rank."""
+        return self.desk.machine.topology.device
 
     def links_of(self, stage: int) -> "OwnLinks":
         """How long collectives of this rank take with their links to themselves."""
@@ -238,6 +247,13 @@ class OwnLinks:
     def seconds(self, call: Collective) -> float:
         """Seconds of a collective when nothing else uses its links."""
         return self.desk.traffic(call, self.stage).alone
+
+    def losses(self, call: Collective) -> Losses:
+        """What kernels beside it lose."""
+        traffic = self.desk.traffic(call, self.stage)
+        ctas = 0 if call.quiet else traffic.ctas
+        moved = traffic.memory / traffic.alone if traffic.alone else 0.0
+        return losses(self.desk.device, ctas=ctas, moved=moved)
 
 
 def _volume(call: Call) -> Volume:

@@ -27,6 +27,7 @@ from sim.program.operations import (
     Collective,
     Communicate,
     Compute,
+    Copy,
     Drained,
     Kind,
     Operation,
@@ -65,6 +66,7 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
     width = stack.reduced_bytes(job.plan.precision)
     cut = list(buckets(pieces, first=stack.first_bucket / width, size=stack.bucket / width))
     done: list[Operation] = []
+    beside: list[Operation] = []
     for number, bucket in enumerate(cut):
         name = "" if number == len(cut) - 1 else f"bucket {number}"
         whole = joined(bucket, name="backward")
@@ -75,8 +77,10 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
             work = Work(name=work.name, items=(work, *compressed.encoding(job, blocks)))
         elif copies := bucketed(job, blocks):
             work = Work(name=work.name, items=(work, *copies))
+        work = replace(work, beside=collectives(beside))
         done.append(Compute(name=name, work=work, after=after, memory=whole.memory))
-        done += summed(job, blocks, f"reduce {number}", after=(name,), stream=STREAM)
+        beside = summed(job, blocks, f"reduce {number}", after=(name,), stream=STREAM)
+        done += beside
     return done
 
 
@@ -88,6 +92,17 @@ def bucketed(job: Job, blocks: Iterable[Block]) -> Items:
     name = kernel.name
     kernels = [kernel] if moved else []
     return segments(kernels, name=name, cause=DATA, time=job.time, launch=launch)
+
+
+def collectives(operations: Iterable[Operation]) -> tuple[Collective, ...]:
+    """What of these goes on among devices, and so beside their kernels."""
+    return tuple(
+        call
+        for operation in operations
+        if isinstance(operation, Communicate)
+        for call in operation.calls
+        if isinstance(call, Collective) and not isinstance(call, Copy)
+    )
 
 
 def summed(

@@ -42,11 +42,9 @@ from sim.program.operations import (
     COMPUTE_STREAM,
     INPUT,
     After,
-    Call,
     Collective,
     Communicate,
     Compute,
-    Copy,
     Operation,
     Recent,
     Segment,
@@ -214,18 +212,15 @@ class _Pass:
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.occasion))
         own = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
-        calls = (op.calls for op in beside if isinstance(op, Communicate) and op.name != own)
-        work = self._whole(piece.work, items, tuple(c for own in calls for c in own))
+        calls = data.collectives(op for op in beside if op.name != own)
+        work = self._whole(piece.work, items, calls)
         return Compute(name=self.names[number], work=work, after=after, memory=use)
 
     def _count(self, unit: _Unit) -> float:
         return sum(divided(self.job, unit.blocks).values())
 
-    def _whole(self, work: Work, items: Parts, beside: tuple[Call, ...]) -> Work:
+    def _whole(self, work: Work, items: Parts, calls: tuple[Collective, ...]) -> Work:
         """A block's work with what is beside it, one object for equal ones."""
-        calls = tuple(
-            call for call in beside if isinstance(call, Collective) and not isinstance(call, Copy)
-        )
         key = id(work), tuple(map(id, items)), calls
         if len(items) == 1 and not calls:
             return work

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.costs import Cost, Costs
+from sim.engine.interference import Losses
 from sim.program.causes import COMPUTE, RECOMPUTE, TENSOR
 from sim.program.durations import Duration
 from sim.program.operations import Collective, Segment, Work
@@ -16,27 +17,29 @@ times = st.floats(0, 10)
 
 def segment(device: float, host: float = 0.0, *, again: bool = False, calls: int = 0) -> Segment:
     cause = RECOMPUTE if again else COMPUTE
-    beside = (CALL,) * calls
-    return Segment(
-        name="kernels", cause=cause, device=device, host=host, lead=host + device, beside=beside
-    )
+    beside, kernels = (CALL,) * calls, {"gemm": device}
+    made = Segment(name="kernels", cause=cause, device=0.0, beside=beside)
+    return made.lasting(Duration(device, host, host + device), kernels)
 
 
 CALL = Collective(kind="all_reduce", axes=("tp",), bytes=8.0, name="tensor", cause=TENSOR)
 
 
 class Links:
-    """A network on which every collective takes as long."""
+    """A network on which every collective takes as long, and takes as much from products."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, loss: float = 0.0) -> None:
+        self._seconds, self._loss = seconds, loss
 
     def seconds(self, call: Collective) -> float:
         return self._seconds
 
+    def losses(self, call: Collective) -> Losses:
+        return {"gemm": 0.0 if call.quiet else self._loss, "stream": 0.0}
+
 
 def cost(*items: Segment | Collective | Work, call: float = 2.0, interference: float = 0.0) -> Cost:
-    return Costs(Links(call), interference=interference).of(Work(name="work", items=items))
+    return Costs(Links(call, interference)).of(Work(name="work", items=items))
 
 
 rows = st.lists(
@@ -78,6 +81,19 @@ def test_a_collective_beside_a_shorter_kernel_is_exposed_for_the_rest():
 def test_what_kernels_lose_to_a_collective_is_its_share():
     whole = cost(segment(3.0, calls=1), interference=0.25)
     assert whole.parts == pytest.approx({COMPUTE: 3.0, TENSOR: 0.5})
+
+
+def test_of_mixed_kernels_those_that_are_slowed_are():
+    half = replace(segment(3.0, calls=1), kernels=(("gemm", 1.5), ("stream", 1.5)))
+    assert cost(half, interference=0.5).duration.device == pytest.approx(3.5)
+
+
+def test_work_loses_the_share_of_its_kernels_that_a_collective_beside_it_slows():
+    mixed = (segment(2.0), CALL, replace(segment(4.0), kernels=(("stream", 4.0),)))
+    work = Work(name="work", items=mixed, beside=(CALL,))
+    alone, slowed = (Costs(Links(2.0, loss)).of(work) for loss in (0.0, 0.5))
+    lost = slowed.duration.device - alone.duration.device
+    assert lost == pytest.approx(2.0 * 0.5 * 2.0 / 8.0)
 
 
 def test_kernels_lose_nothing_to_a_quiet_collective():

@@ -74,7 +74,7 @@ def step(ffn: int, **changes: Any) -> Result:
     small = {
         "gpus": 64, "model.layers": 4, "plan.pp": 1, "plan.interleave": 1, "plan.schedule": "1f1b",
         "plan.ep": 8, "plan.global_batch": 64, "topology": "dgx-h100-ndr",
-        "node.bandwidth": "100 GB/s",
+        "node.bandwidth": "100 GB/s", "stack.overlap_gradients": False,
         "model.blocks.experts.shared_ffn": ffn,
     }  # fmt: skip
     return simulated(from_scenario(scenarios.load("mixtral-8x7b", small | changes)))

@@ -90,7 +90,7 @@ def test_without_prefetch_nothing_that_is_gathered_or_reduced_is_hidden(prefetch
     own = scenario(3, prefetch=prefetch)
     fast, half, quarter = (
         simulate(replace(own, change={"network.bandwidth": f"{rate} Gb/s"})).step_time
-        for rate in (80, 40, 20)
+        for rate in (40, 20, 10)
     )
     ratio = (quarter - half) / (half - fast)
     assert ratio > 3 if hidden else ratio == pytest.approx(2, rel=0.01)

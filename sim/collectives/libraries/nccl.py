@@ -28,6 +28,11 @@ from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
 from sim.program.selection import AUTO
 
+PER_NIC = 2  # CTAs for each NIC (S. Jeaugey, NVIDIA/nccl issue 689: 2 for a single one, 16 for 8)
+# What it receives is written into a buffer, read there, and combined with or written to the user's
+# data ("it can be 3x", S. Jeaugey, NVIDIA/nccl issue 1428).
+MEMORY_PASSES = 3.0
+
 LOCAL = NetworkConstants(
     launch=0.0,
     latency=0.0,
@@ -52,13 +57,23 @@ class NcclCall:
         keeps = self.node.tree_keeps if name == "tree" else self.node.keeps
         port = reached * getattr(keeps, protocol)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
+        received = max(loads.port, loads.nic / self.call.shape.per_node)
         return CallCost(
             latency=latency,
             port=self.call.size * loads.port / port,
             nic=self.call.size * loads.nic / nic,
             algorithm=name,
             protocol=protocol,
+            ctas=self.ctas,
+            memory=MEMORY_PASSES * self.call.size * received,
         )
+
+    @property
+    def ctas(self) -> int:
+        """The SMs that its kernel holds: one for each channel."""
+        if self.call.shape.nodes == 1:
+            return self.node.channels
+        return min(self.node.channels, PER_NIC * self.call.interconnect.nics_per_node)
 
     def latency(self, steps: LevelSteps, protocol: NcclProtocol, overhead: float = 0.0) -> float:
         """Launch and dependent steps (tuning.cc: base latency and hardware latencies).

@@ -57,7 +57,8 @@ class NodeConstants:
     fractions of the line rate in the Simple protocol (`relay` that of kernels which pass routed
     items on, DeepEP's; as `peer` unless given), of which `keeps` (`tree_keeps`) remains in
     the others; `touch` is what a ring's members read and write in one turn in addition to what they
-    send, in bytes for each byte of the buffer. The steps were measured between ports about
+    send, in bytes for each byte of the buffer; `channels` how many CTAs a kernel has within a node,
+    each with an SM to itself. The steps were measured between ports about
     `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes them
     longer or shorter.
     """
@@ -72,6 +73,7 @@ class NodeConstants:
     peer: float
     relay: float | None = None
     touch: float = 0.0
+    channels: int = 0
     fill: Fill = Fill()
     nvls: float = 0.0
     nvls_tree: float = 0.0

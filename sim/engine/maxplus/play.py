@@ -96,7 +96,7 @@ class FoldedMachine:
         roles = [lowest[stage] for stage in sorted(lowest)]
         self.desks = tuple(folding.desk.at(index) for _, index in roles)
         self.costs = tuple(
-            Costs(desk.links_of(stage), slowdown=role.slowdown, interference=desk.interference)
+            Costs(desk.links_of(stage), slowdown=role.slowdown)
             for stage, (desk, (role, _)) in enumerate(zip(self.desks, roles, strict=True))
         )
         # Keys hold what they name by its identity, so that this is not given to something else.
