@@ -43,7 +43,7 @@ class Stack:
     `exchange_sync` whether the host waits until a blocking exchange has ended
     (`torch.cuda.synchronize`), `scatter_gather` whether tensor-parallel peers send a share each and
     the receivers gather it (Narayanan et al. 2021, section 4.1), `balance` how layers that do not
-    divide evenly are spread over stages.
+    divide evenly are spread over stages, `pipeline_zero` the highest ZeRO stage that it runs there.
 
     Experts: `dispatcher` is how tokens reach them unless a plan says otherwise; `overlap_shared`
     that shared experts run beside a flat one, where no other pass does.
@@ -100,6 +100,7 @@ class Stack:
     pipeline_exchange: Style = "batched"
     exchange_sync: bool = False
     scatter_gather: bool = False
+    pipeline_zero: int = 3
     dispatcher: Dispatcher = "flat"
     overlap_shared: bool = False
     balance: Literal["even", "front", "cost", "quota"] = "even"

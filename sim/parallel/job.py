@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sim.config.errors import InputError
 from sim.hardware.device import Device
@@ -195,8 +195,9 @@ class Job:
             "passes",
             self.workload,
             plan.zero,
-            plan.reshard,
-            plan.no_sync,
+            self.reshard,
+            self.no_sync,
+            self.reduces_last,
             self.prefetch,
             plan.offload,
             plan.optimizer,
@@ -339,6 +340,31 @@ class Job:
         were made, in fp32, and what is gathered is cast (`MixedPrecision.param_dtype`)."""
         cast = self.plan.zero >= 3 and self.stack.sharding != "in-place"
         return "fp32" if cast else self.plan.precision
+
+    @property
+    def reshard(self) -> bool | Literal["near"]:
+        """Whether gathered weights are given back behind a forward pass: not in pipelines, unless
+        the plan says so (pytorch/torchtitan, models/llama3/infra/parallelize.py, apply_fsdp:
+        `reshard_after_forward = not pp_enabled`)."""
+        return self.plan.pp == 1 if self.plan.reshard is None else self.plan.reshard
+
+    @property
+    def no_sync(self) -> bool:
+        """Whether sharded gradients are reduced behind the last micro-step only: in pipelines,
+        unless the plan says otherwise (torch/distributed/pipelining/stage.py,
+        backward_maybe_with_nosync: `set_requires_gradient_sync(False)`)."""
+        return self._sums_up if self.plan.no_sync is None else self.plan.no_sync
+
+    @property
+    def reduces_last(self) -> bool:
+        """Whether they are reduced unit by unit behind a pass instead of beside it: torch's
+        pipelines ask FSDP for that once a stage has no pass left (the same file,
+        `perform_reduce_grad`)."""
+        return self._sums_up and self.no_sync
+
+    @property
+    def _sums_up(self) -> bool:
+        return self.plan.pp > 1 and self.plan.zero >= 2
 
     @property
     def prefetch(self) -> int:

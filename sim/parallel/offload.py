@@ -83,7 +83,7 @@ def gradients_leave_early(job: Job, occasion: Occasion) -> bool:
     if not (plan.offload.optimizer and plan.offload.overlap and occasion.makes_gradients):
         return False
     if plan.zero >= 2:
-        return occasion.last or not plan.no_sync
+        return occasion.last or not job.no_sync
     return occasion.last and (job.stack.overlap_gradients or plan.data_parallel == 1)
 
 

@@ -63,7 +63,8 @@ class Plan:
     (FSDP's FULL_SHARD), stay until the backward pass has used them (false: SHARD_GRAD_OP), or leave
     a share in each group of `dp` ranks ("near", with the axis `dp_far`), `prefetch` how many units
     are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
-    and 3 are summed up whole and reduced behind the last micro-step only.
+    and 3 are summed up whole and reduced behind the last micro-step only. Unless these are said,
+    pipelines keep weights and reduce once, and nothing else does (`Job.reshard`, `Job.no_sync`).
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
     stack's own unless one is named. With `lora` adapters are trained and the model is frozen.
     `stash` is how convolutional networks keep feature maps between passes (`sim.model.stash`).
@@ -94,8 +95,8 @@ class Plan:
     interleave: Annotated[int, Ge(1), Le(MOST_CHUNKS)] = 1
     layers: tuple[Annotated[int, Ge(0)], ...] | None = None
     zero: Annotated[int, Ge(0)] = 0
-    reshard: bool | Literal["near"] = True
-    no_sync: bool = False
+    reshard: bool | Literal["near"] | None = None
+    no_sync: bool | None = None
     prefetch: Annotated[int, Ge(0)] | None = None
     offload: Offload = ON_DEVICE
     recompute: Names = NONE
@@ -317,8 +318,8 @@ def _check_graphs(plan: Plan, where: str) -> None:
 
 
 def _check_sharding(plan: Plan, where: str) -> None:
-    if plan.zero < 3 and (plan.reshard is not True or plan.prefetch is not None):
-        key = "prefetch" if plan.reshard is True else "reshard"
+    if plan.zero < 3 and (plan.reshard not in (None, True) or plan.prefetch is not None):
+        key = "prefetch" if plan.reshard in (None, True) else "reshard"
         what = f"{key} without sharded parameters"
         raise InputError(where, what, "set zero = 3 or leave it out")
     if plan.gradients is not None and plan.zero:

@@ -15,7 +15,7 @@ NEAR = "dp"  # the axis that secondary shares are divided over
 def is_near(job: Job, occasion: Occasion) -> bool:
     """Whether a pass finds the weights it needs among near ranks (ZeRO++ hpZ, Wang et al. 2023,
     section 3.2; FSDP2's `reshard_after_forward` as a number)."""
-    return job.plan.reshard == "near" and occasion.kind != "F"
+    return job.reshard == "near" and occasion.kind != "F"
 
 
 def gathered(job: Job, blocks: Sequence[Block], occasion: Occasion) -> MemoryUse:
@@ -31,7 +31,7 @@ def gathered(job: Job, blocks: Sequence[Block], occasion: Occasion) -> MemoryUse
 def given_back(job: Job, blocks: Sequence[Block], occasion: Occasion) -> MemoryUse:
     """The end of them, all but a secondary share behind a forward pass that keeps one."""
     size = _whole(job, blocks)
-    if job.plan.reshard == "near" and occasion.kind == "F":
+    if job.reshard == "near" and occasion.kind == "F":
         size -= size / job.plan.size(NEAR)
     return MemoryUse({"gathered weights": -size})
 
@@ -59,7 +59,7 @@ def made(job: Job, occasion: Occasion, block: Block) -> MemoryUse:
     by the passes of later micro-steps."""
     if job.plan.zero < 2 or not occasion.makes_gradients:
         return NOTHING
-    if job.plan.no_sync and not occasion.first:
+    if job.no_sync and not occasion.first:
         return NOTHING
     part = {"unsharded gradients": trained(job, [block]) * _made_width(job)}
     return MemoryUse(part, part)
@@ -84,7 +84,7 @@ def scattered(
 def _made_width(job: Job) -> float:
     """Bytes of a gradient: as autograd makes it, or as micro-steps sum it up without reducing it
     (FSDP2 in the type of the reduction, `to_accumulated_grad_if_needed`)."""
-    summed = job.plan.no_sync and job.stack.sharding == "per-parameter"
+    summed = job.no_sync and job.stack.sharding == "per-parameter"
     return float(_input_width(job) if summed else job.stack.weight_bytes(job.plan.precision))
 
 

@@ -78,7 +78,7 @@ def reduces(job: Job, occasion: Occasion) -> bool:
     if not occasion.makes_gradients:
         return False
     if job.plan.zero >= 2:
-        return occasion.last or not job.plan.no_sync
+        return occasion.last or not job.no_sync
     return occasion.last and job.stack.overlap_gradients
 
 
@@ -107,7 +107,7 @@ def sharded_pass(job: Job, pieces: Sequence[Piece], occasion: Occasion) -> list[
 
 
 def _held_all_step(job: Job) -> bool:
-    return job.plan.pp > 1 or job.plan.no_sync
+    return job.plan.pp > 1 or job.no_sync
 
 
 class _Pass:
@@ -133,7 +133,7 @@ class _Pass:
             done.append(self._compute(number, piece, beside=issued))
             issued = []
             for place, unit in enumerate(self.scattered):
-                if unit.numbers[-1] == number:
+                if self._leaves(unit) == number:
                     issued += self._reduce(place, unit)
             issued += [op for ahead in due.get(number, ()) for op in self._gather(ahead)]
             done += [*issued, *self.activations.behind(number)]
@@ -151,11 +151,11 @@ class _Pass:
 
     def _gives_back(self, unit: _Unit) -> bool:
         job, occasion = self.job, self.occasion
-        if job.plan.zero < 3 or occasion.kind == "W" or not self._comes(unit):
+        if job.plan.zero < 3 or not self._comes(unit):
             return False
-        if not unit.kept:
-            return True
-        return occasion.kind != "F" and (occasion.last or not _held_all_step(job))
+        if unit.kept and _held_all_step(job):
+            return occasion.makes_gradients and occasion.last
+        return occasion.kind != "W" and (occasion.kind != "F" or not unit.kept)
 
     def _comes(self, unit: _Unit) -> bool:
         """Whether anything of a unit is elsewhere."""
@@ -237,8 +237,12 @@ class _Pass:
             [kernel], name=name, cause=COMPUTE, time=self.job.time, launch=stack.launch_forward
         )
 
+    def _leaves(self, unit: _Unit) -> int:
+        """The computation behind which the gradients of a unit are reduced."""
+        return len(self.pieces) - 1 if self.job.reduces_last else unit.numbers[-1]
+
     def _reduce(self, place: int, unit: _Unit) -> list[Operation]:
-        after = (self.names[unit.numbers[-1]],)
+        after = (self.names[self._leaves(unit)],)
         before = self.scattered[place - 1].blocks if place else []
         last = place == len(self.scattered) - 1
         use = scattered(self.job, unit.blocks, before, last=last)
@@ -265,7 +269,7 @@ def _units(job: Job, blocks: Sequence[Block], *, forward: bool) -> list[_Unit]:
         own = root if number not in layers and job.stack.root_unit else _Unit()
         if own not in units:
             units.append(own)
-        own.kept = own.kept or not job.plan.reshard or (number == final and job.stack.keeps_last)
+        own.kept = own.kept or not job.reshard or (number == final and job.stack.keeps_last)
         own.blocks.append(block)
         own.numbers.append(number)
     return units

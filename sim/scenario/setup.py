@@ -86,6 +86,9 @@ def assemble(
     _check_links(plan, topology, where)
     _check_network(model, plan, topology, where)
     _check_experts(model, plan, where)
+    if plan.pp > 1 and plan.zero > stack.pipeline_zero:
+        what = f"zero = {plan.zero} with pp = {plan.pp}, which {stack.name} refuses"
+        raise InputError(where, what, f"set zero = {stack.pipeline_zero}")
     if plan.pp > model.layers:
         raise InputError(
             where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"

@@ -352,7 +352,7 @@ PASSES = (
 STATES = (
     Choice(
         name="zero",
-        possible=lambda space, plan: (0, 1, 2, 3),
+        possible=lambda space, plan: range(1 + (space.stack.pipeline_zero if plan.pp > 1 else 3)),
         applies=lambda plan: (
             plan.degree(dividing("batch", "sequence")) > 1 and not plan.versions(0)
         ),
@@ -361,12 +361,13 @@ STATES = (
         name="reshard",
         possible=lambda space, plan: (True, False),
         applies=lambda plan: plan.zero >= 3,
+        usual=lambda space, plan, value: plan.pp == 1 or not value,
     ),
     Choice(
         name="no_sync",
         possible=lambda space, plan: (False, True),
         applies=lambda plan: plan.zero >= 2 and plan.microbatches > 1,
-        usual=lambda space, plan, value: not value,
+        usual=lambda space, plan, value: value == (plan.pp > 1),
     ),
     Choice(
         name="offload",

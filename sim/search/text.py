@@ -91,7 +91,8 @@ def plan_text(plan: Plan) -> str:
     words += ["overlapped experts"] if plan.overlap_experts else []
     words += ["balanced layers"] if plan.layers is not None else []
     words += [f"zero {plan.zero}"] if plan.zero else []
-    words += [] if plan.reshard is True else ["weights kept" + " near" * (plan.reshard == "near")]
+    kept = plan.reshard in (False, "near")
+    words += ["weights kept" + " near" * (plan.reshard == "near")] if kept else []
     words += ["no sync"] if plan.no_sync else []
     words += ["offload"] if plan.offload else []
     words += [f"{choices.text(plan.recompute)} recomputation"] if plan.recompute != "none" else []
@@ -118,7 +119,8 @@ def _experts(plan: Plan) -> str:
 
 def _zero(plan: Plan) -> str:
     """The stage, and whether weights are kept, gradients wait, or anything lies on the host."""
-    kept = {"kept": plan.reshard is not True, "no sync": plan.no_sync, "offload": plan.offload}
+    whole = plan.reshard in (False, "near")
+    kept = {"kept": whole, "no sync": plan.no_sync, "offload": plan.offload}
     return " ".join([str(plan.zero), *(name for name, asked in kept.items() if asked)])
 
 

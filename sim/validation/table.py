@@ -160,7 +160,7 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["recompute"] = _recompute(row)
     data |= _SCHEDULES.get(row["schedule"], {"schedule": row["schedule"]})
     data["sequence_parallel"] = _true(row, "sequence_parallel")
-    data["no_sync"] = _true(row, "no_sync")
+    data |= {"no_sync": True} if _true(row, "no_sync") else {}
     data["drains"] = _drains(row)
     data |= _precision(row) | _layers(row) | _sharded(row) | _experts(row)
     data["offload"] = _offload(row)

@@ -334,7 +334,7 @@ def test_the_embedding_needs_most_when_the_activations_of_its_microbatch_have_go
 
 def test_zero_3_gathers_two_blocks_that_follow_each_other() -> None:
     """The closed form gathers the largest block twice, though only one is an embedding."""
-    own = job(LARGE_ENDS, pp=4, dp=2, zero=3, global_batch=64)
+    own = job(LARGE_ENDS, pp=4, dp=2, zero=3, reshard=True, no_sync=False, global_batch=64)
     embedding, layer, *_ = own.blocks(own.chunks[0][0])
     whole = on(own).parts["gathered weights"]
     assert whole == 2 * (embedding.count + layer.count)

@@ -5,6 +5,7 @@ from itertools import accumulate
 
 import pytest
 
+from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.play import play
 from sim.parallel.memory import state_of
@@ -58,12 +59,36 @@ def volume(own, kind: str) -> float:
         ({"axes": {"dp_far": 2}, "reshard": "near"}, 4, 2),
         ({"prefetch": 0}, 4, 2),
         ({"prefetch": 3}, 4, 2),
+        ({"pp": 2}, 1, 1),  # of four micro-steps, by torchtitan's and torch's pipelines
+        ({"pp": 2, "reshard": True}, 8, 1),
+        ({"pp": 2, "reshard": True, "no_sync": False}, 8, 4),
     ],
 )
 def test_volumes_of_sharded_parameters_are_these_multiples_of_the_model(plan, gathered, scattered):
     own = scenario(3, **plan)
     assert volume(own, "all_gather") == pytest.approx(gathered)
     assert volume(own, "reduce_scatter") == pytest.approx(scattered)
+
+
+def test_pipelines_reduce_behind_a_stages_last_pass_and_not_beside_it():
+    own = written(scenario(3, pp=2))
+    scatters = [
+        number
+        for number, (op, _) in enumerate(own)
+        if isinstance(op, Communicate)
+        and any(getattr(call, "kind", "") == "reduce_scatter" for call in op.calls)
+    ]
+    passes = [
+        number for number, (op, action) in enumerate(own) if isinstance(op, Compute) and action
+    ]
+    assert min(scatters) > max(passes)
+
+
+@pytest.mark.parametrize("stack", ["megatron-deepspeed", "deepspeed", "hf-deepspeed"])
+def test_deepspeeds_pipelines_shard_no_gradients(stack):
+    own = replace(scenario(2, pp=2), stack=stack)
+    with pytest.raises(InputError, match=r"zero = 2 with pp = 2, which .* refuses; set zero = 1"):
+        from_scenario(own)
 
 
 def test_what_is_regathered_comes_once_more_for_units_that_run_again():
