@@ -4,8 +4,8 @@
                                        [--model resnet50] [--picture ring_ps_gossip.png]
 
 The same model on the same nodes under the same lognormal stragglers, shared in nine ways for the
-same time. The loss is a noisy quadratic's: it shows what staleness and averaging do, not what a
-large model would.
+same time. The loss is a small perceptron's whose workers see unlike data: it shows what graphs,
+staleness and drift do, not what a large model would. Rates follow one law, linear scaling.
 """
 
 import argparse

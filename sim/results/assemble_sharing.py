@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import sqrt
 from typing import Any
+
+import numpy as np
 
 from sim.engine.timeline import Role
 from sim.program import causes
@@ -49,6 +52,8 @@ def outcome(
         bytes=sum(cluster.carried().values()),
         straggler_seconds=_lost_seconds(pool, healthy, setup.plan.copies),
         loss=pool.task.loss(weights) if learnt else None,
+        spread=_spread(pool) if learnt else {},
+        rate=_rate(setup) if learnt else "",
         curve=tuple(record.curve),
         time_to_target=None,
         task=pool.task.name,
@@ -60,6 +65,31 @@ def outcome(
     )
     target = learning.target if learning else None
     return result if target is None else replace(result, time_to_target=result.time_to(target))
+
+
+def _spread(pool: WorkerPool) -> dict[str, float]:
+    """Losses of the workers' own weights, and how far apart these are."""
+    held = [worker.weights for worker in pool.workers if not worker.lost]
+    if not held:
+        return {}
+    losses, middle = [pool.task.loss(weights) for weights in held], pool.average()
+    distances = [float(np.sum((weights - middle) ** 2)) for weights in held]
+    return {
+        "worker": sum(losses) / len(losses),
+        "worst": max(losses),
+        "distance": sqrt(sum(distances) / len(distances)),
+    }
+
+
+def _rate(setup: SharingSetup) -> str:
+    """The learning rate and the law that it follows."""
+    plan, learning = setup.plan, setup.plan.learning
+    if learning is None:
+        return ""
+    n, rate = plan.averaged(len(setup.workers)), plan.rate(len(setup.workers))
+    if learning.scaling == "none":
+        return f"{rate:g} ({n:g} gradients averaged, not scaled)"
+    return f"{rate:g} = {learning.rate:g} x {n:g} gradients averaged (linear scaling)"
 
 
 def _row(worker: Worker, end: float) -> dict[str, Any]:

@@ -22,8 +22,11 @@ class Outcome(Shown):
     how many updates came between reading the weights and updating them: mean, largest and how often
     each. `links` are the busiest with the bytes they carried; `bytes` is what all links carried.
     `straggler_seconds` is what the run takes longer than the same devices with nothing slow.
-    `curve` holds (s, samples, loss) on the way and `time_to_target` when the loss was first as low
-    as asked; `label` says what these two show.
+    `loss` is that of the weights that the method gives (the servers', or the mean of all workers'),
+    `spread` that of its `worker`s in the mean, of the `worst` of them, and the `distance` between
+    them: the root mean square of |x_i - mean|. `rate` says how far a step goes. `curve` holds (s,
+    samples, loss) on the way and `time_to_target` when the loss was first as low as asked; `label`
+    says what all of this shows.
     """
 
     view = "sim.results.outcome_text"
@@ -43,6 +46,8 @@ class Outcome(Shown):
     bytes: float
     straggler_seconds: float
     loss: float | None
+    spread: dict[str, float]
+    rate: str
     curve: tuple[tuple[float, float, float], ...]
     time_to_target: float | None
     task: str
@@ -63,6 +68,10 @@ class Outcome(Shown):
     def time_to(self, loss: float) -> float | None:
         """Seconds until the loss was first that low; None where it never was."""
         return next((moment for moment, _, now in self.curve if now <= loss), None)
+
+    def loss_after(self, samples: float) -> float | None:
+        """The loss at the first point of the curve with so many samples; None without one."""
+        return next((loss for _, seen, loss in self.curve if seen >= samples), None)
 
     @property
     def excerpt(self) -> Timeline:

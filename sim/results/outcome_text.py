@@ -110,6 +110,13 @@ def _link_rows(outcome: Outcome) -> list[Cells]:
 
 def _loss(outcome: Outcome) -> list[Cells]:
     rows: list[Cells] = [("loss at the end", f"{outcome.loss:.4g}")]
+    if outcome.spread.get("distance"):
+        spread = outcome.spread
+        rows.append(("of the worst worker", f"{spread['worst']:.4g}"))
+        rows.append(("of workers in the mean", f"{spread['worker']:.4g}"))
+        rows.append(("distance of the workers", f"{spread['distance']:.3g}"))
+    if outcome.rate:
+        rows.append(("learning rate", outcome.rate))
     if outcome.time_to_target is not None:
         rows.append(("time to target", human_seconds(outcome.time_to_target)))
     return rows

@@ -75,6 +75,15 @@ class Sharing(ABC):
         """What distinguishes this run from others of its method, in a word or two each."""
         return []
 
+    def averaged(self, workers: int) -> float:
+        """How many workers' gradients one step of the weights averages."""
+        return float(workers)
+
+    def rate(self, workers: int) -> float:
+        """The learning rate of every step of the (inner) optimizer."""
+        learning = self.learning or Learning()
+        return learning.rate * (self.averaged(workers) if learning.scaling == "linear" else 1.0)
+
     def own_gpus(self, gpus_per_node: int) -> int:
         """GPUs whose gradients a worker adds up."""
         return gpus_per_node if self.worker == "node" else 1

@@ -29,7 +29,8 @@ def build(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
     plan, learning, cluster = setup.plan, setup.plan.learning, _cluster(setup)
     optimizer = Optimizer()
     if learning is not None:
-        optimizer = Optimizer(rule=learning.optimizer, rate=learning.rate, beta=learning.beta)
+        rate = plan.rate(len(setup.workers))
+        optimizer = Optimizer(rule=learning.optimizer, rate=rate, beta=learning.beta)
     weighs_staleness = learning is not None and learning.decay
     of_steps = plan.steps * sum(workload.batch for workload in setup.workloads)
     record = UpdateRecord(

@@ -79,17 +79,21 @@ class LinkChange:
 class Learning:
     """A task of `sim.sharing.learning` that the simulated order of updates drives.
 
-    `unlike` makes the workers' data differ. The rate and rule are those of the (inner) optimizer;
-    with `decay` of the rate by staleness an update s updates late counts 1/(1 + s).
+    `unlike` makes the workers' data differ; on a quadratic, whose gradients are linear, the mean of
+    all workers learns alike on every graph. The rate and rule are those of the (inner) optimizer.
+    With `scaling = "linear"` the rate is that of one gradient by itself, and n times as high where
+    n of them are averaged (Goyal et al. 2017, section 2.1; `Sharing.averaged`). With `decay` of the
+    rate by staleness an update s updates late counts 1/(1 + s).
     """
 
-    task: Literal["none", "quadratic", "logistic", "perceptron"] = "quadratic"
+    task: Literal["none", "quadratic", "logistic", "perceptron"] = "perceptron"
     size: Count = 10
     noise: NonNegative = 0.1
     condition: Annotated[float, Ge(1)] = 10.0
     unlike: NonNegative = 0.0
     optimizer: Rule = "sgd"
     rate: Positive = 0.1
+    scaling: Literal["none", "linear"] = "none"
     beta: NonNegative = 0.9
     decay: bool = False
     target: Positive | None = None

@@ -41,7 +41,7 @@ def test_one_that_returns_costs_its_absence_at_most(variant):
     lost = away.time - without.time
     # Its absence and the step that it had begun; without it the servers are less busy.
     assert -0.3 < lost < 1.0 + 0.11
-    assert away.samples >= without.samples == 4 * 20
+    assert min(away.samples, without.samples) >= 4 * 20
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

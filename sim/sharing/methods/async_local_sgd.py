@@ -29,6 +29,9 @@ class AsyncLocalSGD(ServerBased):
     outer_momentum: Momentum = 0.0
     delay: Count = 1
 
+    def averaged(self, workers: int) -> float:
+        return float(self.delay)
+
     def start(self, pool: WorkerPool) -> None:
         pool.train(asynchronous(self, pool))
 

@@ -33,6 +33,9 @@ class Federated(ServerBased):
     offline: Seconds = 0.0
     late: Annotated[NonNegative, Lt(1)] = 0.0
 
+    def averaged(self, workers: int) -> float:
+        return max(1.0, self.fraction * workers * (1.0 - self.late))
+
     def start(self, pool: WorkerPool) -> None:
         pool.cluster.start(rounds(self, pool))
 

@@ -61,6 +61,10 @@ class ParameterServer(ServerBased):
         }
         return [modes[self.mode], *(["overlapped"] if self.overlap else [])]
 
+    def averaged(self, workers: int) -> float:
+        alone = self.mode in ("async", "ssp")
+        return 1.0 if alone else float(workers - self.backup)
+
     def check(self, workers: int, nodes: int, where: str) -> None:
         if self.backup >= workers:
             what = f"backup = {self.backup} of {workers} workers: nobody is left to wait for"
