@@ -36,12 +36,15 @@ NOTHING = Rule()
 class Checkpointing:
     """What a software stack means by `selective` recomputation, and whether it stops early.
 
+    `least` runs again even where no recomputation is asked for.
+
     `on_host`: the inputs of layers that run again as a whole lie on the host meanwhile, a share of
     each from every tensor-parallel rank (DeepSpeed's cpu_checkpointing and partition_activations,
     deepspeed/runtime/activation_checkpointing/checkpointing.py).
     """
 
     selective: Rule = field(default_factory=lambda: Rule(again=("core_attn",)))
+    least: tuple[str, ...] = ()
     early_stop: bool = False
     on_host: bool = False
 
@@ -52,5 +55,6 @@ class Checkpointing:
         (('core_attn',), ())
         """
         names = (recompute,) if isinstance(recompute, str) else recompute
+        names = self.least if names == (NONE,) else names
         rule = self.selective if names == (SELECTIVE,) else Rule(again=names)
-        return NOTHING if names == (NONE,) else replace(rule, early_stop=self.early_stop)
+        return replace(rule, early_stop=self.early_stop) if names else NOTHING

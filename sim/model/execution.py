@@ -125,6 +125,11 @@ class Execution:
         return 4 if self.precision in ("fp32", "tf32") else 2
 
     @property
+    def stream_width(self) -> int:
+        """Bytes of an element of the residual stream."""
+        return 4 if self.fusion.fp32_norms == "stream" else self.width
+
+    @property
     def kept_width(self) -> float:
         """Bytes of an element of what linear layers keep of their input."""
         recipe = self.recipe

@@ -25,6 +25,11 @@ class Fusion:
     them, back and forth, and cast what they make. `expert_bias`: the second of them adds the bias,
     instead of kernels for each expert in fp32. With `host_counts` the host reads how many tokens
     each expert gets before they are sent.
+    `fp32_norms` beside half-precision products: each norm reads a "copy" of its input in fp32, cast
+    by a kernel of its own as the gradient is back (InternEvo), or the residual "stream" and all
+    sums and norms on it are fp32, and each reduction of a norm is a kernel of its own (TensorFlow's
+    automatic mixed precision, whose deny list has Mean and what follows up to the next product:
+    core/grappler/optimizers/auto_mixed_precision_lists.h; XLA starts a kernel at each reduction).
     `composed_gelu`: the families whose GELU is its tanh form in single operations.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
@@ -66,9 +71,11 @@ class Fusion:
     compiled: bool = False
     compiled_ends: bool = True
     composed_gelu: tuple[str, ...] = ()
+    fp32_norms: Literal["", "copy", "stream"] = ""
     packed_projections: bool = True
     bias_in_gemm: bool = False
     logits_fp32: bool = True
+    logits_cast: bool = False
     vocab_parallel: bool = True
     shifted_logits: bool = False
     added_mask: bool = False

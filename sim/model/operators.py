@@ -148,35 +148,44 @@ def normalise(
     Fused: forward reads x and writes y; backward reads dy and x, writes dx (3 passes), and sums
     the gains' gradients in a second kernel (2 passes) that a third finishes (apex
     csrc/layer_norm_cuda_kernel.cu). Otherwise torch composes RMSNorm of an fp32 copy: cast, square,
-    mean, rsqrt, product, cast, gain. `residual` adds the residual stream's gradient to dx.
+    mean, rsqrt, product, cast, gain. `Fusion.fp32_norms` has two other ways. `residual` adds the
+    residual stream's gradient to dx.
     """
     columns, hooks = width or run.model.hidden, run.model.norm_gains
-    elements, width = rows * columns, run.width
+    elements, width, stream = rows * columns, run.width, run.stream_width
     fused = run.fused("norm") or run.model.normalisation == "layernorm"
-    ahead, back = ((2, 1), (5, 3)) if fused else ((12, 7), (20, 12))
+    (ahead, launches), (back, more) = _norm_traffic(run, fused=fused)
     name = name.replace("norm", "rms norm") if run.model.normalisation == "rmsnorm" else name
     kernels = [
-        MemoryBound(
-            name=f"{name} grad", bytes=float(back[0] * elements * width), launches=back[1] + hooks
-        )
+        MemoryBound(name=f"{name} grad", bytes=float(back * elements), launches=more + hooks)
     ]
     if residual and not run.fusion.compiled:
-        kernels.append(MemoryBound(name=f"{name} residual grad", bytes=float(3 * elements * width)))
+        moved = float((width + 2 * stream) * elements)
+        kernels.append(MemoryBound(name=f"{name} residual grad", bytes=moved))
     # Unfused, torch also keeps the fp32 copy and the normalised values for the gain's gradient.
     extra = 0 if fused else elements * (4 + width)
     return Operator(
         name=name,
-        forward=(
-            MemoryBound(name=name, bytes=float(ahead[0] * elements * width), launches=ahead[1]),
-        ),
+        forward=(MemoryBound(name=name, bytes=float(ahead * elements), launches=launches),),
         input_gradient=tuple(kernels),
-        inputs=float(elements * width),
-        saved=float(elements * width + extra),
+        inputs=float(elements * stream),
+        saved=float(elements * stream + extra),
         made=float(extra),
         modules=("layernorm",) if residual else (),
-        transient=float(2 * elements * width),
+        transient=float(2 * elements * stream),
         parameters=float(columns * hooks),
     )
+
+
+def _norm_traffic(run: Execution, *, fused: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Bytes an element and kernels of a norm, forward and for its input's gradient."""
+    width, stream = run.width, run.stream_width
+    if run.fusion.fp32_norms == "stream":  # mean, variance, result; row sums, column sums, dx
+        cast = width if width < stream else 0
+        return (4 * stream + cast, 3), (7 * stream, 3)
+    if run.fusion.fp32_norms == "copy":  # the cast, then the norm; dx and the gains', the cast
+        return (width + 4 + 4 + width, 2), (width + 4 + 4 + width + 4 + 4 + width, 4)
+    return ((2 * width, 1), (5 * width, 3)) if fused else ((12 * width, 7), (20 * width, 12))
 
 
 def dropout_add(run: Execution, name: str, rows: int) -> Operator:
@@ -185,17 +194,17 @@ def dropout_add(run: Execution, name: str, rows: int) -> Operator:
     Fused: reads the linear's output and the residual, writes sum and mask. Backward masks dy.
     """
     model, elements, width = run.model, rows * run.model.hidden, run.width
-    mask = elements * MASK if model.dropout else 0
+    stream, mask = run.stream_width, elements * MASK if model.dropout else 0
     bias = model.bias and not run.fusion.bias_in_gemm
-    passes = 3 + (0 if run.fused("bias_dropout_add") else 2 * (bias + model.dropout))
+    passes = 1 + (0 if run.fused("bias_dropout_add") else 2 * (bias + model.dropout))
     launches = 1 if run.fused("bias_dropout_add") else 1 + bias + model.dropout
-    back = MemoryBound(name=f"{name} grad", bytes=float(2 * elements * width + mask))
+    back = MemoryBound(name=f"{name} grad", bytes=float((stream + width) * elements + mask))
     return Operator(
         name=name,
         forward=(
             MemoryBound(
                 name=name,
-                bytes=float(passes * elements * width + mask),
+                bytes=float((passes * width + 2 * stream) * elements + mask),
                 launches=launches,
                 randoms=float(elements * model.dropout),
             ),

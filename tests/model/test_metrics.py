@@ -56,3 +56,10 @@ def test_shifted_logits_are_copied_and_their_gradients_put_into_zeros() -> None:
     shifted = replace(plain, shifted_logits=True)
     assert moved(shifted, "cross-entropy") - moved(plain, "cross-entropy") == 2 * 2
     assert moved(shifted, "cross-entropy grad") - moved(plain, "cross-entropy grad") == 3 * 2
+
+
+def test_a_cast_in_front_of_a_fused_loss_moves_the_logits_and_their_gradient_once_more() -> None:
+    fused = replace(TORCH, cross_entropy=True)
+    cast = replace(fused, logits_cast=True)
+    assert moved(cast, "cross-entropy") == 2 * moved(fused, "cross-entropy") + (2 + 4)
+    assert moved(cast, "cross-entropy grad") == 2 * moved(fused, "cross-entropy grad") + (4 + 2)

@@ -143,8 +143,10 @@ def _cross_entropy(run: Execution, rows: int) -> Operator:
     # Half-precision logits and the fp32 copy they were cast to, or their gradient likewise.
     alive = run.width + (4 if copy else 0)
     if run.fused("cross_entropy"):
-        ahead, back, launches = logits * run.width * 3, logits * run.width * 2, (2, 1)
-        kept, alive = logits * run.width, run.width
+        cast = copy if run.fusion.logits_cast else 0
+        width = 4 if cast else run.width
+        ahead, back = logits * (3 * width + 3 * cast), logits * (2 * width + 3 * cast)
+        kept, alive, launches = logits * width, width, (2 + bool(cast), 1 + bool(cast))
     elif run.fusion.vocab_parallel:
         ahead, back, launches = logits * (32 + 3 * copy), logits * (8 + 3 * copy), (14, 6)
         kept = logits * 4
