@@ -1,10 +1,12 @@
 """Options that several commands have."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from sim.config.errors import InputError
 
 if TYPE_CHECKING:
     from sim.scenario.scenario import Scenario
@@ -26,9 +28,30 @@ JOBS = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def scenario_of(name: str, settings: Sequence[str], profiles: Sequence[str] = ()) -> "Scenario":
-    """A scenario with the values of `--set` and `--profile`. Raises `InputError`."""
+def scenario_of(
+    name: str | None,
+    settings: Sequence[str],
+    profiles: Sequence[str] = (),
+    job: Mapping[str, Any] | None = None,
+) -> "Scenario":
+    """The scenario of a name, or that of a `job`'s model, topology and so on, with the values of
+    `--set` and `--profile`. Raises `InputError`."""
     from sim.scenario.profiles import setting_of
-    from sim.scenario.scenario import load, setting
+    from sim.scenario.scenario import described, load, setting
 
-    return load(name, dict(map(setting_of, profiles)) | dict(map(setting, settings)))
+    changes = dict(map(setting_of, profiles)) | dict(map(setting, settings))
+    given = {key: value for key, value in (job or {}).items() if value is not None}
+    if name is not None:
+        return load(name, {**given, **changes})
+    for key in ("model", "topology"):
+        if key not in given:
+            what = f"neither SCENARIO nor --{key}"
+            raise InputError("command line", what, f"name one, or --{key}; see `sim run --help`")
+    name = f"{title(given['model'])}, {title(given['topology'])}"
+    return described({"name": name, "plan": {}, **given}, changes, "command line")
+
+
+def title(name: str) -> str:
+    """What a model or topology is called: the folder of a checkpoint, the stem of another file."""
+    path = Path(name)
+    return path.resolve().parent.name if path.name == "config.json" else path.stem

@@ -40,7 +40,11 @@ def _flag(name: str) -> str:
 
 
 @click.command(cls=_WithOutputs)
-@click.argument("scenario")
+@click.argument("scenario", required=False)
+@click.option("--model", help="A model (name, TOML, Hugging Face config.json) for its own.")
+@click.option("--topology", help="A cluster for the scenario's own.")
+@click.option("--stack", help="What runs the job.")
+@click.option("--gpus", type=click.IntRange(min=1), help="How many of the topology's.")
 @options.SETTINGS
 @options.PROFILES
 @click.option("--unfold", is_flag=True, help="Simulate every rank by itself (slow, same answer).")
@@ -53,7 +57,11 @@ def _flag(name: str) -> str:
 @click.option("--samples", type=int, help="Draw so many steps with stragglers, see [jitter].")
 @options.JSON
 def run(
-    scenario: str,
+    scenario: str | None,
+    model: str | None,
+    topology: str | None,
+    stack: str | None,
+    gpus: int | None,
     settings: tuple[str, ...],
     profiles: tuple[str, ...],
     unfold: bool,
@@ -62,10 +70,12 @@ def run(
     as_json: bool,
     **outputs: Path | None,
 ) -> None:
-    """Predict one training step of SCENARIO (a name or a TOML file)."""
+    """Predict one training step of SCENARIO (a name or a TOML file), or of a --model on a
+    --topology."""
     from sim.simulate import simulate
 
-    job = options.scenario_of(scenario, settings, profiles)
+    named = {"model": model, "topology": topology, "stack": stack, "gpus": gpus}
+    job = options.scenario_of(scenario, settings, profiles, named)
     files = {name: path for name, path in outputs.items() if path is not None}
     if samples is not None:
         _refuse_with_samples(files, unfold=unfold, clock=engine == "clock")

@@ -1,4 +1,4 @@
-"""`sim show`: a topology, a profile or a collective algorithm, as text and as a picture."""
+"""`sim show`: a model, topology, profile or collective algorithm, as text and as a picture."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sim.cli.files import output, wrote
+from sim.cli.options import title
+from sim.config.errors import InputError
 from sim.plots import SUFFIXES
 
 if TYPE_CHECKING:
@@ -16,17 +18,21 @@ _RANKS = 8  # of an algorithm, where --gpus does not say how many
 
 
 @click.command()
-@click.argument("name", metavar="TOPOLOGY|PROFILE|ALGORITHM")
+@click.argument("name", metavar="MODEL|TOPOLOGY|PROFILE|ALGORITHM")
 @output("--picture", SUFFIXES, "Where to draw it")
 @click.option("--gpus", type=click.IntRange(min=1), help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
-    """Describe and draw a TOPOLOGY, the PROFILE of a device or fabric, or an ALGORITHM (ring)."""
+    """Describe a MODEL (a name, a TOML file or a Hugging Face config.json), or describe and draw a
+    TOPOLOGY, the PROFILE of a device or fabric, or an ALGORITHM (ring)."""
     from sim.calibration.fitting.fabric_text import is_fabric
     from sim.config import catalog
     from sim.results.collective import is_algorithm
+    from sim.results.model import is_model
     from sim.results.profile import is_profile
 
-    if is_fabric(name):
+    if is_model(name):
+        _show_model(name, picture, gpus)
+    elif is_fabric(name):
         _show_fabric(name, picture)
     elif is_profile(name):
         _show_profile(name, picture)
@@ -34,6 +40,16 @@ def show(name: str, picture: Path | None, gpus: int | None) -> None:
         _show_algorithm(name, gpus or _RANKS, picture)
     else:
         _show_topology(name, gpus, picture)
+
+
+def _show_model(name: str, picture: Path | None, gpus: int | None) -> None:
+    from sim.model import reading
+    from sim.results.model import describe
+
+    for option, given in (("--picture", picture), ("--gpus", gpus)):
+        if given is not None:
+            raise InputError(option, "a model is shown as text", "leave it out")
+    click.echo(describe(reading.load(name), title(name)))
 
 
 def _show_algorithm(name: str, ranks: int, picture: Path | None) -> None:

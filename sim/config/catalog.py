@@ -8,6 +8,7 @@ lets it state only what is different from another file of its folder.
 
 import copy
 import fnmatch
+import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_SUFFIXES = (".toml", ".json")  # of paths; the second is how others describe a model
 
 _KINDS = {
     "scenarios": "scenario",
@@ -124,13 +127,13 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
 
 
 def _absence(name: str, kind: str) -> str:
-    if not name.endswith(".toml"):
+    if not name.endswith(_SUFFIXES):
         return f"no {kind} named {name!r}"
     return f"{name!r} is a folder" if os.path.isdir(name) else f"no file {name!r}"
 
 
 def _candidates(folder: str, name: str) -> Iterator[Path]:
-    if name.endswith(".toml"):
+    if name.endswith(_SUFFIXES):
         yield Path(name)
     else:
         yield from (root / folder / f"{name}.toml" for root in roots())
@@ -156,16 +159,24 @@ def read(path: Path) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def _parsed(path: Path, version: tuple[int, ...]) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return _object(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise InputError(
             place(path), f"cannot be read ({error.strerror})", "check the path"
         ) from None
     except UnicodeDecodeError:
         raise InputError(place(path), "is not UTF-8 text", "save it as UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        reason = f"is not valid TOML: {error}"
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        reason = f"is not valid {path.suffix.removeprefix('.').upper()}: {error}"
         raise InputError(place(path), reason, "correct that line") from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("it is no object")
+    return content
 
 
 def document(folder: str, path: Path) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
     convert.
     """
     shape, tagged, inside = _dataclass_in(kind), _tagged_in(kind), _within(where, key)
-    if isinstance(data, list):
+    if isinstance(data, list | tuple):
         return [_prepared(item, kind, where, key) for item in data]
     if isinstance(data, dict) and get_origin(kind) in (dict, Mapping):
         values = get_args(kind)[1]

@@ -46,12 +46,13 @@ def project_in(run: Execution) -> Operator:
     """Q, K and V of the rank's heads, from the whole hidden width."""
     widths = (run.query_width, run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
-    return column_linear(run, "qkv", packed, bias=run.model.bias)
+    return column_linear(run, "qkv", packed, bias=run.model.biased("qkv"))
 
 
 def project_out(run: Execution) -> Operator:
     """From the core's output, which a recipe may have kept in a format of its own."""
-    projection = row_linear(run, "attention output", run.output_width, bias=run.model.bias)
+    biased = run.model.biased("attention output")
+    projection = row_linear(run, "attention output", run.output_width, bias=biased)
     if not (run.recipe and run.recipe.core):
         return projection
     kept = run.rows * run.output_width * run.recipe.core

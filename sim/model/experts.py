@@ -38,8 +38,9 @@ class Experts:
     """Keys of a kind of layer with experts.
 
     `experts` matrices of inner width `ffn`, of which each token takes `top_k`; `shared` more of
-    them (or one of width `shared_ffn`) that every token takes. With `groups` a token's experts lie
-    in at most `limit` of them. `capacity` is the factor beyond which tokens are dropped, 0 for none
+    them (or one of width `shared_ffn`) that every token takes, times a sigmoid of its own where
+    there is a `shared_gate`. With `groups` a token's experts lie in at most `limit` of them.
+    `capacity` is the factor beyond which tokens are dropped, 0 for none
     (dropless). `routing` says how unequal the experts' loads are.
     """
 
@@ -48,6 +49,7 @@ class Experts:
     ffn: int
     shared: int = 0
     shared_ffn: int = 0
+    shared_gate: bool = False
     groups: int = 1
     limit: int = 0
     capacity: float = 0.0
@@ -451,7 +453,24 @@ class _Layer:
             return ()
         model = replace(self.run.model, ffn=width)
         first, *others = feed_forward.operators(replace(self.run, model=model), "shared expert")
-        return belonging("shared_experts", (replace(first, beside="router"), *others))
+        gate = (self._shared_gate(),) if self.own.shared_gate else ()
+        return belonging("shared_experts", (*gate, replace(first, beside="router"), *others))
+
+    def _shared_gate(self) -> Operator:
+        """sigmoid(x w), one number a token, times what the shared experts give (transformers,
+        Qwen2MoeSparseMoeBlock): a pass over x, and two over what it scales."""
+        run = self.run
+        size = float(self.tokens * run.model.hidden * run.width)
+        return Operator(
+            name="shared gate",
+            forward=(MemoryBound(name="shared gate", bytes=3 * size, launches=3),),
+            input_gradient=(MemoryBound(name="shared gate grad", bytes=6 * size, launches=4),),
+            inputs=size,
+            saved=size,
+            made=size,
+            beside="router",
+            parameters=float(run.model.hidden),
+        )
 
 
 def _kernels(items: Items) -> tuple[Kernel, ...]:

@@ -19,14 +19,14 @@ def widen(run: Execution, name: str) -> Operator:
     if run.model.gated_mlp:
         outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)
     linear = column_linear(
-        run, f"{name} in", outputs, bias=run.model.bias, bias_later=run.fused("bias_gelu")
+        run, f"{name} in", outputs, bias=run.model.biased("ffn"), bias_later=run.fused("bias_gelu")
     )
     kept = cached(run, linear.name, run.rows * sum(outputs))
     return replace(linear, forward=(*linear.forward, *kept))
 
 
 def narrow(run: Execution, name: str) -> Operator:
-    return row_linear(run, f"{name} out", run.ffn, bias=run.model.bias)
+    return row_linear(run, f"{name} out", run.ffn, bias=run.model.biased("ffn"))
 
 
 def activation(run: Execution, elements: float) -> Operator:

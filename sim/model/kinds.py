@@ -21,7 +21,7 @@ FOLDER = "sim.model.blocks"
 # What embedding, head and the row as a whole share: no layer has its own.
 _SHARED = (
     *("name", "family", "layers", "hidden", "vocab", "seq", "tied_embeddings", "token_types"),
-    *("predictions", "pooler", "mtp", "pattern", "blocks"),
+    *("predictions", "pooler", "mtp", "position_rows", "pattern", "blocks", "notes"),
 )
 _OF_A_LAYER = tuple(field.name for field in fields(Transformer) if field.name not in _SHARED)
 
@@ -58,7 +58,7 @@ def check_layers(model: Transformer) -> None:
             raise InputError(where, what, f'name it in pattern, as in pattern = "{named}"')
     for name in (*layers, *model.blocks):
         kind = model.entry(name)["kind"]
-        if kind != name and not is_layer(name):
+        if is_layer(kind) and not is_layer(name):
             raise InputError(where, f"blocks.{name} cannot be of another kind", "rename it")
         if name in layers and not is_layer(kind):
             known = [other for other in kinds() if is_layer(other)]

@@ -1,9 +1,11 @@
 """The models that the files of `models/` describe, whatever kind they are of."""
 
+from pathlib import Path
 from typing import Any
 
 from sim.config import catalog
 from sim.model.convolution import Convolutional
+from sim.model.hugging_face import document as hugging_face
 from sim.model.network import network
 from sim.model.profiled import Profiled
 from sim.model.transformer import Transformer
@@ -22,4 +24,12 @@ def model_of(document: dict[str, Any], place: str) -> Transformer:
 def load(name: str, *, where: str = "command line") -> Transformer:
     """The model that `models/NAME.toml` describes. Raises `InputError`."""
     path = catalog.find("models", name, where=where)
-    return model_of(catalog.document("models", path), catalog.place(path))
+    return model_of(document(path), catalog.place(path))
+
+
+def document(path: Path) -> dict[str, Any]:
+    """The keys of a file of `models/`, or those that the config of a checkpoint stands for."""
+    content = catalog.document("models", path)
+    if hugging_face.is_config(content):
+        return hugging_face.document(content, catalog.place(path))
+    return content

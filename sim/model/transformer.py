@@ -10,6 +10,7 @@ Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they rese
 Positions = Literal["learned", "rotary", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
 AttentionKernel = Literal["standard", "flash"]
+Linears = Literal["qkv", "attention output", "ffn", "logits"]
 QkNorm = Literal["none", "rmsnorm", "l2"]
 
 MOST_LAYERS, _MOST_MTP = 10_000, 100  # a hundred times what has been trained
@@ -55,13 +56,16 @@ class Transformer:
     `dropout` says whether the published training uses it (its masks cost memory and time).
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
-    after each residual sum (no final normalisation, but one after the embedding). `mtp` further
+    after each residual sum (no final normalisation, but one after the embedding), `output_norms`
+    also what attention and feed-forward block give to it. `bias` gives one to every linear layer of
+    a block, `biases` to those that it names. A learned table of positions has `position_rows` (0:
+    one for each token of a sequence). `mtp` further
     modules predict the tokens behind the next (multi-token prediction), each with a layer of the
     last one's kind.
     `pattern` names the layers' kinds (`sim.model.blocks`), repeated until all have one: "dense", or
     "3 dense, 58 experts". `blocks` holds what a kind needs to know besides, and variants of kinds:
     an entry `sliding` with kind = "dense" is a dense layer in which its other keys hold instead of
-    the model's (`entry`, `sim.model.kinds`).
+    the model's (`entry`, `sim.model.kinds`). `notes` are said with every result.
 
     Raises `ValueError` for a shape that cannot be.
     """
@@ -84,20 +88,24 @@ class Transformer:
     gated_mlp: bool = False
     vocab: int
     seq: int
-    tied_embeddings: bool = True
+    tied_embeddings: bool
     positions: Positions = "learned"
     normalisation: Normalisation = "layernorm"
     bias: bool = True
+    biases: tuple[Linears, ...] = ()
     dropout: bool = True
     causal: bool = True
     attention: AttentionKernel = "standard"
     post_norm: bool = False
+    output_norms: bool = False
+    position_rows: int = 0
     token_types: int = 0
     predictions: int = 0
     pooler: bool = False
     mtp: int = 0
     pattern: Annotated[str, Short(_written)] = "dense"
     blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -115,6 +123,10 @@ class Transformer:
             self.entry(name)
         if self.mtp and self.predictions:
             raise ValueError("mtp predicts further tokens, predictions masked ones; choose one")
+        if self.positions == "learned" and 0 < self.position_rows < self.seq:
+            raise ValueError(f"seq = {self.seq} exceeds position_rows = {self.position_rows}")
+        if self.post_norm and self.output_norms:
+            raise ValueError("post_norm and output_norms exclude one another; choose one")
         if self.predictions > self.seq:
             raise ValueError(f"predictions = {self.predictions} exceeds seq = {self.seq}")
 
@@ -124,7 +136,7 @@ class Transformer:
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         for key in (
             *("kv_heads", "head", "value_head", "window", "chunk", "documents"),
-            *("token_types", "predictions", "mtp"),
+            *("token_types", "predictions", "mtp", "position_rows"),
         ):
             if getattr(self, key) < 0:
                 raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
@@ -173,6 +185,10 @@ class Transformer:
         """Columns of the key projection."""
         return self.kv_heads * self.head
 
+    def biased(self, linear: Linears) -> bool:
+        """Whether these linear layers have a bias; the output layer only where `biases` says so."""
+        return linear in self.biases or (self.bias and linear != "logits")
+
     @property
     def norm_gains(self) -> int:
         """Parameters of a normalisation for each column: a gain, a shift of LayerNorm's biases."""
@@ -180,7 +196,7 @@ class Transformer:
 
     @property
     def position_parameters(self) -> int:
-        rows = self.seq if self.positions == "learned" else 0
+        rows = (self.position_rows or self.seq) if self.positions == "learned" else 0
         return (rows + self.token_types) * self.hidden
 
     @property

@@ -11,7 +11,7 @@ from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.model.block import Block
-from sim.model.counts import model_flops
+from sim.model.counts import active_parameters, model_flops, parameters
 from sim.model.experts import dropped
 from sim.model.kernels import Attention, Gemm
 from sim.model.operators import kernels_of
@@ -55,6 +55,8 @@ def report(
     sure = _interval(setup, program, record, sources.shares.get("profile", 0.0))
     return Result(
         scenario=setup.name,
+        parameters=parameters(job.model),
+        active_parameters=active_parameters(job.model),
         step_time=step,
         step_time_low=sure.low,
         step_time_high=sure.high,
@@ -156,6 +158,7 @@ def _parts(memory: Memory) -> dict[str, float]:
 def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
     """What a reader should know before believing the number."""
     plan, topology = setup.job.plan, setup.machine.topology
+    yield from setup.job.model.notes
     if not worst.fits(topology.device.usable_memory):
         held, room = human_bytes(worst.reserved), human_bytes(topology.device.usable_memory)
         yield f"the job needs {held} on a GPU that offers {room}: it would not run"

@@ -51,6 +51,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def large(number: float) -> str:
+    """A count of parameters as people say it.
+
+    >>> large(8030261248), large(671e9), large(25557032), large(1.05e12)
+    ('8.03 billion', '671 billion', '25.6 million', '1.05 trillion')
+    """
+    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if number >= unit:
+            return f"{number / unit:.3g} {name}"
+    return f"{number:,.0f}"
+
+
 def time_unit(seconds: float) -> tuple[float, str]:
     """The unit in which a reader would give a time: its seconds and its name.
 

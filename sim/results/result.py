@@ -29,8 +29,9 @@ class Result(Shown):
     parts of the worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
     `host_memory` what the fullest node holds for its GPUs (offload); `memory` has a curve over the
     step for each stage.
-    `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains` says by
-    what share of the step fixed schedules would take longer. Where pipelines do not drain,
+    `parameters` are the model's, a tied embedding once, `active_parameters` those that one token
+    meets. `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains`
+    says by what share of the step fixed schedules would take longer. Where pipelines do not drain,
     `staleness` says for each stage how many updates its gradients are late at most.
     `dropped` is the share of the tokens that their experts have no room for.
     `device_time` says what share of the kernels' seconds comes from a "profile" and from the
@@ -42,6 +43,8 @@ class Result(Shown):
     view = "sim.results.text"
 
     scenario: str
+    parameters: int
+    active_parameters: int
     step_time: float
     step_time_low: float
     step_time_high: float

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
-from sim.results.formatting import apportioned, bar, count, percent, time_unit
+from sim.results.formatting import apportioned, bar, count, large, percent, time_unit
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
 from sim.results.tables import Cells, aligned, html_image, html_table
@@ -68,10 +68,16 @@ def headline(result: Result) -> list[Cells]:
         ),
         *([("MFU", percent(result.mfu), f"attention counted in full; {used}")] * (result.mfu > 0)),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
+        ("model", large(result.parameters), _active(result)),
         *_dropped(result),
         *_gains(result),
         *_staleness(result),
     ]
+
+
+def _active(result: Result) -> str:
+    fewer = f", {large(result.active_parameters)} a token"
+    return "parameters" + fewer * (result.active_parameters != result.parameters)
 
 
 def _dropped(result: Result) -> Iterator[Cells]:

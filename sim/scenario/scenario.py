@@ -117,16 +117,29 @@ def load(
     {'network.bandwidth': '100 Gb/s'}
     """
     path = catalog.find("scenarios", os.fspath(name))
+    return described({"name": path.stem, **catalog.read(path)}, settings, catalog.place(path))
+
+
+def described(
+    document: dict[str, Any],
+    settings: str | Iterable[str] | Mapping[str, Any] = (),
+    where: str = "scenario",
+) -> Scenario:
+    """The scenario that a document says, with settings applied. Raises `InputError`.
+
+    >>> job = {"model": "llama3-8b", "topology": "dgx-h100-ndr", "plan": {"global_batch": 64}}
+    >>> described(job, "plan.tp=2").plan.tp
+    2
+    """
     settings = [settings] if isinstance(settings, str) else settings
-    document = {"name": path.stem, **catalog.read(path)}
     pairs = [*(settings.items() if isinstance(settings, Mapping) else map(setting, settings))]
     heads = {*document, *(_head(key) for key, _ in pairs)}
     kind = SharingScenario if "sharing" in heads else Scenario
     for key, value in pairs:
         _apply(document, key, value, kind)
     if kind is SharingScenario:
-        _refuse_whole_job(document, catalog.place(path))
-    scenario = catalog.validate(document, kind, catalog.place(path))
+        _refuse_whole_job(document, where)
+    scenario = catalog.validate(document, kind, where)
     for key, _ in _flat(scenario.change):
         _split(key)
     return scenario

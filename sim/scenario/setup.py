@@ -198,7 +198,8 @@ def load_document(
     path = catalog.find(folder, name, where=f"{scenario.name}, {file}")
     changes = scenario.changes(file)
     place = catalog.place(path, changed=bool(changes))
-    return changed(catalog.document(folder, path), changes, place), place
+    read = reading.document(path) if folder == "models" else catalog.document(folder, path)
+    return changed(read, changes, place), place
 
 
 def load_stack(scenario: Scenario, name: str) -> stacks.Stack:

@@ -154,6 +154,33 @@ def test_show_describes_and_draws(folder: Path) -> None:
     assert Path("b.svg").read_text().startswith("<?xml")
 
 
+CONFIG = {
+    "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "vocab_size": 152064,
+    "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+    "max_position_embeddings": 131072, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_a_config_of_hugging_face_runs_and_is_shown(folder: Path) -> None:
+    (folder / "Qwen2.5-7B").mkdir()
+    path = folder / "Qwen2.5-7B" / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    shown = sim("show", str(path)).stdout
+    assert shown.startswith("Qwen2.5-7B: 28 layers")
+    assert "7.62 billion" in shown  # its model card prints 7.61 billion
+    job = ("--model", str(path), "--topology", "dgx-h100-ndr", "--gpus", "32")
+    printed = answer(*job, "--set", "plan.global_batch=128", "--set", "model.seq=8192")
+    assert printed["parameters"] == 7_615_616_512
+    assert "sequences may have 131,072 tokens" in printed["warnings"][0]
+    tokens = printed["tokens_per_second"] / printed["samples_per_second"]
+    assert tokens == pytest.approx(8192)
+
+
+def test_a_model_and_a_topology_given_replace_those_of_a_scenario() -> None:
+    own = answer("megatron-39b", "--model", "megatron-18b", "--set", "plan.pp=1")
+    assert own["parameters"] == pytest.approx(18.4e9, rel=0.01)
+
+
 def test_show_draws_a_collective_algorithm() -> None:
     shown = sim("show", "ring", "--gpus=4")
     assert "all_reduce       6 rounds   1.5 B" in shown.stdout

@@ -40,6 +40,7 @@ def step(stack: Stack, schedule: str, zero: int, cp: int) -> tuple[Program, Mach
     setup = assemble(
         "small",
         model=Transformer(
+            tied_embeddings=True,
             layers=4 * chunks, hidden=512, heads=8, ffn=2048, vocab=5000, seq=1024,
             attention="flash",
         ),

@@ -20,7 +20,7 @@ from sim.program.operations import Collective
 
 PLAIN: dict[str, Any] = dict(
     layers=1, hidden=256, heads=8, ffn=512, vocab=100, seq=1024, attention="flash",
-    bias=False, dropout=False, positions="rotary", normalisation="rmsnorm",
+    bias=False, dropout=False, positions="rotary", normalisation="rmsnorm", tied_embeddings=True,
 )  # fmt: skip
 
 

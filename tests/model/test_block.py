@@ -27,7 +27,11 @@ MEGATRON = Fusion(
 
 
 # What kinds need to know that have keys of their own; where tp > 1 they need sequence parallelism.
-SETTINGS = {"experts": {"experts": 8, "top_k": 2, "ffn": 512, "shared": 1}}
+SETTINGS = {
+    "experts": {"experts": 8, "top_k": 2, "ffn": 512, "shared": 1},
+    "parallel": {"norms": 2},
+    "patches": {"patch": 16},
+}
 
 
 def run(model: Transformer, fusion: Fusion = MEGATRON, **changes: object) -> Execution:
@@ -200,9 +204,26 @@ def test_flash_attention_keeps_no_scores() -> None:
 
 
 def test_grouped_queries_keep_fewer_keys_and_values() -> None:
-    many = Transformer(layers=1, hidden=64, heads=8, ffn=128, vocab=64, seq=32, attention="flash")
+    many = Transformer(
+        tied_embeddings=True,
+        layers=1,
+        hidden=64,
+        heads=8,
+        ffn=128,
+        vocab=64,
+        seq=32,
+        attention="flash",
+    )
     few = Transformer(
-        layers=1, hidden=64, heads=8, kv_heads=2, ffn=128, vocab=64, seq=32, attention="flash"
+        tied_embeddings=True,
+        layers=1,
+        hidden=64,
+        heads=8,
+        kv_heads=2,
+        ffn=128,
+        vocab=64,
+        seq=32,
+        attention="flash",
     )
     saved = [block("dense", run(model, Fusion())).saved for model in (many, few)]
     assert saved[0] - saved[1] == 2 * 2 * 32 * 6 * 8
@@ -291,7 +312,9 @@ def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
 
 def accumulated(fusion: Fusion, *, later: float, bucketed: float = 0.0) -> float:
     """Passes over a layer's weights and the tied embedding that add up gradients."""
-    small = Transformer(layers=1, hidden=64, heads=4, ffn=256, vocab=100, seq=32)
+    small = Transformer(
+        tied_embeddings=True, layers=1, hidden=64, heads=4, ffn=256, vocab=100, seq=32
+    )
     micro_steps = run(small, fusion, precision="fp32", later=later, bucketed=bucketed)
     moved = sum(
         kernel.bytes
@@ -400,3 +423,32 @@ def test_gradients_clipped_in_every_micro_step_move_what_their_operations_say(pr
     weights = sum(one.rows * one.columns for shapes in own.matrices.values() for one in shapes)
     assert all(isinstance(k, MemoryBound) and k.launches == len(each) for k in sums)
     assert sum(k.bytes for k in sums if isinstance(k, MemoryBound)) == weights * sum(each)
+
+
+# --- Attention and feed-forward block side by side -----------------------------------------------
+
+
+def test_a_parallel_layer_computes_what_one_in_sequence_does() -> None:
+    model = replace(load("gpt3-175b"), blocks={"parallel": {"norms": 2}})
+    ours, theirs = block("parallel", run(model)), block("dense", run(model))
+    for part in ("forward", "input_gradient", "weight_gradient"):
+        assert gemm_flops(getattr(ours, part)) == gemm_flops(getattr(theirs, part))
+    assert ours.count == theirs.count
+    one = block("parallel", run(replace(model, blocks={})))
+    assert theirs.count - one.count == 2 * model.hidden  # a norm less
+
+
+def test_norms_of_what_a_layer_gives_are_two_more() -> None:
+    plain = load("llama3-8b")
+    normed = block("dense", run(replace(plain, output_norms=True)))
+    assert normed.count - block("dense", run(plain)).count == 2 * plain.hidden
+    assert len(kernels(normed.forward)) == len(kernels(block("dense", run(plain)).forward)) + 2
+
+
+def test_biases_are_those_of_the_linear_layers_named() -> None:
+    plain = load("llama3-8b")
+    widths = plain.query_width + 2 * plain.kv_width
+    own = block("dense", run(replace(plain, biases=("qkv",))))
+    assert own.count - block("dense", run(plain)).count == widths
+    head = block("head", run(replace(plain, biases=("logits",))))
+    assert head.count - block("head", run(plain)).count == plain.vocab

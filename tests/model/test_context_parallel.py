@@ -19,6 +19,7 @@ from sim.simulate import simulate
 
 SEQ, HEADS, KV, HEAD, WIDTH = 4096, 16, 4, 64, 2
 MODEL = Transformer(
+    tied_embeddings=True,
     layers=2,
     hidden=HEADS * HEAD,
     heads=HEADS,

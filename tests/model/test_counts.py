@@ -164,7 +164,7 @@ def test_recomputed_gpt3_flops_follow_equation_3_of_narayanan() -> None:
 
 
 def test_tiny_model_is_countable_by_hand() -> None:
-    tiny = Transformer(layers=1, hidden=4, heads=2, ffn=8, vocab=10, seq=3)
+    tiny = Transformer(tied_embeddings=True, layers=1, hidden=4, heads=2, ffn=8, vocab=10, seq=3)
     attention = 4 * 12 + 12 + 4 * 4 + 4
     mlp = 4 * 8 + 8 + 8 * 4 + 4
     assert counts.parameters(tiny) == attention + mlp + 2 * 8 + 10 * 4 + 3 * 4 + 8

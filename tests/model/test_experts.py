@@ -24,6 +24,7 @@ E, K, H, F, S = 8, 2, 256, 512, 128
 
 def mixture(**settings: Any) -> Transformer:
     return Transformer(
+        tied_embeddings=True,
         name="mixture", layers=2, hidden=H, heads=4, ffn=F, vocab=1000, seq=S, gated_mlp=True,
         bias=False, dropout=False, attention="flash", positions="rotary", normalisation="rmsnorm",
         pattern="experts",

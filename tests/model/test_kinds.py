@@ -15,7 +15,15 @@ from sim.model.transformer import Transformer
 
 def shape(pattern: str, **entries: dict[str, Any]) -> Transformer:
     return Transformer(
-        layers=4, hidden=64, heads=4, ffn=256, vocab=100, seq=32, pattern=pattern, blocks=entries
+        tied_embeddings=True,
+        layers=4,
+        hidden=64,
+        heads=4,
+        ffn=256,
+        vocab=100,
+        seq=32,
+        pattern=pattern,
+        blocks=entries,
     )
 
 

@@ -224,7 +224,9 @@ def test_stopping_early_leaves_out_the_last_product_of_a_layer(name) -> None:
 
 @pytest.mark.parametrize("word", ["mlq", "mla_up_proj", "moe", "router"])
 def test_a_name_that_no_layer_has_is_refused(word) -> None:
-    model = Transformer(layers=1, hidden=64, heads=8, ffn=128, vocab=64, seq=32)
+    model = Transformer(
+        tied_embeddings=True, layers=1, hidden=64, heads=8, ffn=128, vocab=64, seq=32
+    )
     run = Execution(model=model, microbatch=1, sharding=Sharding(), precision="bf16", fusion=FUSED)
     for name in (*MODES, *MODULES):
         check_rule(Checkpointing().rule(name), model.kinds, run, where="plan")

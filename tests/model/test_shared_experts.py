@@ -18,6 +18,7 @@ from sim.simulate import run as simulated
 from tests.model.test_block import run
 
 MODEL = Transformer(
+    tied_embeddings=True,
     name="mixture", layers=2, hidden=256, heads=4, ffn=512, vocab=1000, seq=128, gated_mlp=True,
     bias=False, dropout=False, attention="flash", positions="rotary", normalisation="rmsnorm",
     pattern="experts",

@@ -11,13 +11,14 @@ def test_a_model_file_with_a_wrong_shape_is_refused(tmp_path, monkeypatch) -> No
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     text = "layers = 2\nhidden = 10\nheads = 3\nffn = 40\nvocab = 100\nseq = 8\n"
+    text += "tied_embeddings = true\n"
     (tmp_path / "models" / "odd.toml").write_text(text)
     with pytest.raises(InputError, match="heads = 3 does not divide hidden = 10"):
         load("odd")
 
 
 def shape(**changes: object) -> Transformer:
-    usual = dict(layers=5, hidden=64, heads=4, ffn=256, vocab=100, seq=32)
+    usual = dict(tied_embeddings=True, layers=5, hidden=64, heads=4, ffn=256, vocab=100, seq=32)
     return Transformer(**(usual | changes))  # type: ignore[arg-type]
 
 

@@ -383,7 +383,13 @@ def test_peaks_of_zero_bubble_table_4_within_three_percent(
 ) -> None:
     hidden, heads = shape
     model = Transformer(
-        layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, vocab=50304, seq=1024
+        tied_embeddings=True,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=4 * hidden,
+        vocab=50304,
+        seq=1024,
     )
     software = stack(Allocator(), fusion=MEGATRON)
     own = job(model, software, pp=8, interleave=chunks, microbatch=b, global_batch=24 * b)

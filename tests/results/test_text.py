@@ -22,6 +22,8 @@ def stage(number, **fields):
 
 RESULT = Result(
     scenario="tiny <&>",
+    parameters=174_591_000_000,
+    active_parameters=174_591_000_000,
     step_time=18.0,
     step_time_low=17.6,
     step_time_high=19.04,

@@ -23,7 +23,7 @@ def _pre_norm(run: Execution) -> tuple[Operator, ...]:
             (
                 normalise(run, "ffn norm", run.local),
                 *belonging("mlp", feed_forward.operators(run)),
-                dropout_add(run, "ffn residual", run.local),
+                *joined(run, "ffn"),
             ),
         ),
     )
@@ -36,9 +36,16 @@ def attention_part(run: Execution) -> tuple[Operator, ...]:
         (
             normalise(run, "attention norm", run.local),
             *attention.operators(run),
-            dropout_add(run, "attention residual", run.local),
+            *joined(run, "attention"),
         ),
     )
+
+
+def joined(run: Execution, part: str) -> tuple[Operator, ...]:
+    """What a part of the layer gives to the residual stream: normalised if need be, and added."""
+    norm = normalise(run, f"{part} output norm", run.local, residual=False)
+    own = (norm,) if run.model.output_norms else ()
+    return (*own, dropout_add(run, f"{part} residual", run.local))
 
 
 def _post_norm(run: Execution) -> tuple[Operator, ...]:

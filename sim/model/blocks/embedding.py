@@ -25,9 +25,9 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     norm = normalise(run, "embedding norm", run.local, residual=False)
     return (
         look_up(run),
-        _positions(run),
+        positions(run),
         *((norm,) if run.model.post_norm else ()),
-        _embedding_dropout(run),
+        dropped(run),
     )
 
 
@@ -77,7 +77,8 @@ def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
     return accumulate(replace(run, later=run.later + joined), "embedding", weights)
 
 
-def _positions(run: Execution) -> Operator:
+def positions(run: Execution) -> Operator:
+    """A learned vector for each position, and for each type of token."""
     model, width = run.model, run.width
     if not model.position_parameters:
         return Operator()
@@ -100,7 +101,8 @@ def _positions(run: Execution) -> Operator:
     )
 
 
-def _embedding_dropout(run: Execution) -> Operator:
+def dropped(run: Execution) -> Operator:
+    """Dropout of the embedded tokens."""
     if not run.model.dropout:
         return Operator()
     size = run.local * run.model.hidden

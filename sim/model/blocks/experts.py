@@ -1,9 +1,9 @@
 """The transformer layer with experts in place of the feed-forward block (Shazeer et al. 2017)."""
 
 from sim.model import experts
-from sim.model.blocks.dense import attention_part
+from sim.model.blocks.dense import attention_part, joined
 from sim.model.execution import Execution
-from sim.model.operators import Operator, belonging, dropout_add, normalise, scoped
+from sim.model.operators import Operator, belonging, normalise, scoped
 
 SETTINGS = experts.Experts
 
@@ -14,5 +14,5 @@ def operators(run: Execution) -> tuple[Operator, ...]:
         *attention_part(run),
         *scoped("moe_router", [normalise(run, "ffn norm", run.local)]),
         *belonging("moe", experts.operators(run)),
-        dropout_add(run, "ffn residual", run.local),
+        *joined(run, "ffn"),
     )

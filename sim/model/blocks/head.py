@@ -27,15 +27,15 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     before = [] if model.post_norm else [norm]
     if model.predictions:
         rows = run.microbatch * model.predictions
-        before += [_gather_masked(run, rows), *_masked_transform(run, rows)]
+        before += [gathered(run, rows), *_masked_transform(run, rows)]
     if model.pooler:
         before.append(_pooler(run))
-    loss = (_cross_entropy(run, rows), *metrics.measured(run, float(rows * run.vocab)))
-    return (*before, _logits(run, rows), *loss)
+    loss = (cross_entropy(run, rows), *metrics.measured(run, float(rows * run.vocab)))
+    return (*before, logits(run, rows), *loss)
 
 
-def _gather_masked(run: Execution, rows: int) -> Operator:
-    """Pick the masked tokens; backward scatters their gradients into zeros."""
+def gathered(run: Execution, rows: int) -> Operator:
+    """Pick some of the tokens; backward scatters their gradients into zeros."""
     size = run.model.hidden * run.width
     return Operator(
         name="gather masked",
@@ -96,16 +96,16 @@ def _pooler(run: Execution) -> Operator:
     )
 
 
-def _logits(run: Execution, rows: int) -> Operator:
+def logits(run: Execution, rows: int) -> Operator:
     """Column-parallel output layer, its input gathered (or its gradient summed) like any other.
 
     A tied matrix counts in the embedding, unless this rank holds a copy of its own.
     """
     hidden, vocab = run.model.hidden, run.vocab
-    masked = bool(run.model.predictions)
+    biased = bool(run.model.predictions) or run.model.biased("logits")
     # A tied matrix's gradient is accumulated behind the embedding.
     own = replace(run, later=0.0, bucketed=0.0) if joins_gradients(run) else run
-    linear = Linear(run=own, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=masked)
+    linear = Linear(run=own, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=biased)
     whole = rows * hidden
     local = rows * run.local // run.rows
     gather = tensor_collective(run, "all_gather", "logits all-gather", whole)
@@ -123,12 +123,12 @@ def _logits(run: Execution, rows: int) -> Operator:
         saved_for_weights=float(local * hidden * run.width),
         handed=float(rows * vocab * run.width),
         transient=linear.transient,
-        parameters=float(weights + (vocab if masked else 0)),
+        parameters=float(weights + (vocab if biased else 0)),
         matrices=(Matrix(hidden, vocab, hidden=False),) if weights else (),
     )
 
 
-def _cross_entropy(run: Execution, rows: int) -> Operator:
+def cross_entropy(run: Execution, rows: int) -> Operator:
     """Loss of each row over the vocabulary, and its gradient.
 
     Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum

@@ -1,0 +1,54 @@
+"""Encoders: of words (BERT) and of images (ViT)."""
+
+from sim.config.errors import InputError
+from sim.model.hugging_face.config import Config, Document, length
+from sim.model.hugging_face.gpt import usual, with_biases
+
+
+def bert(config: Config) -> Document:
+    """With a head over all tokens (BertForMaskedLM), or with that of pairs (BertForPreTraining)."""
+    config.refuse_unless("add_cross_attention", False)
+    config.refuse_unless("position_embedding_type", "absolute")
+    heads = config("architectures", ["BertForMaskedLM"])
+    if not {"BertForMaskedLM", "BertForPreTraining"} & set(heads):
+        what = f"architectures = {heads!r}: this head is not modelled"
+        raise InputError(config.place, what, "known: BertForMaskedLM, BertForPreTraining")
+    tokens = length(config)
+    drops = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    return with_biases(config, *drops) | usual(config) | {
+        "family": "bert",
+        "ffn": config("intermediate_size"),
+        "seq": tokens,
+        "position_rows": config("max_position_embeddings"),
+        "tied_embeddings": config("tie_word_embeddings", True),
+        "positions": "learned",
+        "causal": False,
+        "post_norm": True,
+        "token_types": config("type_vocab_size", 2),
+        "predictions": tokens,
+        "pooler": "BertForPreTraining" in heads,
+    }  # fmt: skip
+
+
+def vit(config: Config) -> Document:
+    """With its classifier (ViTForImageClassification): patches for words, classes for logits."""
+    patch, image = config("patch_size", 16), config("image_size", 224)
+    seq = (image // patch) ** 2 + 1
+    classes = int(config("num_labels", len(config("id2label", {})) or 2))
+    drops = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    bias = config("qkv_bias", True)
+    if not bias:
+        config.refuse_unless("qkv_bias", True)
+    return with_biases(config, *drops) | usual(config) | {
+        "ffn": config("intermediate_size"),
+        "vocab": classes,
+        "seq": seq,
+        "position_rows": seq,
+        "tied_embeddings": False,
+        "positions": "learned",
+        "causal": False,
+        "blocks": {
+            "embedding": {"kind": "patches", "patch": patch, "channels": config("num_channels", 3)},
+            "head": {"kind": "classifier"},
+        },
+    }  # fmt: skip

@@ -1,0 +1,92 @@
+"""A model in a few lines of text: its layers, parameters, FLOPs, what a token leaves in memory."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from sim.config import catalog
+from sim.config.errors import InputError
+from sim.config.units import human_bytes
+from sim.model.block import block
+from sim.model.counts import active_parameters, model_flops, parameters, whole
+from sim.model.kinds import specialised
+from sim.model.network import Network
+from sim.model.reading import document
+from sim.model.transformer import Transformer
+from sim.results.formatting import count, large
+from sim.results.tables import Cells, aligned
+
+_WIDTH = 2  # bytes of a half-precision key, value or activation
+
+
+def is_model(name: str) -> bool:
+    """Whether a name is in `models/`, or a path that of a file which describes a model.
+
+    >>> is_model("llama3-8b"), is_model("dgx-a100-hdr")
+    (True, False)
+    """
+    try:
+        content = document(catalog.find("models", name))
+    except InputError:
+        return name.endswith(".json")  # nothing else is: its mistake is told
+    return "layers" in content or "kind" in content
+
+
+def describe(model: Transformer, name: str) -> str:
+    """Shape, parameters by part, model FLOPs of a token, and bytes that it leaves.
+
+    >>> from sim.model.reading import load
+    >>> print(describe(load("llama3-8b"), "llama3-8b"))
+    llama3-8b: 32 layers (dense), 4,096 hidden, 32 heads, 8 of keys, 128,256 words
+      parameters       8.03 billion
+        embedding       525 million
+        dense           218 million  in each of 32
+        head            525 million
+      FLOPs           54.5 GFLOP  a token, forward and backward, in sequences of 8,192
+      keys and values  128 KiB    a token, all layers, in half precision
+      activations     5.94 MiB    a token, all layers, in half precision, nothing recomputed
+    """
+    rows = [*_parameters(model), *_traffic(model)]
+    lines = [f"{name}: {_shape(model)}", aligned(rows)]
+    return "\n".join([*lines, *(f"note: {note}" for note in model.notes)])
+
+
+def _shape(model: Transformer) -> str:
+    if isinstance(model, Network):
+        return f"{model.layers} layers ({', '.join(dict.fromkeys(_plain(model.kinds)))})"
+    fewer = f", {model.kv_heads:,} of keys" if model.kv_heads != model.heads else ""
+    fewer = ", latent attention" if model.latent else fewer
+    heads = f"{model.hidden:,} hidden, {model.heads:,} heads{fewer}, {model.vocab:,} words"
+    return f"{model.layers:,} layers ({model.pattern}), {heads}"
+
+
+def _plain(kinds: Iterable[str]) -> Iterator[str]:
+    return (kind.partition(":")[0] for kind in kinds)
+
+
+def _parameters(model: Transformer) -> Iterator[Cells]:
+    whole_count, active = parameters(model), active_parameters(model)
+    yield "parameters", large(whole_count), f"{large(active)} a token" * (active != whole_count)
+    run, row = whole(model, 1), Counter(model.row)
+    if isinstance(model, Network):
+        return
+    for kind, often in row.items():
+        if each := block(kind, run).count:
+            yield f"  {kind}", large(each), f"in each of {often}" * (often > 1)
+
+
+def _traffic(model: Transformer) -> Iterator[Cells]:
+    flops = model_flops(model, 1) / model.seq
+    of = "a sample" if isinstance(model, Network) else "a token"
+    length = f", in sequences of {model.seq:,}" * (model.seq > 1)
+    yield "FLOPs", f"{count(flops / 1e9)} GFLOP", f"{of}, forward and backward{length}"
+    run, kept, cached = whole(model, 1), 0.0, 0
+    for kind, often in Counter(model.kinds).items():
+        own = specialised(kind, run)[1]
+        kept += often * block(kind, run).saved / model.seq
+        latent = own.model.latent
+        width = latent.kv + latent.rotary if latent else own.kv_width + own.value_width
+        cached += often * width * _WIDTH
+    if not isinstance(model, Network):
+        yield "keys and values", human_bytes(cached), f"{of}, all layers, in half precision"
+    what = f"{of}, all layers, in half precision, nothing recomputed"
+    yield "activations", human_bytes(kept), what

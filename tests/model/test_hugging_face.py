@@ -1,0 +1,98 @@
+"""Configs of Hugging Face checkpoints: the models that they stand for, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.config.errors import InputError
+from sim.model.counts import parameters
+from sim.model.hugging_face.document import document
+from sim.model.hugging_face.layers import pattern
+from sim.model.reading import load, model_of
+
+# Configs, their architectures and numbers of parameters: transformers 5.23.0 on the meta device.
+CASES: dict[str, Any] = json.loads(Path(__file__).with_name("hugging_face.json").read_text())
+
+
+def described(config: dict[str, Any]) -> dict[str, Any]:
+    return document(config, "config.json")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_config_has_the_parameters_that_transformers_counts(name: str) -> None:
+    case = CASES[name]
+    assert parameters(model_of(described(case["config"]), name)) == case["parameters"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transformers_still_counts_as_recorded(name: str) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    case = CASES[name]
+    config = transformers.AutoConfig.for_model(**case["config"])
+    with torch.device("meta"):
+        built = getattr(transformers, case["architecture"])(config)
+    assert sum(weight.numel() for weight in built.parameters()) == case["parameters"]
+
+
+# The packaged file of the same model, in the keys that its layers' time and memory come from.
+@pytest.mark.parametrize(
+    ("case", "packaged"),
+    [("deepseek-v3", "deepseek-v3"), ("gpt-oss-120b", "gpt-oss-120b"), ("gpt2", "gpt2-124m")],
+)
+def test_a_config_is_the_packaged_model(case: str, packaged: str) -> None:
+    ours, theirs = load(packaged), model_of(described(CASES[case]["config"]), case)
+    for key in ("layers", "hidden", "heads", "kv_heads", "head", "value_head", "latent", "sinks"):
+        assert getattr(theirs, key) == getattr(ours, key), key
+    assert len(set(theirs.kinds)) == len(set(ours.kinds))
+
+
+def test_layers_slide_where_the_config_says_so() -> None:
+    gemma = model_of(described(CASES["gemma-3"]["config"]), "gemma")
+    assert gemma.pattern == "5 sliding_dense, dense"
+    assert gemma.entry("sliding_dense")["window"] == CASES["gemma-3"]["config"]["sliding_window"]
+
+
+def test_a_pattern_is_its_shortest_period() -> None:
+    assert pattern(["a"] * 7) == "a"
+    assert pattern(["a", "b"] * 3) == "a, b"
+    assert pattern(["a", "b", "a"]) == "a, b"
+    assert pattern([*"aaabbbb"]) == "3 a, 4 b"
+
+
+def test_what_is_not_modelled_is_said() -> None:
+    config = CASES["llama"]["config"]
+    assert described(config)["notes"] == []
+    assert described(config | {"use_cache": False, "rms_norm_eps": 1e-5})["notes"] == []
+    (note,) = described(config | {"wild_idea": 3})["notes"]
+    assert note == "config.json: wild_idea = 3 is not modelled"
+    (note,) = described(config | {"max_position_embeddings": 131072})["notes"]
+    assert "131,072 tokens; 4,096 are taken unless model.seq says otherwise" in note
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "words"),
+    [
+        ("llama", {"model_type": "mamba"}, "model_type = 'mamba' is not known"),
+        ("llama", {"model_type": "lama"}, "did you mean 'llama'"),
+        ("llama", {"hidden_size": None}, "hidden_size is missing in this llama config"),
+        ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before = False is not modelled"),
+        ("opt", {"word_embed_proj_dim": 512}, "word_embed_proj_dim = 512 is not modelled"),
+        ("deepseek-v3", {"attention_bias": True}, "attention_bias = True is not modelled"),
+        ("gemma-3", {"layer_types": ["full_attention"]}, "names 1 layers of 26"),
+        ("bert", {"architectures": ["BertModel"]}, "this head is not modelled"),
+    ],
+)
+def test_what_cannot_be_is_refused(case: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        described(CASES[case]["config"] | changes)
+
+
+def test_a_config_of_text_and_images_has_its_language_model() -> None:
+    text = {key: value for key, value in CASES["gemma-3"]["config"].items() if key != "model_type"}
+    whole = described({"model_type": "gemma3", "text_config": text, "vision_config": {}})
+    assert whole["layers"] == text["num_hidden_layers"]
+    assert "vision tower of gemma3 is left out" in whole["notes"][-1]
+    with pytest.raises(InputError, match="without text_config"):
+        described({"model_type": "gemma3"})
