@@ -170,7 +170,7 @@ class Transformer:
         """Pieces of a sequence that attention sees one by one: chunks, or packed documents.
 
         >>> Transformer(layers=1, hidden=64, heads=4, ffn=64, vocab=9, seq=4096, documents=174,
-        ...             attention="flash").pieces
+        ...             tied_embeddings=True, attention="flash").pieces
         24
         """
         return max(1, round(self.seq / (self.chunk or self.documents or self.seq)))

@@ -8,7 +8,9 @@ from sim.model.transformer import Transformer
 from sim.parallel.job import Chunk, Job
 from sim.parallel.plan import Plan
 
-GPT = Transformer(layers=2, hidden=32, heads=4, ffn=96, vocab=60, seq=16, dropout=False)
+GPT = Transformer(
+    tied_embeddings=True, layers=2, hidden=32, heads=4, ffn=96, vocab=60, seq=16, dropout=False
+)
 LLAMA = replace(
     GPT,
     kv_heads=2,

@@ -20,7 +20,9 @@ EVEN = stacks.load("megatron-lm-2021")
 
 
 def model(layers: int, **changes: object) -> Transformer:
-    usual = dict(layers=layers, hidden=64, heads=4, ffn=256, vocab=1000, seq=32)
+    usual = dict(
+        tied_embeddings=True, layers=layers, hidden=64, heads=4, ffn=256, vocab=1000, seq=32
+    )
     return Transformer(**(usual | changes))  # type: ignore[arg-type]
 
 

@@ -23,7 +23,16 @@ from sim.program.operations import Collective, Communicate, Work
 from sim.program.written_out import operations
 from sim.scenario.setup import assemble
 
-MODEL = Transformer(layers=8, hidden=256, heads=4, ffn=1024, vocab=1000, seq=256, attention="flash")
+MODEL = Transformer(
+    tied_embeddings=True,
+    layers=8,
+    hidden=256,
+    heads=4,
+    ffn=1024,
+    vocab=1000,
+    seq=256,
+    attention="flash",
+)
 
 
 def job(stack: str = "megatron-core", gpus: int = 16, **plan: object) -> Job:

@@ -12,7 +12,9 @@ from sim.parallel.plan import Plan
 from sim.scenario.setup import Setup, assemble
 from sim.simulate import run
 
-MODEL = Transformer(layers=8, hidden=1024, heads=16, ffn=4096, vocab=32000, seq=1024)
+MODEL = Transformer(
+    tied_embeddings=True, layers=8, hidden=1024, heads=16, ffn=4096, vocab=32000, seq=1024
+)
 
 
 def stack(**changes: object) -> Stack:
