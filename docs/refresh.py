@@ -34,11 +34,14 @@ COLUMNS = {
     "worst": "+.1%",
     "spearman": ".3f",
     "naive_mape": ".1%",
+    "regret_median": ".1%",
+    "regret_mean": ".1%",
     "table_kept_out": ".0%",
     "rows_kept_out": ".0%",
 }
 HEADS = (
     *("table", "rows", "MAPE", "median", "bias", "worst", "rank corr.", "naive MAPE"),
+    *("regret", "its mean"),
     *("covered, table unseen", "half unseen"),
 )
 

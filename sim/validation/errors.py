@@ -5,13 +5,23 @@ fractions). The naive predictor assumes one constant hardware-FLOP utilisation (
 counted), fitted to the very table on which it is judged (least absolute relative error).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sim.validation import changes
+from sim.validation.regret import of_group
 from sim.validation.validate import ValidatedRun, ValidatedTable
+
+RANKED = 20  # rows of a table whose ranks are judged
+# What figures should be, from and to.
+BARS = {
+    "bias": (-0.05, 0.05),
+    "spearman": (0.95, 1.0),
+    "regret_median": (0.0, 0.02),
+    "regret_mean": (0.0, 0.10),
+}
 
 
 def summary(table: ValidatedTable) -> dict[str, Any]:
@@ -32,6 +42,8 @@ def summary(table: ValidatedTable) -> dict[str, Any]:
             "spearman": _spearman(timed),
             "naive_mape": naive_mape(timed),
         }
+    if len(timed) >= RANKED:
+        figures |= _regrets(timed)
     return figures | _memory(table) | changes.summary(table)
 
 
@@ -68,6 +80,45 @@ def _confusion(table: ValidatedTable) -> dict[str, Any]:
 
 def _word(fits: bool) -> str:
     return "fits" if fits else "too_big"
+
+
+def _regrets(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
+    """Regret of the layout that is ranked first, over the jobs of which several were measured."""
+    regrets = [of_group(*zip(*layouts, strict=True)) for layouts in _jobs(runs)]
+    if not regrets:
+        return {}
+    return {
+        "jobs": len(regrets),
+        "regret_median": float(np.median(regrets)),
+        "regret_mean": float(np.mean(regrets)),
+    }
+
+
+def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
+    """Per job with several layouts their times as measured and predicted; of one that was measured
+    more than once, the median."""
+    jobs: dict[tuple[str, ...], dict[float, list[float]]] = {}
+    for run in runs:
+        layouts = jobs.setdefault(run.job, {})
+        layouts.setdefault(run.predicted or 0.0, []).append(run.measured or 0.0)
+    for layouts in jobs.values():
+        if len(layouts) > 1:
+            yield [(float(np.median(times)), predicted) for predicted, times in layouts.items()]
+
+
+def missed(errors: Mapping[str, Any]) -> set[str]:
+    """The figures of a summary that miss their bars."""
+    values = {key: errors[key] for key in BARS if errors.get(key) is not None}
+    if errors.get("simulated", RANKED) < RANKED:
+        values.pop("spearman", None)
+    return {key for key, value in values.items() if not BARS[key][0] <= value <= BARS[key][1]}
+
+
+def mean_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The means of tables' figures, each over those that have it."""
+    keys = ("mape", "median", "bias", "spearman", "naive_mape", "regret_median", "regret_mean")
+    found = {key: [own[key] for own in summaries if own.get(key) is not None] for key in keys}
+    return {key: float(np.mean(values)) for key, values in found.items() if values}
 
 
 def naive_mape(runs: Sequence[ValidatedRun]) -> float:

@@ -18,13 +18,9 @@ from sim.scenario.setup import Setup
 from sim.search.evaluate import Candidate, Evaluator
 from sim.search.search import BEST
 from sim.simulate import run
-from sim.validation.table import number, records, setup_of
+from sim.validation.table import JOB, number, records, setup_of
 
 SMALLEST = 6  # measured layouts of a group that counts
-_SAME = (
-    "cluster", "software", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
-    "seq", "gpus", "global_batch", "precision",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +52,17 @@ def regret(path: Path) -> Regret:
     groups: dict[tuple[Any, ...], list[_MeasuredLayout]] = defaultdict(list)
     for record in records(path):
         if (layout := _layout(record)) is not None:
-            groups[tuple(record[column] for column in _SAME)].append(layout)
+            groups[tuple(record[column] for column in JOB)].append(layout)
     large = [group for group in groups.values() if len(group) >= SMALLEST]
     if not large:
         raise InputError(str(path), f"has no {SMALLEST} layouts of one job", "name another table")
-    chosen = [_of(group, _searched(group)) for group in large]
-    constant = [_of(group, [layout.at_peak for layout in group]) for group in large]
-    chance = [_of(group, [0.0] * len(group)) for group in large]
+    measured = [[layout.measured for layout in group] for group in large]
+    rankings = (
+        [_searched(group) for group in large],
+        [[layout.at_peak for layout in group] for group in large],
+        [[0.0] * len(group) for group in large],
+    )
+    chosen, constant, chance = (list(map(of_group, measured, one)) for one in rankings)
     return Regret(
         groups=len(large),
         layouts=sum(map(len, large)),
@@ -98,9 +98,11 @@ def _searched(group: Sequence[_MeasuredLayout]) -> list[float]:
     ]
 
 
-def _of(group: Sequence[_MeasuredLayout], ranking: Sequence[float]) -> float:
-    """The regret of the first of a ranking; of runs ranked equal, their mean."""
-    first = [
-        layout.measured for layout, time in zip(group, ranking, strict=True) if time <= min(ranking)
-    ]
-    return float(np.mean(first)) / min(layout.measured for layout in group) - 1.0
+def of_group(measured: Sequence[float], ranking: Sequence[float]) -> float:
+    """The regret of the first of a ranking; of layouts ranked equal, their mean.
+
+    >>> of_group([2.0, 1.0, 1.5], [10.0, 20.0, 30.0]), of_group([2.0, 1.0], [1.0, 1.0])
+    (1.0, 0.5)
+    """
+    first = [time for time, rank in zip(measured, ranking, strict=True) if rank <= min(ranking)]
+    return float(np.mean(first)) / min(measured) - 1.0

@@ -32,6 +32,11 @@ REQUIRED = (
     "interleave", "schedule", "recompute", "sequence_parallel", "precision", "attention",
     "software", "step_time_s",
 )  # fmt: skip
+# What measured layouts of one job have in common.
+JOB = (
+    "cluster", "software", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
+    "seq", "gpus", "global_batch", "precision",
+)  # fmt: skip
 _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batch", "interleave")
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)

@@ -1,15 +1,22 @@
 """Validation as text: every row, what could not be simulated and why, the errors of the tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
 from sim.validation import changes
-from sim.validation.errors import summary
+from sim.validation.errors import mean_of, missed, summary
 from sim.validation.validate import ValidatedRun, ValidatedTable
 
-_COLUMNS = ("simulated", "mape", "median", "bias", "worst", "spearman", "naive_mape")
-_TITLES = ("rows", "MAPE", "median", "bias", "worst", "rank corr.", "naive MAPE")
+_TITLES = {
+    "simulated": "rows", "mape": "MAPE", "median": "median", "bias": "bias", "worst": "worst",
+    "spearman": "rank corr.", "naive_mape": "naive MAPE", "regret_median": "regret",
+    "regret_mean": "its mean",
+}  # fmt: skip
+_MEAN = "mean of tables"
+_BARS = (
+    "* beyond 5 % of bias, below 0.95 of rank correlation, above 2 % of regret (10 % in the mean)"
+)
 
 
 def text(tables: Sequence[ValidatedTable], *, quiet: bool = False) -> str:
@@ -55,24 +62,35 @@ def _without_id(run: ValidatedRun) -> str:
 
 
 def _summaries(tables: Sequence[ValidatedTable]) -> str:
-    shown = [view for table in tables for view in table.views]
-    width = max(len(table.name) for table in shown)
-    head = "  ".join(f"{title:>10}" for title in _TITLES)
-    lines = [f"{'table':<{width}}  {head}"]
-    for table in shown:
-        errors = summary(table)
-        cells = [f"{errors['simulated']}/{errors['rows']}"]
-        cells += [_cell(key, errors.get(key)) for key in _COLUMNS[1:]]
-        lines.append(f"{table.name:<{width}}  " + "  ".join(f"{cell:>10}" for cell in cells))
-    return "\n".join(lines)
+    """A line for each table; regret where it is judged, the mean where there are several tables."""
+    whole = [summary(table) for table in tables]
+    shown = [summary(view) for table in tables for view in table.views]
+    titles = {
+        key: title
+        for key, title in _TITLES.items()
+        if not key.startswith("regret") or any(key in own for own in shown)
+    }
+    if len(tables) > 1:
+        shown.append({"table": _MEAN, **mean_of(whole)})
+    width = max(len(own["table"]) for own in shown)
+    lines = [f"{'table':<{width}}  " + "  ".join(f"{title:>10}" for title in titles.values())]
+    lines += [
+        f"{own['table']:<{width}}  " + "  ".join(f"{_cell(key, own):>10}" for key in titles)
+        for own in shown
+    ]
+    return "\n".join([*lines, _BARS] if any("*" in line for line in lines) else lines)
 
 
-def _cell(key: str, value: float | None) -> str:
+def _cell(key: str, errors: Mapping[str, Any]) -> str:
+    value = errors.get(key)
+    if key == "simulated":
+        return "" if value is None else f"{value}/{errors['rows']}"
     if value is None:
         return "-"
+    mark = "*" if key in missed(errors) else ""
     if key == "spearman":
-        return f"{value:.3f}"
-    return f"{value:+.1%}" if key in ("bias", "worst") else f"{value:.1%}"
+        return f"{value:.3f}{mark}"
+    return f"{value:{'+' * (key in ('bias', 'worst'))}.1%}{mark}"
 
 
 def _memories(tables: Sequence[ValidatedTable]) -> list[str]:

@@ -18,7 +18,7 @@ from sim.scenario.setup import Setup
 from sim.simulate import run
 from sim.sweep import executors
 from sim.sweep.progress import counted
-from sim.validation.table import REQUIRED, number, records, setup_of
+from sim.validation.table import JOB, REQUIRED, number, records, setup_of
 
 _Task = tuple[tuple[int, Mapping[str, Any]], ...]  # rows with their numbers
 _OF_A_RUN = ("id", "software", "step_time_s")  # what rows of one job may differ in
@@ -30,7 +30,8 @@ class ValidatedRun:
 
     Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
     of all its matrix products, repeated ones too, at the device's peak rate. Rows of a `study`
-    differ in one thing, where their times are printed exactly. `low` and `high` are the bounds of
+    differ in one thing, where their times are printed exactly; rows of one `job` are layouts of it.
+    `low` and `high` are the bounds of
     the prediction's interval, `incident` what the run measured beside itself.
     """
 
@@ -50,6 +51,7 @@ class ValidatedRun:
     device: str = ""
     topology: str = ""
     study: str = ""
+    job: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
 
@@ -185,4 +187,5 @@ def _measured(record: Mapping[str, Any]) -> dict[str, Any]:
         "memory_kind": kind if isinstance(kind, str) else "",
         "fits_measured": bool(record.get("fits", True)),
         "study": _study(record),
+        "job": tuple(str(record[column]) for column in JOB),
     }
