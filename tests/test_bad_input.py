@@ -557,6 +557,12 @@ def test_a_table_without_rows_is_refused(folder: Path) -> None:
     assert "table.csv: has no rows" in refuse("validate", "table.csv")
 
 
+def test_a_setting_that_no_row_takes_is_refused(folder: Path) -> None:
+    write_table(ROW)
+    assert "did you mean 'stack'?" in refuse("validate", "table.csv", "--set", "stak.clip=false")
+    assert "key=value" in refuse("validate", "table.csv", "--set", "stack.clip")
+
+
 def test_an_unknown_table_is_refused_with_the_nearest_name(folder: Path) -> None:
     assert "no table named 'berd'; did you mean 'bert'?" in refuse("validate", "berd")
 

@@ -16,6 +16,9 @@ from sim.plots import SUFFIXES
 @output("--rows", (".csv",), "Write every row's prediction")
 @output("--spread", (".toml",), "Write how far off the tables are, for intervals")
 @click.option("--coverage", is_flag=True, help="Hold intervals against rows kept out of them.")
+@click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")
+@click.option("--at-most", type=click.IntRange(min=1), help="Rows of a table, evenly spread.")
+@options.SETTINGS
 @options.JOBS
 @options.JSON
 @click.option("--quiet", is_flag=True, help="Print the tables' errors only, not every row.")
@@ -25,12 +28,16 @@ def validate(
     rows: Path | None,
     spread: Path | None,
     coverage: bool,
+    ablation: bool,
+    at_most: int | None,
+    settings: tuple[str, ...],
     jobs: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Hold predictions against measured runs: of each TABLE, a name of measurements/ or a CSV, or
     of all of measurements/."""
+    from sim.scenario.scenario import setting
     from sim.validation import coverage as coverages
     from sim.validation import errors, shipped, text
     from sim.validation import rows as rows_file
@@ -38,7 +45,10 @@ def validate(
     from sim.validation.validate import validate as validated
 
     paths = [shipped.table(name) for name in tables] or shipped.tables()
-    runs = validated(paths, jobs=jobs)
+    if ablation:
+        _ablate(paths, at_most, jobs, as_json)
+        return
+    runs = validated(paths, settings=dict(map(setting, settings)), at_most=at_most, jobs=jobs)
     if plot is not None:
         from sim.plots import picture, validation
 
@@ -54,3 +64,10 @@ def validate(
         answer["coverage"] = coverages.summary(covered)
         page.append(coverages.text(covered))
     click.echo(json.dumps(answer) if as_json else "\n\n".join(page))
+
+
+def _ablate(paths: list[Path], at_most: int | None, jobs: int | None, as_json: bool) -> None:
+    from sim.validation import ablation
+
+    found = ablation.ablations(paths, at_most=at_most, jobs=jobs)
+    click.echo(json.dumps(ablation.to_dict(found)) if as_json else ablation.text(found))

@@ -84,12 +84,7 @@ class Scenario:
 
     def changes(self, file: str) -> dict[str, Any]:
         """The changes that concern one file (model, stack, topology, device), keys within it."""
-        changes = {}
-        for key, value in _flat(self.change):
-            owner, prefix, rest = _split(key)
-            if owner == file:
-                changes[prefix + rest] = value
-        return changes
+        return changes_of(self.change, file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +135,7 @@ def described(
     if kind is SharingScenario:
         _refuse_whole_job(document, where)
     scenario = catalog.validate(document, kind, where)
-    for key, _ in _flat(scenario.change):
+    for key, _ in flat(scenario.change):
         _split(key)
     return scenario
 
@@ -151,6 +146,16 @@ def _refuse_whole_job(document: Mapping[str, Any], where: str) -> None:
         if key in document:
             what = f"{key} beside [sharing]: workers that share updates take no notice of it"
             raise InputError(where, what, f"leave {key} or [sharing] out")
+
+
+def changes_of(change: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """The changes that concern one file (model, stack, topology, device), keys within it.
+
+    >>> changes_of({"network.bandwidth": "100 Gb/s", "device": {"sms": 4}}, "topology")
+    {'network.bandwidth': '100 Gb/s'}
+    """
+    split = ((_split(key), value) for key, value in flat(change))
+    return {prefix + rest: value for (owner, prefix, rest), value in split if owner == file}
 
 
 def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -181,7 +186,7 @@ def _apply(document: dict[str, Any], key: str, value: Any, kind: type[Scenario])
     if head not in known:
         raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
     if "." in key and head not in ("plan", "jitter", "sharing", "checkpoints"):
-        document["change"] = {**dict(_flat(document.get("change", {}))), key: value}
+        document["change"] = {**dict(flat(document.get("change", {}))), key: value}
     else:
         _put(document, key, value, where)
 
@@ -205,10 +210,11 @@ def _put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
     document[last] = value
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Values of a table and of those in it, by dotted key."""
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -9,26 +9,28 @@ from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
-from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.program.measured_bandwidth import MeasuredBandwidth
+from sim.validation.settings import NO_SETTINGS, changed_topology
 
 
-def cluster_of(row: Mapping[str, Any], all_reduce: float | None) -> Topology:
-    """The cluster that a row names, or one of its states.
+def cluster_of(
+    row: Mapping[str, Any], all_reduce: float | None, settings: Mapping[str, Any] = NO_SETTINGS
+) -> Topology:
+    """The cluster that a row names, or one of its states, with `settings` (dotted keys) applied.
 
     Bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells them apart:
     nearest is, by ratio, what the library reaches or what was measured in a state with the next
     number of devices. Raises `InputError`.
     """
     where = str(row["id"])
-    cluster = topologies.load(str(row["cluster"]), where=where)
+    cluster = changed_topology(str(row["cluster"]), settings, where)
     gpus = int(row["gpus"])
     if all_reduce is None or gpus <= cluster.gpus_per_node:
         return cluster
     nearest, distance = cluster, float("inf")
     for name in cluster.states:
-        state = topologies.load(name, where=cluster.name)
+        state = changed_topology(name, settings, cluster.name)
         slow = _measured(state, gpus)
         usual = _bus_bandwidth(cluster, slow.size, gpus)
         if abs(log(all_reduce / slow.bus_bandwidth)) < min(abs(log(all_reduce / usual)), distance):

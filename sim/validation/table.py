@@ -21,6 +21,7 @@ from sim.parallel.plan import WHOLE, Plan
 from sim.scenario.setup import Setup, assemble
 from sim.validation.clusters import cluster_of
 from sim.validation.pipeline_layout import layers_of
+from sim.validation.settings import NO_SETTINGS, changed_stack, of_plan
 from sim.validation.unprinted import UNKNOWN, settled
 
 if TYPE_CHECKING:
@@ -126,20 +127,25 @@ def count(row: Mapping[str, Any], column: str) -> int:
     return int(figure)
 
 
-def setup_of(row: Mapping[str, Any]) -> Setup:
-    """The job and machine of a row. Raises `InputError` with the reason where it has none."""
+def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) -> Setup:
+    """The job and machine of a row, with `settings` (`sim.validation.settings`) applied.
+
+    Raises `InputError` with the reason where it has none.
+    """
     where = str(row["id"])
     stack = stacks.load(str(row["software"]), where=where)
     row = {**row, **_scripted(row, stack)}
+    if settings:
+        stack = changed_stack(str(row["software"]), _precision(row)["precision"], settings, where)
     row |= {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
     model = from_columns(row)
     reached = number(row, "measured_allreduce_gbs")
-    cluster = cluster_of(row, reached and 1e9 * reached)
+    cluster = cluster_of(row, reached and 1e9 * reached, settings)
     topology = cluster.with_gpus(row["gpus"], _each(row))
     return settled(
         row,
         lambda choice: assemble(
-            where, model=model, stack=stack, topology=topology, plan=_plan(choice, model)
+            where, model=model, stack=stack, topology=topology, plan=_plan(choice, model, settings)
         ),
     )
 
@@ -160,7 +166,7 @@ def _each(row: Mapping[str, Any]) -> int | None:
     return None if empty(row, "slices") else row["gpus"] // count(row, "slices")
 
 
-def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
+def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any]) -> Plan:
     data = {column: row[column] for column in _PLAN_COUNTS}
     data["recompute"] = _recompute(row)
     data |= _SCHEDULES.get(row["schedule"], {"schedule": row["schedule"]})
@@ -172,6 +178,7 @@ def _plan(row: Mapping[str, Any], model: Transformer) -> Plan:
     data["lora"] = _lora(row)
     data["cuda_graph"] = _graphs(row)
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
+    data |= of_plan(settings)
     plan = catalog.validate(data, Plan, str(row["id"]))
     # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
     return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)

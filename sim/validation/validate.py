@@ -3,8 +3,9 @@
 `sim.validation.errors` turns rows into errors of a table, `sim.validation.text` shows them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
@@ -18,6 +19,7 @@ from sim.scenario.setup import Setup
 from sim.simulate import run
 from sim.sweep import executors
 from sim.sweep.progress import counted
+from sim.validation.settings import NO_SETTINGS, check
 from sim.validation.table import JOB, REQUIRED, number, records, setup_of
 
 _Task = tuple[tuple[int, Mapping[str, Any]], ...]  # rows with their numbers
@@ -95,20 +97,56 @@ class ValidatedTable:
         return self, replace(self, name=f"{self.name}, undisturbed", rows=calm)
 
 
-def validate(paths: Iterable[Path], *, jobs: int | None = None) -> list[ValidatedTable]:
-    """Simulate every row of every table. Raises `InputError` for a table that cannot be read."""
-    measured = [(path.stem, records(path)) for path in paths]
-    runs = iter(_predicted([row for _, rows in measured for row in rows], jobs))
-    return [
-        ValidatedTable(name=name, rows=tuple(islice(runs, len(rows)))) for name, rows in measured
-    ]
+def validate(
+    paths: Iterable[Path],
+    *,
+    settings: Mapping[str, Any] = NO_SETTINGS,
+    at_most: int | None = None,
+    jobs: int | None = None,
+) -> list[ValidatedTable]:
+    """Simulate every row of every table, or `at_most` so many of each, evenly spread, with
+    `settings` by dotted key. Raises `InputError` for a table that cannot be read, or a setting
+    that no row takes."""
+    return validate_each(paths, [settings], at_most=at_most, jobs=jobs)[0]
 
 
-def _predicted(rows: Sequence[Mapping[str, Any]], jobs: int | None) -> list[ValidatedRun]:
-    tasks = _together(rows)
-    answers = executors.here(_of_task, tasks, jobs=jobs)
+def validate_each(
+    paths: Iterable[Path],
+    variants: Sequence[Mapping[str, Any]],
+    *,
+    at_most: int | None = None,
+    jobs: int | None = None,
+) -> list[list[ValidatedTable]]:
+    """The tables with each variant of settings; what one does not change is simulated once."""
+    measured = [(path.stem, _spread(records(path), at_most)) for path in paths]
+    rows = [row for _, own in measured for row in own]
+    for settings in variants:
+        check(settings, rows)
+    columns = zip(*_predicted(rows, variants, jobs), strict=True)
+    return [_tables(measured, iter(runs)) for runs in columns]
+
+
+def _spread(rows: list[dict[str, Any]], at_most: int | None) -> list[dict[str, Any]]:
+    """Of many rows so many, at even distances."""
+    if at_most is None or len(rows) <= at_most:
+        return rows
+    return [rows[place * len(rows) // at_most] for place in range(at_most)]
+
+
+def _tables(
+    measured: Iterable[tuple[str, Sequence[Any]]], runs: Iterator[ValidatedRun]
+) -> list[ValidatedTable]:
+    return [ValidatedTable(name=name, rows=tuple(islice(runs, len(own)))) for name, own in measured]
+
+
+def _predicted(
+    rows: Sequence[Mapping[str, Any]], variants: Sequence[Mapping[str, Any]], jobs: int | None
+) -> list[list[ValidatedRun]]:
+    """Per row its prediction with each variant."""
+    work = partial(_of_task, variants)
+    answers = executors.here(work, _together(rows), jobs=jobs)
     numbered = counted(chain.from_iterable(answers), total=len(rows), unit="row")
-    return [run for _, run in sorted(numbered, key=itemgetter(0))]
+    return [runs for _, runs in sorted(numbered, key=itemgetter(0))]
 
 
 def _together(rows: Sequence[Mapping[str, Any]]) -> list[_Task]:
@@ -120,17 +158,23 @@ def _together(rows: Sequence[Mapping[str, Any]]) -> list[_Task]:
     return [tuple(task) for task in tasks.values()]
 
 
-def _of_task(task: _Task) -> list[tuple[int, ValidatedRun]]:
+def _of_task(
+    variants: Sequence[Mapping[str, Any]], task: _Task
+) -> list[tuple[int, list[ValidatedRun]]]:
     known: list[_Simulated] = []
-    return [(place, predict(row, known)) for place, row in task]
+    return [(place, [predict(row, own, known) for own in variants]) for place, row in task]
 
 
-def predict(record: Mapping[str, Any], known: list[_Simulated] | None = None) -> ValidatedRun:
+def predict(
+    record: Mapping[str, Any],
+    settings: Mapping[str, Any] = NO_SETTINGS,
+    known: list[_Simulated] | None = None,
+) -> ValidatedRun:
     """Simulate a row, unless its job is among those `known`, to which it is added."""
     measured: dict[str, Any] = {"id": str(record["id"])}
     try:
         measured |= _measured(record)
-        found = _simulated(setup_of(record), [] if known is None else known)
+        found = _simulated(setup_of(record, settings), [] if known is None else known)
     except InputError as error:
         return ValidatedRun(**measured, reason=str(error))
     setup, result = found.setup, found.result

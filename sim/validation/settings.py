@@ -1,0 +1,102 @@
+"""Settings for measured rows (`sim validate --set`): changes of the files that a row names.
+
+Keys are those of `sim run --set`. One setting goes to rows of many clusters and stacks, so that a
+key of a table which a file does not have ("network" of a single node) says nothing there.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sim.config import catalog
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.hardware import stack as stacks
+from sim.hardware.cluster import topology as topologies
+from sim.hardware.cluster.topology import Topology
+from sim.hardware.stack import Stack
+from sim.scenario.scenario import changed, changes_of
+
+NO_SETTINGS: Mapping[str, Any] = {}
+_HEADS = ("stack", "device", "topology", "network", "node", "host", "plan")
+_STACKS, _TOPOLOGIES = "topologies/stacks", "topologies"
+
+
+def changed_topology(name: str, settings: Mapping[str, Any], where: str) -> Topology:
+    """A cluster with settings applied. Raises `InputError`."""
+    return topologies.load(name, _of_cluster(name, settings, where), where=where)
+
+
+def changed_stack(software: str, precision: str, settings: Mapping[str, Any], where: str) -> Stack:
+    """A stack as it runs a precision, with settings applied. Raises `InputError`."""
+    name = stacks.load(software, where=where).precisions.get(precision, software)
+    return _stack(name, _of_stack(name, settings, where), where)
+
+
+def of_plan(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a row's plan that are set."""
+    return {key[5:]: value for key, value in settings.items() if key.startswith("plan.")}
+
+
+def check(settings: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Raise `InputError` for settings that no file of these rows takes."""
+    for key in settings:
+        head, _, rest = key.partition(".")
+        if head not in _HEADS or not rest:
+            raise InputError("--set", f"rows take no key {key!r}", nearest(head, list(_HEADS)))
+    taken = {key for key in settings if key.startswith("plan.")}
+    named = [(str(row["id"]), str(row["cluster"]), str(row["software"])) for row in rows]
+    for cluster in {cluster for _, cluster, _ in named if catalog.has(_TOPOLOGIES, cluster)}:
+        own = _of_cluster(cluster, settings, cluster)
+        topologies.load(cluster, own)
+        taken |= {key if key in settings else f"topology.{key}" for key in own}
+    for software in {software for *_, software in named}:
+        try:
+            own = _of_stack(software, settings, software)
+        except InputError:
+            continue  # the rows say that there is none
+        _stack(software, own, software)
+        taken |= {f"stack.{key}" for key in own}
+    if unused := [key for key in settings if key not in taken]:
+        what = f"no file of these rows has the table of {unused[0]!r}"
+        raise InputError("--set", what, "`sim show NAME` shows what a file has")
+
+
+def _of_cluster(name: str, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings of a cluster's file and its device's that say something there."""
+    if not (files := _of_files(settings)):
+        return {}
+    path = catalog.find(_TOPOLOGIES, name, where=where)
+    document = catalog.document(_TOPOLOGIES, path)
+    own = _applicable(document, changes_of(files, "topology"))
+    device = catalog.find("topologies/devices", document["device"], where=where)
+    rates = _applicable(catalog.document("topologies/devices", device), changes_of(files, "device"))
+    return own | {f"device.{key}": value for key, value in rates.items()}
+
+
+def _of_stack(name: str, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    document = catalog.document(_STACKS, catalog.find(_STACKS, name, where=where))
+    return _applicable(document, changes_of(_of_files(settings), "stack"))
+
+
+def _stack(name: str, changes: Mapping[str, Any], where: str) -> Stack:
+    path = catalog.find(_STACKS, name, where=where)
+    place = catalog.place(path, changed=bool(changes))
+    document = changed(catalog.document(_STACKS, path), changes, place)
+    return catalog.validate(document, Stack, place)
+
+
+def _of_files(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if not key.startswith("plan.")}
+
+
+def _applicable(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in changes.items() if _has_table(document, key)}
+
+
+def _has_table(document: Any, key: str) -> bool:
+    *tables, _ = key.split(".")
+    for table in tables:
+        if not isinstance(document, Mapping) or table not in document:
+            return False
+        document = document[table]
+    return isinstance(document, Mapping)
