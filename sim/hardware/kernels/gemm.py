@@ -98,15 +98,16 @@ class GemmRates:
 def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth: float) -> float:
     """Seconds of a product on an otherwise idle device.
 
-    floor + epilogue + max(tiles in waves, FLOPs at the power limit, bytes / bandwidth), where
-    `peak` is the data-sheet FLOP/s of its precision and `bandwidth` what memory achieves (B/s).
+    floor + epilogue + max(tiles in waves, FLOPs at the power limit, prologue + bytes / bandwidth),
+    where `peak` is the data-sheet FLOP/s of its precision and `bandwidth` what memory achieves
+    (B/s).
     """
     rate = peak * rates.sustained.of(gemm.precision) * _tensor_cores(gemm, rates)
     joined = _joined(gemm.flops / rate, _waves(gemm, rates, rate / sms, sms, bandwidth))
     return float(
         rates.floor
         + rates.epilogue * gemm.result_bytes / bandwidth
-        + max(joined, gemm.bytes / bandwidth)
+        + max(joined, rates.prologue + gemm.bytes / bandwidth)
     )
 
 
