@@ -113,6 +113,10 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\nlayers = [6, 6, 0]", "plan, layers: 3 counts for 2 stages"),
         ('"fp16"', '"fp16"\nrecipe = "mxfp8"', "precision = 'fp16'; set precision = 'fp8'"),
         ('"fp16"', '"fp8"\nrecipe = "mxpf8"', "no recipe named 'mxpf8'; did you mean 'mxfp8'?"),
+        ('"fp16"', '"fp8"\nrecipe = { like = "mxpf8" }', "no recipe named 'mxpf8'; did you mean"),
+        ('"fp16"', '"fp8"\nrecipe = { atention = true }', "did you mean 'attention'?"),
+        ('"fp16"', '"fp8"\nrecipe = { like = 8 }', 'like is not a text; write like = "NAME"'),
+        ("tp = 2", "tp = 2\ntp_comm_overlap = true", "without sequence_parallel; set sequence_par"),
         ('"fp16"', '"fp8"', "A100 80GB SXM has no fp8; it has fp32, tf32, fp16, bf16"),
         ("tp = 2", "tp = 2\nlora = {modules = []}", "lora of no modules trains nothing; name one"),
         ("tp = 2", "tp = 2\nlora = 4", "lora = 4 is not a table; write lora = { ... }"),
@@ -164,6 +168,13 @@ def test_a_fault_in_a_scenario_is_named(folder: Path, good: str, bad: str, said:
 def test_a_layout_that_does_not_match_the_cluster_names_the_missing_factor(folder: Path) -> None:
     line = refuse_job(JOB.replace("pp = 2", "pp = 2\ndp = 3"))
     assert "tp*pp*dp = 12 but the cluster has 16 GPUs; set dp = 4 or leave it out" in line
+
+
+def test_attention_in_a_precision_that_no_kernel_has_is_refused(folder: Path) -> None:
+    ada = ["run", "llama3-8b-mxfp8", "--set", "topology=l40s-pcie"]
+    recipe = 'plan.recipe={ like = "delayed-scaling", attention = true }'
+    said = refuse(*ada, "--set", recipe)
+    assert "its fused attention has no kernels in fp8; name a recipe without" in said
 
 
 def test_a_recipe_that_tensor_cores_do_not_know_is_refused(folder: Path) -> None:

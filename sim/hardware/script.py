@@ -1,9 +1,12 @@
 """What a software's own scripts set, where a measured row leaves it open."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
+
+from sim.model.fusion import Context
 
 Count = Annotated[int, Ge(1)]
 
@@ -13,9 +16,9 @@ class Script:
     """The settings of a script that comes with the software, by the columns of measured rows.
 
     `vocab` is that of its tokenizer, `documents` the mean length of what its data set packs into a
-    sequence; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`
-    and `recompute` are as in a plan; `routing` is the law by which a benchmark's gate spreads
-    tokens over experts.
+    sequence; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`, `recompute`, `context`,
+    `cuda_graph` and `tp_comm_overlap` are as in a plan, `fp8_recipe` is its recipe of eight bits;
+    `routing` is the law by which a benchmark's gate spreads tokens over experts.
     """
 
     vocab: Count | None = None
@@ -27,6 +30,10 @@ class Script:
     zero: Literal[0, 1, 2, 3] | None = None
     no_sync: bool | None = None
     recompute: Literal["none", "selective", "full"] | None = None
+    context: Context | None = None
+    cuda_graph: str | None = None
+    tp_comm_overlap: bool | None = None
+    fp8_recipe: str | Mapping[str, Any] | None = None
     routing: Literal["balanced", "round-robin"] | None = None
 
     @property

@@ -78,7 +78,7 @@ class Stack:
     a precision, and the stack's own version of a recipe; `precisions` the stack that runs a
     precision where it is another. `checkpointing` is what "selective" recomputation means,
     `allocator` what is allocated in addition to the tensors that autograd keeps. `scripts` are
-    those that come with it, by the task or the model that they train ("*" for every one).
+    those that come with it, by task, model or cluster ("*" for every one).
     """
 
     name: str
@@ -131,9 +131,10 @@ class Stack:
     allocator: Allocator = field(default_factory=Allocator)
     scripts: Mapping[str, Script] = field(default_factory=dict)
 
-    def scripted(self, task: str, model: str) -> dict[str, Any]:
-        """What its scripts set for a task and a model, by column of a measured row."""
-        found = (self.scripts[name] for name in ("*", task, model) if name in self.scripts)
+    def scripted(self, *names: str) -> dict[str, Any]:
+        """What its scripts set for runs of a task, of a model, on a cluster: the later of these
+        names has the last word. By column of a measured row."""
+        found = (self.scripts[name] for name in ("*", *names) if name in self.scripts)
         return {column: value for one in found for column, value in one.settings.items()}
 
     def running(self, precision: Precision, *, where: str) -> "Stack":
@@ -141,16 +142,22 @@ class Stack:
         own = self.precisions.get(precision)
         return self if own is None else load(own, where=where)
 
-    def recipe(self, precision: Precision, name: str, *, where: str) -> Recipe | None:
+    def recipe(
+        self, precision: Precision, named: str | Mapping[str, Any], *, where: str
+    ) -> Recipe | None:
         """The recipe of a plan; none where products run in the precision of activations.
 
         Raises `InputError` for an unknown one, or one of another precision.
         """
         known = {**_RECIPES, **self.recipes}
+        changes = {} if isinstance(named, str) else {k: v for k, v in named.items() if k != "like"}
+        name = named if isinstance(named, str) else named.get("like", precision)
+        if not isinstance(name, str):
+            raise InputError(where, "like is not a text", 'write like = "NAME"')
         if not name and precision not in known:
             return None
         name = known.get(name or precision, name)
-        found = recipes.load(name, where=where)
+        found = recipes.load(name, changes, where=where)
         if found.precision != precision:
             what = f"recipe {name!r} is {found.precision}, precision = {precision!r}"
             raise InputError(where, what, f"set precision = {found.precision!r}")

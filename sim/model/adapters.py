@@ -7,7 +7,7 @@ from sim.model.execution import Execution
 from sim.model.groups import DENSE
 from sim.model.kernels import MemoryBound
 from sim.model.linear import Linear
-from sim.model.operators import Items, Operator, tensor_collective
+from sim.model.operators import MASK, Items, Operator, tensor_collective
 
 
 def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
@@ -40,7 +40,8 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
     with the layer's output (NeMo, nemo/collections/llm/peft/lora.py, LoRALinear.forward): five
     passes over the output; backward scales its gradient and sums up the input's. Tensor-parallel
     ranks hold shares of A and of B and sum up what lies between them. The input is kept for A,
-    which the frozen layer does not do.
+    which the frozen layer does not do; dropout keeps its mask and its result instead, and takes a
+    kernel each way that reads and writes the input and the mask.
     """
     lora = run.lora
     if lora is None or not lora.adapts(operator.name) or not operator.matrices:
@@ -57,13 +58,14 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
     add = MemoryBound(name=f"{name} sum", bytes=5.0 * output, launches=2)
     scale = MemoryBound(name=f"{name} scale grad", bytes=2.0 * output)
     joined = MemoryBound(name=f"{name} dgrad sum", bytes=3.0 * rows * inputs * width)
+    drop, undrop, mask = _dropout(run, name, rows * inputs)
     yield Operator(
         name=name,
-        forward=(*down.forward, *between, *up.forward, add),
-        input_gradient=(scale, *up.input_gradient, *between, *down.input_gradient, joined),
+        forward=(*drop, *down.forward, *between, *up.forward, add),
+        input_gradient=(scale, *up.input_gradient, *between, *down.input_gradient, *undrop, joined),
         weight_gradient=(*up.weight_gradient, *down.weight_gradient),
-        saved_for_weights=rows * inputs * width + narrow,
-        made=narrow,
+        saved_for_weights=rows * inputs * width + narrow + mask,
+        made=narrow + mask + (rows * inputs * width if lora.dropout else 0.0),
         beside=operator.name,
         handed=output + narrow,
         transient=down.transient + up.transient,
@@ -71,3 +73,13 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
         matrices=(*down.matrices, *up.matrices),
         group=replace(DENSE, name="adapter"),
     )
+
+
+def _dropout(run: Execution, name: str, elements: int) -> tuple[Items, Items, float]:
+    """In front of A and behind its input's gradient, and the bytes of the mask."""
+    if run.lora is None or not run.lora.dropout:
+        return (), (), 0.0
+    moved = float(elements * (2 * run.width + MASK))
+    ahead = MemoryBound(name=f"{name} dropout", bytes=moved, randoms=float(elements))
+    back = MemoryBound(name=f"{name} dropout grad", bytes=moved)
+    return (ahead,), (back,), float(elements * MASK)

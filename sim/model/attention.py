@@ -240,6 +240,36 @@ def _own_format(run: Execution) -> tuple[Item, ...]:
     return (MemoryBound(name="output format", bytes=elements * (run.width + run.recipe.core)),)
 
 
+def _in_low(run: Execution, core: Operator) -> Operator:
+    """The core in the recipe's format (TransformerEngine, dot_product_attention/backends.py,
+    FusedAttnFunc): casts of Q, K, V and of the output's gradient in front of its kernels, those of
+    the output and of the gradients back behind. The backward pass finds Q, K, V and the output as
+    they were cast."""
+    recipe = run.recipe
+    if recipe is None or not recipe.attention:
+        return core
+    output, found = run.rows * run.output_width, recipe.amax > 0
+    once, back = run.width * (1 + found) + run.core_width, run.width + run.core_width
+    launches = 1 + recipe.amax
+    kept = (run.mixed + output) * run.core_width + core.made
+    return replace(
+        core,
+        forward=(
+            MemoryBound(name="attention input cast", bytes=run.mixed * once, launches=launches),
+            *core.forward,
+            MemoryBound(name="attention output", bytes=output * back),
+        ),
+        input_gradient=(
+            MemoryBound(name="attention grad cast", bytes=output * once, launches=launches),
+            *core.input_gradient,
+            MemoryBound(name="attention input grad", bytes=run.mixed * back),
+        ),
+        saved=kept,
+        made=kept,
+        casts=True,
+    )
+
+
 def flash_core(run: Execution) -> Operator:
     """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
 
@@ -252,7 +282,7 @@ def flash_core(run: Execution) -> Operator:
     join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
     keys = run.kv_width + run.value_width
     output = 0 if run.shares_output else run.rows * run.output_width * run.width
-    return Operator(
+    core = Operator(
         name=CORE,
         modules=("core_attn",),
         forward=(*context_parallel.forward(run), *own),
@@ -267,3 +297,4 @@ def flash_core(run: Execution) -> Operator:
         # dQ is summed in fp32; dK and dV in the kernel's own precision.
         transient=float(run.rows * (4 * run.query_width + keys * run.width)),
     )
+    return _in_low(run, core)

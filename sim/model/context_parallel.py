@@ -85,7 +85,7 @@ def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) ->
         window=model.window,
         causal=causal,
         backward=backward,
-        precision=run.precision,
+        precision=run.core_precision,
     )
 
 
@@ -118,7 +118,7 @@ def _exchanged(run: Execution, name: str, width: int) -> Items:
     """An all-to-all of what a rank has of a tensor so wide."""
     if run.sharding.ulysses == 1:
         return ()
-    size = float(run.rows * width * run.width)
+    size = float(run.rows * width * run.core_width)
     axes = run.sharding.exchanged
     return (Collective(kind="all_to_all", axes=axes, bytes=size, name=name, cause=CONTEXT),)
 
@@ -196,7 +196,7 @@ def _keys(run: Execution, kind: Kind) -> Collective:
     return Collective(
         kind=kind,
         axes=sharding.context,
-        bytes=float(tokens * _sent_width(run) * run.width / sharding.ulysses),
+        bytes=float(tokens * _sent_width(run) * run.core_width / sharding.ulysses),
         name="keys and values" if kind == "all_gather" else "their gradients",
         cause=CONTEXT,
     )

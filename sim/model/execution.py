@@ -6,7 +6,7 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.model.fusion import Context, Fusion
 from sim.model.groups import ParameterGroup
-from sim.model.kernels import Precision
+from sim.model.kernels import BYTES, Precision
 from sim.model.lora import Lora
 from sim.model.precision import Product, Recipe
 from sim.model.stash import Stash
@@ -148,9 +148,20 @@ class Execution:
         return self.recipe.element if self.recipe and self.recipe.caches else self.width
 
     @property
+    def core_precision(self) -> Precision:
+        """That of fused attention."""
+        return "fp8" if self.recipe and self.recipe.attention else self.precision
+
+    @property
+    def core_width(self) -> float:
+        """Bytes of an element of Q, K and V as fused attention reads and sends them."""
+        return self.width if self.core_precision == self.precision else BYTES[self.core_precision]
+
+    @property
     def shares_output(self) -> bool:
         """Whether attention's output is kept once, for its backward pass and its projection's."""
-        return self.keeps("attention output") or bool(self.recipe and self.recipe.core)
+        own = self.recipe is not None and (self.recipe.core > 0 or self.recipe.attention)
+        return self.keeps("attention output") or own
 
     @property
     def dispatched_width(self) -> float:
@@ -159,10 +170,8 @@ class Execution:
 
     @property
     def user_buffers(self) -> bool:
-        """Whether tensor-parallel collectives run in pieces beside products; adapters' do not
-        (Megatron-Bridge's recipes of LoRA: tp_comm_overlap = False)."""
-        split = self.sharding.sequence_parallel and self.lora is None
-        return split and self.fusion.user_buffers
+        """Whether tensor-parallel collectives run in pieces beside products."""
+        return self.sharding.sequence_parallel and self.fusion.user_buffers
 
     def keeps(self, linear: str) -> bool:
         """Whether a linear layer of this name keeps its input as it comes."""

@@ -232,11 +232,10 @@ class Linear:
         copies = recipe.copies("gradient")
         again = int("dgrad" in recipe.products and recipe.weights == "pass")
         known = "forward" not in recipe.products
-        turned = recipe.sharded and recipe.weights == "primary"
         return (
             *self._cast("grad", rows * sum(self.outputs), copies),
             *self._cast("weight", self.weights, again, amax=known),
-            *(transposed(run, f"{self.name} weight", self.weights) if turned else ()),
+            *(transposed(run, f"{self.name} weight", self.weights) if recipe.turns_weights else ()),
         )
 
     @property

@@ -20,11 +20,13 @@ _OPERATORS: dict[str, Module] = {
 class Lora:
     """y = x W + x A B with A (inputs x `rank`) and B (`rank` x outputs) trained, all else frozen.
 
-    Defaults are NeMo's (nemo/collections/llm/peft/lora.py, class LoRA).
+    With `dropout` some of x is left out in front of A. Defaults are NeMo's
+    (nemo/collections/llm/peft/lora.py, class LoRA).
     """
 
     rank: Annotated[int, Ge(1)] = 32
     modules: tuple[Module, ...] = get_args(Module)
+    dropout: bool = False
 
     def adapts(self, operator: str) -> bool:
         """Whether the linear layer of this name has an adapter."""

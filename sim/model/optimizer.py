@@ -90,7 +90,7 @@ def weight_casts(
         return
     if recipe.amax:
         yield MemoryBound(name="maxima of weights", bytes=updated * 4, launches=2 * tensors)
-    if copies > 1 and not recipe.sharded:
+    if copies > 1 and not recipe.sharded and not recipe.turns_weights:
         moved = parameters * 2 * recipe.element
         yield MemoryBound(name="transpose weights", bytes=moved, launches=tensors)
 

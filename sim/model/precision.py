@@ -4,8 +4,9 @@ A linear layer has three products: y = x W (forward), dx = dy W' (dgrad) and dW 
 each of x, W and dy is an operand of two of them. A recipe says how an operand is cast.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -27,12 +28,14 @@ _USES: dict[Operand, tuple[Product, Product]] = {
 class Recipe:
     """The content of `topologies/recipes/NAME.toml`.
 
-    `products` run with operands of `precision`, all others in bf16, as attention, embedding and
-    head do. `block` elements along the summed dimension share a scale of `scale` bytes; 0 is one
-    scale a tensor. Casting an operand reads it once, writes a copy for each of its uses (all at
-    once where `fused`), after a pass of `amax` kernels that finds its maximum (0: none is needed);
-    each copy takes `swizzle` further small kernels that put its scales into the order of the
-    product. `keeps` is what waits for wgrad, the cast operand or the input itself.
+    `products` run with operands of `precision`, all others in bf16, as embedding and head do, and
+    attention unless `attention`: then Q, K, V and the gradient of its output are cast to eight
+    bits, and what it makes of them back (TransformerEngine, fp8_dpa without fp8_mha). `block`
+    elements along the summed dimension share a scale of `scale` bytes; 0 is one scale a tensor.
+    Casting an operand reads it once, writes a copy for each of its uses (all at once where
+    `fused`), after a pass of `amax` kernels that finds its maximum (0: none is needed); each copy
+    takes `swizzle` further small kernels that put its scales into the order of the product. `keeps`
+    is what waits for wgrad, the cast operand or the input itself.
 
     `weights`: "primary" ones exist in this format and as the optimizer's masters only, "copies" are
     cast once a step beside bf16 weights, or in every "pass". `gathers_weights`, `gathers_inputs`
@@ -41,6 +44,9 @@ class Recipe:
     format; `core` is how many bytes an element of attention's output takes that is kept once, for
     its own backward pass and its projection's (0: in bf16 and as the operand). `wgrad` is the share
     of the other products' rate that wgrad reaches, whose operands both have scales along the sum.
+
+    Without `keeps_transposes` those of primary weights are made in every backward pass
+    (Megatron-Core's disable_parameter_transpose_cache), for want of memory.
 
     `fitted` tells the rest: whether a per-tensor operand needs a transposed copy for its second
     use, and whether weights are `sharded` over replicas (ZeRO-3).
@@ -61,9 +67,17 @@ class Recipe:
     dispatches: bool = False
     caches: bool = False
     core: Annotated[float, Ge(0)] = 0.0
+    attention: bool = False
     wgrad: Annotated[float, Gt(0), Le(1)] = 1.0
+    keeps_transposes: bool = True
     transposes: bool = False
     sharded: bool = False
+
+    @property
+    def turns_weights(self) -> bool:
+        """Whether the backward pass turns weights that are there in one copy."""
+        passing = self.sharded or not self.keeps_transposes
+        return self.transposes and passing and self.weights == "primary"
 
     @property
     def scaled_by_tensor_cores(self) -> bool:
@@ -109,7 +123,8 @@ class Recipe:
             return self.element if self.weights == "primary" else 2.0
         if self.weights == "pass":
             return 2.0
-        return self.copies("weight") * self.element + (2.0 if self.weights == "copies" else 0.0)
+        copies = 1 if self.turns_weights else self.copies("weight")
+        return copies * self.element + (2.0 if self.weights == "copies" else 0.0)
 
     @property
     def gathered_weight(self) -> float:
@@ -136,6 +151,16 @@ class Recipe:
         )
 
 
-def load(name: str, *, where: str = "command line") -> Recipe:
-    """The recipe that a name in `topologies/recipes` (or a path) stands for."""
-    return catalog.load("topologies/recipes", name, Recipe, where=where)
+def load(
+    name: str, changes: Mapping[str, Any] | None = None, *, where: str = "command line"
+) -> Recipe:
+    """The recipe that a name in `topologies/recipes` (or a path) stands for, with some of its keys
+    changed. Raises `InputError` for an unknown name, key or value.
+
+    >>> load("mxfp8", {"attention": True}).attention
+    True
+    """
+    if not changes:
+        return catalog.load("topologies/recipes", name, Recipe, where=where)
+    content = catalog.document("topologies/recipes", catalog.find("topologies/recipes", name))
+    return catalog.validate(catalog.overlaid(content, changes), Recipe, where)

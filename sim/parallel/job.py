@@ -126,7 +126,7 @@ class Job:
             precision="bf16" if self.recipe else plan.precision,
             recipe=self.recipe,
             lora=plan.lora,
-            fusion=self.host.fusion,
+            fusion=replace(self.host.fusion, user_buffers=self.user_buffers),
             stash=plan.stash,
             later=later,
             bucketed=bucketed,
@@ -135,6 +135,14 @@ class Job:
             dispatcher=self.dispatcher,
             overlaps_shared=self.overlaps_shared,
         )
+
+    @property
+    def user_buffers(self) -> bool:
+        """Whether tensor-parallel collectives run in pieces beside products; beside adapters where
+        the plan says so (Megatron-Bridge's recipes of LoRA: tp_comm_overlap = False)."""
+        if self.plan.tp_comm_overlap is not None:
+            return self.plan.tp_comm_overlap
+        return self.stack.fusion.user_buffers and self.plan.lora is None
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -154,7 +162,7 @@ class Job:
         """That of linear layers, none at 16 bits and more. Raises `InputError`."""
         plan = self.plan
         found = self.known.once(
-            ("recipe", plan.precision, plan.recipe),
+            ("recipe", plan.precision, repr(plan.recipe)),
             lambda: self.stack.recipe(plan.precision, plan.recipe, where="plan, recipe"),
         )
         turns = self.device.transposes_operands
@@ -175,6 +183,7 @@ class Job:
             plan.microbatch,
             self.execution.sharding,
             plan.dispatcher,
+            self.user_buffers,
             plan.cuda_graph,
             self.overlaps_shared,
             plan.recompute,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -65,8 +65,11 @@ class Plan:
     are gathered ahead (without it, as many as the stack does). With `no_sync` gradients of ZeRO-2
     and 3 are summed up whole and reduced behind the last micro-step only. Unless these are said,
     pipelines keep weights and reduce once, and nothing else does (`Job.reshard`, `Job.no_sync`).
+    `tp_comm_overlap` runs tensor-parallel collectives in pieces beside their products (Megatron's
+    user buffers; `Fusion.user_buffers`), if not in the stack's own way.
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
-    stack's own unless one is named. With `lora` adapters are trained and the model is frozen.
+    stack's own unless one is named, or a table says what it is `like` and what it does otherwise.
+    With `lora` adapters are trained and the model is frozen.
     `stash` is how convolutional networks keep feature maps between passes (`sim.model.stash`).
     `optimizer` is one of `sim.model.optimizers`, its states kept in the precision of `moments`.
     Each scope of a layer that `cuda_graph` names is launched as one CUDA graph, neighbouring ones
@@ -106,8 +109,9 @@ class Plan:
     dispatcher: Dispatcher | None = None
     overlap_experts: bool | None = None
     overlap_shared: bool | None = None
+    tp_comm_overlap: bool | None = None
     precision: Precision = "bf16"
-    recipe: str = ""
+    recipe: str | Mapping[str, Any] = ""
     lora: Lora | None = None
     cuda_graph: tuple[Scope, ...] = ()
     stash: Stash | None = None
@@ -283,10 +287,7 @@ def _check_features(plan: Plan, where: str) -> None:
         raise InputError(where, what, "set schedule = 'zb-auto' or leave it out")
     if plan.interleave > 1 and plan.pp == 1:
         raise InputError(where, "interleave > 1 without pipeline stages", "set pp > 1")
-    if plan.sequence_parallel and plan.tp == 1:
-        raise InputError(
-            where, "sequence_parallel without tensor parallelism", "set tp > 1 or leave it out"
-        )
+    _check_tensor(plan, where)
     _check_optimizer(plan, where)
     _check_graphs(plan, where)
     if plan.lora is not None and not plan.lora.modules:
@@ -299,6 +300,15 @@ def _check_features(plan: Plan, where: str) -> None:
         raise InputError(where, "offload of parameters without ZeRO-3", "set zero = 3")
     if plan.pp > 1:
         _check_schedule(plan, where)
+
+
+def _check_tensor(plan: Plan, where: str) -> None:
+    if plan.sequence_parallel and plan.tp == 1:
+        what = "sequence_parallel without tensor parallelism"
+        raise InputError(where, what, "set tp > 1 or leave it out")
+    if plan.tp_comm_overlap and not plan.sequence_parallel:
+        what = "tp_comm_overlap without sequence_parallel"
+        raise InputError(where, what, "set sequence_parallel = true or leave it out")
 
 
 def _check_optimizer(plan: Plan, where: str) -> None:

@@ -50,13 +50,15 @@ _SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "zb-2p": {"schedule": "zb-auto", "schedule_memory": 2.0},
     "zb-b": {"schedule": "zb-h1", "interleave": 1},
 }
+_OPTIONAL = ("context", "tp_comm_overlap")  # as in a plan, where a row or a script has them
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
 # NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
 _LORA = {"rank": 16, "modules": ["linear_qkv"]}
 # Tables without the column say it in a note: MLPerf's adapters are those of its rules, beside both
-# linear layers of attention (mlcommons/training, llama2_70b_lora: lora_target_modules
-# "qkv_proj,o_proj"; NeMo's submissions: peft.target_modules ["attention"]).
+# linear layers of attention, behind dropout (mlcommons/training, llama2_70b_lora:
+# lora_target_modules "qkv_proj,o_proj", lora_dropout 0.1; NeMo's: peft.target_modules
+# ["attention"]).
 _NOTED_LORA = re.compile(r"LoRA rank (\d+)")
 _ATTENTION = ["linear_qkv", "linear_proj"]
 _RECIPES = {
@@ -157,7 +159,7 @@ def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
     def known(column: str) -> bool:
         return not (column in assumed or empty(row, column) or row[column] == UNKNOWN)
 
-    settings = stack.scripted(str(row.get("task")), str(row.get("model")))
+    settings = stack.scripted(*(str(row.get(key)) for key in ("task", "model", "cluster")))
     return {column: value for column, value in settings.items() if not known(column)}
 
 
@@ -177,11 +179,14 @@ def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any
     data["offload"] = _offload(row)
     data["lora"] = _lora(row)
     data["cuda_graph"] = _graphs(row)
+    data |= {key: row[key] for key in _OPTIONAL if not empty(row, key)}
     data["optimizer"] = "lamb" if model.family == "bert" else "adam"
     data |= of_plan(settings)
     plan = catalog.validate(data, Plan, str(row["id"]))
-    # Some tables say true whatever tp is; at tp = 1 there is nothing to split.
-    return plan if plan.tp > 1 else replace(plan, sequence_parallel=False)
+    # Some tables and scripts say it whatever the degree is; at 1 there is nothing to split.
+    if plan.tp == 1:
+        plan = replace(plan, sequence_parallel=False, tp_comm_overlap=None)
+    return plan if plan.cp > 1 else replace(plan, context=None)
 
 
 def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -189,7 +194,7 @@ def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
     if row.get("task") == "lora":
         return _LORA
     noted = _NOTED_LORA.search(str(row.get("note")))
-    return {"rank": int(noted[1]), "modules": _ATTENTION} if noted else None
+    return {"rank": int(noted[1]), "modules": _ATTENTION, "dropout": True} if noted else None
 
 
 def _drains(row: Mapping[str, Any]) -> int:
@@ -253,13 +258,15 @@ def _graphs(row: Mapping[str, Any]) -> list[str]:
     return ["".join(letters)] if all(len(one) == 1 for one in letters) else letters
 
 
-def _precision(row: Mapping[str, Any]) -> dict[str, str]:
+def _precision(row: Mapping[str, Any]) -> dict[str, Any]:
     """The precision of products and its recipe, which tables print as a precision of its own, or by
     a short name, or with a remark behind it."""
     printed = row.get("fp8_recipe")
-    name = printed.split()[0] if isinstance(printed, str) and printed.strip() else ""
     if row["precision"] == "nvfp4":
         return {"precision": "fp4", "recipe": "nvfp4"}
+    if isinstance(printed, Mapping):
+        return {"precision": row["precision"], "recipe": printed}
+    name = printed.split()[0] if isinstance(printed, str) and printed.strip() else ""
     return {"precision": row["precision"], "recipe": _RECIPES.get(name, name)}
 
 

@@ -7,7 +7,7 @@ import pytest
 from sim.model import counts, reading
 from sim.model.block import block
 from sim.model.execution import Execution
-from sim.model.kernels import Gemm
+from sim.model.kernels import Gemm, Overlap
 from sim.model.lora import Lora
 from sim.model.operators import kernels_of
 from sim.parallel.data import reduced
@@ -42,6 +42,22 @@ def test_adapters_have_r_rows_and_columns_of_each_matrix() -> None:
     qkv = block("dense", run(Lora(rank=RANK, modules=("linear_qkv",))))
     assert qkv.trained == RANK * sum(shapes[0])
     assert layer.count - layer.trained == block("dense", run(None)).count
+
+
+def test_dropout_in_front_of_adapters_keeps_its_mask_and_its_result() -> None:
+    plain, dropped = (
+        block("dense", run(Lora(rank=RANK, modules=("linear_qkv",), dropout=on)))
+        for on in (False, True)
+    )
+    elements = MODEL.seq * MODEL.hidden
+    for each in ("forward", "backward"):
+        moved = [
+            sum(k.bytes for k in kernels_of(getattr(one, each)) if k.family == "stream")
+            for one in (plain, dropped)
+        ]
+        assert moved[1] - moved[0] == elements * (2 + 2 + 1)
+    # The norm's output is no longer what the adapter reads; nobody else keeps it.
+    assert dropped.saved == plain.saved + elements
 
 
 def test_backward_of_a_frozen_layer_is_its_input_gradients_and_the_adapters_products() -> None:
@@ -101,3 +117,14 @@ def test_a_layer_without_adapter_is_only_frozen() -> None:
     layer = block("dense", run(lora))
     assert layer.trained == 0
     assert layer.weight_gradient == ()
+
+
+def test_tensor_parallel_overlap_beside_adapters_is_the_plans_choice() -> None:
+    """Megatron-Bridge's recipes of LoRA switch it off, MLPerf's submissions on."""
+
+    def beside(*settings: str) -> int:
+        items = setup(*settings).job.block("dense").forward
+        return sum(isinstance(item, Overlap) for item in items)
+
+    assert beside() == beside("plan.tp_comm_overlap=false") == 0
+    assert beside("plan.tp_comm_overlap=true") == 4, "two gathers and two scatters"

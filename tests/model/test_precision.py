@@ -48,6 +48,42 @@ def test_linear_products_run_in_the_recipe_attention_and_head_do_not(name: str) 
     assert {kernel.precision for kernel in others} == {"bf16"}
 
 
+def test_attention_in_eight_bits_reads_casts_and_keeps_nothing_wider() -> None:
+    """Q, K, V read in bf16 and written in eight bits, the output back; backward its gradient and
+    those of Q, K and V. Context parallelism sends half the bytes."""
+    plain, low = (replace(load("delayed-scaling"), attention=on) for on in (False, True))
+    one, own = block("dense", run(plain)), block("dense", run(low))
+    cores = [k for k in kernels_of((*own.forward, *own.backward)) if isinstance(k, Attention)]
+    assert {core.precision for core in cores} == {"fp8"}
+    rows, q, kv = MODEL.seq, MODEL.query_width, MODEL.kv_width
+    for passes in ("forward", "backward"):
+        more = sum(
+            sign * sum(k.bytes for k in kernels_of(getattr(each, passes)) if k.family == "stream")
+            for sign, each in ((1, own), (-1, one))
+        )
+        assert more == 3 * rows * (q + 2 * kv) + 3 * rows * q
+    assert one.saved - own.saved == rows * (q + 2 * kv) + rows * q
+    sent = [
+        [item.bytes for item in block("dense", run(each, cp=2, way="all-gather")).forward
+         if isinstance(item, Collective)]
+        for each in (plain, low)
+    ]  # fmt: skip
+    assert sent[0] == [2 * size for size in sent[1]]
+
+
+def test_transposes_that_are_not_kept_are_made_in_every_backward_pass() -> None:
+    kept, made = (
+        replace(load("delayed-scaling"), keeps_transposes=on).fitted(transposes=True, sharded=False)
+        for on in (True, False)
+    )
+    weights = MODEL.hidden * (2 * MODEL.hidden + 2 * MODEL.kv_width + 3 * MODEL.ffn)
+    turned = [
+        moved(block("dense", run(each)).backward, "weight transpose") for each in (kept, made)
+    ]
+    assert turned == [0, 2 * weights]
+    assert (kept.held_weight, made.held_weight) == (2, 1)
+
+
 def test_products_that_a_recipe_leaves_out_run_in_bf16_and_keep_their_input() -> None:
     recipe = replace(load("mxfp8"), products=("forward", "dgrad"))
     layer = block("dense", run(recipe))

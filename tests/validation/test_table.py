@@ -72,7 +72,7 @@ def test_the_vocabulary_of_zero_bubbles_models_follows_from_their_parameters(
         one = 12 * layers * hidden**2 * (1 + 13 / (12 * hidden))
         return round((one + (vocab + 1024) * hidden) / 1e9, 1)
 
-    assert counted(stacks.load("megatron-lm-zero-bubble").scripted("", "")["vocab"]) == billions
+    assert counted(stacks.load("megatron-lm-zero-bubble").scripted()["vocab"]) == billions
     assert layers < 40 or counted(50304) > billions, "GPT-2's is too large"
 
 

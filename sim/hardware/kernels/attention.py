@@ -1,16 +1,25 @@
 """How long a fused attention kernel takes, by its generation (FlashAttention 1, 2, 3, cuDNN)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 
-from sim.model.kernels import Attention
+from sim.config.errors import InputError
+from sim.model.kernels import Attention, Precision
 
 # Keys per CTA of the backward pass, and queries per CTA of the forward pass unless stated otherwise
 # (flash-attention, csrc/flash_attn/src/flash_fwd_launch_template.h and flash_bwd_...).
 ROWS = 128
 _COMPILED = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRates:
+    """Shares of the peak in eight bits, by head size."""
+
+    forward: Mapping[int, float]
+    backward: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +29,8 @@ class AttentionRates:
     Kernels are compiled for heads of multiples of 32 and pad (flash-attention,
     csrc/flash_attn/src: 32, 64, 96, 128, 192, 256); between two sizes the rate is interpolated, a
     smaller head's falls in proportion, as exponentials are as many. Only multiplications that are
-    performed count (half of them when causal). `rows` are the queries of one CTA of the forward
+    performed count (half of them when causal). `fp8` are the shares of its own peak that a
+    generation with kernels in eight bits sustains. `rows` are the queries of one CTA of the forward
     pass. SMs finish unevenly, `tail` CTAs of the longest kind later than they would if the work
     were spread evenly. `granule` is how many keys a causal mask skips at a time; the granules on
     the diagonal are multiplied in full. Under a window the queries of a CTA see different keys and
@@ -32,15 +42,26 @@ class AttentionRates:
     rows: int = ROWS
     tail: float = 0.5
     granule: int = 0
+    fp8: LowRates | None = None
 
     def __post_init__(self) -> None:
-        for shares in (self.forward, self.backward):
+        low = (self.fp8.forward, self.fp8.backward) if self.fp8 else ()
+        for shares in (self.forward, self.backward, *low):
             if not shares or not all(size > 0 and 0 < s <= 1 for size, s in shares.items()):
                 raise ValueError("shares must lie in (0, 1], by positive head size")
 
     def __hash__(self) -> int:
         shares = frozenset(self.forward.items()), frozenset(self.backward.items())
-        return hash((*shares, self.rows, self.tail, self.granule))
+        return hash((*shares, self.rows, self.tail, self.granule, self.fp8 is None))
+
+    def of(self, precision: Precision) -> "AttentionRates":
+        """The rates in a precision. Raises `InputError` where there are no such kernels."""
+        if precision not in ("fp8", "fp4"):
+            return self
+        if self.fp8 is None or precision != "fp8":
+            what = f"its fused attention has no kernels in {precision}"
+            raise InputError("plan, recipe", what, "name a recipe without attention")
+        return replace(self, forward=self.fp8.forward, backward=self.fp8.backward, fp8=None)
 
     def multiplied(self, kernel: Attention) -> float:
         """FLOPs performed: half of them when causal, and half of the granules on the diagonal.

@@ -98,7 +98,7 @@ class KernelTimes:
             peak = kernel.rate * device.peak_rate(kernel.precision)
             return gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=bandwidth)
         if isinstance(kernel, Attention):
-            rates = fused_attention(device, attention)
+            rates = fused_attention(device, attention).of(kernel.precision)
             peak = device.peak_rate(kernel.precision)
             floor = kernel.launches * device.stream.floor
             return floor + attention_time(
