@@ -142,10 +142,11 @@ def described(
 
 def _refuse_whole_job(document: Mapping[str, Any], where: str) -> None:
     """Refuse beside `[sharing]` what only a step of the whole job takes notice of."""
-    for key in ("plan", "checkpoints", "tokens"):
+    for key in ("plan", "checkpoints", "tokens", "jitter"):
         if key in document:
             what = f"{key} beside [sharing]: workers that share updates take no notice of it"
-            raise InputError(where, what, f"leave {key} or [sharing] out")
+            instead = "write [[sharing.straggler]]" if key == "jitter" else f"leave {key} out"
+            raise InputError(where, what, f"{instead}, or leave [sharing] out")
 
 
 def changes_of(change: Mapping[str, Any], file: str) -> dict[str, Any]:

@@ -130,6 +130,12 @@ class ServerBased(Sharing):
     server_memory: BytesPerSecond = 100e9
     server_passes: NonNegative = 3.0
 
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if self.servers == "colocated" and self.server_bandwidth is not None:
+            what = "server_bandwidth, but the servers share the workers' NICs"
+            raise InputError(where, what, "leave it out, or change network.bandwidth")
+        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
     @property
     def server_rate(self) -> float:
         """Bytes of updates that a host works in per second."""

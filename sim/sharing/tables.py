@@ -97,3 +97,15 @@ class Learning:
     beta: NonNegative = 0.9
     decay: bool = False
     target: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if self.task != "quadratic":
+            refuse(self, 'say nothing of this task; set task = "quadratic"', "noise", "condition")
+
+
+def refuse(table: object, why: str, *keys: str) -> None:
+    """Raise `ValueError` for keys of a table that are not at their defaults but say nothing."""
+    known = table.__dataclass_fields__  # type: ignore[attr-defined]
+    for key in keys:
+        if getattr(table, key) != known[key].default:
+            raise ValueError(f"{key} would {why}, or leave {key} out")

@@ -30,8 +30,9 @@ def runs(draw: st.DrawFn) -> tuple[str, str, dict[str, Any]]:
     workers = draw(st.integers(2, 9))
     rank = st.integers(0, workers - 1)
     options = {**options, "workers": workers, "steps": draw(st.integers(1, 8))}
-    if method == "gossip":
+    if options.get("algorithm", "") in ("", "ad_psgd") and method == "gossip":
         options["graph"] = draw(st.sampled_from(("ring", "torus", "complete", "star")))
+    if method == "gossip" and options.get("algorithm") != "random_pairs":
         options["overlap"] = draw(st.booleans())
     if "period" in options:
         options["period"] = draw(st.integers(1, 5))

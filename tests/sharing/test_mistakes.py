@@ -105,6 +105,47 @@ MISTAKES = {
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nfactor = 2.0',
         "unknown key 'factor' for kind = \"pareto\" (it belongs to constant and on-off and pauses)",
     ),
+    "a slow GPU that is not there, asynchronously": (
+        SERVER + 'mode = "async"\n[[straggler]]\nrank = 999\nfactor = 4.0',
+        "asked, straggler 1: there is no rank 999; use 0 to 7",
+    ),
+    "a slow worker that is not there": (
+        SERVER + '[[sharing.straggler]]\nkind = "constant"\nfactor = 4.0\nranks = [999]',
+        "straggler: there is no worker of rank 999; use 0 to 7",
+    ),
+    "a slow worker by the table of synchronous jobs": (
+        SERVER + "[[sharing.straggler]]\nrank = 999\nfactor = 4.0",
+        "sharing, straggler: kind is missing",
+    ),
+    "jitter of kernels": (
+        SERVER + "[jitter]\nseed = 3",
+        "jitter beside [sharing]: workers that share updates take no notice of it; write "
+        "[[sharing.straggler]]",
+    ),
+    "a graph that nobody asks": (
+        'method = "gossip"\nalgorithm = "sgp"\ngraph = "star"',
+        "graph would say nothing: this algorithm has partners of its own, or leave graph out",
+    ),
+    "overlap of random pairs": (
+        'method = "gossip"\nalgorithm = "random_pairs"\noverlap = true',
+        "overlap would say nothing",
+    ),
+    "a consensus step without compression": (
+        'method = "gossip"\nconsensus = 0.5',
+        "consensus would say nothing without [sharing.compression]",
+    ),
+    "buckets that nobody overlaps": (
+        'method = "all_reduce"\nbucket = "1 MB"',
+        "bucket would say nothing without overlap = true",
+    ),
+    "noise of a perceptron": (
+        'method = "all_reduce"\n[sharing.learning]\ntask = "perceptron"\nnoise = 3.0',
+        'noise would say nothing of this task; set task = "quadratic"',
+    ),
+    "a NIC of servers that have none": (
+        SERVER + 'servers = "colocated"\nserver_bandwidth = "1 GB/s"',
+        "server_bandwidth, but the servers share the workers' NICs",
+    ),
     "parts of a push-sum": (
         'method = "gossip"\nalgorithm = "sgp"\n[sharing.compression]\nkind = "topk"',
         "push-sum needs whole sums",

@@ -11,6 +11,7 @@ from sim.config.units import Bytes
 from sim.engine.live_cluster import Process
 from sim.sharing.averaging import all_reduce, count_update, messages_to_decode
 from sim.sharing.plan import Sharing
+from sim.sharing.tables import refuse
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.sharing.workload import buckets
@@ -27,6 +28,10 @@ class AllReduce(Sharing):
     method: Literal["all_reduce"] = "all_reduce"
     overlap: bool = False
     bucket: Bytes = 25 * 2.0**20
+
+    def __post_init__(self) -> None:
+        if not self.overlap:
+            refuse(self, "say nothing without overlap = true", "bucket")
 
     @property
     def details(self) -> list[str]:

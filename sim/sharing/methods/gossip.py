@@ -15,7 +15,7 @@ from sim.sharing.graphs import Neighbours, exponential_hops, graph, mixing
 from sim.sharing.mailboxes import Mailboxes
 from sim.sharing.peer_estimates import PeerEstimates
 from sim.sharing.plan import Sharing
-from sim.sharing.tables import Positive
+from sim.sharing.tables import Positive, refuse
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
 
@@ -50,6 +50,12 @@ class Gossip(Sharing):
             raise ValueError(f'push-sum needs whole sums: "{kind}" sends a part; write "fp16"')
         if self.algorithm == "ad_psgd" and self.rendezvous:
             raise ValueError("ad_psgd does not wait for its partners; leave rendezvous out")
+        if self.algorithm in ("sgp", "random_pairs"):
+            refuse(self, "say nothing: this algorithm has partners of its own", "graph")
+        if self.algorithm == "random_pairs":
+            refuse(self, "say nothing: a pair averages what both have stepped to", "overlap")
+        if kind == "none":
+            refuse(self, "say nothing without [sharing.compression]", "consensus")
 
     @property
     def details(self) -> list[str]:

@@ -20,8 +20,8 @@ from sim.engine.network import then
 from sim.program.causes import DATA
 from sim.sharing.barrier import Barrier
 from sim.sharing.exchange import Exchange
-from sim.sharing.plan import ServerBased, Sharing
-from sim.sharing.tables import Natural
+from sim.sharing.plan import ServerBased
+from sim.sharing.tables import Natural, refuse
 from sim.sharing.worker import Worker, mean
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.sharing.workload import buckets
@@ -50,6 +50,8 @@ class ParameterServer(ServerBased):
             raise ValueError(f'backup workers with mode = "{self.mode}"; set mode = "backup"')
         if self.overlap and self.mode != "bsp":
             raise ValueError('layer by layer needs mode = "bsp"; leave overlap out')
+        if not self.overlap:
+            refuse(self, "say nothing without overlap = true", "bucket")
 
     @property
     def details(self) -> list[str]:
@@ -69,7 +71,7 @@ class ParameterServer(ServerBased):
         if self.backup >= workers:
             what = f"backup = {self.backup} of {workers} workers: nobody is left to wait for"
             raise InputError(where, what, f"set backup to at most {workers - 1}")
-        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+        ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
 
     def start(self, pool: WorkerPool) -> None:
         loops = {
