@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,12 +10,16 @@ from sim.cli import options
 from sim.cli.files import output, wrote
 from sim.plots import SUFFIXES
 
+if TYPE_CHECKING:
+    from sim.validation.validate import ValidatedTable
+
 
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @output("--plot", SUFFIXES, "Draw predicted against measured")
 @output("--rows", (".csv",), "Write every row's prediction")
 @output("--spread", (".toml",), "Write how far off the tables are, for intervals")
+@output("--page", (), "Write every row, with pictures, as pages of Markdown")
 @click.option("--coverage", is_flag=True, help="Hold intervals against rows kept out of them.")
 @click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")
 @click.option("--at-most", type=click.IntRange(min=1), help="Rows of a table, evenly spread.")
@@ -27,6 +32,7 @@ def validate(
     plot: Path | None,
     rows: Path | None,
     spread: Path | None,
+    page: Path | None,
     coverage: bool,
     ablation: bool,
     at_most: int | None,
@@ -54,16 +60,37 @@ def validate(
 
         picture.save(validation.figure(runs), plot)
         wrote(plot)
+    if page is not None:
+        _write_pages(runs, page)
+        wrote(page)
     for path, write in ((rows, rows_file.write), (spread, spread_file.write)):
         if path is not None:
             write(runs, path)
             wrote(path)
-    answer, page = errors.to_dict(runs), [text.text(runs, quiet=quiet)]
+    answer, shown = errors.to_dict(runs), [text.text(runs, quiet=quiet)]
     if coverage:
         covered = coverages.coverage(runs)
         answer["coverage"] = coverages.summary(covered)
-        page.append(coverages.text(covered))
-    click.echo(json.dumps(answer) if as_json else "\n\n".join(page))
+        shown.append(coverages.text(covered))
+    click.echo(json.dumps(answer) if as_json else "\n\n".join(shown))
+
+
+def _write_pages(runs: "list[ValidatedTable]", folder: Path) -> None:
+    """The pages of `sim.validation.page`, and a picture beside each that has timed rows."""
+    from sim.config.files import atomic_write
+    from sim.plots import picture, residuals
+    from sim.validation.page import pages
+
+    folder.mkdir(exist_ok=True)
+    pictures = {}
+    for table in runs:
+        if (drawn := residuals.figure(table)) is not None:
+            pictures[table.name] = f"{table.name}.png"
+            with atomic_write(folder / pictures[table.name]) as part:
+                part.write_bytes(picture.rendered(drawn, dpi=80))
+    for name, text in pages(runs, pictures).items():
+        with atomic_write(folder / name) as part:
+            part.write_text(text, encoding="utf-8")
 
 
 def _ablate(paths: list[Path], at_most: int | None, jobs: int | None, as_json: bool) -> None:

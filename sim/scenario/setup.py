@@ -94,7 +94,7 @@ def assemble(
             where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"
         )
     if not stack.attention:
-        model = replace(model, attention="standard")
+        model = _with_scores(model, where)
     job = Job(
         model=model,
         plan=plan,
@@ -111,6 +111,15 @@ def assemble(
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
     return Setup(name=name, job=ordered(job, on), machine=on)
+
+
+def _with_scores(model: Transformer, where: str) -> Transformer:
+    """The model as a stack without fused attention runs it."""
+    try:
+        return replace(model, attention="standard")
+    except ValueError as error:
+        what, _, remedy = str(error).partition("; ")
+        raise InputError(where, f"the stack has no fused attention: {what}", remedy) from None
 
 
 def _check_graphs(job: Job, where: str) -> None:

@@ -44,6 +44,7 @@ def summary(table: ValidatedTable) -> dict[str, Any]:
         }
     if len(timed) >= RANKED:
         figures |= _regrets(timed)
+    figures |= _repeats([run for run in timed if not run.incident])
     return figures | _memory(table) | changes.summary(table)
 
 
@@ -104,6 +105,28 @@ def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
     for layouts in jobs.values():
         if len(layouts) > 1:
             yield [(float(np.median(times)), predicted) for predicted, times in layouts.items()]
+
+
+def _repeats(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
+    """How far runs of one job and layout are from each other: the noise in which errors end.
+
+    `noise` is the pooled standard deviation of log(measured) within such groups, of which there are
+    `repeated`; `apart` the median of their largest over their smallest, less 1.
+    """
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for run in runs:
+        same = tuple(sorted((key, str(value)) for key, value in run.configuration.items()
+                            if key != "software"))  # fmt: skip
+        groups.setdefault((same, run.predicted), []).append(float(np.log(run.measured or 1.0)))
+    repeats = [np.array(times) for times in groups.values() if len(times) > 1]
+    if not repeats:
+        return {}
+    squares = sum(float(np.sum((times - times.mean()) ** 2)) for times in repeats)
+    return {
+        "repeated": len(repeats),
+        "noise": (squares / sum(len(times) - 1 for times in repeats)) ** 0.5,
+        "apart": float(np.median([np.exp(times.max() - times.min()) - 1.0 for times in repeats])),
+    }
 
 
 def missed(errors: Mapping[str, Any]) -> set[str]:

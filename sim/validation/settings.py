@@ -37,8 +37,11 @@ def of_plan(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key[5:]: value for key, value in settings.items() if key.startswith("plan.")}
 
 
-def check(settings: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Raise `InputError` for settings that no file of these rows takes."""
+def check(
+    settings: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, all_used: bool
+) -> None:
+    """Raise `InputError` for settings that a file refuses, and for those that no file of these rows
+    has a table for, where `all_used`."""
     for key in settings:
         head, _, rest = key.partition(".")
         if head not in _HEADS or not rest:
@@ -56,7 +59,7 @@ def check(settings: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Non
             continue  # the rows say that there is none
         _stack(software, own, software)
         taken |= {f"stack.{key}" for key in own}
-    if unused := [key for key in settings if key not in taken]:
+    if all_used and (unused := [key for key in settings if key not in taken]):
         what = f"no file of these rows has the table of {unused[0]!r}"
         raise InputError("--set", what, "`sim show NAME` shows what a file has")
 

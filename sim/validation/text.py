@@ -23,7 +23,8 @@ def text(tables: Sequence[ValidatedTable], *, quiet: bool = False) -> str:
     """The whole page; `quiet` leaves the rows out."""
     parts = [] if quiet else [_rows(table) for table in tables]
     studies = [page for table in tables if (page := changes.text(table))]
-    parts += [*_left_out(tables), _summaries(tables), *_memories(tables), *studies]
+    parts += [*_left_out(tables), _summaries(tables), *_memories(tables), *_repeats(tables)]
+    parts += studies
     return "\n\n".join(parts)
 
 
@@ -99,6 +100,17 @@ def _memories(tables: Sequence[ValidatedTable]) -> list[str]:
         for table in tables
         if "memory_median" in (errors := summary(table)) or errors.get("fits_accuracy") is not None
     ]
+
+
+def _repeats(tables: Sequence[ValidatedTable]) -> list[str]:
+    """How far runs of the same are from each other: what no prediction can be better than."""
+    lines = [
+        f"  {table.name}: {errors['noise']:.1%} a run; slowest to fastest {errors['apart']:.1%}"
+        f" (median of {errors['repeated']} configurations)"
+        for table in tables
+        if "noise" in (errors := summary(table))
+    ]
+    return ["\n".join(["measured more than once:", *lines])] if lines else []
 
 
 def _memory_line(errors: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
@@ -32,7 +32,8 @@ class ValidatedRun:
 
     Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
     of all its matrix products, repeated ones too, at the device's peak rate. Rows of a `study`
-    differ in one thing, where their times are printed exactly; rows of one `job` are layouts of it.
+    differ in one thing, where their times are printed exactly; rows of one `job` are layouts of it;
+    `configuration` holds sizes and choices by name.
     `low` and `high` are the bounds of
     the prediction's interval, `incident` what the run measured beside itself.
     """
@@ -54,6 +55,7 @@ class ValidatedRun:
     topology: str = ""
     study: str = ""
     job: tuple[str, ...] = ()
+    configuration: Mapping[str, Any] = field(default_factory=dict)
     low: float | None = None
     high: float | None = None
 
@@ -121,7 +123,7 @@ def validate_each(
     measured = [(path.stem, _spread(records(path), at_most)) for path in paths]
     rows = [row for _, own in measured for row in own]
     for settings in variants:
-        check(settings, rows)
+        check(settings, rows, all_used=len(variants) == 1)
     columns = zip(*_predicted(rows, variants, jobs), strict=True)
     return [_tables(measured, iter(runs)) for runs in columns]
 
@@ -189,6 +191,7 @@ def predict(
         stack=setup.job.stack.name,
         device=setup.job.device.name,
         topology=str(record["cluster"]),
+        configuration=_configuration(record, setup),
         low=result.step_time_low,
         high=result.step_time_high,
     )
@@ -214,6 +217,31 @@ def _counted(kind: str, setup: Setup, memory: Memory) -> float:
     if kind == "nvidia-smi":
         return memory.reserved + setup.job.device.reserve
     return memory.reserved if kind == "reserved" else memory.total
+
+
+def _configuration(record: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
+    """What was run, as it was simulated."""
+    job, topology = setup.job, setup.machine.topology
+    plan, model = job.plan, job.model
+    named = record.get("model")
+    return {
+        "model": named
+        if isinstance(named, str)
+        else f"{model.family} {model.layers}x{model.hidden}",
+        "cluster": str(record["cluster"]),
+        "software": str(record["software"]),
+        "gpus": topology.gpus,
+        "nodes": topology.nodes,
+        **{axis: plan.size(axis) for axis in ("tp", "pp", "dp", "cp", "ep", "dp_replicate")},
+        "zero": plan.zero,
+        "microbatch": plan.microbatch,
+        "global_batch": plan.global_batch,
+        "seq": model.seq,
+        "precision": plan.precision,
+        "schedule": plan.pipeline if plan.pp > 1 else "",
+        "interleave": plan.interleave,
+        "recompute": str(record["recompute"]),
+    }
 
 
 def _study(record: Mapping[str, Any]) -> str:

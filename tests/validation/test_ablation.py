@@ -47,13 +47,13 @@ def test_a_setting_of_a_table_that_a_file_has_not_says_nothing_there():
 )
 def test_settings_that_no_row_takes_are_refused(key: str, complaint: str):
     with pytest.raises(InputError, match=complaint):
-        check({key: 1}, [RUN])
+        check({key: 1}, [RUN], all_used=True)
 
 
 def test_every_mechanism_that_comes_along_is_taken_by_a_row():
     rows = [row for path in shipped.tables() for row in records(path)]
     settings = {key: value for one in mechanisms() for key, value in flat(one.without)}
-    check(settings, rows)
+    check(settings, rows, all_used=True)
 
 
 def test_at_most_so_many_rows_are_spread_evenly(tmp_path: Path):

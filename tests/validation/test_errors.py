@@ -1,5 +1,7 @@
 """What is said of a table beside its errors: ranks, regret, means, and which figures miss bars."""
 
+from math import log
+
 import pytest
 
 from sim.validation.errors import RANKED, mean_of, missed, summary
@@ -11,7 +13,14 @@ def table(*runs: tuple[str, float, float]) -> ValidatedTable:
     """Runs as (job, measured, predicted), filled up with jobs of one layout."""
     alone = [(f"alone {n}", float(n + 1), float(n + 1)) for n in range(RANKED - len(runs))]
     rows = [
-        ValidatedRun(id=str(n), measured=measured, predicted=predicted, at_peak=1.0, job=(job,))
+        ValidatedRun(
+            id=str(n),
+            measured=measured,
+            predicted=predicted,
+            at_peak=1.0,
+            job=(job,),
+            configuration={"job": job},
+        )
         for n, (job, measured, predicted) in enumerate([*runs, *alone])
     ]
     return ValidatedTable(name="t", rows=tuple(rows))
@@ -55,3 +64,13 @@ def test_the_mean_of_tables_is_over_those_that_have_a_figure():
     assert means == pytest.approx({"mape": 0.2, "regret_mean": 0.2})
     assert "mean of tables" in text([table(), table()], quiet=True)
     assert "mean of tables" not in text([table()], quiet=True)
+
+
+def test_repeats_of_one_configuration_say_how_noisy_runs_are():
+    runs = [("a", 1.0, 1.0), ("a", 1.1, 1.0), ("b", 3.0, 3.0)]
+    found = summary(table(*runs))
+    assert found["repeated"] == 1
+    assert found["apart"] == pytest.approx(0.1)
+    assert found["noise"] == pytest.approx(log(1.1) / 2**0.5), "the deviation of two"
+    assert "measured more than once:\n  t: 6.7% a run" in text([table(*runs)], quiet=True)
+    assert "noise" not in summary(table())
