@@ -12,7 +12,7 @@ class InputError(ValueError):
 
     def __init__(self, where: str, what: str, remedy: str = "") -> None:
         self.where, self.what, self.remedy = where, what, remedy
-        super().__init__(f"{where}: {what}" + (f"; {remedy}" if remedy else ""))
+        super().__init__(where, what, remedy)  # from which pickle and SimPy make it anew
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
-        return type(self), (self.where, self.what, self.remedy)
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")
