@@ -22,7 +22,7 @@ def test_a_mistake_is_one_line_wherever_a_process_makes_it() -> None:
         yield env.process(inner())
 
     env.process(outer())
-    with pytest.raises(InputError, match="^topology: a node without a fabric; set .node.$"):
+    with pytest.raises(InputError, match=r"^topology: a node without a fabric; set .node.$"):
         env.run()
 
 
