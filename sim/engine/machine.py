@@ -46,7 +46,7 @@ class Machine:
             host = self.topology.host
             return CallCost(latency=host.latency if host else 0.0, port=bytes)
         call = self.call(kind, bytes, shape, routed)
-        cost = self.state.cost(self.backend.call_cost(call), call)
+        cost = self.state.cost(self.backend.call_cost(call))
         return replace(
             cost,
             port=cost.port * (node.efficiency if node else 1.0),

@@ -49,13 +49,13 @@ class Stack:
     that shared experts run beside a flat one, where no other pass does.
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
-    backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), otherwise in one
-    call afterwards (ZeRO-2 then behind each layer, beside nothing). Around its reduction each
-    gradient is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
-    `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how ZeRO-1 sums
-    gradients, `zero_gather` how its updated weights come: gathered, or broadcast by one owner after
-    the other. `overlap_gather` hides the all-gather of ZeRO-1's weights behind the next forward
-    pass.
+    backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), `overlap_sharded`
+    whether also where ZeRO shards states; otherwise in one call afterwards (ZeRO-2 then behind each
+    layer, beside nothing). Around its reduction each gradient is read and written `bucket_copies`
+    times (into a bucket, divided by the ranks, back). `fp32_reduction` reduces in fp32 whatever the
+    weights are. `zero_reduce` is how ZeRO-1 sums gradients, `zero_gather` how its updated weights
+    come: gathered, or broadcast by one owner after the other. `overlap_gather` hides the all-gather
+    of ZeRO-1's weights behind the next forward pass.
 
     ZeRO-3: `prefetch` is how many units are gathered ahead of the one that computes, `regathers`
     whether one that runs again is gathered for that and once more for its backward pass. Embedding
@@ -105,6 +105,7 @@ class Stack:
     overlap_shared: bool = False
     balance: Literal["even", "front", "cost", "quota"] = "even"
     overlap_gradients: bool = False
+    overlap_sharded: bool = True
     first_bucket: Bytes = 2.0**20
     bucket: Bytes = 25 * 2.0**20
     bucket_copies: int = 0

@@ -15,7 +15,7 @@ from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import MemoryBound
 from sim.parallel import compressed
-from sim.parallel.job import Job
+from sim.parallel.job import Job, host_time
 from sim.parallel.piece import Piece, joined
 from sim.parallel.replicas import gradient_axes, near_axes, replica_axes, state_axes
 from sim.parallel.segments import Items, segments
@@ -78,8 +78,11 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
         elif copies := bucketed(job, blocks):
             work = Work(name=work.name, items=(work, *copies))
         work = replace(work, beside=collectives(beside))
-        done.append(Compute(name=name, work=work, after=after, memory=whole.memory))
         beside = summed(job, blocks, f"reduce {number}", after=(name,), stream=STREAM)
+        if late := sum(map(job.checked, collectives(beside))):
+            late *= _ddp_buckets(job, blocks)
+            work = replace(work, items=(*work.items, *host_time(late)))
+        done.append(Compute(name=name, work=work, after=after, memory=whole.memory))
         done += beside
     return done
 
@@ -103,6 +106,19 @@ def collectives(operations: Iterable[Operation]) -> tuple[Collective, ...]:
         for call in operation.calls
         if isinstance(call, Collective) and not isinstance(call, Copy)
     )
+
+
+def _ddp_buckets(job: Job, blocks: Iterable[Block]) -> int:
+    """Into how many buckets DDP itself puts the gradients of these blocks: it closes one once the
+    matrices in it have reached `bucket` bytes (torch, reducer.cpp, `compute_bucket_assignment`)."""
+    width, number, filled = job.stack.weight_bytes(job.plan.precision), 0, 0.0
+    for block in blocks:
+        for matrix in (m for own in block.matrices.values() for m in reversed(own)):
+            for _ in range(matrix.number):
+                filled += matrix.rows * matrix.columns * width
+                if filled >= job.stack.bucket:
+                    number, filled = number + 1, 0.0
+    return max(number + (filled > 0.0), 1)
 
 
 def summed(

@@ -25,8 +25,9 @@ from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.segments import Items, blocked, segments
 from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
+from sim.program.checks import Checks
 from sim.program.memory import added
-from sim.program.operations import Segment, Work
+from sim.program.operations import Collective, Segment, Work
 from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
 
@@ -73,7 +74,8 @@ class Known:
 @dataclass(frozen=True)
 class Job:
     """`chunks` holds what each stage has of the model, `order` the order of its passes where that
-    was looked for (`sim.engine.ordering`)."""
+    was looked for (`sim.engine.ordering`). On nodes of `node` ranks hosts do `checks` before
+    collectives."""
 
     model: Transformer
     plan: Plan
@@ -81,6 +83,8 @@ class Job:
     device: Device
     chunks: tuple[tuple[Chunk, ...], ...]
     order: Schedule | None = None
+    checks: Checks | None = None
+    node: int = 1
     known: Known = field(default_factory=Known, compare=False, repr=False)
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:
@@ -193,6 +197,8 @@ class Job:
             plan.stash,
             len(self.embedding_holders) > 1,
             *self._micro_steps,
+            self.checks,
+            self.node,
         )
         return self.known.number(key)
 
@@ -305,11 +311,31 @@ class Job:
             cause=cause,
             time=self.time,
             launch=launch,
-            call=self.host.launch_collective,
+            call=self._issue,
             graph=self.host.launch_graph,
             grouped=self.host.launch_grouped,
         )
         return blocked(made) if self.stack.blocking else made
+
+    def _issue(self, call: Collective) -> float:
+        return self.host.launch_collective + self.checked(call)
+
+    def checked(self, call: Collective) -> float:
+        """Seconds for which the host is held up before a collective."""
+        if self.checks is None:
+            return 0.0
+        ranks, near, stride = 1, 1, 1
+        for axis, size in self.plan.mesh.items():
+            if axis in call.axes:
+                members = len(call.stages) if axis == "pp" and call.stages else size
+                ranks, near = ranks * members, near * min(members, max(self.node // stride, 1))
+            stride *= size
+        return call.times * self.checks.seconds(near, ranks - near)
+
+    @property
+    def overlaps_gradients(self) -> bool:
+        """Whether gradients are reduced beside the last backward pass."""
+        return self.stack.overlap_gradients and (self.stack.overlap_sharded or not self.plan.zero)
 
     def time(self, kernel: Kernel) -> float:
         """Seconds of a kernel on the device."""

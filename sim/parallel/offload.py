@@ -84,7 +84,7 @@ def gradients_leave_early(job: Job, occasion: Occasion) -> bool:
         return False
     if plan.zero >= 2:
         return occasion.last or not job.no_sync
-    return occasion.last and (job.stack.overlap_gradients or plan.data_parallel == 1)
+    return occasion.last and (job.overlaps_gradients or plan.data_parallel == 1)
 
 
 def gradients_out(

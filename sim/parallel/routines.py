@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sim.parallel import data
 from sim.parallel.boundary import packed, unpacked
+from sim.parallel.checked import held_up
 from sim.parallel.job import Chunk, Job
 from sim.parallel.memory import PassUses
 from sim.parallel.pairs import merged
@@ -112,14 +113,14 @@ class _ChunkPasses:
     def _written(self, occasion: Occasion) -> Routine:
         pieces = list(self._pieces(occasion))
         if pieces and by_units(self.job, self._parameters, occasion):
-            return Routine(tuple(sharded_pass(self.job, pieces, occasion)))
+            return Routine(held_up(self.job, sharded_pass(self.job, pieces, occasion)))
         if pieces and self._overlaps(occasion):
             return Routine(tuple(data.overlapped(self.job, pieces)))
         whole = joined(pieces, name=_NAMES[occasion.kind])
         return Routine((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
 
     def _overlaps(self, occasion: Occasion) -> bool:
-        return self._replicated and self.job.stack.overlap_gradients and occasion.last
+        return self._replicated and self.job.overlaps_gradients and occasion.last
 
     def _pieces(self, occasion: Occasion) -> Iterator[Piece]:
         """The blocks of a pass in its order; equal ones between a chunk's ends are one object."""

@@ -12,6 +12,10 @@ KernelTime = Callable[[Kernel], float]
 Items = tuple[Segment | Collective, ...]
 
 
+def _nothing(call: Collective) -> float:
+    return 0.0
+
+
 def segments(
     items: Iterable[Item],
     *,
@@ -19,22 +23,23 @@ def segments(
     cause: Cause,
     time: KernelTime,
     launch: float,
-    call: float = 0.0,
+    call: Callable[[Collective], float] = _nothing,
     graph: float = 0.0,
     grouped: float = 0.0,
 ) -> Items:
     """Join the kernels between two collectives into one `Segment` each.
 
     `time(kernel)` is its device time (s), `launch` the host's cost (s) of one kernel launch,
-    `call` of one collective, which is issued at the end of the segment before it, `graph` of a CUDA
-    graph, whose kernels and collectives it launches at once, `grouped` of each matrix of a grouped
-    product beside its launch. Where the host reads a result, a copy is launched and waited for.
+    `call(collective)` of a collective, which is issued at the end of the segment before it,
+    `graph` of a CUDA graph, whose kernels and collectives it launches at once, `grouped` of each
+    matrix of a grouped product beside its launch. Where the host reads a result, a copy is launched
+    and waited for.
     """
     done: list[Segment | Collective] = []
     row, free = _Row(name, cause), (launch, call, grouped)
     for item in items:
         if isinstance(item, Mark):
-            launch, call, grouped = (0.0, 0.0, 0.0) if item == GRAPH else free
+            launch, call, grouped = (0.0, _nothing, 0.0) if item == GRAPH else free
             if item == GRAPH:
                 row.add(0.0, graph, 1)
             if item == READ:
@@ -47,7 +52,8 @@ def segments(
             row = _Row(name, cause)
             continue
         if isinstance(item, Collective | Overlap):
-            row.add(0.0, call, 1)
+            own = item.collective if isinstance(item, Overlap) else item
+            row.add(0.0, call(own), 1)
             done += row.segment()
             row = _Row(name, cause)
         if isinstance(item, Collective):

@@ -11,6 +11,7 @@ from sim.model.optimizer import optimizer_work, weight_casts
 from sim.model.optimizers import shares
 from sim.parallel import compressed, data
 from sim.parallel.boundary import sent_bytes
+from sim.parallel.checked import held_up
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.offload import FROM_HOST, host_update
@@ -126,7 +127,7 @@ def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
     parameters = job.parameters(job.chunks[stage])
     done: list[Operation] = []
     blocks = [block for chunk in job.chunks[stage] for block in job.blocks(chunk)]
-    if plan.zero < 2 and not stack.overlap_gradients:
+    if plan.zero < 2 and not job.overlaps_gradients:
         if plan.gradients is not None:
             items = compressed.encoding(job, blocks)
             done.append(Compute(name="encode gradients", work=Work(name="encode", items=items)))
@@ -140,11 +141,12 @@ def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
     # Without clipping the numbers that all ranks must agree on are fp16's overflows.
     agreed = _norm(job, alone=alone) if stack.clip or plan.precision == "fp16" else ()
     done.append(Communicate(name="norm", calls=agreed, after=data.DRAINED))
+    copied = _gathered_copies(job, stage)
     done.append(
         Compute(
             name="optimizer",
             work=Work(name="optimizer", items=optimizer(job, stage)),
-            sync=True,
+            sync=not copied,
             memory=optimizer_use(job, stage),
         )
     )
@@ -153,7 +155,9 @@ def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
         calls = data.weights_gathered(job, parameters)
         back = Drained(FROM_HOST)
         done += [Communicate(name="gather weights", calls=calls, after=(back,))] if calls else []
-    return Routine(tuple(done))
+    if copied:
+        done.append(Compute(name="copy weights", work=Work(name="copies", items=copied), sync=True))
+    return Routine(held_up(job, done))
 
 
 def _sum_copies(job: Job, stage: int) -> list[Operation]:
@@ -213,6 +217,28 @@ def _norm(job: Job, *, alone: bool) -> tuple[Collective, ...]:
         cause=DATA,
     )
     return (call,) if axes else ()
+
+
+def _gathered_copies(job: Job, stage: int) -> Items:
+    """Copies around a gather of ZeRO-1's weights by lists of tensors: all of them are flattened,
+    taken out of what NCCL has gathered, and put back, each rank's share of each tensor by a kernel
+    of its own (nanotron, distributed.py, all_gather_coalesced; torch, ProcessGroupNCCL.cpp,
+    `allgather` of lists)."""
+    plan, stack = job.plan, job.stack
+    if not stack.allocator.gather_copies or plan.zero != 1:
+        return ()
+    tensors = _tensors(job, stage)
+    kernels = (
+        MemoryBound(
+            name="copies of gathered weights",
+            bytes=3 * 2 * count * job.gathered_bytes(group),
+            launches=ranks * (tensors + 2),
+        )
+        for group, count in job.parameters(job.chunks[stage]).items()
+        if group.trained and (ranks := shards(plan, group)) > 1
+    )
+    launch = stack.optimizer_launch
+    return segments(kernels, name="copies", cause=OPTIMIZER, time=job.time, launch=launch)
 
 
 def optimizer(job: Job, stage: int) -> Items:

@@ -79,7 +79,7 @@ def reduces(job: Job, occasion: Occasion) -> bool:
         return False
     if job.plan.zero >= 2:
         return occasion.last or not job.no_sync
-    return occasion.last and job.stack.overlap_gradients
+    return occasion.last and job.overlaps_gradients
 
 
 def by_units(job: Job, parameters: data.Parameters, occasion: Occasion) -> bool:

@@ -101,6 +101,8 @@ def assemble(
         stack=stack,
         device=topology.device,
         chunks=chunks_of(model, stack, plan, topology.device),
+        checks=topology.checks,
+        node=topology.gpus_per_node,
     )
     check_used(plan, where)
     check_method(plan, (one.kinds for own in job.chunks for one in own), where)

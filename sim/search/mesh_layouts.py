@@ -120,6 +120,8 @@ class MeshLayouts:
             stack=space.stack,
             device=device,
             chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),
+            checks=space.topology.checks,
+            node=space.topology.gpus_per_node,
             known=self._known,
         )
 

@@ -40,11 +40,14 @@ def cluster_of(
 
 def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
     """The all-reduce measured in a state over about so many devices."""
-    known = state.network.measured if state.network else ()
+    known = (
+        *(state.network.measured if state.network else ()),
+        *(state.checks.measured if state.checks else ()),
+    )
     reduced = [one for one in known if one.collective == "all_reduce"]
     if not reduced:
         what = "is a state of a cluster without a measured all-reduce"
-        raise InputError(state.name, what, "add one to network.measured")
+        raise InputError(state.name, what, "add one to network.measured or checks.measured")
     return min(reduced, key=lambda one: abs(log(one.gpus / gpus)))
 
 

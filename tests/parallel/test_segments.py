@@ -14,7 +14,12 @@ CALL = Collective(kind="all_reduce", axes=("tp",), bytes=8.0, name="t", cause=TE
 
 def joined(items, launch=1.0):
     return segments(
-        items, name="x", cause=COMPUTE, time=lambda kernel: kernel.bytes, launch=launch, call=0.5
+        items,
+        name="x",
+        cause=COMPUTE,
+        time=lambda kernel: kernel.bytes,
+        launch=launch,
+        call=lambda call: 0.5,
     )
 
 

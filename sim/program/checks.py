@@ -1,0 +1,35 @@
+"""What a job's hosts compare before each collective, where torch was told to look for mistakes."""
+
+from dataclasses import dataclass
+
+from sim.config.units import Seconds
+from sim.program.measured_bandwidth import MeasuredBandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """Seconds for which every host of a group is held up before a collective: `node` for each rank
+    on the node of the first one, `network` for each that is elsewhere.
+
+    TORCH_DISTRIBUTED_DEBUG=DETAIL (torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp,
+    `runCollectiveChecks`): a monitored barrier, whose first rank hears and answers all others one
+    after the other, and two all-gathers of what each is about to call, all by Gloo over TCP. So the
+    time grows with the ranks and not with the bytes, and devices go on meanwhile. Messages between
+    two ranks are not checked. `measured` bus bandwidths tell such jobs from others.
+
+    >>> Checks(node=1e-4, network=3e-4).seconds(8, 8)
+    0.0032
+    """
+
+    node: Seconds
+    network: Seconds
+    measured: tuple[MeasuredBandwidth, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key in ("node", "network"):
+            if getattr(self, key) <= 0:
+                raise ValueError(f"checks.{key} must be positive; leave [checks] out for none")
+
+    def seconds(self, near: int, far: int) -> float:
+        """Of a collective among `near` ranks of one node and `far` ones."""
+        return near * self.node + far * self.network if near + far > 1 else 0.0
