@@ -11,11 +11,12 @@ from sim.model.operators import MASK, Operator, normalise
 CORE = "attention core"
 
 
-def operators(run: Execution) -> tuple[Operator, ...]:
-    """Projection in, arrangement, norms, rotation, core and projection out."""
+def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
+    """Projection in, arrangement, norms, rotation, core and projection out; right behind a norm
+    where `normed`."""
     if run.model.latent:
         return (*latent_attention.project_in(run), core(run), project_out(run))
-    before = [one for one in (project_in(run), arrange(run)) if one.name]
+    before = [one for one in (project_in(run, normed=normed), arrange(run)) if one.name]
     norms = normalise_heads(run, before[-1].name)
     after = [one for one in (rotate(run), *_core_of_heads(run)) if one.name]
     after[0] = replace(after[0], reads=tuple(norm.name for norm in norms))
@@ -42,11 +43,11 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
     return (copies, replace(core(wide), reads=reads))
 
 
-def project_in(run: Execution) -> Operator:
+def project_in(run: Execution, *, normed: bool = False) -> Operator:
     """Q, K and V of the rank's heads, from the whole hidden width."""
     widths = (run.query_width, run.kv_width, run.value_width)
     packed = (sum(widths),) if run.fusion.packed_projections else widths
-    return column_linear(run, "qkv", packed, bias=run.model.biased("qkv"))
+    return column_linear(run, "qkv", packed, bias=run.model.biased("qkv"), normed=normed)
 
 
 def project_out(run: Execution) -> Operator:

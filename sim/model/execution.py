@@ -178,6 +178,15 @@ class Execution:
         trained = self.lora is None or self.lora.adapts(linear)
         return trained and self.kept_width == self.width
 
+    def normed(self, linear: str) -> str:
+        """What of the cast of its input the norm in front of a linear layer does: all of it
+        ("cast"), finding its "maximum", or nothing, as where an adapter reads the same input
+        (TransformerEngine, module/layernorm_linear.py, with_quantized_norm)."""
+        adapted = self.lora is not None and self.lora.adapts(linear)
+        return (
+            "" if self.recipe is None or adapted else self.recipe.norms.get(self.fusion.norms, "")
+        )
+
     def of(self, product: Product) -> Precision:
         """The precision of a linear layer's product."""
         return self.recipe.of(product, self.precision) if self.recipe else self.precision

@@ -8,18 +8,23 @@ from sim.model.linear import cached, column_linear, row_linear
 from sim.model.operators import Operator
 
 
-def operators(run: Execution, name: str = "ffn") -> tuple[Operator, ...]:
-    """hidden -> ffn, the activation, ffn -> hidden."""
-    return (widen(run, name), activation(run, run.rows * run.ffn), narrow(run, name))
+def operators(run: Execution, name: str = "ffn", *, normed: bool = False) -> tuple[Operator, ...]:
+    """hidden -> ffn, the activation, ffn -> hidden; right behind a norm where `normed`."""
+    return (widen(run, name, normed=normed), activation(run, run.rows * run.ffn), narrow(run, name))
 
 
-def widen(run: Execution, name: str) -> Operator:
+def widen(run: Execution, name: str, *, normed: bool = False) -> Operator:
     """hidden -> ffn; with a gated activation twice, for the gate and what it gates."""
     outputs: tuple[int, ...] = (run.ffn,)
     if run.model.gated_mlp:
         outputs = (2 * run.ffn,) if run.fusion.packed_projections else (run.ffn, run.ffn)
     linear = column_linear(
-        run, f"{name} in", outputs, bias=run.model.biased("ffn"), bias_later=run.fused("bias_gelu")
+        run,
+        f"{name} in",
+        outputs,
+        bias=run.model.biased("ffn"),
+        bias_later=run.fused("bias_gelu"),
+        normed=normed,
     )
     kept = cached(run, linear.name, run.rows * sum(outputs))
     return replace(linear, forward=(*linear.forward, *kept))

@@ -5,6 +5,7 @@ from typing import Literal
 
 Context = Literal["ring", "gathered-ring", "all-gather", "ulysses"]
 Metric = Literal["cross-entropy", "accuracy", "loss"]
+Norms = Literal["transformer-engine", "cudnn", "other"]
 Gradients = Literal[
     "grad", "fresh", "clipped", "buffer", "fp32-buffer", "fused", "fused-buffer"
 ]  # fmt: skip
@@ -30,6 +31,7 @@ class Fusion:
     sums and norms on it are fp32, and each reduction of a norm is a kernel of its own (TensorFlow's
     automatic mixed precision, whose deny list has Mean and what follows up to the next product:
     core/grappler/optimizers/auto_mixed_precision_lists.h; XLA starts a kernel at each reduction).
+    `norms` are whose kernels norms in front of linear layers are, which may cast what they make.
     `composed_gelu`: the families whose GELU is its tanh form in single operations.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
@@ -59,6 +61,7 @@ class Fusion:
     masked_softmax: bool = False
     bias_dropout_add: bool = False
     norm: bool = False
+    norms: Norms = "other"
     rotary: bool = False
     swiglu: bool = False
     cross_entropy: bool = False

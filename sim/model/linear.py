@@ -96,6 +96,16 @@ def cast(
     return (MemoryBound(name=f"{name} cast", bytes=float(moved), launches=launches),)
 
 
+def ordered(run: Execution, name: str, elements: float, copies: int) -> tuple[Kernel, ...]:
+    """The scales of so many copies of an operand put into the order of products."""
+    recipe = run.recipe
+    if recipe is None or not recipe.swizzle:
+        return ()
+    moved = 2.0 * elements * copies * recipe.scale / recipe.block
+    launches = copies * recipe.swizzle
+    return (MemoryBound(name=f"{name} scales", bytes=moved, launches=launches),)
+
+
 def cached(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
     """A copy in the recipe's format of what an activation function reads, where it keeps that."""
     if run.recipe is None or not run.recipe.caches:
@@ -133,7 +143,9 @@ def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, .
 class Linear:
     """One linear layer on one rank: `rows` x `inputs` -> the widths of `outputs`, in one or several
     GEMMs that share the input; with `groups`, so many layers side by side that share the rows.
-    `bias_later` leaves adding it to the kernel behind. Operands that are `low` have come cast.
+    `bias_later` leaves adding it to the kernel behind. Operands that are `low` have come cast,
+    those that are `ready` in all copies, the `written` ones with scales as they were made; of those
+    that are `found` the maximum is known.
     """
 
     run: Execution
@@ -146,6 +158,8 @@ class Linear:
     bias_later: bool = False
     low: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
 
     @property
     def weights(self) -> int:
@@ -209,7 +223,9 @@ class Linear:
         if what in self.ready:
             return ()
         parts, name = 1 if self.run.fusion.grouped else self.groups, f"{self.name} {what}"
-        low = what in self.low
+        if what in self.written:
+            return ordered(self.run, name, elements, copies)
+        low, amax = what in self.low, amax and what not in self.found
         return cast(self.run, name, elements, copies, amax=amax, parts=parts, low=low)
 
     def cast_input(self, rows: int) -> tuple[Kernel, ...]:
@@ -253,8 +269,10 @@ def column_linear(
     inputs: int = 0,
     bias: bool = False,
     bias_later: bool = False,
+    normed: bool = False,
 ) -> Operator:
-    """Megatron's column-parallel linear: whole `inputs` (0: hidden), outputs divided (this rank's).
+    """Megatron's column-parallel linear: whole `inputs` (0: hidden), outputs divided (this rank's),
+    right behind a norm where `normed`.
 
     Without sequence parallelism backward all-reduces dx (operator f, Shoeybi et al. 2019,
     section 3); with it forward all-gathers x, backward gathers x again, of which only a share is
@@ -270,6 +288,7 @@ def column_linear(
         bias=bias,
         bias_later=bias_later,
     )
+    linear = _behind_norm(linear) if normed else linear
     whole = run.rows * inputs
     gathered = whole * run.width if run.local < run.rows else 0
     quiet = run.user_buffers
@@ -292,6 +311,16 @@ def column_linear(
         matrices=linear.matrices,
         group=run.low(DENSE),
     )
+
+
+def _behind_norm(linear: Linear) -> Linear:
+    """A linear layer whose input comes as the norm in front of it makes it."""
+    run, done = linear.run, linear.run.normed(linear.name)
+    if done == "cast" and run.recipe and run.recipe.block:
+        return replace(linear, written=("input",))
+    if done == "cast":
+        return replace(linear, low=("input",))
+    return replace(linear, found=("input",)) if done else linear
 
 
 def input_collectives(

@@ -141,9 +141,16 @@ def tensor_collective(
 
 
 def normalise(
-    run: Execution, name: str, rows: int, *, width: int = 0, residual: bool = True
+    run: Execution,
+    name: str,
+    rows: int,
+    *,
+    width: int = 0,
+    residual: bool = True,
+    into: str = "",
 ) -> Operator:
-    """LayerNorm or RMSNorm of `rows` x `width` (0: hidden); keeps its input.
+    """LayerNorm or RMSNorm of `rows` x `width` (0: hidden); keeps its input. In front `into` a
+    linear layer it may write the operand that a recipe wants instead (`Execution.normed`).
 
     Fused: forward reads x and writes y; backward reads dy and x, writes dx (3 passes), and sums
     the gains' gradients in a second kernel (2 passes) that a third finishes (apex
@@ -160,13 +167,14 @@ def normalise(
         MemoryBound(name=f"{name} grad", bytes=float(back * elements), launches=more + hooks)
     ]
     if residual and not run.fusion.compiled:
-        moved = float((width + 2 * stream) * elements)
-        kernels.append(MemoryBound(name=f"{name} residual grad", bytes=moved))
+        added = float((width + 2 * stream) * elements)
+        kernels.append(MemoryBound(name=f"{name} residual grad", bytes=added))
+    moved = elements * (ahead + (_operand_written(run, into) if into else 0.0))
     # Unfused, torch also keeps the fp32 copy and the normalised values for the gain's gradient.
     extra = 0 if fused else elements * (4 + width)
     return Operator(
         name=name,
-        forward=(MemoryBound(name=name, bytes=float(ahead * elements), launches=launches),),
+        forward=(MemoryBound(name=name, bytes=float(moved), launches=launches),),
         input_gradient=tuple(kernels),
         inputs=float(elements * stream),
         saved=float(elements * stream + extra),
@@ -175,6 +183,14 @@ def normalise(
         transient=float(2 * elements * stream),
         parameters=float(columns * hooks),
     )
+
+
+def _operand_written(run: Execution, linear: str) -> float:
+    """Bytes an element that a norm writes more where it casts the input of a linear layer."""
+    recipe = run.recipe
+    if recipe is None or run.normed(linear) != "cast":
+        return 0.0
+    return (recipe.copies("input") if recipe.block else 1) * recipe.element - run.width
 
 
 def _norm_traffic(run: Execution, *, fused: bool) -> tuple[tuple[int, int], tuple[int, int]]:

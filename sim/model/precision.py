@@ -5,13 +5,14 @@ each of x, W and dy is an operand of two of them. A recipe says how an operand i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from sim.config import catalog
 from sim.config.units import Bytes
+from sim.model.fusion import Norms
 from sim.model.kernels import BYTES, Precision
 
 Product = Literal["forward", "dgrad", "wgrad"]
@@ -45,6 +46,9 @@ class Recipe:
     its own backward pass and its projection's (0: in bf16 and as the operand). `wgrad` is the share
     of the other products' rate that wgrad reaches, whose operands both have scales along the sum.
 
+    `norms` says what of a cast the kernel of the norm in front of a linear layer does, by whose
+    kernel it is (`Fusion.norms`): all of it ("cast"), or finding the maximum.
+
     Without `keeps_transposes` those of primary weights are made in every backward pass
     (Megatron-Core's disable_parameter_transpose_cache), for want of memory.
 
@@ -69,6 +73,7 @@ class Recipe:
     core: Annotated[float, Ge(0)] = 0.0
     attention: bool = False
     wgrad: Annotated[float, Gt(0), Le(1)] = 1.0
+    norms: Mapping[Norms, Literal["cast", "maximum"]] = field(default_factory=dict, hash=False)
     keeps_transposes: bool = True
     transposes: bool = False
     sharded: bool = False

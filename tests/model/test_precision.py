@@ -8,7 +8,9 @@ from sim.config import catalog
 from sim.model import reading
 from sim.model.block import block
 from sim.model.execution import Execution
+from sim.model.fusion import Norms
 from sim.model.kernels import Attention, Gemm, MemoryBound
+from sim.model.lora import Lora
 from sim.model.operators import kernels_of
 from sim.model.precision import Recipe, load
 from sim.program.operations import Collective
@@ -69,6 +71,35 @@ def test_attention_in_eight_bits_reads_casts_and_keeps_nothing_wider() -> None:
         for each in (plain, low)
     ]  # fmt: skip
     assert sent[0] == [2 * size for size in sent[1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "norms", "transposes", "less", "kernels"),
+    [
+        ("delayed-scaling", "cudnn", False, 2 + 2, 1),  # written and read in bf16
+        ("delayed-scaling", "transformer-engine", True, 2 + 2 - 1, 0),  # and read to be turned
+        ("current-scaling", "transformer-engine", False, 2, 3),  # the pass for the maximum
+        ("current-scaling", "cudnn", False, 0, 0),
+        ("mxfp8", "cudnn", False, 2 + 2 - 2 * 2 / 32, 1),  # scales are put into order,
+        ("mxfp8", "transformer-engine", False, 0, 0),
+    ],
+)
+def test_norms_cast_or_find_maxima_for_the_linear_layers_behind(
+    name: str, norms: Norms, transposes: bool, less: float, kernels: int
+) -> None:
+    """In front of Q, K, V and of the feed-forward block; an adapter wants their result in bf16."""
+    own = run(fitted(name, transposes=transposes))
+    fused = replace(own, fusion=replace(own.fusion, norms=norms))
+
+    def forward(one: Execution) -> tuple[float, int]:
+        done = [k for k in kernels_of(block("dense", one).forward) if isinstance(k, MemoryBound)]
+        return sum(k.bytes for k in done), sum(k.launches for k in done)
+
+    (before, launched), (after, fewer) = forward(own), forward(fused)
+    assert before - after == pytest.approx(2 * MODEL.seq * MODEL.hidden * less)
+    assert launched - fewer == 2 * kernels
+    adapted = [replace(one, lora=Lora(rank=8)) for one in (own, fused)]
+    assert forward(adapted[0]) == forward(adapted[1])
 
 
 def test_transposes_that_are_not_kept_are_made_in_every_backward_pass() -> None:

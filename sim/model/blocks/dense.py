@@ -21,8 +21,8 @@ def _pre_norm(run: Execution) -> tuple[Operator, ...]:
         *scoped(
             "mlp",
             (
-                normalise(run, "ffn norm", run.local),
-                *belonging("mlp", feed_forward.operators(run)),
+                normalise(run, "ffn norm", run.local, into="ffn in"),
+                *belonging("mlp", feed_forward.operators(run, normed=True)),
                 *joined(run, "ffn"),
             ),
         ),
@@ -34,8 +34,8 @@ def attention_part(run: Execution) -> tuple[Operator, ...]:
     return scoped(
         "attn",
         (
-            normalise(run, "attention norm", run.local),
-            *attention.operators(run),
+            normalise(run, "attention norm", run.local, into="" if run.model.latent else "qkv"),
+            *attention.operators(run, normed=True),
             *joined(run, "attention"),
         ),
     )
