@@ -211,11 +211,22 @@ class Stack:
         return 2.0 * self.reduced_bytes(precision) * self.bucket_copies
 
     def joining_bytes(self, precision: Precision) -> float:
-        """Bytes that ZeRO-2 and 3 read and write for each gradient before it can be reduced."""
-        width = self.weight_bytes(precision)
-        return self.bucket_bytes(precision) + {"in-place": 0.0, "flat": 2.0 * width}.get(
-            self.sharding, float(width + self.reduced_bytes(precision))
-        )
+        """Bytes that ZeRO-2 and 3 read and write for each gradient before it can be reduced: FSDP1
+        joins them, casts them, and divides them by about the root of the ranks
+        (torch/distributed/fsdp/_runtime_utils.py, `_reduce_grad`)."""
+        width, reduced = self.weight_bytes(precision), self.reduced_bytes(precision)
+        cast = width + reduced if width != reduced else 0
+        own = {"in-place": 0.0, "flat": float(2 * width + cast + 2 * reduced)}
+        return self.bucket_bytes(precision) + own.get(self.sharding, float(width + reduced))
+
+    def shard_bytes(self, precision: Precision, *, later: bool) -> float:
+        """The same of a rank's share once it is reduced: divided by the rest (FSDP1), cast to the
+        fp32 of the shards, and, `later` than a step's first micro-step, added to those before."""
+        if self.sharding == "in-place":
+            return 0.0
+        reduced = self.reduced_bytes(precision)
+        divided = 2 * reduced if self.sharding == "flat" else 0
+        return float(divided + (reduced + 4 if reduced < 4 else 0) + 12 * later)
 
 
 def load(name: str, *, where: str = "command line") -> Stack:

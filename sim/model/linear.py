@@ -25,7 +25,7 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
     gradients, launches = run.fusion.gradients, 1
     if gradients == "clipped":
         moved, launches = (weights * 50, 8) if run.width == 2 else (weights * 24, 3)
-    elif gradients == "fresh":
+    elif gradients in ("grad", "fresh"):
         moved = (3 * run.later + 2 * run.bucketed) * weights * run.width
     else:
         moved = weights * (run.width + (8 if gradients == "fp32-buffer" else 2 * run.width))
@@ -36,7 +36,8 @@ def accumulate(run: Execution, name: str, weights: float) -> tuple[Kernel, ...]:
 
 def joins_gradients(run: Execution) -> bool:
     """Whether autograd adds up a tied matrix's two gradients before they are accumulated."""
-    return run.model.tied_embeddings and run.fusion.gradients == "fresh"
+    tied = run.model.tied_embeddings and not run.own_copy
+    return tied and run.fusion.gradients in ("grad", "fresh")
 
 
 def products(

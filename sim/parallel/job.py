@@ -246,10 +246,20 @@ class Job:
     @property
     def _micro_steps(self) -> tuple[float, float]:
         """Shares of the micro-steps that find earlier gradients, and that fill DDP's buckets."""
+        if self._reduced_each_pass:
+            return 0.0, 0.0
         if self.stack.fusion.gradients != "fresh":
             return 1.0, 0.0
         one = 1.0 / self.plan.microbatches
         return 1.0 - one, one if self.plan.data_parallel > 1 and not self.plan.zero else 0.0
+
+    @property
+    def _reduced_each_pass(self) -> bool:
+        """Whether whole gradients are given away behind every backward pass, so that none find
+        earlier ones (FSDP1, _runtime_utils.py, `_reduce_grad`: flat_param.grad = None; FSDP2,
+        _fsdp_param_group.py, `post_backward`). Experts that one rank holds have theirs added up."""
+        own = self.stack.sharding != "in-place" and self.stack.fusion.gradients in ("grad", "fresh")
+        return own and self.plan.zero >= 2 and not self.no_sync and self.plan.ep == 1
 
     def parameters(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, float]:
         """Parameters that one rank holds of some chunks, by group."""

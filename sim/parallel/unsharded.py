@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.parallel.job import Job
-from sim.parallel.replicas import state_axes
+from sim.parallel.replicas import shards, state_axes
 from sim.program.actions import Occasion
 from sim.program.memory import NOTHING, MemoryUse, added
 
@@ -47,6 +47,15 @@ def divided(job: Job, blocks: Sequence[Block]) -> dict[ParameterGroup, float]:
 def trained(job: Job, blocks: Sequence[Block]) -> float:
     """How many of those have gradients."""
     return sum(count for group, count in divided(job, blocks).items() if group.trained)
+
+
+def shared(job: Job, blocks: Sequence[Block]) -> float:
+    """The same of a rank's shares."""
+    return sum(
+        count / shards(job.plan, group)
+        for group, count in divided(job, blocks).items()
+        if group.trained
+    )
 
 
 def _whole(job: Job, blocks: Sequence[Block]) -> float:

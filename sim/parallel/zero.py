@@ -33,6 +33,7 @@ from sim.parallel.unsharded import (
     is_near,
     made,
     scattered,
+    shared,
     trained,
 )
 from sim.program.actions import Occasion
@@ -207,14 +208,21 @@ class _Pass:
                 *items,
             )
         if unit in self.scattered and number == unit.numbers[-1]:
-            joining = stack.joining_bytes(precision)
-            items = (*items, *self._copy("join gradients", trained(self.job, unit.blocks), joining))
+            items = (*items, *self._joined(unit))
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.occasion))
         own = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
         calls = data.collectives(op for op in beside if op.name != own)
         work = self._whole(piece.work, items, calls)
         return Compute(name=self.names[number], work=work, after=after, memory=use)
+
+    def _joined(self, unit: _Unit) -> Items:
+        """Passes over a unit's gradients around their reduction."""
+        stack, precision = self.job.stack, self.job.plan.precision
+        whole = trained(self.job, unit.blocks) * stack.joining_bytes(precision)
+        later = not self.occasion.first
+        share = shared(self.job, unit.blocks) * stack.shard_bytes(precision, later=later)
+        return self._copy("join gradients", 1.0, whole + share)
 
     def _count(self, unit: _Unit) -> float:
         return sum(divided(self.job, unit.blocks).values())

@@ -8,6 +8,7 @@ import pytest
 from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.play import play
+from sim.hardware import stack as stacks
 from sim.parallel.memory import state_of
 from sim.parallel.step import optimizer_kernels, training_step
 from sim.program.actions import Action
@@ -264,11 +265,12 @@ def test_weights_updated_in_the_last_step_come_before_their_layers_run():
 
 @pytest.mark.parametrize("sharding", ["flat", "per-parameter"])
 def test_copies_of_whole_units_take_the_time_of_their_bytes(sharding):
-    bare = replace(scenario(3), change={"stack.sharding": "in-place"})
-    own = replace(scenario(3), change={"stack.sharding": sharding})
+    alike = {"stack.fusion.gradients": "fused-buffer"}  # nothing else depends on the sharding
+    bare = replace(scenario(3), change={**alike, "stack.sharding": "in-place"})
+    own = replace(scenario(3), change={**alike, "stack.sharding": sharding})
     device = from_scenario(own).machine.topology.device
     count = sum(from_scenario(own).job.parameters(from_scenario(own).job.chunks[0]).values())
-    moved = {"flat": 4, "per-parameter": 4 + 4 + 4}[sharding] * 2 * count
+    moved = {"flat": 4 + 4, "per-parameter": 4 + 4 + 4}[sharding] * 2 * count
     gap = simulate(own).breakdown["compute"] - simulate(bare).breakdown["compute"]
     assert gap > moved / device.memory_bandwidth
 
@@ -303,3 +305,17 @@ def test_shards_of_fsdp_are_kept_in_fp32_and_stepped_without_casts():
     assert (state.weights, state.gradients, state.master, state.moments) == (4, 4, 0, 8)
     names = {kernel.name for kernel in optimizer_kernels(own, 0)}
     assert not {"cast gradients", "copy to weights"} & names
+
+
+def test_fsdp_s_gradients_are_joined_divided_and_their_shares_cast_and_added_up():
+    """FSDP1 in bf16: joined 2 + 2 and divided 2 + 2 whole; of a share divided 2 + 2, cast 2 + 4,
+    and from the second micro-step on added, 12. No whole gradient finds an earlier one."""
+    fsdp1, fsdp2 = (stacks.load(name) for name in ("llm-foundry-fsdp", "torchtitan-eager"))
+    assert fsdp1.joining_bytes("bf16") == 8
+    assert [fsdp1.shard_bytes("bf16", later=later) for later in (False, True)] == [10, 22]
+    assert fsdp2.joining_bytes("bf16") == 2 + 4
+    assert fsdp2.shard_bytes("bf16", later=False) == 0
+    own = from_scenario(scenario(3)).job
+    assert own.execution.later == 0.0
+    own = from_scenario(scenario(3, no_sync=True)).job
+    assert own.execution.later > 0.0
