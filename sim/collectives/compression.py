@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sim.config.errors import InputError
 
 Vector = NDArray[np.float64]
+SumKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 CompressionKind = Literal["none", "fp16", "int8", "topk", "randomk", "powersgd", "onebit"]
 
 # Passes over the gradient (reads and writes of fp32 elements) that encoding takes.
@@ -27,8 +28,23 @@ _PASSES: dict[str, float] = {
     "powersgd": 4.0,  # two products with the matrix, orthogonalisation, the error
     "onebit": 3.0,  # means of both signs, then signs and the error
 }
+# Kernels of encoding a message: torch's default_hooks.py and powerSGD_hook.py (products and the
+# orthogonalisation batched by shape), DeepSpeed's compressed_allreduce (runtime/comm/nccl.py).
+_KERNELS: dict[str, int] = {
+    "none": 0,
+    "fp16": 2,  # the cast and the division
+    "int8": 5,  # magnitude, its maximum, division, rounding, the cast
+    "topk": 7,  # the error, magnitude, selection in three passes, values, the error left
+    "randomk": 3,
+    "powersgd": 5,  # the error, two products, orthogonalisation, the error left
+    "onebit": 6,  # the error, the scale, signs, packing, unpacking, the error left
+}
 # Sums of what these send have the same form, so that a ring can reduce them on the way.
 REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
+# These are decoded, added and encoded again: pieces are scattered and reduced, the sums gathered,
+# in the rounds of the library (CGX, Markov et al. 2022, section 4; 1-bit Adam's compressed
+# all-reduce, Tang et al. 2021, section 6; ZeRO++ inside nodes, then between, Wang et al. 2023).
+IN_ROUNDS = ("int8", "onebit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +56,8 @@ class Compression:
       the means of both signs; Seide et al. 2014).
     - `topk`: the share `ratio` of the largest elements with indices of 4 bytes (Aji and Heafield
       2017). `randomk`: as many, at indices that all workers draw from one seed and need not send.
-    - `powersgd`: two factors of rank `rank` of the gradient as a matrix (Vogels et al. 2019).
+    - `powersgd`: two factors of rank `rank` of every layer's matrix (Vogels et al. 2019); what
+      factors are not smaller than goes as it is.
 
     `feedback` adds the error to the next message.
     """
@@ -58,15 +75,55 @@ class Compression:
 
     @property
     def reducible(self) -> bool:
-        """Whether an all-reduce can add up what is sent; otherwise all of it is gathered."""
+        """Whether an all-reduce can add up what is sent."""
         return self.kind in REDUCIBLE
 
-    def check(self, elements: float, where: str) -> None:
-        """Raise `InputError` where the rank exceeds that of the gradient as a matrix."""
-        rows, _ = matrix_shape(int(elements))
-        if self.kind == "powersgd" and self.rank > rows:
-            what = f"rank = {self.rank} is larger than the matrix: the gradient is {rows} wide"
-            raise InputError(where, what, f"set rank to at most {rows}")
+    @property
+    def in_rounds(self) -> bool:
+        """Whether it is summed piece by piece, and the sums are encoded again."""
+        return self.kind in IN_ROUNDS
+
+    def check(self, matrices: Iterable[tuple[int, int]], where: str) -> None:
+        """Raise `InputError` where factors of this rank are smaller than none of the matrices."""
+        shapes = list(matrices)
+        if self.kind != "powersgd" or any(self.factors([shape], 0.0)[1] for shape in shapes):
+            return
+        most = max((max(1, (r * c - 1) // (r + c)) for r, c in shapes), default=1)
+        what = f"rank = {self.rank} is larger than any matrix: no factors are smaller than it"
+        raise InputError(where, what, f"set rank to at most {most}")
+
+    def sums(
+        self, elements: float, width: float, ranks: int, matrices: Iterable[tuple[int, int]]
+    ) -> tuple[tuple[SumKind, float], ...]:
+        """The collectives that add up what all ranks send, one after the other, and their bytes.
+
+        >>> Compression(kind="int8").sums(1e6, 4.0, 8, ())
+        (('reduce_scatter', 1000004.0), ('all_gather', 1000004.0))
+        """
+        if self.kind == "powersgd":
+            return tuple(("all_reduce", size) for size in self.factors(matrices, elements, width))
+        size = self.bytes(elements, width)
+        if self.reducible:
+            return (("all_reduce", size),)
+        if self.in_rounds:
+            return (("reduce_scatter", size), ("all_gather", size))
+        return (("all_gather", size * ranks),)
+
+    def read(self, ranks: int) -> int:
+        """How many messages as long as one's own are decoded where all ranks' are added up: a
+        sum; pieces of all and the sum; or all of them."""
+        return 1 if self.reducible else 2 if self.in_rounds else ranks
+
+    def message(self, elements: float, width: float, matrices: Iterable[tuple[int, int]]) -> float:
+        """Bytes of one message about so many elements, among them matrices."""
+        if self.kind == "powersgd":
+            return sum(self.factors(matrices, elements, width))
+        return self.bytes(elements, width)
+
+    @property
+    def kernels(self) -> int:
+        """Launches of encoding a message."""
+        return _KERNELS[self.kind]
 
     def bytes(self, elements: float, width: float = 4.0) -> float:
         """Bytes of one message for so many elements of `width` bytes.

@@ -4,7 +4,7 @@ A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` th
 `operators(run)`; recomputation, which is the same for all kinds, is added here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -46,6 +46,11 @@ class Block:
     transient: float
     parameters: Mapping[ParameterGroup, float]
     matrices: Mapping[ParameterGroup, tuple[Matrix, ...]] = field(default_factory=dict)
+
+    def shapes(self, group: ParameterGroup) -> Iterator[tuple[int, int]]:
+        """Rows and columns of every matrix of a group."""
+        for one in self.matrices.get(group, ()):
+            yield from ((one.rows, one.columns),) * one.number
 
     @property
     def count(self) -> float:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES, Gemm, Item, MemoryBound, Precision
-from sim.model.operators import Operator
+from sim.model.operators import Matrix, Operator
 from sim.model.stash import Map, Stash, kept
 from sim.program.causes import DATA
 from sim.program.operations import Collective
@@ -231,6 +231,7 @@ def operator(
         # Backward: dy and dx at once, and what is decoded.
         transient=images * (layer.read + layer.written) + sum(one.whole for one in maps),
         parameters=layer.parameters,
+        matrices=(Matrix(layer.inputs * layer.filter**2, layer.outputs),),
     )
 
 

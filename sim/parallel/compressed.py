@@ -1,13 +1,13 @@
 """Gradients compressed before they are summed over replicas, as DDP's communication hooks do it.
 
 What an all-reduce can add up is reduced (PowerSGD's factors one after the other: Vogels et al.
-2019, algorithm 1; torch's powerSGD_hook.py), anything else is gathered from all ranks. Encoding
+2019, algorithm 1; torch's powerSGD_hook.py), anything else as `Compression.sums` says. Encoding
 runs behind the backward pass of a bucket, decoding before the optimizer.
 """
 
 from collections.abc import Iterator, Sequence
 
-from sim.collectives.compression import Compression
+from sim.collectives.compression import Compression, SumKind
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import MemoryBound
@@ -15,7 +15,7 @@ from sim.parallel.job import Job
 from sim.parallel.replicas import gradient_axes
 from sim.parallel.segments import Items, segments
 from sim.program.causes import COMPRESSION, DATA
-from sim.program.operations import After, Collective, Communicate, Compute, Kind, Operation, Work
+from sim.program.operations import After, Collective, Communicate, Compute, Operation, Work
 
 
 def summed(
@@ -40,8 +40,8 @@ def decoded(job: Job, blocks: Sequence[Block], after: After) -> Iterator[Compute
     """Decoding, of one sum or of what every rank has sent."""
     way, moved = _way(job), 0.0
     for group in _groups(job, blocks):
-        ranks = 1 if way.reducible else job.plan.degree(gradient_axes(job.plan, group))
-        moved += way.decode_bytes(_count(group, blocks), ranks)
+        ranks = job.plan.degree(gradient_axes(job.plan, group))
+        moved += way.decode_bytes(_count(group, blocks), way.read(ranks))
     items = _kernel(job, "decode gradients", moved)
     if items:
         work = Work(name="decode gradients", items=items)
@@ -69,22 +69,14 @@ def _calls(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> Iterator
         yield Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)
 
 
-def _sums(job: Job, group: ParameterGroup, blocks: Sequence[Block]) -> Iterator[tuple[Kind, float]]:
+def _sums(
+    job: Job, group: ParameterGroup, blocks: Sequence[Block]
+) -> tuple[tuple[SumKind, float], ...]:
     """The collectives that sum a group's gradients one after the other, and their bytes."""
     way, width = _way(job), job.stack.reduced_bytes(job.plan.precision)
-    count = _count(group, blocks)
-    if way.kind == "powersgd":
-        matrices = [
-            (one.rows, one.columns) for b in blocks for one in b.matrices.get(group, ())
-            for _ in range(one.number)
-        ]  # fmt: skip
-        for size in way.factors(matrices, count, width):
-            yield "all_reduce", size
-    elif way.reducible:
-        yield "all_reduce", way.bytes(count, width)
-    else:
-        ranks = job.plan.degree(gradient_axes(job.plan, group))
-        yield "all_gather", way.bytes(count, width) * ranks
+    ranks = job.plan.degree(gradient_axes(job.plan, group))
+    matrices = [shape for block in blocks for shape in block.shapes(group)]
+    return way.sums(_count(group, blocks), width, ranks, matrices)
 
 
 def _kernel(job: Job, name: str, moved: float) -> Items:

@@ -1,35 +1,50 @@
-"""All-reduce of what all workers hold: shared by methods that average synchronously."""
+"""The mean of what all workers hold, by collectives: for methods that average synchronously."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.compression import Compression
 from sim.engine.live_cluster import Process
 from sim.sharing.barrier import Barrier
 from sim.sharing.worker import Worker, mean
 from sim.sharing.worker_pool import WorkerPool
+from sim.sharing.workload import TimedLayer
 
 Vector = NDArray[np.float64]
 
 
-def all_reduce(
-    pool: WorkerPool, compression: Compression, size: float, values: dict[int, Vector]
-) -> Process:
-    """The mean of what the workers hold, over the network as the collective library does it.
+class Averaging:
+    """Averages over the network, as the collective library and the compression do it.
 
-    What cannot be added up on the way (top-k, one bit) is gathered whole instead.
+    Sums that are encoded again lose something a second time, which with error feedback waits at
+    the rank that added them up (the "server error" of Tang et al. 2021, algorithm 1).
     """
-    endpoints = [pool.workers[rank].endpoint for rank in sorted(values)]
-    if compression.reducible:
-        yield pool.cluster.collective("all_reduce", size, endpoints)
-    else:
-        yield pool.cluster.collective("all_gather", size * len(endpoints), endpoints)
-    return mean(values)
 
+    def __init__(self, pool: WorkerPool) -> None:
+        self.pool = pool
+        self.compression = pool.workers[0].compression
+        self._error: Vector = np.zeros_like(pool.task.start)
+        self._rounds = 0
 
-def messages_to_decode(compression: Compression, barrier: Barrier) -> int:
-    """How many compressed messages everyone reads: one, where they are added on the way."""
-    return 1 if compression.reducible else len(barrier.members)
+    def sent(self, part: TimedLayer, ranks: list[int]) -> Process:
+        """The collectives for a part of the model."""
+        endpoints = [self.pool.workers[rank].endpoint for rank in sorted(ranks)]
+        width = self.pool.workers[0].workload.width
+        sums = self.compression.sums(part.parameters, width, len(endpoints), part.shapes)
+        for kind, size in sums:
+            yield self.pool.cluster.collective(kind, size, endpoints)
+
+    def mean(self, values: dict[int, Vector]) -> Vector:
+        """What every worker reads then."""
+        average = mean(values)
+        if self.compression.in_rounds and average.size:
+            self._rounds += 1
+            seed = (self.pool.seed, self._rounds)
+            average, self._error = self.compression.encode(average, self._error, seed)
+        return average
+
+    def messages(self, barrier: Barrier) -> int:
+        """How many compressed messages everyone reads."""
+        return self.compression.read(len(barrier.members))
 
 
 def count_update(worker: Worker, pool: WorkerPool, barrier: Barrier, steps: int = 1) -> None:

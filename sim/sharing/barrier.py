@@ -12,6 +12,8 @@ Action = Callable[[Any, dict[int, Any]], Process]
 class Barrier:
     """Rounds in which every member brings a value; all get what `act(key, values)` returns.
 
+    A host takes `launch` seconds to launch each, one after the other, while others still run.
+
     Rounds run one after the other, as collectives on one stream do. A member that leaves is no
     longer waited for.
     """
@@ -21,6 +23,7 @@ class Barrier:
         self._open: dict[Any, dict[int, Any]] = {}
         self._answers: dict[Any, Exchange] = {}
         self._last: Event | None = None
+        self.launch, self._launched = 0.0, 0.0
 
     def join(self, rank: int, key: Any, value: Any) -> Exchange:
         """Bring a value to a round; the exchange brings the answer."""
@@ -37,11 +40,14 @@ class Barrier:
 
     def _begin_if_complete(self, key: Any) -> None:
         if self.members and self.members <= self._open[key].keys():
-            self._last = self.cluster.start(self._round(key, self._last))
+            self._launched = max(self._launched, self.cluster.now) + self.launch
+            self._last = self.cluster.start(self._round(key, self._last, self._launched))
 
-    def _round(self, key: Any, before: Event | None) -> Process:
+    def _round(self, key: Any, before: Event | None, launched: float) -> Process:
         values, answer = self._open.pop(key), self._answers.pop(key)
         answer.complete = self.cluster.now
         if before is not None and not before.processed:
             yield before
+        if launched > self.cluster.now:
+            yield self.cluster.sleep(launched - self.cluster.now)
         answer.succeed((yield from self._act(key, values)))

@@ -68,7 +68,7 @@ def assemble(
     count = plan.workers or max(1, available // each)
     workloads = (workload,) * count if isinstance(workload, Workload) else tuple(workload)
     plan.check(count, -(-count * each // topology.gpus_per_node), where)
-    plan.compression.check(workloads[0].parameters, f"{where}.compression")
+    plan.compression.check(workloads[0].whole.shapes, f"{where}.compression")
     own = plan.own_gpus(topology.gpus_per_node)
     workers = tuple(Endpoint(tuple(range(i * each, i * each + own))) for i in range(count))
     servers, gpus = server_shares(plan, workers, count * each, topology.gpus_per_node, where)

@@ -122,9 +122,11 @@ class Worker:
         return self.compressed(vector, step)
 
     def encode_part(self, share: float) -> Process:
-        """The time of compressing a share of an update, without its arithmetic."""
+        """The time of compressing a share of an update, without its arithmetic: its kernels move
+        bytes, or wait to be launched."""
         moved = self.compression.encode_bytes(share * self.workload.parameters)
-        yield from self._busy(moved / self.memory_bandwidth, "encode", COMPRESSION)
+        launched = self.compression.kernels * self.workload.launch
+        yield from self._busy(max(moved / self.memory_bandwidth, launched), "encode", COMPRESSION)
 
     def decode(self, messages: int = 1) -> Process:
         """The time of reading so many compressed updates."""
@@ -166,7 +168,11 @@ class Worker:
     @property
     def message(self) -> float:
         """Bytes of an update on the wire."""
-        return self.compression.bytes(self.workload.parameters, self.workload.width)
+        return self.message_of(self.workload.whole)
+
+    def message_of(self, part: TimedLayer) -> float:
+        """Bytes of a part of it."""
+        return self.compression.message(part.parameters, self.workload.width, part.shapes)
 
     # How long it takes.
 

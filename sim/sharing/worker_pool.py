@@ -88,6 +88,12 @@ class WorkerPool:
         self.on_loss(barrier.leave)
         return barrier
 
+    def collectives(self, act: Action) -> Barrier:
+        """The same for collectives, which the host launches one after the other."""
+        barrier = self.barrier(act)
+        barrier.launch = self.workers[0].workload.call
+        return barrier
+
     def clocks(self) -> Clocks:
         clocks = Clocks(self.cluster, [worker.rank for worker in self.workers])
         self.on_loss(clocks.leave)

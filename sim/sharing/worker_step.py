@@ -61,10 +61,17 @@ def worker_step(
     back = [tuple(job.work(kind, "B").flat()) for kind in model.row]
     parts = [*ahead, *reversed(back), optimizer(job, 0)]
     seconds = list(_played(parts, stack.step_host, collective_time))
-    counts = [block.count for block in job.blocks(whole)]
     layers = (
-        TimedLayer(forward=forward, backward=backward, parameters=count)
-        for forward, backward, count in zip(seconds, reversed(seconds[:-1]), counts, strict=False)
+        TimedLayer(
+            forward=forward,
+            backward=backward,
+            parameters=block.count,
+            matrices=tuple(shape for group in block.parameters for shape in block.shapes(group))
+            or None,
+        )
+        for forward, backward, block in zip(
+            seconds, reversed(seconds[:-1]), job.blocks(whole), strict=False
+        )
     )
     hosted = (item for items in ahead for item in items if isinstance(item, Segment))
     return Workload(
@@ -74,6 +81,8 @@ def worker_step(
         batch=batch,
         inputs=inputs,
         launches=sum(segment.host for segment in hosted),
+        launch=stack.launch_backward,
+        call=stack.launch_collective,
     )
 
 

@@ -2,17 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isqrt
 
 from sim.sharing.tables import MeasuredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLayer:
-    """A layer, or several: seconds of its passes and the parameters whose gradients it gives."""
+    """A layer, or several: seconds of its passes and the parameters whose gradients it gives, among
+    them `matrices` of so many rows and columns; where they are not known, the squarest one."""
 
     forward: float
     backward: float
     parameters: float
+    matrices: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of its matrices."""
+        if self.matrices is None:
+            rows = max(1, isqrt(int(self.parameters)))
+            return ((rows, int(self.parameters) // rows),)
+        return self.matrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +31,9 @@ class Workload:
     """One step of one worker on an idle device: layers in forward order, then the optimizer.
 
     `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
-    `inputs` the bytes of one sample, `launches` the host's seconds of a forward pass, `memory` the
-    bandwidth of the device's memory (B/s) where it is not the machine's.
+    `inputs` the bytes of one sample, `launches` the host's seconds of a forward pass, `launch` and
+    `call` those of a kernel and of a collective, `memory` the bandwidth of the device's memory
+    (B/s) where it is not the machine's.
     """
 
     layers: tuple[TimedLayer, ...]
@@ -30,6 +42,8 @@ class Workload:
     batch: int = 1
     inputs: float = 0.0
     launches: float = 0.0
+    launch: float = 0.0
+    call: float = 0.0
     memory: float = 0.0
 
     @classmethod
@@ -71,6 +85,11 @@ class Workload:
         return sum(layer.parameters for layer in self.layers)
 
     @property
+    def whole(self) -> TimedLayer:
+        """All layers as one."""
+        return joined(self.layers)
+
+    @property
     def bytes(self) -> float:
         """Bytes of all gradients, or of all weights."""
         return self.parameters * self.width
@@ -91,15 +110,17 @@ def _filled(layers: Sequence[TimedLayer], parameters: float) -> Iterator[TimedLa
     for layer in reversed(layers):
         bucket.append(layer)
         if sum(held.parameters for held in bucket) >= parameters:
-            yield _joined(bucket)
+            yield joined(bucket)
             bucket = []
     if bucket:
-        yield _joined(bucket)
+        yield joined(bucket)
 
 
-def _joined(layers: Sequence[TimedLayer]) -> TimedLayer:
+def joined(layers: Sequence[TimedLayer]) -> TimedLayer:
+    """Layers as one; their matrices stay as they are."""
     return TimedLayer(
         forward=sum(layer.forward for layer in layers),
         backward=sum(layer.backward for layer in layers),
         parameters=sum(layer.parameters for layer in layers),
+        matrices=tuple(shape for layer in layers for shape in layer.shapes),
     )

@@ -51,8 +51,22 @@ def test_factors_are_those_of_every_matrix_by_itself(stack):
 def test_what_cannot_be_added_up_is_gathered_from_all_ranks(stack):
     whole = sums(scenario(None, stack))["all_reduce"]
     width = from_scenario(scenario(None, stack)).job.stack.reduced_bytes("fp16")
+    sent = sums(scenario(Compression(kind="topk", ratio=0.01), stack))
+    assert sent == {"all_gather": pytest.approx(16 * 0.01 * whole / width * (width + 4), rel=1e-6)}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_integers_are_added_up_in_rounds_and_cost_less_than_what_they_stand_for(stack):
+    whole = sums(scenario(None, stack))["all_reduce"]
+    width = from_scenario(scenario(None, stack)).job.stack.reduced_bytes("fp16")
+    elements = pytest.approx(whole / width, rel=1e-6)
     sent = sums(scenario(Compression(kind="int8"), stack))
-    assert sent == {"all_gather": pytest.approx(16 * whole / width, rel=1e-6)}
+    assert sent == {"reduce_scatter": elements, "all_gather": elements}
+    slow = {"network.bandwidth": "1 Gb/s"}
+    plain, coded = (
+        simulate(scenario(way, stack, **slow)) for way in (None, Compression(kind="int8"))
+    )
+    assert coded.step_time < plain.step_time
 
 
 @pytest.mark.parametrize("stack", STACKS)

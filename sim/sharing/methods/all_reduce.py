@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sim.config.units import Bytes
 from sim.engine.live_cluster import Process
-from sim.sharing.averaging import all_reduce, count_update, messages_to_decode
+from sim.sharing.averaging import Averaging, count_update
 from sim.sharing.plan import Sharing
 from sim.sharing.tables import refuse
 from sim.sharing.worker import Worker
@@ -44,10 +44,13 @@ class AllReduce(Sharing):
 def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
     """The mean of all gradients, then everybody's step (Goyal et al. 2017)."""
 
-    def reduce(_: int, values: dict[int, Vector]) -> Process:
-        return all_reduce(pool, plan.compression, pool.workers[0].message, values)
+    averaging, whole = Averaging(pool), pool.workers[0].workload.whole
 
-    barrier = pool.barrier(reduce)
+    def reduce(_: int, values: dict[int, Vector]) -> Process:
+        yield from averaging.sent(whole, list(values))
+        return averaging.mean(values)
+
+    barrier = pool.collectives(reduce)
 
     def train(worker: Worker) -> Process:
         for step in count():
@@ -55,7 +58,7 @@ def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
             sent = yield from worker.encode(gradient, step)
             joined = barrier.join(worker.rank, step, sent)
             average = yield from worker.exchange(joined, "all-reduce")
-            yield from worker.decode(messages_to_decode(plan.compression, barrier))
+            yield from worker.decode(averaging.messages(barrier))
             yield from worker.apply(average)
             count_update(worker, pool, barrier)
 
@@ -65,13 +68,16 @@ def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
 def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
     """DistributedDataParallel: buckets are reduced while backward goes on (Li et al. 2020).
 
-    The task's gradient travels with the last bucket.
+    The task's gradient travels with the last bucket, that of the first layers.
     """
+    averaging, first = Averaging(pool), pool.workers[0].workload
+    parts = buckets(first.layers, parameters=plan.bucket / first.width)
 
-    def reduce(key: tuple[int, int, float], values: dict[int, Vector]) -> Process:
-        return all_reduce(pool, plan.compression, key[2] * pool.workers[0].message, values)
+    def reduce(key: tuple[int, int], values: dict[int, Vector]) -> Process:
+        yield from averaging.sent(parts[key[1]], list(values))
+        return averaging.mean(values) if key[1] == 0 else None
 
-    barrier = pool.barrier(reduce)
+    barrier = pool.collectives(reduce)
 
     def train(worker: Worker) -> Process:
         work = worker.workload
@@ -86,9 +92,9 @@ def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
                 share = layer.parameters / work.parameters
                 yield from worker.backward(step, layer)
                 yield from worker.encode_part(share)
-                reduced.append(barrier.join(worker.rank, (step, number, share), sent))
+                reduced.append(barrier.join(worker.rank, (step, number), sent))
             average = yield from worker.exchange(reduced[-1], "all-reduce")
-            yield from worker.decode(messages_to_decode(plan.compression, barrier))
+            yield from worker.decode(averaging.messages(barrier))
             yield from worker.apply(average)
             worker.steps += 1
             count_update(worker, pool, barrier)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.live_cluster import Process
-from sim.sharing.averaging import all_reduce, count_update, messages_to_decode
+from sim.sharing.averaging import Averaging, count_update
 from sim.sharing.learning.optimizers import Optimizer, Rule
 from sim.sharing.plan import Momentum, Sharing
 from sim.sharing.tables import Count, Positive
@@ -46,10 +46,14 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
     2023, algorithm 1). Inner state is kept between rounds, as DiLoCo does.
     """
 
-    def reduce(_: int, values: dict[int, Vector]) -> Process:
-        return all_reduce(pool, plan.compression, pool.workers[0].message, values)
+    averaging, outer = Averaging(pool), plan.outer_optimizer
+    whole = pool.workers[0].workload.whole
 
-    barrier, outer = pool.barrier(reduce), plan.outer_optimizer
+    def reduce(_: int, values: dict[int, Vector]) -> Process:
+        yield from averaging.sent(whole, list(values))
+        return averaging.mean(values)
+
+    barrier = pool.collectives(reduce)
 
     def train(worker: Worker) -> Process:
         state = outer.start(worker.weights.size)
@@ -59,7 +63,7 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
             sent = yield from worker.encode(start - worker.weights, number)
             joined = barrier.join(worker.rank, number, sent)
             gradient = yield from worker.exchange(joined, "all-reduce")
-            yield from worker.decode(messages_to_decode(plan.compression, barrier))
+            yield from worker.decode(averaging.messages(barrier))
             worker.weights, state = outer.step(start, gradient, state)
             count_update(worker, pool, barrier, plan.period)
 

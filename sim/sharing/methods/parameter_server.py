@@ -24,7 +24,7 @@ from sim.sharing.plan import ServerBased
 from sim.sharing.tables import Natural, refuse
 from sim.sharing.worker import Worker, mean
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
-from sim.sharing.workload import buckets
+from sim.sharing.workload import TimedLayer, buckets
 
 Vector = NDArray[np.float64]
 
@@ -207,7 +207,7 @@ def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
         work = worker.workload
         layers = buckets(work.layers, parameters=plan.bucket / work.width)
         shares = [layer.parameters / work.parameters for layer in layers]
-        pulled = [LayerExchange(pool, worker, share) for share in shares]
+        pulled = [LayerExchange(pool, worker, layer) for layer in layers]
         for exchange in pulled:
             exchange.begin(exchange.pull())
         for step in count():
@@ -221,7 +221,7 @@ def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
             for number, layer in reversed(list(enumerate(layers))):
                 yield from worker.backward(step, layer)
                 yield from worker.encode_part(shares[number])
-                pulled[number] = LayerExchange(pool, worker, shares[number])
+                pulled[number] = LayerExchange(pool, worker, layer)
                 pulled[number].begin(pulled[number].push_and_pull(barrier, (step, number), sent))
             worker.steps += 1
 
@@ -234,12 +234,11 @@ class LayerExchange(Exchange):
     The GPUs of a node each reduce, send and receive a part of it, and gather the others' parts.
     """
 
-    def __init__(self, pool: WorkerPool, worker: Worker, share: float) -> None:
+    def __init__(self, pool: WorkerPool, worker: Worker, layer: TimedLayer) -> None:
         super().__init__(pool.cluster.env)
-        self.cluster, self.server, self.worker, self.share = (
-            pool.cluster, pool.server, worker, share
-        )  # fmt: skip
-        self.size = share * worker.workload.bytes
+        self.cluster, self.server = pool.cluster, pool.server
+        self.worker, self.layer = worker, layer
+        self.size = layer.parameters * worker.workload.width
         self.complete = -inf  # nobody is waited for where a layer is only pulled
 
     def begin(self, process: Process) -> None:
@@ -259,7 +258,7 @@ class LayerExchange(Exchange):
         """The gradient to the servers, the new weights back."""
         worker, began = self.worker, self.cluster.now
         yield self._inside("reduce_scatter")
-        yield self.server.arrival(worker, self.share * worker.message)
+        yield self.server.arrival(worker, worker.message_of(self.layer))
         yield self.server.worked_in(self.size)
         self.reached, self.complete = self.cluster.now, inf
         weights = yield barrier.join(worker.rank, key, gradient)
