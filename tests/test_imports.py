@@ -21,6 +21,7 @@ LAYERS = [
     ["program", "variability"],
     ["model", "hardware", "collectives"],
     ["parallel"],
+    ["frameworks"],
     ["engine"],
     ["sharing"],
     ["scenario"],

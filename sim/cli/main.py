@@ -10,6 +10,7 @@ import click
 from sim.cli.calibrate import calibrate
 from sim.cli.cost import cost
 from sim.cli.goodput import goodput
+from sim.cli.import_ import import_
 from sim.cli.list import list_
 from sim.cli.measure import measure
 from sim.cli.plan import plan
@@ -76,5 +77,17 @@ def main() -> None:
     """Predict how a training job runs on a cluster before anyone pays for the cluster."""
 
 
-for command in (run, validate, show, list_, plan, sweep, goodput, cost, calibrate, measure):
+for command in (
+    run,
+    validate,
+    show,
+    list_,
+    plan,
+    sweep,
+    goodput,
+    cost,
+    calibrate,
+    measure,
+    import_,
+):
     main.add_command(command)

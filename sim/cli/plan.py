@@ -2,12 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sim.cli import options
 from sim.cli.files import output, wrote
 from sim.plots import SUFFIXES
+
+if TYPE_CHECKING:
+    from sim.model.transformer import Transformer
+    from sim.parallel.plan import Plan
 
 
 @click.command()
@@ -37,6 +42,11 @@ from sim.plots import SUFFIXES
 )
 @options.JOBS
 @output("--plot", SUFFIXES, "Draw time against memory")
+@click.option(
+    "--emit",
+    type=click.Choice(["megatron", "toml"]),
+    help="Print the best layout as a framework's arguments, or as a [plan] table.",
+)
 @options.JSON
 def plan(
     model: str,
@@ -51,6 +61,7 @@ def plan(
     within: float | None,
     jobs: int | None,
     plot: Path | None,
+    emit: str | None,
     as_json: bool,
 ) -> None:
     """Search the fastest layout of MODEL on TOPOLOGY that fits in memory.
@@ -71,4 +82,13 @@ def plan(
 
         picture.save(pareto.figure(outcome), plot)
         wrote(plot)
+    if emit is not None:
+        return click.echo(_emitted(emit, outcome.space.model, outcome.best[0].plan))
     click.echo(json.dumps(text.to_dict(outcome)) if as_json else text.text(outcome))
+
+
+def _emitted(form: str, model: "Transformer", plan: "Plan") -> str:
+    """A layout as the arguments of a framework, or as the table of a scenario."""
+    from sim.frameworks.jobs import emitted, plan_table
+
+    return emitted(model, plan) if form == "megatron" else plan_table(plan)

@@ -241,3 +241,25 @@ def test_validate_says_how_many_rows_intervals_cover_and_leaves_their_ground() -
 def test_a_run_prints_its_interval_behind_the_step_time() -> None:
     line = sim("run", "gpt3-175b-megatron").stdout.splitlines()[1]
     assert re.fullmatch(r"  step time +[\d.]+ s \([\d.]+ to [\d.]+, 90 %\), [\d.]+ samples/s", line)
+
+
+def test_a_training_command_becomes_files_that_run(folder: Path) -> None:
+    from sim.frameworks.jobs import emitted
+    from sim.model.reading import load
+    from sim.parallel.plan import Plan
+
+    text = emitted(load("llama3-8b"), Plan(global_batch=64, tp=2, sequence_parallel=True))
+    done = sim("import", "megatron", f"{text} --magic", "--topology", "dgx-h100-ndr", "--gpus",
+               "16", "--name", "mine")  # fmt: skip
+    assert done.stdout == "sim run mine\n"
+    assert "--magic is not known" in done.stderr
+    assert (folder / "models" / "mine.toml").exists()
+    own = answer("mine")
+    assert (own["ranks"], own["parameters"]) == (16, 8_030_261_248)
+
+
+def test_a_search_prints_its_best_for_a_framework() -> None:
+    search = ("plan", "llama3-8b", "dgx-h100-ndr", "--gpus", "8", "--global-batch", "16",
+              "--only", "zero=1", "--only", "schedule=1f1b", "--only", "pp=1")  # fmt: skip
+    assert "--num-layers 32" in sim(*search, "--emit", "megatron").stdout
+    assert sim(*search, "--emit", "toml").stdout.startswith("[plan]\nglobal_batch = 16\n")

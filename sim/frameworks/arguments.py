@@ -1,0 +1,154 @@
+"""Arguments of a framework and keys of a scenario: one table, read both ways.
+
+Keys are those of `--set`: "plan.tp", "model.layers". An argument that is missing stands for the
+framework's own default, so that a key that has it is not written.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sim.config.errors import InputError
+
+Given = Mapping[str, tuple[str, ...]]  # the words behind each argument
+Keys = Mapping[str, Any]
+
+
+class Entry(Protocol):
+    """One or a few arguments that say one thing."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments that it reads."""
+
+    def read(self, given: Given) -> dict[str, Any]:
+        """What they say, by key. Raises `InputError`."""
+
+    def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
+        """The arguments that say what the keys do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """An argument with a value; `default` is what the framework takes without it, None that the
+    key is then left out."""
+
+    argument: str
+    key: str
+    kind: Callable[[str], Any] = int
+    default: Any = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (self.argument,)
+
+    def read(self, given: Given) -> dict[str, Any]:
+        if self.argument not in given:
+            return {} if self.default is None else {self.key: self.default}
+        return {self.key: value_of(given, self.argument, self.kind)}
+
+    def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
+        value = keys.get(self.key)
+        return {} if value in (None, self.default) else {self.argument: (str(value),)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """An argument whose values, theirs, stand for values of the key, ours."""
+
+    argument: str
+    key: str
+    values: Mapping[str, Any]
+    default: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (self.argument,)
+
+    def read(self, given: Given) -> dict[str, Any]:
+        word = value_of(given, self.argument, str) if self.argument in given else self.default
+        if word not in self.values:
+            what = f"{word!r} is not known"
+            raise InputError(f"--{self.argument}", what, f"known: {', '.join(self.values)}")
+        return {self.key: self.values[word]}
+
+    def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
+        value = keys.get(self.key)
+        if value is None or value == self.values[self.default]:
+            return {}
+        word = next((word for word, own in self.values.items() if own == value), None)
+        if word is None:
+            raise InputError(self.key, f"{value!r} has no --{self.argument}", "choose another")
+        return {self.argument: (word,)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """An argument without a value: `on` where it is given, `off` (None: nothing) where not."""
+
+    argument: str
+    key: str
+    on: Any = True
+    off: Any = False
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (self.argument,)
+
+    def read(self, given: Given) -> dict[str, Any]:
+        if self.argument in given:
+            return {self.key: self.on}
+        return {} if self.off is None else {self.key: self.off}
+
+    def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
+        value = keys.get(self.key)
+        return {self.argument: ()} if value == self.on else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """Arguments of which one means nothing without the other."""
+
+    arguments: tuple[str, ...]
+    reading: Callable[[Given], dict[str, Any]]
+    writing: Callable[[Keys], dict[str, tuple[str, ...]]] = field(default=lambda keys: {})
+
+    def read(self, given: Given) -> dict[str, Any]:
+        return self.reading(given)
+
+    def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
+        return self.writing(keys)
+
+
+def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
+    """The only word behind an argument, as a value. Raises `InputError`."""
+    words = given[argument]
+    if len(words) != 1:
+        what = f"{len(words)} values" if words else "no value"
+        raise InputError(f"--{argument}", f"{what} where one is needed", "give one")
+    try:
+        return kind(words[0])
+    except ValueError:
+        noun = {int: "whole number", float: "number"}.get(kind, "value")  # type: ignore[call-overload]
+        raise InputError(f"--{argument}", f"{words[0]!r} is no {noun}", f"give a {noun}") from None
+
+
+def integer(given: Given, argument: str, default: int = 0) -> int:
+    """The whole number behind an argument. Raises `InputError`."""
+    return int(value_of(given, argument, int)) if argument in given else default
+
+
+def read(table: Iterable[Entry], given: Given) -> dict[str, Any]:
+    """What all arguments say; where two entries have the same key, the later one holds."""
+    keys: dict[str, Any] = {}
+    for entry in table:
+        keys |= entry.read(given)
+    return keys
+
+
+def write(table: Iterable[Entry], keys: Keys) -> dict[str, tuple[str, ...]]:
+    """The arguments that say what the keys do."""
+    given: dict[str, tuple[str, ...]] = {}
+    for entry in table:
+        given |= entry.write(keys)
+    return given

@@ -1,0 +1,169 @@
+"""How a job is laid out, what it saves, in which precision it runs."""
+
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.frameworks.arguments import (
+    Choice,
+    Entry,
+    Flag,
+    Given,
+    Keys,
+    Together,
+    Value,
+    integer,
+    value_of,
+)
+
+_SHARDING = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+
+# `--fp8-recipe` (megatron/core/fp8_utils.py, get_fp8_recipe).
+_RECIPES = {
+    "delayed": "delayed-scaling",
+    "tensorwise": "current-scaling",
+    "blockwise": "blockwise",
+    "mxfp8": "mxfp8",
+}
+
+
+def _chunks(given: Given) -> dict[str, Any]:
+    stages = integer(given, "pipeline-model-parallel-size", 1)
+    if "num-layers-per-virtual-pipeline-stage" in given:
+        each = stages * integer(given, "num-layers-per-virtual-pipeline-stage", 1)
+        count = integer(given, "num-layers") // max(each, 1)
+    else:
+        count = integer(given, "num-virtual-stages-per-pipeline-rank", 1)
+    own: dict[str, Any] = {"plan.interleave": count} if count > 1 else {}
+    return own | {"plan.schedule": "interleaved" if count > 1 else "1f1b"}
+
+
+def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
+    if keys.get("plan.pp", 1) == 1:
+        return {}
+    schedule, count = keys.get("plan.schedule", "1f1b"), keys.get("plan.interleave", 1)
+    if schedule not in ("1f1b", "interleaved"):
+        raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "search 1f1b only")
+    return {"num-virtual-stages-per-pipeline-rank": (str(count),)} if count > 1 else {}
+
+
+def _zero(given: Given) -> dict[str, Any]:
+    if "use-megatron-fsdp" in given or "use-custom-fsdp" in given:
+        name = "data-parallel-sharding-strategy"
+        word = value_of(given, name, str) if name in given else "no_shard"
+        if word not in {**_SHARDING, "no_shard": 0}:
+            raise InputError(f"--{name}", f"{word!r} is not known", nearest(word, [*_SHARDING]))
+        return {"plan.zero": _SHARDING.get(word, 0)}
+    sharded = "use-distributed-optimizer" in given or "use-torch-fsdp2" in given
+    return {"plan.zero": 3 if "use-torch-fsdp2" in given else int(sharded)}
+
+
+def _write_zero(keys: Keys) -> dict[str, tuple[str, ...]]:
+    stage = keys.get("plan.zero", 0)
+    if stage <= 1:
+        return {"use-distributed-optimizer": ()} if stage else {}
+    word = next(word for word, own in _SHARDING.items() if own == stage)
+    return {"use-megatron-fsdp": (), "data-parallel-sharding-strategy": (word,)}
+
+
+def _recompute(given: Given) -> dict[str, Any]:
+    word = value_of(given, "recompute-granularity", str) if "recompute-granularity" in given else ""
+    if word not in ("", "full", "selective"):
+        known = "known: full, selective"
+        raise InputError("--recompute-granularity", f"{word!r} is not known", known)
+    if word == "full":
+        keys: dict[str, Any] = {"plan.recompute": "full"}
+        if "recompute-method" in given:
+            keys["plan.recompute_method"] = value_of(given, "recompute-method", str)
+            keys["plan.recompute_layers"] = integer(given, "recompute-num-layers", 1)
+        return keys
+    if word or "recompute-activations" in given:
+        modules = list(given.get("recompute-modules", ()))
+        return {"plan.recompute": modules or "selective"}
+    return {}
+
+
+def _write_recompute(keys: Keys) -> dict[str, tuple[str, ...]]:
+    rule = keys.get("plan.recompute", "none")
+    names = (rule,) if isinstance(rule, str) else tuple(rule)
+    if names == ("none",):
+        return {}
+    if names == ("full",):
+        method, count = keys.get("plan.recompute_method"), keys.get("plan.recompute_layers")
+        return {
+            "recompute-granularity": ("full",),
+            "recompute-method": (method or "uniform",),
+            "recompute-num-layers": (str(count or 1),),
+        }
+    own = {} if names == ("selective",) else {"recompute-modules": names}
+    return {"recompute-granularity": ("selective",), **own}
+
+
+def _precision(given: Given) -> dict[str, Any]:
+    if "fp8-format" in given or "fp8" in given:
+        word = value_of(given, "fp8-recipe", str) if "fp8-recipe" in given else "delayed"
+        if word not in _RECIPES:
+            raise InputError("--fp8-recipe", f"{word!r} is not known", nearest(word, [*_RECIPES]))
+        return {"plan.precision": "fp8", "plan.recipe": _RECIPES[word]}
+    return {"plan.precision": next((one for one in ("bf16", "fp16") if one in given), "fp32")}
+
+
+def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:
+    precision = keys.get("plan.precision", "bf16")
+    if precision == "fp32":
+        return {}
+    if precision in ("bf16", "fp16"):
+        return {precision: ()}
+    recipe = keys.get("plan.recipe") or "current-scaling"
+    word = next((word for word, own in _RECIPES.items() if own == recipe), None)
+    if precision != "fp8" or word is None:
+        raise InputError("plan.precision", f"{precision} ({recipe}) has no arguments", "choose fp8")
+    return {"bf16": (), "fp8-format": ("hybrid",), "fp8-recipe": (word,)}
+
+
+LAYOUT: tuple[Entry, ...] = (
+    Value(argument="tensor-model-parallel-size", key="plan.tp", default=1),
+    Value(argument="pipeline-model-parallel-size", key="plan.pp", default=1),
+    Value(argument="context-parallel-size", key="plan.cp", default=1),
+    Together(
+        arguments=(
+            *("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
+        ),
+        reading=_chunks,
+        writing=_write_chunks,
+    ),
+    Value(argument="micro-batch-size", key="plan.microbatch", default=1),
+    Value(argument="global-batch-size", key="plan.global_batch"),
+    Flag(argument="sequence-parallel", key="plan.sequence_parallel"),
+    Together(
+        arguments=(
+            *("use-distributed-optimizer", "use-megatron-fsdp", "use-custom-fsdp"),
+            *("data-parallel-sharding-strategy", "use-torch-fsdp2"),
+        ),
+        reading=_zero,
+        writing=_write_zero,
+    ),
+    Together(
+        arguments=(
+            *("recompute-activations", "recompute-granularity", "recompute-method"),
+            *("recompute-num-layers", "recompute-modules"),
+        ),
+        reading=_recompute,
+        writing=_write_recompute,
+    ),
+    Together(
+        arguments=("bf16", "fp16", "fp8-format", "fp8", "fp8-recipe"),
+        reading=_precision,
+        writing=_write_precision,
+    ),
+    Choice(
+        argument="optimizer",
+        key="plan.optimizer",
+        values={"adam": "adam", "sgd": "sgd", "muon": "muon"},
+        default="adam",
+    ),
+    Flag(argument="tp-comm-overlap", key="plan.tp_comm_overlap", off=None),
+    Flag(argument="overlap-grad-reduce", key="stack.overlap_gradients"),
+    Flag(argument="overlap-param-gather", key="stack.overlap_gather"),
+)

@@ -1,0 +1,165 @@
+"""Megatron-LM's arguments: a job there and back, scripts, and what is refused."""
+
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.config.errors import InputError
+from sim.config.schema import validate
+from sim.frameworks.command_line import parsed
+from sim.frameworks.jobs import emitted, imported, plan_table
+from sim.frameworks.megatron.table import ASSUMED, SILENT, arguments
+from sim.model.counts import parameters
+from sim.model.reading import load, model_of
+from sim.parallel.plan import Plan
+
+SCRIPT = """#!/bin/bash
+TP=8
+PP=${PP:-16}
+NODES=128; GPUS_PER_NODE=8
+SHAPE=(
+    --num-layers 96
+    --hidden-size 12288   # wide
+    --num-attention-heads 96
+    --seq-length 2048 --max-position-embeddings 2048
+    --vocab-size 50257
+)
+torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NODES pretrain_gpt.py ${SHAPE[@]} \\
+    --micro-batch-size 1 --global-batch-size 1536 --lr 6.0e-5 --fp16 --wild-thing 3 \\
+    --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size $PP \\
+    --sequence-parallel --use-distributed-optimizer
+"""
+
+
+def test_a_launch_script_is_gpt3_on_1024_gpus() -> None:
+    job = imported(SCRIPT)
+    assert job.gpus == 1024
+    assert (job.plan["tp"], job.plan["pp"], job.plan["global_batch"]) == (8, 16, 1536)
+    assert (job.plan["zero"], job.plan["precision"]) == (1, "fp16")
+    model = model_of(job.model, "script")
+    assert model.vocab == 51200  # padded to 128 times tp
+    assert parameters(model) == parameters(load("gpt3-175b"))
+    assert job.unknown == ("wild-thing",)
+    assert job.stack == {"overlap_gradients": False, "overlap_gather": False}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt3-175b", "llama3-8b", "llama3-70b", "deepseek-v3", "mixtral-8x7b", "qwen3-30b-a3b"],
+)
+def test_a_model_comes_back_as_it_went(name: str) -> None:
+    model = load(name)
+    back = model_of(imported(emitted(model, Plan(global_batch=8))).model, name)
+    assert parameters(back) == parameters(model)
+    told = {"name", "blocks"}  # shared experts come back as one of their width
+    for one in fields(model):
+        if one.name not in told:
+            assert getattr(back, one.name) == getattr(model, one.name), one.name
+
+
+@given(
+    tp=st.sampled_from([1, 2, 8]),
+    pp=st.sampled_from([1, 4]),
+    cp=st.sampled_from([1, 2]),
+    interleave=st.sampled_from([1, 2, 5]),
+    zero=st.integers(0, 3),
+    recompute=st.sampled_from(["none", "selective", "full", ("mlp", "core_attn")]),
+    precision=st.sampled_from(["bf16", "fp16", "fp32"]),
+    microbatch=st.integers(1, 4),
+    overlap=st.sampled_from([None, True]),
+)
+def test_a_layout_comes_back_as_it_went(
+    tp, pp, cp, interleave, zero, recompute, precision, microbatch, overlap
+) -> None:
+    chunks = interleave if pp > 1 else 1
+    plan = Plan(
+        global_batch=64, microbatch=microbatch, tp=tp, pp=pp, cp=cp, zero=zero,
+        interleave=chunks, schedule="interleaved" if chunks > 1 else "1f1b",
+        recompute=recompute, precision=precision, sequence_parallel=tp > 1,
+        tp_comm_overlap=overlap if tp > 1 else None,
+    )  # fmt: skip
+    read = imported(emitted(load("llama3-70b"), plan)).plan
+    back = validate(read, Plan, "plan")
+    for one in ("tp", "pp", "cp", "zero", "interleave", "precision", "microbatch", "schedule"):
+        assert getattr(back, one) == getattr(plan, one), one
+    assert back.sequence_parallel == plan.sequence_parallel
+    assert back.tp_comm_overlap == plan.tp_comm_overlap
+    names = [back.recompute] if isinstance(back.recompute, str) else [*back.recompute]
+    assert names == ([recompute] if isinstance(recompute, str) else [*recompute])
+
+
+def test_experts_keep_their_layout() -> None:
+    plan = Plan(
+        global_batch=512, tp=2, pp=4, ep=8, etp=1, sequence_parallel=True,
+        precision="fp8", recipe="blockwise", dispatcher="hierarchical", overlap_shared=True,
+    )  # fmt: skip
+    text = emitted(load("deepseek-v3"), plan)
+    assert "--moe-layer-freq '([0]*3+[1]*58)'" in text
+    back = validate(imported(text).plan, Plan, "plan")
+    for one in ("ep", "etp", "precision", "recipe", "dispatcher", "overlap_shared"):
+        assert getattr(back, one) == getattr(plan, one), one
+
+
+def test_experts_are_divided_as_all_else_unless_said() -> None:
+    shape = emitted(load("mixtral-8x7b"), Plan(global_batch=8, tp=4, etp=4))
+    assert "expert-tensor-parallel-size" not in shape
+    assert imported(shape).plan["etp"] == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "pattern"),
+    [("1", "experts"), ("2", "experts, 1 dense"), ("'([0]*1+[1]*2)'", "1 dense, 2 experts")],
+)
+def test_layers_with_experts_are_counted_or_listed(said: str, pattern: str) -> None:
+    text = emitted(load("mixtral-8x7b"), Plan(global_batch=8)) + f" --moe-layer-freq {said}"
+    assert imported(text).model["pattern"] == pattern
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ("--num-layers many", "'many' is no whole number"),
+        ("--num-layers", "no value where one is needed"),
+        ("--normalization BatchNorm", "'BatchNorm' is not known"),
+        ("--recompute-granularity half", "'half' is not known"),
+        ("--fp8-format hybrid --fp8-recipe wild", "--fp8-recipe: 'wild' is not known"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy all", "'all' is not known"),
+        ("--num-experts 8 --moe-layer-freq [2]*3", "is not known; write a number, or a list"),
+        ("--lr 'open", "no closing quotation"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(changes: str, words: str) -> None:
+    with pytest.raises(InputError, match=words.replace("[", r"\[").replace("*", r"\*")):
+        imported(f"{emitted(load('llama3-8b'), Plan(global_batch=8))} {changes}")
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "words"),
+    [
+        ("llama3-8b", {"pp": 2, "schedule": "zb-h1"}, "Megatron-LM has no 'zb-h1'"),
+        ("gpt-oss-120b", {}, "layers of experts, sliding"),
+        ("llama3-8b", {"precision": "fp4"}, "has no arguments"),
+    ],
+)
+def test_what_megatron_does_not_have_is_not_written(model: str, plan: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        emitted(load(model), Plan(global_batch=64, **plan))
+
+
+def test_no_argument_is_known_twice_or_both_known_and_silent() -> None:
+    known = [*arguments(), *ASSUMED]
+    assert len(known) == len(set(known))
+    assert not [name for name in known if SILENT.fullmatch(name)]
+
+
+def test_words_behind_an_argument_end_with_its_command() -> None:
+    assert parsed("x --a 1 2 && y --b=3\nz --c")["a"] == ("1", "2")
+    assert parsed("A=$B; B=5; x --a $A ${C:-7} $D")["a"] == ("5", "7", "$D")
+
+
+def test_a_layout_is_a_table_of_a_scenario() -> None:
+    assert plan_table(Plan(global_batch=64, tp=2, recompute=("mlp",))).splitlines() == [
+        "[plan]", "global_batch = 64", "tp = 2", "recompute = [", '    "mlp",', "]",
+    ]  # fmt: skip
