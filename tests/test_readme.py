@@ -13,11 +13,11 @@ from sim.collectives.execute import execute
 from sim.engine.routes import Regions
 from sim.sharing.plan import methods
 from sim.sharing.tables import (
+    Fault,
     Learning,
     LinkChange,
     MeasuredStep,
     StragglerCause,
-    WorkerFault,
     WorkerGroup,
 )
 from sim.validation.table import REQUIRED
@@ -49,7 +49,7 @@ def test_the_page_on_sharing_names_every_key() -> None:
         *methods(),
         MeasuredStep,
         WorkerGroup,
-        WorkerFault,
+        Fault,
         Regions,
         StragglerCause,
         *LAWS,

@@ -45,6 +45,7 @@ def outcome(
         updates_per_second=record.updates / end if end else 0.0,
         samples_per_second=record.samples / end if end else 0.0,
         dropped=record.dropped,
+        lost=record.lost,
         shares={key: sum(row[key] for row in rows) / len(rows) for key in (*_SHARES, "idle")},
         staleness=_staleness(pool),
         workers=rows,

@@ -39,6 +39,7 @@ class Outcome(Shown):
     updates_per_second: float
     samples_per_second: float
     dropped: int
+    lost: int
     shares: dict[str, float]
     staleness: dict[str, Any]
     workers: tuple[dict[str, Any], ...]

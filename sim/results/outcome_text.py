@@ -57,6 +57,8 @@ def headline(outcome: Outcome) -> list[Cells]:
         rows.append(_lost(outcome.straggler_seconds))
     if outcome.dropped:
         rows.append(("dropped updates", f"{outcome.dropped:,}", ""))
+    if outcome.lost:
+        rows.append(("lost updates", f"{outcome.lost:,}", "with servers, since their checkpoints"))
     return rows
 
 

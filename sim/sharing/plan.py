@@ -14,13 +14,14 @@ from sim.engine.routes import Regions
 from sim.model.kernels import Precision
 from sim.sharing.tables import (
     Count,
+    Fault,
     Learning,
     LinkChange,
     MeasuredStep,
     Natural,
     NonNegative,
+    Recovery,
     StragglerCause,
-    WorkerFault,
     WorkerGroup,
 )
 
@@ -60,7 +61,8 @@ class Sharing(ABC):
     times: MeasuredStep | None = None
     group: tuple[WorkerGroup, ...] = ()
     straggler: tuple[StragglerCause, ...] = ()
-    fault: tuple[WorkerFault, ...] = ()
+    fault: tuple[Fault, ...] = ()
+    recovery: Recovery = field(default_factory=Recovery)
     change: tuple[LinkChange, ...] = ()
     regions: Regions | None = None
     compression: Compression = field(default_factory=lambda: Compression(kind="none"))
@@ -69,6 +71,11 @@ class Sharing(ABC):
     @abstractmethod
     def start(self, pool: "WorkerPool") -> None:
         """Start the method's processes on a pool of workers."""
+
+    @property
+    def shard_count(self) -> int:
+        """How many servers can fail."""
+        return 0
 
     @property
     def details(self) -> list[str]:
@@ -102,7 +109,10 @@ class Sharing(ABC):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         """Raise `InputError` where the table does not fit so many workers on so many nodes."""
-        ranks = [("fault", fault.rank) for fault in self.fault]
+        ranks = [("fault", fault.rank) for fault in self.fault if fault.rank is not None]
+        if any(fault.server is not None for fault in self.fault) and not self.shard_count:
+            what = "fault: a server fails, but this method has none"
+            raise InputError(where, what, "name a rank")
         ranks += [("straggler", rank) for cause in self.straggler for rank in cause.ranks or ()]
         ranks += [("group", rank) for group in self.group for rank in group.ranks]
         for key, rank in ranks:
@@ -134,7 +144,21 @@ class ServerBased(Sharing):
         if self.servers == "colocated" and self.server_bandwidth is not None:
             what = "server_bandwidth, but the servers share the workers' NICs"
             raise InputError(where, what, "leave it out, or change network.bandwidth")
+        if self.recovery.replicas >= self.shards and self.recovery.replicas:
+            what = f"recovery.replicas = {self.recovery.replicas} of {self.shards} shards"
+            raise InputError(where, what, "set more shards: a replica is on another server")
+        for fault in self.fault:
+            if fault.server is not None and fault.server >= self.shards:
+                what = f"fault: there is no server {fault.server}"
+                raise InputError(where, what, f"use 0 to {self.shards - 1}")
+            if fault.server is not None and fault.after is None and not self.recovery.replicas:
+                what = f"fault: server {fault.server} never comes back, and its weights are nowhere"
+                raise InputError(where, what, "give after, or recovery.replicas = 1")
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    @property
+    def shard_count(self) -> int:
+        return self.shards
 
     @property
     def server_rate(self) -> float:

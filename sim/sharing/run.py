@@ -5,7 +5,7 @@ from functools import partial
 from sim.engine.live_cluster import LiveCluster
 from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.link_variability import vary_links
-from sim.sharing.plan import ServerBased
+from sim.sharing.plan import ServerBased, Sharing
 from sim.sharing.server import Server, Shards
 from sim.sharing.setup import SharingSetup
 from sim.sharing.update_record import UpdateRecord
@@ -43,16 +43,29 @@ def build(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
         record=record,
         until=None if samples else plan.until,
         seed=plan.seed,
+        recovery=plan.recovery,
     )
     if isinstance(plan, ServerBased):
         shards = Shards(shares=setup.servers, rate=plan.server_rate)
         start, only_sums = setup.task.start, plan.servers == "spare"
-        pool.servers = Server(cluster, shards, start, optimizer, record, only_sums=only_sums)
-    for fault in plan.fault:
-        if fault.after is None:
-            cluster.call_at(fault.at, partial(pool.lose, pool.workers[fault.rank]))
+        pool.servers = Server(
+            cluster, shards, start, optimizer, record, plan.recovery, only_sums=only_sums
+        )
+    for worker in pool.workers:
+        worker.restore = pool.restore
+    _fail(plan, pool)
     _change_links(setup, cluster)
     return pool
+
+
+def _fail(plan: Sharing, pool: WorkerPool) -> None:
+    """Workers that never come back, and servers, at their moments."""
+    for fault in plan.fault:
+        if fault.server is not None:
+            fail = partial(pool.server.fail, fault.server, fault.after)
+            pool.cluster.call_at(fault.at, fail)
+        elif fault.rank is not None and fault.after is None:
+            pool.cluster.call_at(fault.at, partial(pool.lose, pool.workers[fault.rank]))
 
 
 def _cluster(setup: SharingSetup) -> LiveCluster:

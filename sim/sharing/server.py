@@ -1,6 +1,6 @@
 """A parameter server: shards on hosts, a queue of updates, weights with a version."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.program.causes import PULL, PUSH, SERVER
 from sim.sharing.learning.optimizers import Optimizer
+from sim.sharing.tables import Recovery
 from sim.sharing.update_record import UpdateRecord
 from sim.sharing.worker import Worker
 
@@ -33,7 +34,9 @@ class Shards:
 class Server:
     """All shards together: a push to them is one transfer, so their queues are one queue.
 
-    Servers that only sum (BytePS) leave the time of the optimizer to every worker.
+    Servers that only sum (BytePS) leave the time of the optimizer to every worker. While one is
+    away, nothing is pushed or pulled; with replicas another has its shard as soon as the failure is
+    detected, otherwise the shard goes back to its last checkpoint.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Server:
         weights: Vector,
         optimizer: Optimizer,
         record: UpdateRecord,
+        recovery: Recovery,
         *,
         only_sums: bool = False,
     ) -> None:
@@ -51,12 +55,49 @@ class Server:
         self.weights, self.optimizer = weights.copy(), optimizer
         self.state = optimizer.start(weights.size)
         self.version = 0
+        self.recovery, self._back = recovery, 0.0
+        self._checkpoint = (0, self.weights)
         self._free = 0.0
 
     def push(self, worker: Worker) -> Process:
         """An update from a worker to all shards, then its turn in their queue."""
+        yield from self._available(worker)
         yield from worker.wait(self.arrival(worker, worker.message), PUSH, "push")
         yield from worker.wait(self.worked_in(worker.workload.bytes), SERVER)
+        if self.recovery.replicas:
+            yield from worker.wait(self.cluster.all_of(self._replicated(worker.message)), SERVER)
+
+    def _available(self, worker: Worker) -> Process:
+        """Wait for a server that is away."""
+        while self.away > 0.0:
+            yield from worker.wait(self.cluster.sleep(self.away), SERVER)
+
+    @property
+    def away(self) -> float:
+        """Seconds until all servers are there."""
+        return self._back - self.cluster.now
+
+    def _replicated(self, size: float) -> Iterator[Event]:
+        """Every host hands its part of an update on to the next ones."""
+        hosts = list(self.shards.shares)
+        for place, host in enumerate(hosts):
+            for behind in range(1, self.recovery.replicas + 1):
+                replica = hosts[(place + behind) % len(hosts)]
+                share = self.shards.shares[host]
+                yield self.cluster.send(share * size, host, {replica: 1.0})
+
+    def fail(self, shard: int, after: float | None) -> None:
+        """One host fails now, and is back `after` a time where no replica stands in for it."""
+        away = self.recovery.detection
+        if not self.recovery.replicas:
+            away = max(after or 0.0, away) + self.recovery.restart
+            version, kept = self._checkpoint
+            ends = np.linspace(0, self.weights.size, len(self.shards.shares) + 1).astype(int)
+            own = slice(ends[shard], ends[shard + 1])
+            self.weights = self.weights.copy()
+            self.weights[own] = kept[own]
+            self.record.lost += self.version - version
+        self._back = max(self._back, self.cluster.now + away)
 
     def arrival(self, worker: Worker, size: float) -> Event:
         return self.cluster.send(size, worker.endpoint, self.shards.shares)
@@ -68,6 +109,7 @@ class Server:
 
     def pull(self, worker: Worker) -> Process:
         """The weights as they are now, on their way to a worker."""
+        yield from self._available(worker)
         weights, version = self.weights, self.version
         arrival = self.cluster.gather(worker.workload.bytes, self.shards.shares, worker.endpoint)
         yield from worker.wait(arrival, PULL, "pull")
@@ -86,4 +128,6 @@ class Server:
     def count(self, staleness: int, samples: float) -> None:
         """The weights have a new version."""
         self.version += 1
+        if self.version % self.recovery.checkpoint == 0:
+            self._checkpoint = (self.version, self.weights)
         self.record.update(staleness, samples, lambda: self.weights)

@@ -58,12 +58,35 @@ class StragglerCause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerFault:
-    """A worker that fails at `at`, loses its step, and is back `after` later, or never."""
+class Fault:
+    """A worker (`rank`) or the shard of a `server` that fails at `at` and is back `after` later, or
+    never. A worker loses its step, a server without replicas what came since its checkpoint."""
 
-    rank: Natural
+    rank: Natural | None = None
+    server: Natural | None = None
     at: Seconds
     after: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rank is None) == (self.server is None):
+            raise ValueError("a fault is of one rank or of one server; e.g. rank = 3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What a failure costs beside the time away.
+
+    `detection`: until the others know; 3 missed keep-alives of 5 s (torch, elastic/rendezvous/
+    dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`). `restart`: until a
+    group has formed again; 30 s in which ranks may still join (there, `last_call` of
+    RendezvousTimeout). Servers keep `replicas` of every shard on the next ones (Li et al. 2014,
+    section 4.3), or go back to their last checkpoint, one every `checkpoint` updates.
+    """
+
+    detection: Seconds = 15.0
+    restart: Seconds = 30.0
+    replicas: Natural = 0
+    checkpoint: Count = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

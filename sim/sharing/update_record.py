@@ -36,6 +36,7 @@ class UpdateRecord:
         self.updates = 0
         self.samples = 0.0
         self.dropped = 0
+        self.lost = 0  # applied, but gone with a server
         self.staleness: Counter[int] = Counter()
         self.curve: list[tuple[float, float, float]] = []
         self.last = 0.0

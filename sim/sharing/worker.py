@@ -63,6 +63,7 @@ class Worker:
         self.slowdown, self.mean_slowdown = slowdown, mean_slowdown
         self._absences = tuple(absences)
         self._to_come = sorted(absences)
+        self.restore: Callable[[Worker], Process] | None = None  # what it does when it is back
         self.compression, self.seed = compression, seed
         self.memory_bandwidth = workload.memory or memory_bandwidth
         self.optimizer = optimizer
@@ -165,6 +166,13 @@ class Worker:
         now = self.cluster.now
         return self.lost or any(at <= now < at + after for at, after in self._absences)
 
+    def unknown_for(self, detection: float) -> float:
+        """Seconds for which others still take a worker that is away to be there."""
+        now = self.cluster.now
+        since = [at for at, after in self._absences if at <= now < at + after]
+        since += [self.ended] if self.lost else []
+        return max((at + detection - now for at in since), default=0.0)
+
     @property
     def message(self) -> float:
         """Bytes of an update on the wire."""
@@ -205,6 +213,8 @@ class Worker:
             at, after = self._to_come.pop(0)
             back = max(at, now) + after
             yield from self._book(DOWN, self.cluster.sleep(back - now))
+            if self.restore is not None:
+                yield from self._book(DOWN, self.cluster.start(self.restore(self)))
             self.cluster.span(self.rank, COMPUTE_STREAM, "down", DOWN, now, phase="down")
 
     def _collective_inside(self, kind: str, size: float) -> Process:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from sim.sharing.clocks import Clocks
 from sim.sharing.learning.task import LearningTask
 from sim.sharing.mailboxes import Mailboxes
 from sim.sharing.server import Server
+from sim.sharing.tables import Recovery
 from sim.sharing.update_record import UpdateRecord
 from sim.sharing.worker import Worker, WorkerLost
 
@@ -37,7 +39,8 @@ class WorkerPool:
     servers: Server | None = None
     mailboxes: Mailboxes | None = None
     version: int = 0
-    _on_loss: list[Callable[[int], None]] = field(default_factory=list)
+    recovery: Recovery = field(default_factory=Recovery)
+    _on_loss: list[tuple[Callable[[int], None], float]] = field(default_factory=list)
 
     def train(self, loop: TrainingLoop) -> None:
         """Every worker runs the loop until the run is over or it fails for good."""
@@ -54,8 +57,11 @@ class WorkerPool:
         """A worker has failed for good: the others go on without it."""
         if not worker.lost:
             worker.fail()
-            for leave in self._on_loss:
-                leave(worker.rank)
+            for leave, known in self._on_loss:
+                if known:
+                    self.cluster.call_at(self.cluster.now + known, partial(leave, worker.rank))
+                else:
+                    leave(worker.rank)
 
     def run(self) -> None:
         """Let time pass until there are enough samples, nobody is left, or the time is over."""
@@ -71,26 +77,42 @@ class WorkerPool:
             return self.record.last
         return max(self.record.last, *(worker.ended for worker in self.workers))
 
+    def restore(self, worker: Worker) -> Process:
+        """A worker that is back fetches its weights, from servers or from the next replica."""
+        cluster, size = self.cluster, worker.workload.bytes
+        if self.servers is not None:
+            yield cluster.gather(size, self.servers.shards.shares, worker.endpoint)
+            return
+        n = len(self.workers)
+        others = (self.workers[(worker.rank + i) % n] for i in range(1, n))
+        replica = next((other for other in others if not other.is_away), None)
+        if replica is not None:
+            yield cluster.send(size, replica.endpoint, {worker.endpoint: 1.0})
+            if self.mailboxes is not None:
+                worker.weights = replica.weights
+
     # What they share.
 
-    def on_loss(self, leave: Callable[[int], None]) -> None:
-        """Call this with the rank of every worker that fails for good."""
-        self._on_loss.append(leave)
+    def on_loss(self, leave: Callable[[int], None], known: float | None = None) -> None:
+        """Call this with the rank of every worker that fails for good, as soon as it is `known`
+        (s), or else as failures are detected."""
+        self._on_loss.append((leave, self.recovery.detection if known is None else known))
 
     @property
     def server(self) -> Server:
         assert self.servers is not None, "this method needs servers"
         return self.servers
 
-    def barrier(self, act: Action) -> Barrier:
+    def barrier(self, act: Action, known: float | None = None) -> Barrier:
         """Rounds in which all workers take part."""
         barrier = Barrier(self.cluster, [worker.rank for worker in self.workers], act)
-        self.on_loss(barrier.leave)
+        self.on_loss(barrier.leave, known)
         return barrier
 
     def collectives(self, act: Action) -> Barrier:
-        """The same for collectives, which the host launches one after the other."""
-        barrier = self.barrier(act)
+        """The same for collectives, which the host launches one after the other; without one of
+        them the group has to form again."""
+        barrier = self.barrier(act, self.recovery.detection + self.recovery.restart)
         barrier.launch = self.workers[0].workload.call
         return barrier
 

@@ -9,7 +9,7 @@ from sim.engine.live_cluster import LiveCluster
 from sim.engine.routes import Regions
 from sim.sharing.link_variability import SlowLinks
 from sim.sharing.methods.gossip import Gossip
-from sim.sharing.tables import LinkChange, StragglerCause, WorkerFault, WorkerGroup
+from sim.sharing.tables import Fault, LinkChange, StragglerCause, WorkerGroup
 from sim.sharing.workload import TimedLayer
 from sim.simulate_sharing import simulate_sharing
 from sim.variability.laws import Constant, Lognormal, OnOff, Pareto, Pauses, ShiftedExponential
@@ -179,7 +179,7 @@ def test_a_law_of_links_does_not_keep_a_run_alive():
     slow = StragglerCause(
         law=Lognormal(sigma=0.1), links=("node0.nic0", "node1.nic0"), interval=1e-3
     )
-    faults = (WorkerFault(rank=0, at=0.05), WorkerFault(rank=1, at=0.05))
+    faults = (Fault(rank=0, at=0.05), Fault(rank=1, at=0.05))
     assert outcome("all_reduce", workers=2, straggler=(slow,), fault=faults).time < 0.2
 
 
@@ -190,5 +190,5 @@ def test_nodes_that_reduce_all_together_do_not_reduce_inside_before():
 
 
 def test_one_that_never_returns_leaves_when_it_fails():
-    pool = trained("parameter_server", mode="async", fault=(WorkerFault(rank=1, at=0.55),))
+    pool = trained("parameter_server", mode="async", fault=(Fault(rank=1, at=0.55),))
     assert pool.workers[1].ended == pytest.approx(0.55)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine.machine import Machine
-from sim.sharing.tables import LinkChange, StragglerCause, WorkerFault
+from sim.sharing.tables import Fault, LinkChange, StragglerCause
 from sim.variability.laws import Constant
 from tests.sharing.pools import hosts, outcome, plan, spans, trained, work
 from tests.sharing.test_failures import VARIANTS
@@ -41,7 +41,7 @@ def runs(draw: st.DrawFn) -> tuple[str, str, dict[str, Any]]:
     )
     after = draw(st.sampled_from((None, 0.2, 1.0)))
     if draw(st.booleans()):
-        options["fault"] = (WorkerFault(rank=draw(rank), at=draw(MOMENTS), after=after),)
+        options["fault"] = (Fault(rank=draw(rank), at=draw(MOMENTS), after=after),)
     if draw(st.booleans()):
         link = LinkChange(link="node0.nic0", at=draw(MOMENTS), factor=draw(FACTORS))
         options["change"] = (link,)
@@ -109,7 +109,7 @@ def test_a_slower_straggler_never_makes_the_same_work_faster(variant, workers, f
 def test_a_bound_of_nothing_is_bulk_synchronous(workers, factor, seed, shards, moment):
     slow = (StragglerCause(law=Constant(factor=factor), ranks=(0,)),)
     options = dict(workers=workers, shards=shards, seed=seed, straggler=slow, server_passes=3.0)
-    options["fault"] = (WorkerFault(rank=1, at=moment, after=0.2),)
+    options["fault"] = (Fault(rank=1, at=moment, after=0.2),)
     bulk, stale = (outcome("parameter_server", mode=mode, **options) for mode in ("bsp", "ssp"))
     assert spans(stale) == spans(bulk)
 

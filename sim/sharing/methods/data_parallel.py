@@ -45,13 +45,13 @@ def single_process(pool: WorkerPool) -> TrainingLoop:
         yield from ()
         return values
 
-    distributed, joined = pool.barrier(nothing), pool.barrier(nothing)
+    distributed, joined = pool.barrier(nothing, 0.0), pool.barrier(nothing, 0.0)
 
     def end(_: int) -> None:
         for worker in workers:
             pool.lose(worker)
 
-    pool.on_loss(end)
+    pool.on_loss(end, 0.0)
 
     def train(worker: Worker) -> Process:
         for step in count():

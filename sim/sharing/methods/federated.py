@@ -139,6 +139,7 @@ class Client:
                 self.pool.record.dropped += 1
         except WorkerLost:
             self.pool.lose(worker)
+            yield worker.cluster.sleep(self.pool.recovery.detection)
         self.is_busy = False
         this_round.finish_one()
 

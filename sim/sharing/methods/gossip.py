@@ -146,7 +146,9 @@ def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
             gradient: Any = None if overlap else (yield from worker.compute(step))
             yield from worker.encode_part(1.0)
             partner = _partner(pool, neighbours[worker.rank], choices)
-            averaging = pool.cluster.start(_average(worker, partner, estimates))
+            averaging = pool.cluster.start(
+                _average(worker, partner, estimates, pool.recovery.detection)
+            )
             gradient = (yield from worker.compute(step)) if overlap else gradient
             yield from worker.wait(averaging, COMMUNICATION)
             yield from worker.decode()
@@ -157,12 +159,23 @@ def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 
 
 def _partner(pool: WorkerPool, peers: Sequence[int], choices: np.random.Generator) -> Worker | None:
-    """One of the neighbours that are there now."""
-    present = [rank for rank in peers if not pool.workers[rank].is_away]
+    """One of the neighbours that are there, as far as anybody knows."""
+    detection = pool.recovery.detection
+    present = [
+        rank
+        for rank in peers
+        if not pool.workers[rank].is_away or pool.workers[rank].unknown_for(detection) > 0.0
+    ]
     return pool.workers[choices.choice(present)] if present else None
 
 
-def _average(worker: Worker, partner: Worker | None, estimates: PeerEstimates) -> Process:
+def _average(
+    worker: Worker, partner: Worker | None, estimates: PeerEstimates, detection: float
+) -> Process:
+    """Both average; one that is away does not answer, which is known when its failure is."""
+    if partner is not None and partner.is_away:
+        yield worker.cluster.sleep(partner.unknown_for(detection))
+        partner = None
     if partner is not None:
         began = worker.cluster.now
         yield worker.cluster.swap(worker.message, worker.endpoint, partner.endpoint)

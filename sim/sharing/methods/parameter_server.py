@@ -258,6 +258,8 @@ class LayerExchange(Exchange):
         """The gradient to the servers, the new weights back."""
         worker, began = self.worker, self.cluster.now
         yield self._inside("reduce_scatter")
+        if (away := self.server.away) > 0.0:
+            yield self.cluster.sleep(away)
         yield self.server.arrival(worker, worker.message_of(self.layer))
         yield self.server.worked_in(self.size)
         self.reached, self.complete = self.cluster.now, inf

@@ -10,7 +10,7 @@ from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.tables import StragglerCause, WorkerFault
+from sim.sharing.tables import Fault, StragglerCause
 from sim.sharing.workload import TimedLayer
 from sim.variability.laws import Constant
 from tests.sharing.pools import JITTER, QUADRATIC, STEP, hosts, outcome, spans, trained, work
@@ -65,14 +65,14 @@ def test_the_first_of_two_copies_counts():
 
 
 def test_a_failed_worker_costs_what_it_had_computed_and_the_time_it_was_away():
-    fault = (WorkerFault(rank=0, at=STEP / 2, after=1.0),)
+    fault = (Fault(rank=0, at=STEP / 2, after=1.0),)
     with_fault, without = outcome("all_reduce", fault=fault), outcome("all_reduce")
     assert with_fault.time - without.time == pytest.approx(STEP / 2 + 1.0, rel=1e-9)
     assert with_fault.straggler_seconds == pytest.approx(STEP / 2 + 1.0, rel=1e-9)
 
 
 def test_a_group_shrinks_when_a_worker_is_gone_for_good():
-    pool = trained("all_reduce", fault=(WorkerFault(rank=2, at=0.55),))
+    pool = trained("all_reduce", fault=(Fault(rank=2, at=0.55),))
     assert [worker.lost for worker in pool.workers] == [False, False, True, False]
     assert {worker.steps for worker in pool.workers} == {4, 26}  # 80 samples in all
 
@@ -92,14 +92,14 @@ def on_a_node(**options):
 
 
 def test_a_gpu_that_fails_for_good_ends_the_one_process():
-    outcome = on_a_node(fault=(WorkerFault(rank=2, at=1.0),))
+    outcome = on_a_node(fault=(Fault(rank=2, at=1.0),))
     assert outcome.warnings == (f"workers {list(range(8))} failed and did not come back",)
     assert {row["steps"] for row in outcome.workers} <= {outcome.updates, outcome.updates + 1}
     assert outcome.time < 1.5
 
 
 def test_a_gpu_that_returns_holds_up_the_one_process():
-    away, without = on_a_node(fault=(WorkerFault(rank=2, at=1.0, after=3.0),)), on_a_node()
+    away, without = on_a_node(fault=(Fault(rank=2, at=1.0, after=3.0),)), on_a_node()
     assert away.updates == without.updates
     assert 3.0 < away.time - without.time < 3.0 + STEP
 

@@ -7,7 +7,7 @@ from sim.collectives.compression import Compression
 from sim.sharing.graphs import graph as named
 from sim.sharing.learning.task import Vector
 from sim.sharing.run import build
-from sim.sharing.tables import Learning, StragglerCause, WorkerFault
+from sim.sharing.tables import Fault, Learning, StragglerCause
 from sim.variability.laws import Constant
 from tests.sharing.mixing import metropolis, second_eigenvalue
 from tests.sharing.pools import JITTER, QUADRATIC, RATE, SIZE, STEP, outcome, setup, trained
@@ -125,7 +125,7 @@ def test_all_algorithms_learn(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_others_go_on_when_one_fails_for_good(algorithm):
-    fault = (WorkerFault(rank=2, at=0.55),)
+    fault = (Fault(rank=2, at=0.55),)
     pool = trained("gossip", algorithm=algorithm, fault=fault, workers=4)
     assert [worker.lost for worker in pool.workers] == [False, False, True, False]
     assert all(worker.steps > 20 for worker in pool.workers if not worker.lost)
@@ -188,7 +188,7 @@ def test_with_overlap_receivers_are_ready_before_they_compute(algorithm):
 
 def test_nobody_averages_with_one_that_is_gone():
     options = dict(algorithm="ad_psgd", graph="complete", workers=4, learning=QUADRATIC)
-    pool = trained("gossip", fault=(WorkerFault(rank=2, at=0.0),), **options)
+    pool = trained("gossip", fault=(Fault(rank=2, at=0.0),), **options)
     dead = pool.workers[2]
     assert dead.version == 0
     assert np.array_equal(dead.weights, pool.task.start)

@@ -7,7 +7,7 @@ import pytest
 
 from sim.engine.routes import Regions
 from sim.sharing.learning.quadratic import Quadratic
-from sim.sharing.tables import Learning, StragglerCause, WorkerFault
+from sim.sharing.tables import Fault, Learning, StragglerCause
 from sim.variability.laws import Constant
 from tests.sharing.pools import JITTER, QUADRATIC, STEP, outcome, trained
 
@@ -149,5 +149,5 @@ def test_hosts_that_come_and_go_are_chosen_only_while_they_are_there():
 
 
 def test_a_round_goes_on_without_a_host_that_fails_for_good():
-    pool = trained("federated", period=5, steps=20, fault=(WorkerFault(rank=1, at=0.7),))
+    pool = trained("federated", period=5, steps=20, fault=(Fault(rank=1, at=0.7),))
     assert pool.record.updates == 5  # 4 x 20 steps; of the first round three answers
