@@ -32,6 +32,9 @@ class Fusion:
     automatic mixed precision, whose deny list has Mean and what follows up to the next product:
     core/grappler/optimizers/auto_mixed_precision_lists.h; XLA starts a kernel at each reduction).
     `norms` are whose kernels norms in front of linear layers are, which may cast what they make.
+    `serial_gains`: LayerNorm's gains are summed by one CTA for every 32 columns, whose 32 rows of
+    threads go through all rows (torch 1.11 to 2.7, aten/src/ATen/native/cuda/layer_norm_kernel.cu,
+    GammaBetaBackwardCUDAKernel; pytorch, pull request 148605).
     `composed_gelu`: the families whose GELU is its tanh form in single operations.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
@@ -75,6 +78,7 @@ class Fusion:
     compiled_ends: bool = True
     composed_gelu: tuple[str, ...] = ()
     fp32_norms: Literal["", "copy", "stream"] = ""
+    serial_gains: bool = False
     packed_projections: bool = True
     bias_in_gemm: bool = False
     logits_fp32: bool = True

@@ -151,7 +151,8 @@ class MemoryBound:
     """A memory-bound kernel (normalisation, activation, dropout, softmax, optimizer ...).
 
     `bytes` is what it reads plus what it writes; `launches` how many kernels do it when the
-    software stack does not fuse them. `randoms` are the pseudo-random numbers that it draws.
+    software stack does not fuse them. `randoms` are the pseudo-random numbers that it draws,
+    `turns` how often a thread waits for memory, where there are too few threads to hide that.
     """
 
     family: ClassVar[str] = "stream"
@@ -161,6 +162,7 @@ class MemoryBound:
     launches: int = 1
     flops: float = 0.0
     randoms: float = 0.0
+    turns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,6 +140,9 @@ def tensor_collective(
     return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=TENSOR, quiet=quiet)
 
 
+_SERIAL_ROWS = 32  # of threads in a CTA that sums gains
+
+
 def normalise(
     run: Execution,
     name: str,
@@ -163,18 +166,23 @@ def normalise(
     fused = run.fused("norm") or run.model.normalisation == "layernorm"
     (ahead, launches), (back, more) = _norm_traffic(run, fused=fused)
     name = name.replace("norm", "rms norm") if run.model.normalisation == "rmsnorm" else name
-    kernels = [
-        MemoryBound(name=f"{name} grad", bytes=float(back * elements), launches=more + hooks)
-    ]
+    serial = run.fusion.serial_gains and run.model.normalisation == "layernorm"
+    gains = 2 * width * elements if serial else 0
+    moved = float(back * elements - gains)
+    kernels = [MemoryBound(name=f"{name} grad", bytes=moved, launches=more + hooks - serial)]
+    if serial:
+        kernels.append(
+            MemoryBound(name=f"{name} gains grad", bytes=float(gains), turns=rows / _SERIAL_ROWS)
+        )
     if residual and not run.fusion.compiled:
         added = float((width + 2 * stream) * elements)
         kernels.append(MemoryBound(name=f"{name} residual grad", bytes=added))
-    moved = elements * (ahead + (_operand_written(run, into) if into else 0.0))
+    ahead_bytes = elements * (ahead + (_operand_written(run, into) if into else 0.0))
     # Unfused, torch also keeps the fp32 copy and the normalised values for the gain's gradient.
     extra = 0 if fused else elements * (4 + width)
     return Operator(
         name=name,
-        forward=(MemoryBound(name=name, bytes=float(moved), launches=launches),),
+        forward=(MemoryBound(name=name, bytes=float(ahead_bytes), launches=launches),),
         input_gradient=tuple(kernels),
         inputs=float(elements * stream),
         saved=float(elements * stream + extra),

@@ -12,7 +12,15 @@ from sim.model.operators import kernels_of
 from sim.model.transformer import Transformer
 
 MODEL = Transformer(
-    layers=1, hidden=64, heads=4, ffn=256, vocab=100, seq=32, attention="flash", dropout=False
+    layers=1,
+    hidden=64,
+    heads=4,
+    ffn=256,
+    vocab=100,
+    seq=32,
+    attention="flash",
+    dropout=False,
+    tied_embeddings=True,
 )
 FUSED = Fusion(norm=True, bias_dropout_add=True, bias_gelu=True)
 
