@@ -79,15 +79,20 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
 def rotate(run: Execution) -> Operator:
     """Rotary embedding of Q and K (Su et al. 2021): forward and backward are the same rotation.
 
-    Fused: read and write each once. Otherwise x cos + rotate_half(x) sin: two products, a sum, a
-    negation and a concatenation, ten passes in five kernels for each of Q and K.
+    Fused: read and write each once. Otherwise x cos + rotate_half(x) sin for each of Q and K: two
+    products (2 passes each), a sum (3), a negation of half (1) and a concatenation (2), ten passes
+    in five kernels. As complex numbers: a cast to fp32 (3), a product (4) and a cast back (3), ten
+    passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15).
     """
     if run.model.positions != "rotary":
         return Operator()
     elements = run.rows * (run.query_width + run.kv_width)
-    passes, launches = (2, 2) if run.fused("rotary") else (11, 10)
-    if run.fusion.compiled:
-        launches = 1
+    if run.fusion.complex_rotary:
+        passes, launches = 10, 6
+    elif run.fused("rotary"):
+        passes, launches = 2, 1 if run.fusion.compiled else 2
+    else:
+        passes, launches = 10, 10
     kernel = MemoryBound(
         name="rotary", bytes=float(passes * elements * run.width), launches=launches
     )

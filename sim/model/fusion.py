@@ -35,6 +35,7 @@ class Fusion:
     `serial_gains`: LayerNorm's gains are summed by one CTA for every 32 columns, whose 32 rows of
     threads go through all rows (torch 1.11 to 2.7, aten/src/ATen/native/cuda/layer_norm_kernel.cu,
     GammaBetaBackwardCUDAKernel; pytorch, pull request 148605).
+    `complex_rotary`: rotary embeddings are products of complex numbers, fused with nothing.
     `composed_gelu`: the families whose GELU is its tanh form in single operations.
     `packed_projections`: Q, K, V (and gate, up) are one GEMM. `bias_in_gemm`: the GEMM's epilogue
     adds the bias. `logits_fp32`: the loss is computed on an fp32 copy of the logits.
@@ -66,6 +67,7 @@ class Fusion:
     norm: bool = False
     norms: Norms = "other"
     rotary: bool = False
+    complex_rotary: bool = False
     swiglu: bool = False
     cross_entropy: bool = False
     router: bool = False

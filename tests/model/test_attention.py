@@ -13,7 +13,7 @@ from sim.model import counts
 from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
-from sim.model.kernels import Attention, Gemm
+from sim.model.kernels import Attention, Gemm, MemoryBound
 from sim.model.operators import kernels_of
 from sim.model.transformer import Latent, Transformer
 from sim.program.operations import Collective
@@ -254,3 +254,24 @@ def test_transformers_scores_are_scaled_chosen_masked_and_normalised_by_an_opera
     kernels = kernels_of((*own.forward, *own.backward))
     moved = sum(kernel.bytes for kernel in kernels if kernel.name in ("softmax", "softmax grad"))
     assert moved == passes * 8 * 1024**2 * 2
+
+
+# --- Rotary embedding -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fusion", "passes", "launches"),
+    [
+        (Fusion(rotary=True), 2, 2),
+        (Fusion(compiled=True), 2, 1),
+        (Fusion(), 2 + 2 + 3 + 1 + 2, 10),  # two products, a sum, half negated, joined
+        (Fusion(complex_rotary=True), 3 + 4 + 3, 6),  # to fp32, a product, back
+        (Fusion(complex_rotary=True, compiled=True), 10, 6),
+    ],
+)
+def test_what_rotation_reads_and_writes(fusion: Fusion, passes: int, launches: int) -> None:
+    own = layer(fusion=fusion, kv_heads=2)
+    for items in (own.forward, own.backward):
+        (one,) = (k for k in kernels_of(items) if k.name == "rotary")
+        assert isinstance(one, MemoryBound)
+        assert (one.bytes, one.launches) == (passes * 2 * 1024 * (256 + 64), launches)
