@@ -13,6 +13,7 @@ from sim.validation.validate import ValidatedRun, ValidatedTable
 
 AGAINST = ("tp", "pp", "dp", "microbatch", "seq", "nodes", "precision")
 _COLUMNS = 4
+_MOST_VALUES = 14  # beside each other; more are taken together by octaves
 _TICKS = 6
 _WITHIN = 0.2  # the band of errors that is shaded
 
@@ -60,24 +61,39 @@ def _times(axes: Axes, runs: Sequence[ValidatedRun]) -> None:
 
 
 def _errors(axes: Axes, runs: Sequence[ValidatedRun], key: str) -> None:
-    """The errors of runs in columns by value, each with its median."""
-    values = sorted({run.configuration[key] for run in runs})
+    """The errors of runs in columns by value (octaves of many), each with its median."""
+    own = [run.configuration[key] for run in runs]
+    binned = len(set(own)) > _MOST_VALUES and all(isinstance(value, int) for value in own)
+    columns = [_octave(value) for value in own] if binned else own
+    values = sorted(set(columns))
     axes.axhspan(-100.0 * _WITHIN, 100.0 * _WITHIN, color="0.93")
     axes.axhline(0.0, color="0.3", linewidth=1)
     for place, value in enumerate(values):
-        errors = [100.0 * (run.error or 0.0) for run in runs if run.configuration[key] == value]
+        errors = [
+            100.0 * (run.error or 0.0)
+            for run, column in zip(runs, columns, strict=True)
+            if column == value
+        ]
         spread = np.linspace(-0.25, 0.25, len(errors)) if len(errors) > 1 else np.zeros(1)
         axes.scatter(
             place + spread, errors, s=_size(runs), alpha=0.5, linewidths=0, color=PALETTE[0]
         )
         middle = float(np.median(errors))
         axes.plot([place - 0.35, place + 0.35], [middle, middle], color=PALETTE[1], linewidth=2)
-    texts = [_number(value) for value in values]
+    texts = [
+        f"{value} to {2 * value - 1}" if binned and value > 1 else _number(value)
+        for value in values
+    ]
     crowded = sum(map(len, texts)) > 26
     axes.set_xticks(range(len(values)), texts, fontsize=7, rotation=60 if crowded else 0)
     axes.set_xlabel("sequence" if key == "seq" else key, fontsize=8)
     axes.set_ylabel("error (%)", fontsize=8)
     axes.tick_params(axis="y", labelsize=7)
+
+
+def _octave(value: int) -> int:
+    """The power of two at or below a count."""
+    return 1 << (max(value, 1).bit_length() - 1)
 
 
 def _number(value: object) -> str:
