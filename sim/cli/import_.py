@@ -1,55 +1,77 @@
 """`sim import`: a job in the words of a framework, as files of a model and a scenario."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sim.cli.files import wrote
 from sim.config.errors import InputError
 
+if TYPE_CHECKING:
+    from sim.frameworks.jobs import Imported
+
 
 # Arguments in quotes begin as options do.
 @click.command("import", context_settings={"ignore_unknown_options": True})
-@click.argument("framework", type=click.Choice(["megatron"]))
-@click.argument("source", metavar="SCRIPT|ARGUMENTS")
+@click.argument("framework", metavar="megatron|torchtitan|deepspeed")
+@click.argument("source", metavar="FILE|ARGUMENTS")
 @click.option("--topology", required=True, help="The cluster that it runs on.")
-@click.option("--gpus", type=click.IntRange(min=1), help="How many; as the script says otherwise.")
-@click.option("--name", help="Of the files; the script's otherwise.")
-def import_(framework: str, source: str, topology: str, gpus: int | None, name: str | None) -> None:
-    """Read a training command: a launch SCRIPT, or its ARGUMENTS in quotes.
+@click.option("--model", help="Of models/, where the framework does not say what it is.")
+@click.option("--gpus", type=click.IntRange(min=1), help="How many; as the file says otherwise.")
+@click.option("--name", help="Of the files; that of the file otherwise.")
+def import_(
+    framework: str,
+    source: str,
+    topology: str,
+    model: str | None,
+    gpus: int | None,
+    name: str | None,
+) -> None:
+    """Read how a FRAMEWORK starts a job: Megatron-LM's launch script or its ARGUMENTS in quotes,
+    torchtitan's TOML, DeepSpeed's JSON.
 
-    Writes models/NAME.toml and scenarios/NAME.toml, and lists the arguments that it does not know.
+    Writes scenarios/NAME.toml, and models/NAME.toml where it says what the model is, and lists the
+    arguments that it does not know.
     """
-    import tomli_w
-
     from sim.config import catalog
-    from sim.config.files import atomic_write
     from sim.frameworks.jobs import imported
 
     catalog.find("topologies", topology, where="--topology")
     text, stem = _text(source)
-    job, name = imported(text), name or stem
-    scenario = {
-        "model": name,
-        "topology": topology,
-        "stack": "megatron-core",
-        **({"gpus": count} if (count := gpus or job.gpus) else {}),
-        "plan": job.plan,
-        "change": {"stack": job.stack},
-    }
-    for folder, content in (("models", job.model), ("scenarios", scenario)):
-        path = Path(folder) / f"{name}.toml"
-        path.parent.mkdir(exist_ok=True)
-        with atomic_write(path) as part:
-            part.write_text(tomli_w.dumps(content))
-        wrote(path)
+    job, name = imported(framework, text, gpus or 0), name or stem
+    if not (job.model or model):
+        raise InputError("--model", f"{framework} does not say what the model is", "name one")
+    if job.model:
+        _write("models", name, job.model)
+    scenario: dict[str, Any] = {"model": model or name, "topology": topology, "stack": job.stack}
+    scenario |= {"gpus": job.gpus} if job.gpus else {}
+    changes = {"change": {"stack": job.changes}} if job.changes else {}
+    _write("scenarios", name, scenario | {"plan": job.plan} | changes)
+    _say(job, name)
+    click.echo(f"sim run {name}")
+
+
+def _write(folder: str, name: str, content: dict[str, Any]) -> None:
+    import tomli_w
+
+    from sim.config.files import atomic_write
+
+    path = Path(folder) / f"{name}.toml"
+    path.parent.mkdir(exist_ok=True)
+    with atomic_write(path) as part:
+        part.write_text(tomli_w.dumps(content))
+    wrote(path)
+
+
+def _say(job: "Imported", name: str) -> None:
+    """What was not understood, and what is left to do."""
     for argument in job.unknown:
-        click.echo(f"warning: --{argument} is not known, and not modelled", err=True)
+        click.echo(f"warning: {argument} is not known, and not modelled", err=True)
     click.echo(f"{job.silent} further arguments say nothing of a step", err=True)
-    if "vocab" not in job.model:
+    if job.model and not {"vocab", "like"} & set(job.model):
         what = "the vocabulary comes from the tokenizer"
         click.echo(f"warning: {what}; put vocab = ... into models/{name}.toml", err=True)
-    click.echo(f"sim run {name}")
 
 
 def _text(source: str) -> tuple[str, str]:
@@ -59,5 +81,5 @@ def _text(source: str) -> tuple[str, str]:
     try:
         return Path(source).read_text(encoding="utf-8"), Path(source).stem
     except (OSError, ValueError):
-        remedy = "name a launch script, or put arguments into quotes"
+        remedy = "name a file, or put arguments into quotes"
         raise InputError(source, "cannot be read", remedy) from None

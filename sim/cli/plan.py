@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @output("--plot", SUFFIXES, "Draw time against memory")
 @click.option(
     "--emit",
-    type=click.Choice(["megatron", "toml"]),
+    type=click.Choice(["megatron", "torchtitan", "deepspeed", "toml"]),
     help="Print the best layout as a framework's arguments, or as a [plan] table.",
 )
 @options.JSON
@@ -83,12 +83,12 @@ def plan(
         picture.save(pareto.figure(outcome), plot)
         wrote(plot)
     if emit is not None:
-        return click.echo(_emitted(emit, outcome.space.model, outcome.best[0].plan))
+        return click.echo(_emitted(emit, outcome.space.model, outcome.best[0].plan, model))
     click.echo(json.dumps(text.to_dict(outcome)) if as_json else text.text(outcome))
 
 
-def _emitted(form: str, model: "Transformer", plan: "Plan") -> str:
+def _emitted(form: str, model: "Transformer", plan: "Plan", like: str) -> str:
     """A layout as the arguments of a framework, or as the table of a scenario."""
     from sim.frameworks.jobs import emitted, plan_table
 
-    return emitted(model, plan) if form == "megatron" else plan_table(plan)
+    return plan_table(plan) if form == "toml" else emitted(form, model, plan, like)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sim.config.errors import InputError
+from sim.config.schema import nearest
 
 Given = Mapping[str, tuple[str, ...]]  # the words behind each argument
 Keys = Mapping[str, Any]
@@ -66,11 +67,7 @@ class Choice:
         return (self.argument,)
 
     def read(self, given: Given) -> dict[str, Any]:
-        word = value_of(given, self.argument, str) if self.argument in given else self.default
-        if word not in self.values:
-            what = f"{word!r} is not known"
-            raise InputError(f"--{self.argument}", what, f"known: {', '.join(self.values)}")
-        return {self.key: self.values[word]}
+        return {self.key: chosen(given, self.argument, self.values, self.default)}
 
     def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
         value = keys.get(self.key)
@@ -78,7 +75,7 @@ class Choice:
             return {}
         word = next((word for word, own in self.values.items() if own == value), None)
         if word is None:
-            raise InputError(self.key, f"{value!r} has no --{self.argument}", "choose another")
+            raise InputError(self.key, f"{value!r} has no {self.argument}", "choose another")
         return {self.argument: (word,)}
 
 
@@ -125,12 +122,25 @@ def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
     words = given[argument]
     if len(words) != 1:
         what = f"{len(words)} values" if words else "no value"
-        raise InputError(f"--{argument}", f"{what} where one is needed", "give one")
+        raise InputError(f"argument {argument}", f"{what} where one is needed", "give one")
     try:
         return kind(words[0])
     except ValueError:
         noun = {int: "whole number", float: "number"}.get(kind, "value")  # type: ignore[call-overload]
-        raise InputError(f"--{argument}", f"{words[0]!r} is no {noun}", f"give a {noun}") from None
+        raise InputError(
+            f"argument {argument}", f"{words[0]!r} is no {noun}", f"give a {noun}"
+        ) from None
+
+
+def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str) -> Any:
+    """What the word behind an argument stands for. Raises `InputError` for an unknown one."""
+    word = value_of(given, argument, str) if argument in given else default
+    if word not in values:
+        what = f"{word!r} is not known"
+        raise InputError(
+            f"argument {argument}", what, nearest(word, [one for one in values if one])
+        )
+    return values[word]
 
 
 def integer(given: Given, argument: str, default: int = 0) -> int:

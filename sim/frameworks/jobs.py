@@ -5,67 +5,90 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.frameworks.arguments import read, write
-from sim.frameworks.command_line import parsed, written
+from sim.config.schema import nearest
+from sim.frameworks import deepspeed, torchtitan
+from sim.frameworks.arguments import Given, read, write
+from sim.frameworks.documents import tables
+from sim.frameworks.framework import Framework
 from sim.frameworks.megatron import table as megatron
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 
-FRAMEWORKS = ("megatron",)
+FRAMEWORKS = {
+    "megatron": megatron.FRAMEWORK,
+    "torchtitan": torchtitan.FRAMEWORK,
+    "deepspeed": deepspeed.FRAMEWORK,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The tables `model`, `plan` and `stack` that arguments stand for, what of them is `unknown`,
-    and how many say nothing of a step. `gpus` is 0 where the text does not say how many."""
+    """The tables `model`, `plan` and `changes` of the `stack` that arguments stand for, what of
+    them is `unknown`, and how many say nothing of a step. `gpus` is 0 where nobody says how many,
+    `model` is empty where the framework does not say what it is."""
 
     model: dict[str, Any]
     plan: dict[str, Any]
-    stack: dict[str, Any]
+    stack: str
+    changes: dict[str, Any]
     unknown: tuple[str, ...]
     silent: int
     gpus: int = 0
 
 
-def imported(text: str) -> Imported:
-    """The job that Megatron-LM's arguments describe, in a command line or a script.
+def imported(name: str, text: str, gpus: int = 0) -> Imported:
+    """The job that a text of a framework describes, on so many GPUs unless it says so itself.
 
-    Raises `InputError` for values that are not known, or where there is no model.
+    Raises `InputError` for an unknown framework, for values that are not known, or where there is
+    no model.
     """
-    given = parsed(text)
-    known = {*megatron.arguments(), *megatron.ASSUMED}
-    rest = [name for name in given if name not in known]
-    silent = [name for name in rest if megatron.SILENT.fullmatch(name)]
-    if "num-layers" not in given:
-        raise InputError("arguments", "--num-layers is missing", "give a whole training command")
-    keys = read(megatron.TABLE, given)
-    tables = _nested(keys)
+    framework = _framework(name)
+    given = framework.parse(text)
+    known = {one for entry in framework.table for one in entry.arguments}
+    rest = [one for one in given if one not in known.union(framework.assumed)]
+    silent = [one for one in rest if framework.silent.fullmatch(one)]
+    if framework.needs and framework.needs not in given:
+        what = f"argument {framework.needs} is missing"
+        raise InputError(name, what, "give all that the job is started with")
+    gpus = gpus or _gpus(given)
+    own = tables(framework.completed(read(framework.table, given), gpus))
     return Imported(
-        model=tables.get("model", {}),
-        plan=tables.get("plan", {}),
-        stack=tables.get("stack", {}),
-        unknown=tuple(name for name in rest if name not in silent),
+        model=own.get("model", {}),
+        plan=own.get("plan", {}),
+        stack=framework.stack,
+        changes=own.get("stack", {}),
+        unknown=tuple(one for one in rest if one not in silent),
         silent=len(silent),
-        gpus=_gpus(given),
+        gpus=gpus,
     )
 
 
-def _gpus(given: Mapping[str, tuple[str, ...]]) -> int:
+def _framework(name: str) -> Framework:
+    if name not in FRAMEWORKS:
+        raise InputError(name, "is no framework that is known", nearest(name, [*FRAMEWORKS]))
+    return FRAMEWORKS[name]
+
+
+def _gpus(given: Given) -> int:
     """As many as torchrun starts."""
     counts = [given.get(name, ("",))[:1] for name in ("nnodes", "nproc-per-node")]
     nodes, each = (int(one[0]) if one and one[0].isdigit() else 0 for one in counts)
     return max(nodes, 1) * each
 
 
-def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
-    tables: dict[str, Any] = {}
-    for key, value in keys.items():
-        *path, last = key.split(".")
-        table = tables
-        for step in path:
-            table = table.setdefault(step, {})
-        table[last] = value
-    return tables
+def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> str:
+    """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known.
+
+    Raises `InputError` for what it does not have.
+    """
+    framework = _framework(name)
+    keys: dict[str, Any] = {"model.kinds": model.kinds, "ranks": plan.data_parallel}
+    keys |= {f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)}
+    keys |= {f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)}
+    keys["model.biases"] = [*model.biases]
+    keys["model.like"] = like
+    keys["stack.overlap_gradients"] = keys["stack.overlap_gather"] = plan.data_parallel > 1
+    return framework.render(write(framework.table, keys))
 
 
 def plan_table(plan: Plan) -> str:
@@ -95,14 +118,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(own) for key, own in value.items() if own is not None}
     return [_plain(own) for own in value] if isinstance(value, tuple) else value
-
-
-def emitted(model: Transformer, plan: Plan) -> str:
-    """The arguments of Megatron-LM that describe a model and a plan. Raises `InputError` for what
-    it does not have."""
-    keys: dict[str, Any] = {"model.kinds": model.kinds}
-    keys |= {f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)}
-    keys |= {f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)}
-    keys["model.biases"] = [*model.biases]
-    keys["stack.overlap_gradients"] = keys["stack.overlap_gather"] = plan.data_parallel > 1
-    return written(write(megatron.TABLE, keys))

@@ -248,11 +248,13 @@ def test_a_training_command_becomes_files_that_run(folder: Path) -> None:
     from sim.model.reading import load
     from sim.parallel.plan import Plan
 
-    text = emitted(load("llama3-8b"), Plan(global_batch=64, tp=2, sequence_parallel=True))
+    text = emitted(
+        "megatron", load("llama3-8b"), Plan(global_batch=64, tp=2, sequence_parallel=True)
+    )
     done = sim("import", "megatron", f"{text} --magic", "--topology", "dgx-h100-ndr", "--gpus",
                "16", "--name", "mine")  # fmt: skip
     assert done.stdout == "sim run mine\n"
-    assert "--magic is not known" in done.stderr
+    assert "magic is not known" in done.stderr
     assert (folder / "models" / "mine.toml").exists()
     own = answer("mine")
     assert (own["ranks"], own["parameters"]) == (16, 8_030_261_248)

@@ -9,11 +9,20 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.frameworks.command_line import parsed
-from sim.frameworks.jobs import emitted, imported, plan_table
-from sim.frameworks.megatron.table import ASSUMED, SILENT, arguments
+from sim.frameworks.jobs import FRAMEWORKS, Imported, emitted, imported, plan_table
 from sim.model.counts import parameters
 from sim.model.reading import load, model_of
+from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+
+
+def given_to(model: Transformer, plan: Plan) -> str:
+    return emitted("megatron", model, plan)
+
+
+def taken(text: str) -> Imported:
+    return imported("megatron", text)
+
 
 SCRIPT = """#!/bin/bash
 TP=8
@@ -34,7 +43,7 @@ torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NODES pretrain_gpt.py ${SHAPE
 
 
 def test_a_launch_script_is_gpt3_on_1024_gpus() -> None:
-    job = imported(SCRIPT)
+    job = taken(SCRIPT)
     assert job.gpus == 1024
     assert (job.plan["tp"], job.plan["pp"], job.plan["global_batch"]) == (8, 16, 1536)
     assert (job.plan["zero"], job.plan["precision"]) == (1, "fp16")
@@ -42,7 +51,7 @@ def test_a_launch_script_is_gpt3_on_1024_gpus() -> None:
     assert model.vocab == 51200  # padded to 128 times tp
     assert parameters(model) == parameters(load("gpt3-175b"))
     assert job.unknown == ("wild-thing",)
-    assert job.stack == {"overlap_gradients": False, "overlap_gather": False}
+    assert job.changes == {"overlap_gradients": False, "overlap_gather": False}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +60,7 @@ def test_a_launch_script_is_gpt3_on_1024_gpus() -> None:
 )
 def test_a_model_comes_back_as_it_went(name: str) -> None:
     model = load(name)
-    back = model_of(imported(emitted(model, Plan(global_batch=8))).model, name)
+    back = model_of(taken(given_to(model, Plan(global_batch=8))).model, name)
     assert parameters(back) == parameters(model)
     told = {"name", "blocks"}  # shared experts come back as one of their width
     for one in fields(model):
@@ -80,7 +89,7 @@ def test_a_layout_comes_back_as_it_went(
         recompute=recompute, precision=precision, sequence_parallel=tp > 1,
         tp_comm_overlap=overlap if tp > 1 else None,
     )  # fmt: skip
-    read = imported(emitted(load("llama3-70b"), plan)).plan
+    read = taken(given_to(load("llama3-70b"), plan)).plan
     back = validate(read, Plan, "plan")
     for one in ("tp", "pp", "cp", "zero", "interleave", "precision", "microbatch", "schedule"):
         assert getattr(back, one) == getattr(plan, one), one
@@ -95,17 +104,17 @@ def test_experts_keep_their_layout() -> None:
         global_batch=512, tp=2, pp=4, ep=8, etp=1, sequence_parallel=True,
         precision="fp8", recipe="blockwise", dispatcher="hierarchical", overlap_shared=True,
     )  # fmt: skip
-    text = emitted(load("deepseek-v3"), plan)
+    text = given_to(load("deepseek-v3"), plan)
     assert "--moe-layer-freq '([0]*3+[1]*58)'" in text
-    back = validate(imported(text).plan, Plan, "plan")
+    back = validate(taken(text).plan, Plan, "plan")
     for one in ("ep", "etp", "precision", "recipe", "dispatcher", "overlap_shared"):
         assert getattr(back, one) == getattr(plan, one), one
 
 
 def test_experts_are_divided_as_all_else_unless_said() -> None:
-    shape = emitted(load("mixtral-8x7b"), Plan(global_batch=8, tp=4, etp=4))
+    shape = given_to(load("mixtral-8x7b"), Plan(global_batch=8, tp=4, etp=4))
     assert "expert-tensor-parallel-size" not in shape
-    assert imported(shape).plan["etp"] == 4
+    assert taken(shape).plan["etp"] == 4
 
 
 @pytest.mark.parametrize(
@@ -113,8 +122,8 @@ def test_experts_are_divided_as_all_else_unless_said() -> None:
     [("1", "experts"), ("2", "experts, 1 dense"), ("'([0]*1+[1]*2)'", "1 dense, 2 experts")],
 )
 def test_layers_with_experts_are_counted_or_listed(said: str, pattern: str) -> None:
-    text = emitted(load("mixtral-8x7b"), Plan(global_batch=8)) + f" --moe-layer-freq {said}"
-    assert imported(text).model["pattern"] == pattern
+    text = given_to(load("mixtral-8x7b"), Plan(global_batch=8)) + f" --moe-layer-freq {said}"
+    assert taken(text).model["pattern"] == pattern
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,7 @@ def test_layers_with_experts_are_counted_or_listed(said: str, pattern: str) -> N
         ("--num-layers", "no value where one is needed"),
         ("--normalization BatchNorm", "'BatchNorm' is not known"),
         ("--recompute-granularity half", "'half' is not known"),
-        ("--fp8-format hybrid --fp8-recipe wild", "--fp8-recipe: 'wild' is not known"),
+        ("--fp8-format hybrid --fp8-recipe wild", "fp8-recipe: 'wild' is not known"),
         ("--use-megatron-fsdp --data-parallel-sharding-strategy all", "'all' is not known"),
         ("--num-experts 8 --moe-layer-freq [2]*3", "is not known; write a number, or a list"),
         ("--lr 'open", "no closing quotation"),
@@ -132,7 +141,9 @@ def test_layers_with_experts_are_counted_or_listed(said: str, pattern: str) -> N
 )
 def test_what_cannot_be_read_is_refused(changes: str, words: str) -> None:
     with pytest.raises(InputError, match=words.replace("[", r"\[").replace("*", r"\*")):
-        imported(f"{emitted(load('llama3-8b'), Plan(global_batch=8))} {changes}")
+        imported(
+            "megatron", f"{emitted('megatron', load('llama3-8b'), Plan(global_batch=8))} {changes}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -145,13 +156,14 @@ def test_what_cannot_be_read_is_refused(changes: str, words: str) -> None:
 )
 def test_what_megatron_does_not_have_is_not_written(model: str, plan: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        emitted(load(model), Plan(global_batch=64, **plan))
+        given_to(load(model), Plan(global_batch=64, **plan))
 
 
 def test_no_argument_is_known_twice_or_both_known_and_silent() -> None:
-    known = [*arguments(), *ASSUMED]
-    assert len(known) == len(set(known))
-    assert not [name for name in known if SILENT.fullmatch(name)]
+    for own in FRAMEWORKS.values():
+        known = [*(name for entry in own.table for name in entry.arguments), *own.assumed]
+        assert len(known) == len(set(known))
+        assert not [name for name in known if own.silent.fullmatch(name)]
 
 
 def test_words_behind_an_argument_end_with_its_command() -> None:

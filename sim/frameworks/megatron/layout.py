@@ -3,7 +3,6 @@
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.frameworks.arguments import (
     Choice,
     Entry,
@@ -12,6 +11,7 @@ from sim.frameworks.arguments import (
     Keys,
     Together,
     Value,
+    chosen,
     integer,
     value_of,
 )
@@ -50,11 +50,9 @@ def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 def _zero(given: Given) -> dict[str, Any]:
     if "use-megatron-fsdp" in given or "use-custom-fsdp" in given:
+        values = {**_SHARDING, "no_shard": 0}
         name = "data-parallel-sharding-strategy"
-        word = value_of(given, name, str) if name in given else "no_shard"
-        if word not in {**_SHARDING, "no_shard": 0}:
-            raise InputError(f"--{name}", f"{word!r} is not known", nearest(word, [*_SHARDING]))
-        return {"plan.zero": _SHARDING.get(word, 0)}
+        return {"plan.zero": chosen(given, name, values, "no_shard")}
     sharded = "use-distributed-optimizer" in given or "use-torch-fsdp2" in given
     return {"plan.zero": 3 if "use-torch-fsdp2" in given else int(sharded)}
 
@@ -68,10 +66,8 @@ def _write_zero(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _recompute(given: Given) -> dict[str, Any]:
-    word = value_of(given, "recompute-granularity", str) if "recompute-granularity" in given else ""
-    if word not in ("", "full", "selective"):
-        known = "known: full, selective"
-        raise InputError("--recompute-granularity", f"{word!r} is not known", known)
+    values = {"": "", "full": "full", "selective": "selective"}
+    word = chosen(given, "recompute-granularity", values, "")
     if word == "full":
         keys: dict[str, Any] = {"plan.recompute": "full"}
         if "recompute-method" in given:
@@ -102,10 +98,8 @@ def _write_recompute(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 def _precision(given: Given) -> dict[str, Any]:
     if "fp8-format" in given or "fp8" in given:
-        word = value_of(given, "fp8-recipe", str) if "fp8-recipe" in given else "delayed"
-        if word not in _RECIPES:
-            raise InputError("--fp8-recipe", f"{word!r} is not known", nearest(word, [*_RECIPES]))
-        return {"plan.precision": "fp8", "plan.recipe": _RECIPES[word]}
+        recipe = chosen(given, "fp8-recipe", _RECIPES, "delayed")
+        return {"plan.precision": "fp8", "plan.recipe": recipe}
     return {"plan.precision": next((one for one in ("bf16", "fp16") if one in given), "fp32")}
 
 

@@ -11,6 +11,7 @@ from sim.frameworks.arguments import (
     Keys,
     Together,
     Value,
+    chosen,
     integer,
     value_of,
 )
@@ -127,12 +128,8 @@ def _write_dropout(keys: Keys) -> dict[str, tuple[str, ...]]:
 def _positions(given: Given) -> dict[str, Any]:
     kinds = {"learned_absolute": "learned", "rope": "rotary", "yarn": "rotary", "none": "none"}
     name = "position-embedding-type"
-    word = value_of(given, name, str) if name in given else "learned_absolute"
-    if "use-rotary-position-embeddings" in given:
-        word = "rope"
-    if word not in kinds:
-        raise InputError(f"--{name}", f"{word!r} is not known", f"known: {', '.join(kinds)}")
-    return {"model.positions": kinds[word]}
+    positions = chosen(given, name, kinds, "learned_absolute")
+    return {"model.positions": "rotary" if "use-rotary-position-embeddings" in given else positions}
 
 
 def _write_positions(keys: Keys) -> dict[str, tuple[str, ...]]:

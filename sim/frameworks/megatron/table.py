@@ -1,17 +1,15 @@
 """All arguments of Megatron-LM that are known, and those that say nothing of a step."""
 
 import re
-from collections.abc import Iterable
 
-from sim.frameworks.arguments import Entry
+from sim.frameworks.command_line import parsed, written
+from sim.frameworks.framework import Framework
 from sim.frameworks.megatron.experts import EXPERTS
 from sim.frameworks.megatron.layout import LAYOUT
 from sim.frameworks.megatron.model import MODEL
 
-TABLE: tuple[Entry, ...] = (*MODEL, *EXPERTS, *LAYOUT)
-
 # What says nothing of the time or the memory of a training step.
-SILENT = re.compile(
+_SILENT = re.compile(
     r"(min-|decoupled-)?lr\b.*|.*-path|.*-dir|.*-file|load|save|log-.*|.*-interval|eval-.*|train-.*|seed"
     "|weight-decay.*|adam-.*|clip-grad|init-method-.*|tokenizer-.*|vocab-file|merge-file|split|data-(impl|cache.*|args.*|sharding)"
     "|.*-warmup.*|num-workers|distributed-(backend|timeout.*)|exit-.*|ckpt-.*|dist-ckpt-.*|wandb-.*"
@@ -24,7 +22,7 @@ SILENT = re.compile(
 )
 
 # What Megatron-LM does anyway, or what the stack megatron-core says of it.
-ASSUMED = (
+_ASSUMED = (
     *("transformer-impl", "use-flash-attn", "accumulate-allreduce-grads-in-fp32"),
     *("cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "moe-grouped-gemm"),
     *(
@@ -36,6 +34,12 @@ ASSUMED = (
 )
 
 
-def arguments() -> Iterable[str]:
-    """Every argument that the table knows."""
-    return (name for entry in TABLE for name in entry.arguments)
+FRAMEWORK = Framework(
+    parse=parsed,
+    render=written,
+    table=(*MODEL, *EXPERTS, *LAYOUT),
+    silent=_SILENT,
+    assumed=_ASSUMED,
+    stack="megatron-core",
+    needs="num-layers",
+)

@@ -1,0 +1,31 @@
+"""What a framework is to `sim import` and `sim plan --emit`."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.frameworks.arguments import Entry, Given
+
+
+def _as_they_are(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
+    return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """How its texts are parsed and written, and the table between its arguments and our keys.
+
+    Arguments that match `silent` say nothing of a step, those `assumed` nothing that its `stack`
+    does not. One without `shapes` does not say what its model is. `completed` derives keys from
+    others, once it is known on how many GPUs (0: it is not) a job runs.
+    """
+
+    parse: Callable[[str], Given]
+    render: Callable[[Mapping[str, tuple[str, ...]]], str]
+    table: tuple[Entry, ...]
+    silent: re.Pattern[str]
+    stack: str
+    assumed: tuple[str, ...] = ()
+    needs: str = ""
+    completed: Callable[[dict[str, Any], int], dict[str, Any]] = _as_they_are
