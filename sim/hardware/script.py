@@ -17,8 +17,9 @@ class Script:
 
     `vocab` is that of its tokenizer, `documents` the mean length of what its data set packs into a
     sequence; `seq`, `microbatch`, `global_batch`, `ep`, `zero`, `no_sync`, `recompute`, `context`,
-    `cuda_graph` and `tp_comm_overlap` are as in a plan, `fp8_recipe` is its recipe of eight bits;
-    `routing` is the law by which a benchmark's gate spreads tokens over experts.
+    `moments`, `cuda_graph` and `tp_comm_overlap` are as in a plan, `fp8_recipe` is its recipe of
+    eight bits; `wgrad_deferral_limit` is for how many microbatches the output layer's weight
+    gradients wait; `routing` is the law by which a benchmark's gate spreads tokens over experts.
     """
 
     vocab: Count | None = None
@@ -33,6 +34,8 @@ class Script:
     context: Context | None = None
     cuda_graph: str | None = None
     tp_comm_overlap: bool | None = None
+    wgrad_deferral_limit: Count | None = None
+    moments: str | None = None
     fp8_recipe: str | Mapping[str, Any] | None = None
     routing: Literal["balanced", "round-robin"] | None = None
 

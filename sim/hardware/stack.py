@@ -11,7 +11,7 @@ from sim.hardware.allocator import Allocator
 from sim.hardware.script import Script
 from sim.model import precision as recipes
 from sim.model.checkpointing import Checkpointing
-from sim.model.fusion import Context, Fusion
+from sim.model.fusion import Context, Fusion, Gradients
 from sim.model.kernels import Precision, weight_width
 from sim.model.precision import Recipe
 from sim.program.exchange import Style
@@ -19,6 +19,12 @@ from sim.program.routed import Dispatcher
 
 # What NVIDIA's own runs of TransformerEngine take (Megatron-Bridge, scripts/performance).
 _RECIPES = {"fp8": "current-scaling", "fp4": "nvfp4"}
+
+# Buffers of gradients in the type of the weights and in fp32, by which of them is wanted.
+_BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
+    True: {"fused-buffer": "fused", "buffer": "fp32-buffer"},
+    False: {"fused": "fused-buffer", "fp32-buffer": "buffer"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +199,14 @@ class Stack:
             layer_forward=times * self.layer_forward,
             layer_backward=times * self.layer_backward,
         )
+
+    def reducing(self, in_fp32: bool | None) -> "Stack":
+        """This stack with gradients added up and summed in fp32, or in the type of the weights."""
+        if in_fp32 is None:
+            return self
+        own = self.fusion.gradients
+        fusion = replace(self.fusion, gradients=_BUFFERS[in_fp32].get(own, own))
+        return replace(self, fp32_reduction=in_fp32, fusion=fusion)
 
     def weight_bytes(self, precision: Precision) -> int:
         """Bytes of a working weight, and of an activation; low-precision recipes have bf16 ones."""

@@ -88,6 +88,13 @@ def _balance(model: Transformer, stack: Stack, plan: Plan) -> Balance | tuple[in
     layers, pieces = model.layers, plan.cuts
     if plan.layers is not None:
         return plan.layers
+    first = plan.account_for_embedding_in_pipeline_split
+    if (ends := first + plan.account_for_loss_in_pipeline_split) > 0:
+        each, rest = divmod(layers + ends, pieces)
+        if rest:
+            what = f"{layers} layers and {ends} of both ends do not divide into {pieces} pieces"
+            raise InputError("plan", what, "count other ends as layers, or give plan.layers")
+        return (each - first, *[each] * (pieces - 2), each - (ends - first))
     if stack.balance != "even" or layers % pieces == 0:
         return stack.balance
     return "ends" if (layers + 2) % pieces == 0 else "cost"

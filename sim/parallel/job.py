@@ -220,6 +220,7 @@ class Job:
             plan.activations,
             plan.gradients,
             plan.microbatches > 1,
+            plan.microbatches * plan.defer_embedding_wgrad_compute,
             *plan.mesh.items(),
             self.embedding_holders,
         )

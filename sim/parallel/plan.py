@@ -67,6 +67,10 @@ class Plan:
     pipelines keep weights and reduce once, and nothing else does (`Job.reshard`, `Job.no_sync`).
     `tp_comm_overlap` runs tensor-parallel collectives in pieces beside their products (Megatron's
     user buffers; `Fusion.user_buffers`), if not in the stack's own way.
+    `defer_embedding_wgrad_compute` leaves the output layer's weight gradients to the end of the
+    step (`sim.parallel.deferred`). `grad_reduce_in_fp32` says in what gradients are added up and
+    summed over replicas, if not in the stack's own way. An even split of the layers counts the
+    embedding (`account_for_embedding_in_pipeline_split`) and the head (`..._loss_...`) as one each.
     `precision` is that of matrix products; below 16 bits by a `recipe` (`sim.model.precision`), the
     stack's own unless one is named, or a table says what it is `like` and what it does otherwise.
     With `lora` adapters are trained and the model is frozen.
@@ -110,6 +114,10 @@ class Plan:
     overlap_experts: bool | None = None
     overlap_shared: bool | None = None
     tp_comm_overlap: bool | None = None
+    defer_embedding_wgrad_compute: bool = False
+    grad_reduce_in_fp32: bool | None = None
+    account_for_embedding_in_pipeline_split: bool = False
+    account_for_loss_in_pipeline_split: bool = False
     precision: Precision = "bf16"
     recipe: str | Mapping[str, Any] = ""
     lora: Lora | None = None

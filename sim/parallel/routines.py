@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sim.parallel import data
 from sim.parallel.boundary import packed, unpacked
 from sim.parallel.checked import held_up
+from sim.parallel.deferred import defers, without_gradients
 from sim.parallel.job import Chunk, Job
 from sim.parallel.memory import PassUses
 from sim.parallel.pairs import merged
@@ -135,13 +136,16 @@ class _ChunkPasses:
     def _piece(self, occasion: Occasion, number: int) -> Piece:
         """A block, with the exchange with neighbouring stages at both ends of the chunk."""
         (kind, again), last = self.slots[number], len(self.slots) - 1
+        block = self.job.block(kind, again)
+        if defers(self.job, kind, occasion):
+            block, occasion = without_gradients(block), occasion._replace(kind="I")
         work = self.job.work(kind, occasion.kind, again)
         begin, end = (0, last) if occasion.kind == "F" else (last, 0)
         if number == begin:
             work = self._fed(work, occasion.kind)
         if number == end and self._passes_on(occasion.kind):
             work = Work(name=work.name, items=(work, *packed(self.job)))
-        return Piece(self.job.block(kind, again), work, self._uses.of(occasion, number))
+        return Piece(block, work, self._uses.of(occasion, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
         """The first work of a pass, behind what it receives."""

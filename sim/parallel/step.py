@@ -12,6 +12,7 @@ from sim.model.optimizers import shares
 from sim.parallel import compressed, data
 from sim.parallel.boundary import sent_bytes
 from sim.parallel.checked import held_up
+from sim.parallel.deferred import finished
 from sim.parallel.job import Job, host_time
 from sim.parallel.memory import optimizer_use, resident
 from sim.parallel.offload import FROM_HOST, host_update
@@ -127,6 +128,7 @@ def _closing(job: Job, stage: int, *, alone: bool) -> Routine:
     parameters = job.parameters(job.chunks[stage])
     done: list[Operation] = []
     blocks = [block for chunk in job.chunks[stage] for block in job.blocks(chunk)]
+    done += finished(job, blocks)
     if plan.zero < 2 and not job.overlaps_gradients:
         if plan.gradients is not None:
             items = compressed.encoding(job, blocks)

@@ -32,6 +32,11 @@ def _sizes(plan: Plan) -> Iterator[Fault]:
     yield plan.gradients is not None and single, what, "leave gradients out"
     what = "activations are compressed between stages, of which there is one"
     yield plan.activations is not None and plan.pp == 1, what, "leave activations out"
+    counted = (
+        plan.account_for_embedding_in_pipeline_split or plan.account_for_loss_in_pipeline_split
+    )
+    what = "account_for_..._in_pipeline_split, but there is no split of layers to make"
+    yield counted and (plan.pp == 1 or plan.layers is not None), what, "leave it out"
 
 
 def _offload(plan: Plan) -> Iterator[Fault]:

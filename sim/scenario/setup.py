@@ -24,6 +24,7 @@ from sim.model.network import Network
 from sim.model.transformer import Transformer
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import chunks_of
+from sim.parallel.deferred import check_deferred
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
 from sim.parallel.mesh import Mesh
@@ -80,7 +81,7 @@ def assemble(
     where = f"{name}, plan"
     check_layers(model)
     plan = plan.resolved(topology.gpus, where=where)
-    stack = stack.running(plan.precision, where=where)
+    stack = stack.running(plan.precision, where=where).reducing(plan.grad_reduce_in_fp32)
     offload = with_checkpoints(plan.offload, stack.checkpointing, plan.recompute)
     plan = replace(plan, offload=offload)
     _check_links(plan, topology, where)
@@ -110,6 +111,7 @@ def assemble(
     check_rule(job.rule, model.kinds, job.execution, where=where)
     check_adapters(model.kinds, job.execution, where=where)
     _check_graphs(job, where)
+    check_deferred(job, where)
     _check_host_memory(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
     return Setup(name=name, job=ordered(job, on), machine=on)

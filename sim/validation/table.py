@@ -50,7 +50,8 @@ _SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "zb-2p": {"schedule": "zb-auto", "schedule_memory": 2.0},
     "zb-b": {"schedule": "zb-h1", "interleave": 1},
 }
-_OPTIONAL = ("context", "tp_comm_overlap")  # as in a plan, where a row or a script has them
+# As in a plan, where a row or a script has them.
+_OPTIONAL = ("context", "moments", "tp_comm_overlap")
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
 # NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
@@ -186,7 +187,17 @@ def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any
     # Some tables and scripts say it whatever the degree is; at 1 there is nothing to split.
     if plan.tp == 1:
         plan = replace(plan, sequence_parallel=False, tp_comm_overlap=None)
+    if plan.pp > 1 and plan.zero < 2 and plan.lora is None:
+        plan = replace(plan, defer_embedding_wgrad_compute=_defers(row))
     return plan if plan.cp > 1 else replace(plan, context=None)
+
+
+def _defers(row: Mapping[str, Any]) -> bool:
+    """Whether the vocabulary's weight gradients of all microbatches wait, as scripts allow; where
+    only those of the last ones do, none are taken to."""
+    microbatches = row["global_batch"] // (row["microbatch"] * row["dp"])
+    limit = row.get("wgrad_deferral_limit")
+    return limit is not None and not blank(limit) and microbatches <= limit
 
 
 def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:

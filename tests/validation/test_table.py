@@ -80,6 +80,7 @@ def test_scripts_of_a_task_and_of_a_model_count_beside_those_of_every_run():
     bridge, titan = stacks.load("megatron-bridge"), stacks.load("nemo-automodel-fsdp2")
     assert bridge.scripted("pretrain", "llama3-8b") == {}
     assert bridge.scripted("lora", "llama3-8b") == {"documents": 174}
+    assert bridge.scripted("pretrain", "llama3-70b") == {"wgrad_deferral_limit": 22}
     assert titan.scripted("", "gpt-oss-120b")["routing"] == "round-robin"
 
 

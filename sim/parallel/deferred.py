@@ -1,0 +1,73 @@
+"""Weight gradients of the output layer at the end of a step instead of in every backward pass.
+
+Megatron-Core's `defer_embedding_wgrad_compute` (pipeline_parallel/utils and schedules.py,
+`finish_embedding_wgrad_compute`): the last stage keeps what the product of the vocabulary's weight
+gradient reads, leaves that product out of its backward passes, and runs those of all microbatches
+when its last one is done, while other stages still drain. Gradients of the head are summed over
+replicas behind them. (`wgrad_deferral_limit` bounds how many microbatches wait; here all do.)
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sim.config.errors import InputError
+from sim.model.block import Block
+from sim.parallel import data
+from sim.parallel.job import Job
+from sim.program.actions import Occasion
+from sim.program.memory import MemoryUse
+from sim.program.operations import Compute, Operation, Work
+
+HEAD = "head"
+_NAME = "deferred weights"
+
+
+def defers(job: Job, kind: str, occasion: Occasion) -> bool:
+    """Whether a block's weight gradients are left out of this pass."""
+    return job.plan.defer_embedding_wgrad_compute and kind == HEAD and occasion.kind == "B"
+
+
+def without_gradients(block: Block) -> Block:
+    """A block as its backward pass leaves it: nothing of it can be summed yet."""
+    return replace(block, parameters={})
+
+
+def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
+    """What a stage that holds the head runs behind its passes."""
+    head = next((block for block in blocks if block.kind == HEAD), None)
+    if head is None or not job.plan.defer_embedding_wgrad_compute:
+        return []
+    times = job.plan.microbatches
+    work = Work(name=_NAME, items=(job.work(HEAD, "W"),) * times)
+    use = MemoryUse({"activations": -times * head.held})
+    done: list[Operation] = [Compute(name=_NAME, work=work, memory=use)]
+    if job.overlaps_gradients and data.replicated(job, head.parameters):
+        name, stream = "reduce deferred", data.STREAM
+        done += data.reduced(job, head.parameters, name, after=(_NAME,), stream=stream)
+    return done
+
+
+def check_deferred(job: Job, where: str) -> None:
+    """Raise `InputError` where Megatron-Core does, or where passes are split already."""
+    plan, own = job.plan, "defer_embedding_wgrad_compute"
+    if not plan.defer_embedding_wgrad_compute:
+        return
+    schedule = plan.passes()
+    faults = (
+        (plan.pp == 1, "without pipeline stages", "set pp > 1"),
+        (plan.zero > 1, f"with zero = {plan.zero}", "set zero = 1"),
+        (
+            not job.stack.fusion.adds_in_gemm,
+            f"but {job.stack.name} does not add gradients up in products",
+            "take another stack, such as megatron-core",
+        ),
+        (
+            schedule.splits_backward or schedule.steps > 1,
+            f"with schedule {plan.pipeline!r}, which places weight gradients itself",
+            "set schedule = '1f1b'",
+        ),
+        (plan.lora is not None, "with adapters, beside which the head is frozen", "leave lora out"),
+    )
+    for fault, what, remedy in faults:
+        if fault:
+            raise InputError(where, f"{own} {what}", f"{remedy} or leave it out")
