@@ -73,7 +73,8 @@ class Stack:
     (FSDP2: `split_with_sizes_copy` and `chunk_cat` in _fsdp_collectives.py). `reduce_stream` says
     that gradients are reduced over another communicator than weights are gathered.
 
-    Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation, and
+    Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation (and, with
+    `optimizer_by_tensor`, for each parameter tensor), and
     `fused_host_optimizer` the same of one on the host's processors (DeepSpeed's cpu_adam;
     torch.optim's is not, and five to seven times slower: deepspeed.ai, tutorial ZeRO-Offload);
     `clip` says whether the gradient norm is clipped; `post_validation` that stages whose backward
@@ -126,6 +127,7 @@ class Stack:
     sharding: Literal["in-place", "flat", "per-parameter"] = "in-place"
     reduce_stream: bool = False
     fused_optimizer: bool = True
+    optimizer_by_tensor: bool = False
     fused_host_optimizer: bool = True
     clip: bool = True
     post_validation: bool = False

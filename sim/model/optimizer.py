@@ -37,6 +37,7 @@ def optimizer_work(
     precision: Precision = "bf16",
     gradients: Gradients = "fused",
     fused: bool = True,
+    by_tensor: bool = False,
     clip: bool = True,
     tensors: int = 1,
     written: float | None = None,
@@ -47,9 +48,9 @@ def optimizer_work(
     unscaled and checked for overflow, the norm is taken and applied (`clip`), moments and masters
     are updated, working weights written back, gradients zeroed unless they are `fresh` in each
     step. `updated` is the share of a distributed optimizer (ZeRO-1). `fused=False` is one kernel
-    per arithmetic operation. `tensors` are the parameter tensors, of which copies launch one kernel
-    each, `matrices` those among what is updated, `written` the mean bytes of a working weight where
-    a recipe makes it smaller.
+    per arithmetic operation, `by_tensor` for each of the `tensors`, of which copies launch one
+    kernel each. `matrices` are those among what is updated, `written` the mean bytes of a working
+    weight where a recipe makes it smaller.
 
     Source: Megatron-LM, megatron/optimizer/optimizer.py (Float16OptimizerWithFloat16Params.step).
 
@@ -62,7 +63,14 @@ def optimizer_work(
     steps: list[Kernel] = [
         *_unscale(share, precision, grad, tensors),
         *(_clip(share) if clip else ()),
-        *_update(optimizers.of(optimizer), share, list(matrices), moments, fused),
+        *_update(
+            optimizers.of(optimizer),
+            share,
+            list(matrices),
+            moments,
+            fused,
+            least=tensors if by_tensor else 1,
+        ),
     ]
     if mixed:
         copied = share * (4 + (written or weight_width(precision)))
@@ -110,7 +118,12 @@ def _clip(share: float) -> tuple[MemoryBound, ...]:
 
 
 def _update(
-    optimizer: Optimizer, share: float, matrices: list[Matrix], moments: Moments, fused: bool
+    optimizer: Optimizer,
+    share: float,
+    matrices: list[Matrix],
+    moments: Moments,
+    fused: bool,
+    least: int = 1,
 ) -> Iterator[Kernel]:
     if optimizer.orthogonalised:
         hidden = min(hidden_elements(matrices), share)
@@ -119,7 +132,7 @@ def _update(
             yield from _orthogonalised(matrix) if matrix.hidden else ()
         share = hidden
     moved = share * optimizer.traffic(fused=fused, moments=moments)
-    launches = _launches(share) * (1 if fused else optimizer.kernels)
+    launches = max(least, _launches(share)) * (1 if fused else optimizer.kernels)
     yield MemoryBound(name=optimizer.name, bytes=moved, launches=launches)
 
 

@@ -310,6 +310,7 @@ def _update(
         precision=job.kept_precision,
         gradients=stack.fusion.gradients,
         fused=stack.fused_optimizer,
+        by_tensor=stack.optimizer_by_tensor,
         clip=stack.clip,
         tensors=tensors,
         written=sum(n * job.gathered_bytes(group) for group, n in parameters.items()) / held,
