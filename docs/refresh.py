@@ -36,13 +36,16 @@ COLUMNS = {
     "naive_mape": ".1%",
     "regret_median": ".1%",
     "regret_mean": ".1%",
-    "table_kept_out": ".0%",
-    "rows_kept_out": ".0%",
+    "table_covered": ".0%",
+    "table_width": ".2f",
+    "rows_covered": ".0%",
+    "rows_width": ".2f",
 }
+KEPT_OUT = ("table_kept_out", "rows_kept_out")
 HEADS = (
     *("table", "rows", "MAPE", "median", "bias", "worst", "rank corr.", "naive MAPE"),
     *("regret", "its mean"),
-    *("covered, table unseen", "half unseen"),
+    *("covered, table unseen", "width", "half unseen", "width"),
 )
 
 
@@ -113,18 +116,27 @@ def validation(tables: list[str]) -> str:
     printed = _run([sys.executable, "-m", "sim", "validate", *tables, *options], Path.cwd())
     answer = json.loads(printed.splitlines()[-1])
     coverage = answer["coverage"]
-    covered = {table["table"]: table for table in coverage["tables"]}
+    covered = {table["table"]: _held(table) for table in coverage["tables"]}
     merged = [
         {**table, **covered.get(table["table"], {}), "rows": table["rows"]}
         for table in answer["tables"]
     ]
     rows = [[_cell(table.get(key), form) for key, form in COLUMNS.items()] for table in merged]
-    shares = [coverage["table_kept_out"], coverage["rows_kept_out"]]
     for key, name in (("rows", "all rows"), ("tables", "mean of tables")):
-        blank = [""] * (len(HEADS) - 3)
-        rows.append([name, *blank, *(_cell(share[key], ".1%") for share in shares)])
+        means = _held({kept_out: coverage[kept_out][key] for kept_out in KEPT_OUT})
+        figures = [_cell(means[column], COLUMNS[column]) for column in means]
+        rows.append([name, *[""] * (len(HEADS) - 1 - len(figures)), *figures])
     lines = [[*HEADS], ["---", *["---:"] * (len(HEADS) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _held(table: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Coverage and width by what was kept out, as columns."""
+    return {
+        f"{kept_out.partition('_')[0]}_{figure}": table[kept_out][figure]
+        for kept_out in KEPT_OUT
+        for figure in ("covered", "width")
+    }
 
 
 def _cell(value: object, form: str) -> str:

@@ -481,8 +481,9 @@ def test_the_topology_itself_is_good(folder: Path) -> None:
     ("line", "said"),
     [
         ("rows = 0", "rows"),
-        ("median = nan", "median = nan is not a finite number"),
-        ("sigma = -0.1", "sigma"),
+        ("location = nan", "location = nan is not a finite number"),
+        ("scale = -0.1", "scale"),
+        ("work = 'sparse'", "work"),
         ("stak = 'b'", "unknown key 'stak'; did you mean 'stack'?"),
     ],
 )
@@ -491,12 +492,15 @@ def test_a_wrong_file_of_measured_runs_is_one_line(
 ) -> None:
     monkeypatch.setattr(evidence, "evidence", evidence.evidence.__wrapped__)
     monkeypatch.setattr("sim.results.assemble.evidence", evidence.evidence)
-    spread = {"table": "'t'", "stack": "'s'", "device": "'d'", "rows": 1, "median": 0, "sigma": 0}
+    spread = {
+        "table": "'t'", "stack": "'s'", "device": "'d'", "generation": "'volta'", "topology": "'c'",
+        "precision": "'fp16'", "work": "'dense'", "rows": 1, "location": 0, "scale": 0,
+    }  # fmt: skip
     key, _, value = line.partition(" = ")
     lines = [f"{name} = {known}" for name, known in (spread | {key: value}).items()]
     there = folder / "topologies" / "validated"
     there.mkdir(parents=True)
-    (there / "mine.toml").write_text("\n".join(["[[spread]]", *lines]))
+    (there / "mine.toml").write_text("\n".join(["[[spreads]]", *lines]))
     assert said in refuse("run", "gpt2-one-gpu")
 
 

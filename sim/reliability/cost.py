@@ -12,6 +12,7 @@ from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.hardware.cluster.topology import Topology
 from sim.reliability.checkpoint_size import checkpoint_bytes
+from sim.results.likely import Likely, likely
 from sim.results.shown import Shown
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
@@ -36,6 +37,7 @@ class TrainingCost(Shown):
     energy: float
     electricity: float | None
     checkpoints: float = 0.0
+    likely: Likely | None = None
 
     @property
     def days(self) -> float:
@@ -47,7 +49,11 @@ class TrainingCost(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        more = {"days": self.days, "tokens_per_dollar": self.tokens_per_dollar}
+        more: dict[str, Any] = {"days": self.days, "tokens_per_dollar": self.tokens_per_dollar}
+        if self.likely:
+            scaled = {"days": self.days, "dollars": self.dollars, "energy": self.energy}
+            bounds = {key: self.likely.of(known) for key, known in scaled.items() if known}
+            more["likely"] = {**asdict(self.likely), **bounds}
         return {**asdict(self), **more}
 
 
@@ -82,6 +88,7 @@ def of_scenario(
     plan, model = setup.job.plan, setup.job.model
     each, own = plan.global_batch * model.seq, scenario.checkpoints
     stop = checkpoint_bytes(setup) / own.storage / own.steps if own else 0.0
-    step = run(setup).step_time + stop
+    result = run(setup)
+    step = result.step_time + stop
     cost = cost_of(setup.machine.topology, step, each, tokens, goodput=goodput)
-    return replace(cost, checkpoints=tokens / each * stop)
+    return replace(cost, checkpoints=tokens / each * stop, likely=likely(result, stop))

@@ -1,7 +1,10 @@
 """The cost of training as text."""
 
+from collections.abc import Mapping
+
 from sim.config.units import human_seconds
 from sim.reliability.cost import TrainingCost
+from sim.results.likely import Likely, interval
 from sim.results.tables import preformatted
 
 
@@ -14,12 +17,28 @@ def text(cost: TrainingCost) -> str:
     ]
     if cost.checkpoints:
         lines[0] += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
+    if cost.likely:
+        lines.insert(1, _expected(cost, cost.likely))
     if cost.electricity is not None:
         lines[-1] += f", {cost.electricity:,.0f} dollars of electricity"
     if cost.dollars is None:
         return "\n".join([*lines, 'the topology has no price; add --price "2 USD/h"'])
     rate = cost.tokens_per_dollar or 0.0
     return "\n".join([*lines, f"rent {cost.dollars:,.0f} dollars, {rate:,.0f} tokens a dollar"])
+
+
+def _expected(cost: TrainingCost, likely: Likely) -> str:
+    """What a real run would take and cost, all in proportion to its time."""
+    days = likely.of(cost.days)
+    words = f"expected {days['expected']:,.1f} days {_bounds(days, likely.level)}"
+    if cost.dollars is not None:
+        dollars = likely.of(cost.dollars)
+        words += f", {dollars['expected']:,.0f} dollars {_bounds(dollars, likely.level, digits=0)}"
+    return f"{words} by {likely.basis}"
+
+
+def _bounds(values: Mapping[str, float], level: float, digits: int = 1) -> str:
+    return interval((values["low"], values["high"]), level, lambda value: f"{value:,.{digits}f}")
 
 
 def html(cost: TrainingCost) -> str:

@@ -16,6 +16,7 @@ from sim.reliability.checkpoint_interval import daly, expected_share, young
 from sim.reliability.checkpoint_size import checkpoint_bytes
 from sim.reliability.cost import TrainingCost, cost_of
 from sim.reliability.failures import Failures, Recovery
+from sim.results.likely import Likely, likely
 from sim.results.result import Result
 from sim.results.shown import Shown
 from sim.scenario.setup import Setup
@@ -31,7 +32,8 @@ class Goodput(Shown):
 
     `between` is the mean time between interruptions (s), `young` and `daly` the formulas'
     intervals, `formula` the effective share that they expect at the interval used. `best` is the
-    interval that the simulation itself finds best, with its effective share.
+    interval that the simulation itself finds best, with its effective share. `tokens_likely` are
+    those that steps as long as measured ones would have trained on.
     """
 
     view = "sim.reliability.goodput_text"
@@ -49,6 +51,7 @@ class Goodput(Shown):
     formula: float
     best: tuple[float, float]
     tokens: float
+    tokens_likely: dict[str, float]
     cost: TrainingCost
     allowed: tuple[dict[str, float], ...]
 
@@ -79,7 +82,9 @@ def goodput(
         seconds=ledger.seconds, interruptions=sum(ledger.faults.values()), faults=ledger.faults,
         between=between, young=young(conduct.stop, between), daly=daly(conduct.stop, between),
         formula=expected_share(conduct, between), best=best_interval(faults, conduct, days, seed),
-        tokens=tokens, cost=cost, allowed=tuple(allowed(faults, conduct, between, days, seed)),
+        tokens=tokens, cost=cost,
+        tokens_likely=_tokens(tokens, likely(result)),
+        allowed=tuple(allowed(faults, conduct, between, days, seed)),
     )  # fmt: skip
 
 
@@ -91,6 +96,16 @@ def _earned(
     tokens, share = productive / result.step_time * per_step, productive / (days * DAY)
     topology = setup.machine.topology
     return tokens, cost_of(topology, result.step_time, per_step, tokens, goodput=share or 1.0)
+
+
+def _tokens(simulated: float, measured: Likely) -> dict[str, float]:
+    """Tokens of as many seconds; slower steps train on fewer."""
+    return {
+        "level": measured.level,
+        "low": simulated / measured.high,
+        "expected": simulated / measured.expected,
+        "high": simulated / measured.low,
+    }
 
 
 def conduct_of(recovery: Recovery, size: float, between: float, replicas: int) -> Conduct:

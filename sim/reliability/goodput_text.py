@@ -2,6 +2,7 @@
 
 from sim.config.units import HOUR, MINUTE, human_bytes, human_seconds
 from sim.reliability.goodput import TARGET, Goodput
+from sim.results.likely import interval
 from sim.results.tables import preformatted
 
 
@@ -52,7 +53,12 @@ def _needs(goodput: Goodput) -> list[str]:
 def _bill(goodput: Goodput) -> str:
     cost = goodput.cost
     words = f"{goodput.tokens / 1e9:,.0f} billion tokens, {cost.gpu_hours:,.0f} GPU-hours"
-    return words if cost.dollars is None else f"{words}, {cost.dollars:,.0f} dollars"
+    words += "" if cost.dollars is None else f", {cost.dollars:,.0f} dollars"
+    likely = {key: value / 1e9 for key, value in goodput.tokens_likely.items() if key != "level"}
+    bounds = interval(
+        (likely["low"], likely["high"]), goodput.tokens_likely["level"], "{:,.0f} billion".format
+    )
+    return f"{words}\nexpected {likely['expected']:,.0f} billion tokens {bounds} at measured steps"
 
 
 def _hours(seconds: float) -> str:

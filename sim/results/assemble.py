@@ -23,6 +23,7 @@ from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.result import Result
 from sim.scenario.setup import Setup
+from sim.uncertainty.campaign import Campaign
 from sim.uncertainty.evidence import evidence
 from sim.uncertainty.intervals import Interval, Kernels
 from sim.uncertainty.kernel_sources import device_time
@@ -59,6 +60,7 @@ def report(
         active_parameters=active_parameters(job.model),
         step_time=step,
         step_time_low=sure.low,
+        step_time_expected=sure.expected,
         step_time_high=sure.high,
         interval=sure.parts,
         samples_per_second=plan.global_batch / step,
@@ -102,8 +104,8 @@ def _interval(setup: Setup, program: Program, record: Record, profile: float) ->
     sigmas = profiled(job, setup.machine.topology.backend, share=profile)
     if sigmas is not None:
         kernels = Kernels.of(sigmas, work_shares(program, record))
-    stack, device = job.stack.name, job.device.name
-    return evidence().interval(record.step_time, stack=stack, device=device, kernels=kernels)
+    campaign = Campaign.of(job, setup.machine.topology.name)
+    return evidence().interval(record.step_time, campaign, kernels=kernels)
 
 
 def executed_flops(job: Job) -> float:

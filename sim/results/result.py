@@ -21,8 +21,9 @@ class Result(Shown):
     """One predicted training step.
 
     `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
-    it). The measured one would lie between `step_time_low` and `step_time_high` with the
-    probability `interval["level"]`; its other keys say why (`sim.uncertainty.intervals`). `mfu` is
+    it). Of a measured one `step_time_expected` is the median and it lies between `step_time_low`
+    and `step_time_high` with the probability `interval["level"]`, by what measured runs have shown
+    (`sim.uncertainty.intervals`); all other figures are those of the simulated step. `mfu` is
     model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), attention counted in full
     also where it is causal (PaLM's convention); `hfu` is the same of the FLOPs that are executed:
     what is recomputed counts again, what a causal mask hides does not. `memory_per_gpu` holds the
@@ -47,6 +48,7 @@ class Result(Shown):
     active_parameters: int
     step_time: float
     step_time_low: float
+    step_time_expected: float
     step_time_high: float
     interval: dict[str, Any]
     samples_per_second: float

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
+from sim.results import likely
 from sim.results.formatting import apportioned, bar, count, large, percent, time_unit
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
@@ -59,8 +60,9 @@ def headline(result: Result) -> list[Cells]:
         (
             "step time",
             human_seconds(result.step_time),
-            f"{interval(result)}, {count(result.samples_per_second)} samples/s",
+            f"simulated, {count(result.samples_per_second)} samples/s",
         ),
+        ("expected", human_seconds(result.step_time_expected), likely.why(result)),
         (
             "tokens/s",
             count(result.tokens_per_second),
@@ -99,15 +101,6 @@ def _staleness(result: Result) -> Iterator[Cells]:
         first, last = result.staleness[0], result.staleness[-1]
         shown = str(first) if first == last else f"{first} to {last}"
         yield "staleness", shown, "updates that gradients are late, first to last stage"
-
-
-def interval(result: Result) -> str:
-    """Where a measured step time would lie: "(17.6 to 19.0, 90 %)", in its unit if it can."""
-    shown = [human_seconds(time) for time in (result.step_time_low, result.step_time_high)]
-    unit = human_seconds(result.step_time).partition(" ")[2]
-    if all(text.endswith(f" {unit}") for text in shown):
-        shown = [text.removesuffix(f" {unit}") for text in shown]
-    return f"({' to '.join(shown)}, {100 * result.interval['level']:.0f} %)"
 
 
 # --- Rows ----------------------------------------------------------------------------------------

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from sim.config.units import human_bytes, human_seconds
 from sim.parallel.plan import Plan
+from sim.results import likely
+from sim.results.result import Result
 from sim.results.tables import Cells
 from sim.search import choices
 from sim.search.search import SearchResult
 from sim.search.standings import Layout
+from sim.uncertainty.intervals import faster, told_apart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +34,7 @@ def text(search: SearchResult) -> str:
             *_aligned(rows),
             "",
             f"Why the first: {why(search)}.",
+            *_sure(search),
             "",
             "Pareto front, time against memory (without contention where not among the best):",
             *_aligned(front),
@@ -74,6 +78,29 @@ def why(search: SearchResult) -> str:
     return f"the runner-up takes {lost:.3f} s ({lost / best.step_time:.2%}) longer: " + ", ".join(
         words or ["the same in every cause"]
     )
+
+
+def _sure(search: SearchResult) -> Iterator[str]:
+    """What a run of the first would show, and which layouts may as well be faster."""
+    results = [layout.result for layout in search.best if layout.result is not None]
+    if not results:
+        return
+    first, apart = results[0], results[0].interval["apart"]
+    expected = human_seconds(first.step_time_expected)
+    yield f"Expected of the first: {expected} {likely.why(first)}."
+    alike = sum(_slower(first, other) < first.interval["level"] for other in results[1:])
+    if alike:
+        which = "2 cannot" if alike == 1 else f"2 to {alike + 1} cannot"
+        yield (
+            f"Layout{'s' * (alike > 1)} {which} be told apart from it: by measured layouts of a "
+            f"job the faster of two is sure ({100 * first.interval['level']:.0f} %) where the "
+            f"other takes {told_apart(apart):.1%} longer."
+        )
+
+
+def _slower(first: Result, other: Result) -> float:
+    """The probability that a layout is slower than the first."""
+    return faster(first.step_time, other.step_time, first.interval["apart"])
 
 
 def plan_text(plan: Plan) -> str:
@@ -178,5 +205,8 @@ def to_dict(search: SearchResult) -> dict[str, Any]:
 def _row(search: SearchResult, layout: Layout, rank: int) -> dict[str, Any]:
     """A layout with the keys of a run."""
     result = layout.result.to_dict() if layout.result is not None else {}
+    first = search.best[0].result
+    if first is not None and layout.result is not None:
+        result["slower_than_first"] = _slower(first, layout.result)
     own = {"rank": rank, "plan": asdict(layout.plan), "uncontended": layout.uncontended}
     return {**result, **own, "dollars_per_billion_tokens": search.cost(layout).dollars}

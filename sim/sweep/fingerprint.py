@@ -14,14 +14,14 @@ from sim.sweep.points import Point
 
 _NAMED = {"model": "models", "topology": "topologies", "stack": "topologies/stacks"}
 _DEVICES = "topologies/devices"
-_ALWAYS = ("topologies/backends", "topologies/profiles")
+_ALWAYS = ("topologies/backends", "topologies/profiles", "topologies/validated")
 
 
 def key(scenario: str, point: Point, extra: tuple[Any, ...] = ()) -> str:
     """The hash of a scenario at a point: both, every file that they name, program version.
 
     The *content* of files counts, not their names: after a change of a model, topology, device,
-    stack, backend, profile or of the program itself an old answer is not found.
+    stack, backend, profile, of measured errors or of the program itself an old answer is not found.
     """
     path = catalog.find("scenarios", scenario)
     named = {name: str(point.get(name, _document(path).get(name, ""))) for name in _NAMED}

@@ -16,9 +16,10 @@ Row = dict[str, Any]
 
 WALL = "wall_seconds"
 METRICS = (
-    "step_time", "samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu", "mfu",
-    "hfu", "model_tflops_per_gpu", "bubble_fraction", "straggler_seconds", "ranks", "roles",
-    "operations", "events", "capacity", "fits",
+    "step_time", "step_time_low", "step_time_expected", "step_time_high", "samples_per_second",
+    "tokens_per_second", "tokens_per_second_per_gpu", "mfu", "hfu", "model_tflops_per_gpu",
+    "bubble_fraction", "straggler_seconds", "ranks", "roles", "operations", "events", "capacity",
+    "fits",
 )  # fmt: skip
 
 
@@ -87,7 +88,9 @@ def to_dict(frame: "pd.DataFrame") -> dict[str, Any]:
 def text(frame: "pd.DataFrame") -> str:
     """What varied, and the first figures that anyone looks at."""
     formatters: dict[str, Any] = {
-        "step_time": human_seconds, "samples.p99": human_seconds, "mfu": "{:.1%}".format,
+        "step_time": human_seconds, "step_time_low": human_seconds,
+        "step_time_expected": human_seconds, "step_time_high": human_seconds,
+        "samples.p99": human_seconds, "mfu": "{:.1%}".format,
         "bubble_fraction": "{:.1%}".format, "memory.total": human_bytes, "reason": str,
     }  # fmt: skip
     columns = dict.fromkeys([*frame.attrs["varied"], *formatters])

@@ -1,162 +1,200 @@
-"""What measured runs show of the errors of predictions, by stack and device.
+"""What measured runs show of the errors of predictions.
 
 `topologies/validated/*.toml`, written by `sim validate TABLES --spread FILE`, keeps the errors of
-each table of measured runs; packaged files and the user's own count alike.
+each table of measured runs by campaign; packaged files and the user's own count alike.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from statistics import fmean, median, variance
+from functools import cache, cached_property
+from itertools import groupby
+from math import sqrt
+from statistics import median
 from typing import Annotated
 
 from annotated_types import Ge, Gt
 
 from sim.config import catalog
-from sim.uncertainty.intervals import LEVEL, ErrorDistribution, Interval, Kernels, interval
+from sim.uncertainty import random_effects
+from sim.uncertainty.campaign import Campaign
+from sim.uncertainty.intervals import LEVEL, ErrorLaw, Interval, Kernels, interval
+from sim.uncertainty.random_effects import RandomEffects
 
 FOLDER = "topologies/validated"
-# All assumed. Coverage (`sim validate TABLES --coverage`, all rows and mean of tables) stays within
-# 0.81 to 0.90 with 1 to 10 for the first and 1 to 8 for the second.
-_ROWS_OF_USUAL = 2.0  # the usual spread counts as much as so many rows of one stack and device
-_ROWS_ALIKE = 4.0  # rows of one campaign share its conditions: so many show a bias as well as one
-_UNKNOWN = 0.2  # the usual spread if nothing at all was measured
+_ROWS_OF_USUAL = 2.0  # the usual scale counts as much as so many rows of a campaign: assumed
+_FEW = 3  # rows that show no scale yet
+_UNKNOWN = 0.1  # the usual scale if nothing at all was measured: assumed
+# Variance of the estimated location of n errors of scale s by Student's t with nu degrees of
+# freedom: (nu + 3) / (nu + 1) s^2 / n (Lange, Little and Taylor 1989, section 4), nu = 4.
+_OF_LOCATION = 1.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """Errors of the measured runs of one stack on one device, as in `topologies/validated`.
+class Spread(Campaign):
+    """Errors of a table's measured runs of one campaign, as in `topologies/validated`.
 
-    `median` is of log(measured / predicted), `sigma` half its span from the 5th to the 95th
-    percentile over 1.645: a few far outliers do not widen it.
+    `location` and `scale` of log(measured / predicted) by Student's t; `apart` is the scale of what
+    is left of them beside the error that layouts of one job share, seen on `layouts` rows.
     """
 
     table: str
-    stack: str
-    device: str
-    topologies: tuple[str, ...] = ()
     rows: Annotated[int, Gt(0)]
-    median: float
-    sigma: Annotated[float, Ge(0)]
+    location: float
+    scale: Annotated[float, Ge(0)]
+    layouts: Annotated[int, Ge(0)] = 0
+    apart: Annotated[float, Ge(0)] = 0.0
+
+    @property
+    def campaign(self) -> Campaign:
+        return Campaign(**{name: getattr(self, name) for name in Campaign.__dataclass_fields__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """The errors of all validated runs, in three levels: rows, devices of a stack, stacks.
+class _Seen:
+    """A campaign's runs over all tables: how many, and their location and scale."""
 
-    A stack without measured runs is taken as a draw from all stacks, and a device without measured
-    runs of its stack as a draw from the devices of stacks that were measured on several; each adds
-    the variance between such medians to that of rows within one.
-    """
+    campaign: Campaign
+    rows: int
+    location: float
+    scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The errors of all validated runs, and what they imply for any job."""
 
     spreads: tuple[Spread, ...]
 
-    @property
-    def usual(self) -> float:
-        """The median over all spreads of their sigma."""
-        return median([spread.sigma for spread in self.spreads]) if self.spreads else _UNKNOWN
-
-    @property
-    def between_devices(self) -> float:
-        """Variance of the medians of one stack's devices, pooled over stacks."""
-        groups = self._by_stack().values()
-        deviations = [s.median - _centre(group) for group in groups for s in group]
-        freedom = len(deviations) - len(groups)
-        return sum(d * d for d in deviations) / freedom if freedom > 0 else 0.0
-
-    @property
-    def between_stacks(self) -> float:
-        """Variance of the stacks' centres."""
-        centres = [_centre(group) for group in self._by_stack().values()]
-        return variance(centres) if len(centres) > 1 else 0.0
-
-    def _by_stack(self) -> dict[str, list[Spread]]:
-        groups: dict[str, list[Spread]] = {}
-        for spread in self.spreads:
-            groups.setdefault(spread.stack, []).append(spread)
-        return groups
+    def replaced(self, spreads: Sequence[Spread], *, tables: Container[str]) -> "Evidence":
+        """With these in place of all that `tables` have shown."""
+        others = (spread for spread in self.spreads if spread.table not in tables)
+        return Evidence(spreads=(*others, *spreads))
 
     def interval(
         self,
         step: float,
+        campaign: Campaign,
         *,
-        stack: str,
-        device: str,
         kernels: Kernels | None = None,
         level: float = LEVEL,
     ) -> Interval:
-        """The interval of a predicted step time (s).
+        """The interval of a predicted step time (s)."""
+        return interval(step, self.errors(campaign), kernels, level)
 
-        >>> spread = Spread(table="t", stack="mine", device="A100", rows=50, median=0.0, sigma=0.03)
-        >>> wide = Evidence(spreads=(spread,)).interval(10.0, stack="mine", device="A100")
-        >>> round(wide.low, 2), round(wide.high, 2), wide.basis
-        (9.49, 10.54, '50 measured runs of mine on A100')
-        """
-        return interval(step, self.errors(stack, device), kernels, level)
-
-    def errors(self, stack: str, device: str) -> ErrorDistribution:
-        """What the validated runs imply for a job of this stack on this device."""
-        groups = self._by_stack()
-        if stack not in groups:
-            return self._of_other_stacks(list(groups.values()))
-        of_device = [spread for spread in groups[stack] if spread.device == device]
-        if not of_device:
-            return self._of_other_devices(groups[stack])
-        return self._of_same(of_device, stack, device)
-
-    def _of_other_stacks(self, groups: Sequence[Sequence[Spread]]) -> ErrorDistribution:
-        count = len(groups)
-        between = self.between_stacks * (1.0 + 1.0 / count) if count else 0.0
-        return ErrorDistribution(
-            bias=fmean(map(_centre, groups)) if groups else 0.0,
-            variance=between + self.usual**2,
-            freedom=max(count - 1.0, 1.0),
-            basis=f"{_rows(self.spreads)} measured runs of {count} other stacks",
+    def errors(self, campaign: Campaign) -> ErrorLaw:
+        """What the validated runs imply for a job that is like those of this campaign."""
+        location, unsure = self._effects.expected(campaign.groups)
+        own = self._seen.get(campaign)
+        noise = self._within(own.scale, own.rows) if own else self._usual**2
+        return ErrorLaw(
+            bias=location,
+            scale=sqrt(unsure + noise),
+            apart=self._apart(campaign),
+            basis=self._basis(campaign),
+            seen=own.location if own else None,
         )
 
-    def _of_other_devices(self, spreads: Sequence[Spread]) -> ErrorDistribution:
-        between = self.between_devices * (1.0 + 1.0 / len(spreads))
-        return ErrorDistribution(
-            bias=_centre(spreads),
-            variance=between + fmean(map(self._within, spreads)),
-            freedom=float(max(len(self.spreads) - 1, 1)),
-            basis=f"{_rows(spreads)} measured runs of {spreads[0].stack} on other devices",
+    @cached_property
+    def _seen(self) -> dict[Campaign, _Seen]:
+        keyed = sorted(self.spreads, key=lambda spread: repr(spread.campaign))
+        return {
+            campaign: _together(campaign, list(spreads))
+            for campaign, spreads in groupby(keyed, key=lambda spread: spread.campaign)
+        }
+
+    @cached_property
+    def _effects(self) -> RandomEffects:
+        seen = self._seen.values()
+        return random_effects.fit(
+            [one.location for one in seen],
+            [_OF_LOCATION * self._within(one.scale, one.rows) / one.rows for one in seen],
+            [one.campaign.groups for one in seen],
         )
 
-    def _of_same(self, spreads: Sequence[Spread], stack: str, device: str) -> ErrorDistribution:
-        rows = _rows(spreads)
-        bias = sum(s.rows * s.median for s in spreads) / rows
-        within = sum(s.rows * (self._within(s) + (s.median - bias) ** 2) for s in spreads) / rows
-        return ErrorDistribution(
-            bias=bias,
-            variance=within * (1.0 + _ROWS_ALIKE / rows),
-            freedom=rows + _ROWS_OF_USUAL - 1.0,
-            basis=f"{rows} measured run{'s' * (rows > 1)} of {stack} on {device}",
-        )
+    @cached_property
+    def _usual(self) -> float:
+        """The median scale of campaigns with more than a few rows."""
+        return _median(one.scale for one in self._seen.values() if one.rows > _FEW)
 
-    def _within(self, spread: Spread) -> float:
-        """Variance of rows: as measured, but closer to the usual one the fewer the rows."""
-        weighted = spread.rows * spread.sigma**2 + _ROWS_OF_USUAL * self.usual**2
-        return weighted / (spread.rows + _ROWS_OF_USUAL)
+    @cached_property
+    def _usually_apart(self) -> float:
+        return _median(spread.apart for spread in self.spreads if spread.layouts > _FEW)
+
+    def _within(self, scale: float, rows: int) -> float:
+        """The square of a campaign's scale, closer to the usual one the fewer its rows."""
+        return _shrunk(scale, rows - 1, self._usual)
+
+    def _apart(self, campaign: Campaign) -> float:
+        """The scale of the errors that two layouts of one job do not share."""
+        own = [spread for spread in self.spreads if spread.campaign == campaign]
+        rows = sum(spread.layouts for spread in own)
+        square = sum(spread.layouts * spread.apart**2 for spread in own) / max(rows, 1)
+        return sqrt(_shrunk(sqrt(square), rows, self._usually_apart))
+
+    def _basis(self, campaign: Campaign) -> str:
+        """The narrowest group of which runs were measured, in words."""
+        own = self._seen.get(campaign)
+        if own:
+            return f"{_runs(own.rows)} of {campaign.stack} on {campaign.device}"
+        stack = [one for one in self._seen.values() if one.campaign.stack == campaign.stack]
+        if not stack:
+            return f"{_runs(self._rows(self._seen.values()))}, none of {campaign.stack}"
+        unlike = _unlike(campaign, [one.campaign for one in stack])
+        return f"{_runs(self._rows(stack))} of {campaign.stack}, none {unlike}"
+
+    @staticmethod
+    def _rows(seen: Iterable[_Seen]) -> int:
+        return sum(one.rows for one in seen)
 
 
-def _centre(spreads: Sequence[Spread]) -> float:
-    return fmean(spread.median for spread in spreads)
+def _together(campaign: Campaign, spreads: Sequence[Spread]) -> _Seen:
+    """Tables that disagree widen the scale."""
+    rows = sum(spread.rows for spread in spreads)
+    location = sum(spread.rows * spread.location for spread in spreads) / rows
+    square = sum(
+        (spread.rows - 1) * spread.scale**2 + spread.rows * (spread.location - location) ** 2
+        for spread in spreads
+    )
+    scale = sqrt(square / max(rows - 1, 1))
+    return _Seen(campaign=campaign, rows=rows, location=location, scale=scale)
 
 
-def _rows(spreads: Iterable[Spread]) -> int:
-    return sum(spread.rows for spread in spreads)
+def _shrunk(scale: float, freedom: int, usual: float) -> float:
+    return (freedom * scale**2 + _ROWS_OF_USUAL * usual**2) / (freedom + _ROWS_OF_USUAL)
+
+
+def _median(scales: Iterable[float]) -> float:
+    found = list(scales)
+    return median(found) if found else _UNKNOWN
+
+
+def _runs(rows: int) -> str:
+    return f"{rows:,} measured run{'s' * (rows > 1)}"
+
+
+def _unlike(campaign: Campaign, others: Sequence[Campaign]) -> str:
+    """In what a campaign is like none of the others, the widest difference first."""
+    for key, words in (
+        ("work", {"experts": "with experts", "adapters": "of adapters"}),
+        ("device", {}),
+        ("precision", {}),
+    ):
+        value = getattr(campaign, key)
+        others = [one for one in others if getattr(one, key) == value]
+        if not others:
+            return words.get(value, f"on {value}" if key == "device" else f"in {value}")
+    return f"on {campaign.topology}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     """The content of a file in `topologies/validated`."""
 
-    spread: tuple[Spread, ...] = ()
+    spreads: tuple[Spread, ...] = ()
 
 
 @cache
 def evidence() -> Evidence:
     """All validated runs: the packaged ones and the user's own."""
     files = [catalog.load(FOLDER, name, _File) for name in catalog.names(FOLDER)]
-    return Evidence(spreads=tuple(spread for file in files for spread in file.spread))
+    return Evidence(spreads=tuple(spread for file in files for spread in file.spreads))

@@ -2,31 +2,36 @@
 
 Errors are logarithms of measured / predicted. Two things are known of them:
 
-- *validated*: per stack and device, the median and the spread over measured runs
-  (`sim.uncertainty.evidence`). They contain every error of those predictions: of kernels, of
-  collectives, of the host, and of what the model leaves out.
+- *validated*: the location and the scale over measured runs that are alike, and how far those of
+  others are from them (`sim.uncertainty.evidence`). They contain every error of those predictions:
+  of kernels, of collectives, of the host, and of what the model leaves out.
 - *kernels*: how far the times of single kernels and collectives are off on shapes kept out of
   their fits, by class of work (`Sigmas`: from a profile's residuals, or the packaged defaults),
   carried to the step by the share of its critical path that each class has.
 
 The second is a part of the first. So that it counts once, what the default sigmas would contribute
 to this very step is taken out of the spread of the measured runs, and what the device's profile
-says is put in: variance = spread^2 - default^2 + kernels^2, though never less than the smaller of
+says is put in: scale^2 = spread^2 - default^2 + kernels^2, though never less than the smaller of
 spread^2 and kernels^2. Without a profile this is the spread of the measured runs; with a profile
 the interval is narrower if its kernels are more accurate than the defaults, and wider otherwise.
 
-The interval is centred on the prediction times the median ratio of the measured runs, because a
-known bias is not an uncertainty; it is widened to contain the prediction if the bias is so large
-that it would lie outside.
+A prediction is the simulated step, to which all accounts add up; measured runs do not change it. A
+known bias is not an uncertainty: what is *expected* of a measured step is the simulated one times
+exp(bias), and the interval lies around that.
+
+Errors of layouts of one job are alike, so which of two is faster is surer than how fast either is:
+the log of the ratio of two measured steps is that of the simulated ones give or take
+sqrt(2) x `apart`, the scale of what layouts of one job do not share of their errors.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from math import exp, hypot, sqrt
-from statistics import NormalDist
+from math import exp, hypot, log, sqrt
 from typing import Any
 
-LEVEL = 0.9
+from sim.uncertainty import student
+
+LEVEL = 0.9  # of all intervals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,65 +86,69 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorDistribution:
-    """Of log(measured / predicted) of a job: Student's t with a location (`bias`), a `variance` and
-    degrees of `freedom`; `basis` says on which measured runs it rests."""
+class ErrorLaw:
+    """Of log(measured / predicted) of a job: Student's t with a location (`bias`) and a `scale`.
+
+    `apart` is the scale of what layouts of one job do not share of it. `basis` says on which
+    measured runs all of it rests; `seen` is the location of those that are like the job, from which
+    `bias` is drawn to that of others the fewer they are, None where there are none.
+    """
 
     bias: float
-    variance: float
-    freedom: float
+    scale: float
+    apart: float
     basis: str
+    seen: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Where the measured step time would lie with probability `level`: `low` to `high`, in s.
+    """Where the measured step time would lie with probability `level`: `low` to `high`, in s, as
+    likely above as below `expected`.
 
-    Of log(measured / predicted), `bias` is the median over measured runs and `sigma` the expected
-    standard deviation, to which `kernels` contribute if a profile is used; `basis` says on which
-    measured runs all of it rests.
+    `kernels` contribute to it if a profile is used.
     """
 
     level: float
     low: float
+    expected: float
     high: float
-    bias: float
-    sigma: float
-    basis: str
+    errors: ErrorLaw
     kernels: Kernels | None = None
 
     @property
     def parts(self) -> dict[str, Any]:
-        """All but the bounds, as plain data."""
-        plain = {key: getattr(self, key) for key in ("level", "bias", "sigma", "basis")}
+        """All but times, as plain data."""
+        plain = {"level": self.level, **asdict(self.errors)}
         return plain | ({"kernels": asdict(self.kernels)} if self.kernels else {})
 
 
 def interval(
-    step: float, errors: ErrorDistribution, kernels: Kernels | None, level: float = LEVEL
+    step: float, errors: ErrorLaw, kernels: Kernels | None = None, level: float = LEVEL
 ) -> Interval:
     """The interval of a predicted step time (s)."""
-    variance = kernels.corrected(errors.variance) if kernels else errors.variance
-    reach = _quantile((1.0 + level) / 2.0, errors.freedom) * sqrt(variance)
+    if kernels:
+        errors = replace(errors, scale=sqrt(kernels.corrected(errors.scale**2)))
+    reach = student.quantile((1.0 + level) / 2.0) * errors.scale
+    low, expected, high = (step * exp(errors.bias + off) for off in (-reach, 0.0, reach))
     return Interval(
-        level=level,
-        low=step * min(exp(errors.bias - reach), 1.0),
-        high=step * max(exp(errors.bias + reach), 1.0),
-        bias=errors.bias,
-        sigma=sqrt(variance),
-        basis=errors.basis,
-        kernels=kernels,
+        level=level, low=low, expected=expected, high=high, errors=errors, kernels=kernels
     )
 
 
-def _quantile(probability: float, freedom: float) -> float:
-    """Of Student's t (Cornish-Fisher, Abramowitz and Stegun 26.7.5).
+def faster(step: float, other: float, apart: float) -> float:
+    """The probability that the layout of a predicted `step` is faster than an`other` of the job.
 
-    >>> round(_quantile(0.95, 10.0), 3), round(_quantile(0.95, 1e9), 3)
-    (1.812, 1.645)
+    >>> round(faster(1.0, 1.1, 0.05), 2), faster(1.0, 1.0, 0.05)
+    (0.88, 0.5)
     """
-    z = NormalDist().inv_cdf(probability)
-    first = (z**3 + z) / 4.0
-    second = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
-    third = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0
-    return z + first / freedom + second / freedom**2 + third / freedom**3
+    return student.below(log(other / step) / (sqrt(2.0) * apart))
+
+
+def told_apart(apart: float, level: float = LEVEL) -> float:
+    """By which share a layout has to be longer to be the slower one with this probability.
+
+    >>> round(told_apart(0.05), 3), round(faster(1.0, 1.0 + told_apart(0.05), 0.05), 3)
+    (0.115, 0.9)
+    """
+    return exp(student.quantile(level) * sqrt(2.0) * apart) - 1.0

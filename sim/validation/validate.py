@@ -19,6 +19,7 @@ from sim.scenario.setup import Setup
 from sim.simulate import run
 from sim.sweep import executors
 from sim.sweep.progress import counted
+from sim.uncertainty.campaign import Campaign
 from sim.validation.settings import NO_SETTINGS, check
 from sim.validation.table import JOB, REQUIRED, number, records, setup_of
 
@@ -50,9 +51,7 @@ class ValidatedRun:
     fits_predicted: bool | None = None
     reason: str = ""
     incident: str = ""
-    stack: str = ""
-    device: str = ""
-    topology: str = ""
+    campaign: Campaign | None = None
     study: str = ""
     job: tuple[str, ...] = ()
     configuration: Mapping[str, Any] = field(default_factory=dict)
@@ -188,10 +187,8 @@ def predict(
         at_peak=result.hfu * result.step_time,
         memory_predicted=max(_counted(kind, setup, one) for one in found.memories),
         fits_predicted=result.fits,
-        stack=setup.job.stack.name,
-        device=setup.job.device.name,
-        topology=str(record["cluster"]),
         configuration=_configuration(record, setup),
+        campaign=Campaign.of(setup.job, setup.machine.topology.name),
         low=result.step_time_low,
         high=result.step_time_high,
     )

@@ -13,6 +13,7 @@ from sim.model import counts
 from sim.reliability.cost import cost_of, of_scenario
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
+from sim.simulate import simulate
 
 POD = topology.load("tpu-v2-pod", {"gpus": 128})
 
@@ -57,6 +58,27 @@ def test_training_stops_for_checkpoints() -> None:
     assert stops.seconds - never.seconds == pytest.approx(stops.checkpoints)
     assert "of them for checkpoints" in str(stops)
     assert "for checkpoints" not in str(never)
+
+
+def test_days_and_dollars_are_expected_as_much_longer_as_a_measured_step_is() -> None:
+    job = load("bert-large-tpu-v2")
+    step, cost = simulate(job), of_scenario(replace(job, checkpoints=None))
+    answer = cost.to_dict()["likely"]
+    for bound in ("low", "expected", "high"):
+        longer = getattr(step, f"step_time_{bound}") / step.step_time
+        for figure in ("days", "dollars", "energy"):
+            assert answer[figure][bound] == pytest.approx(longer * cost.to_dict()[figure])
+    assert f"expected {answer['days']['expected']:.1f} days" in str(cost)
+
+
+def test_checkpoints_take_what_they_take_however_long_steps_are() -> None:
+    job = load("bert-large-tpu-v2")
+    stops, never = of_scenario(job), of_scenario(replace(job, checkpoints=None))
+    assert stops.likely is not None
+    assert never.likely is not None
+    assert stops.seconds * stops.likely.high - never.seconds * never.likely.high == pytest.approx(
+        stops.checkpoints
+    )
 
 
 def test_gpt3_costs_5_to_12_million_dollars() -> None:

@@ -15,7 +15,9 @@ from sim.config.units import DAY, HOUR
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.reliability import failures
 from sim.reliability.checkpoint_interval import daly, expected_share, young
-from sim.reliability.goodput import conduct_of, effective, run
+from sim.reliability.goodput import conduct_of, effective, goodput, run
+from sim.scenario.scenario import load
+from sim.scenario.setup import from_scenario
 from sim.simulate import simulate as predicted
 
 CONDUCT = Conduct(interval=600.0, stop=10.0, detection=60.0, restart=300.0)
@@ -194,6 +196,20 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
     assert 0 < answer["effective_training_time"] <= 1
     assert sum(answer["seconds"].values()) == pytest.approx(5 * DAY)
     assert answer["conduct"]["restart"] >= 600
+    likely = answer["tokens_likely"]
+    assert likely["low"] < likely["expected"] < likely["high"]
+    assert f"expected {likely['expected'] / 1e9:,.0f} billion tokens" in plain.stdout
+
+
+def test_slower_steps_train_on_fewer_tokens_in_the_same_days() -> None:
+    setup, table = from_scenario(load("gpt3-175b-megatron")), failures.load("llama3")
+    result = predicted(load("gpt3-175b-megatron"))
+    answer = goodput(setup, result, table, days=2)
+    for bound, step in (("low", result.step_time_high), ("high", result.step_time_low)):
+        slower = replace(result, step_time=step)
+        assert goodput(setup, slower, table, days=2).tokens == pytest.approx(
+            answer.tokens_likely[bound]
+        )
 
 
 def test_a_scenarios_own_checkpoints_are_taken_unless_set_otherwise() -> None:

@@ -21,7 +21,9 @@ from sim.search.mesh_layouts import MeshLayouts
 from sim.search.search import SearchResult, assembled, search
 from sim.search.space import Space, space
 from sim.search.text import plan_text, to_dict, why
+from sim.search.text import text as page
 from sim.simulate import run
+from sim.uncertainty.intervals import told_apart
 
 Words = dict[str, tuple[str, ...]]
 
@@ -182,6 +184,33 @@ def test_the_runner_up_loses_by_the_difference_of_its_causes() -> None:
     rows = to_dict(outcome())["best"]
     lost = sum(rows[1]["breakdown"].values()) - sum(rows[0]["breakdown"].values())
     assert lost == pytest.approx(rows[1]["step_time"] - rows[0]["step_time"], abs=1e-9)
+
+
+def surer(apart: float) -> SearchResult:
+    """The search, if errors of layouts of one job were that far apart."""
+    first, *others = outcome().best
+    assert first.result
+    law = {**first.result.interval, "apart": apart}
+    known = replace(first, result=replace(first.result, interval=law))
+    return replace(outcome(), best=(known, *others))
+
+
+@pytest.mark.parametrize("apart", [1e-5, 0.01, 0.05, 1.0])
+def test_layouts_that_cannot_be_told_apart_from_the_first_are_said_to_be_so(apart: float) -> None:
+    searched = surer(apart)
+    first, *others = [own.step_time for own in searched.best]
+    alike = sum(other < (1.0 + told_apart(apart)) * first for other in others)
+    assert (f"2 to {alike + 1} cannot be told apart from it" in page(searched)) == (alike > 1)
+    chances = [row["slower_than_first"] for row in to_dict(searched)["best"]]
+    assert chances[0] == 0.5
+    assert chances == sorted(chances)
+    assert sum(chance < 0.9 for chance in chances[1:]) == alike
+
+
+def test_a_plan_says_what_a_run_of_the_first_would_show() -> None:
+    first = to_dict(outcome())["best"][0]
+    assert first["step_time_low"] < first["step_time_expected"] < first["step_time_high"]
+    assert "Expected of the first: " in page(outcome())
 
 
 def test_more_gpus_per_batch_are_never_slower() -> None:

@@ -111,6 +111,9 @@ def test_a_row_is_what_a_run_says_with_every_input_and_metric(folder: Path) -> N
     row = frame.loc[2]
     assert row["step_time"] == alone.step_time
     assert row["memory.total"] == alone.memory_per_gpu["total"]
+    for bound in ("low", "expected", "high"):
+        assert row[f"step_time_{bound}"] == getattr(alone, f"step_time_{bound}")
+        assert f"step_time_{bound}" in table.text(frame)
     inputs = ["model", "topology", "stack", "gpus", "plan.pp", "plan.dp", "network.bandwidth"]
     assert row[inputs].notna().all()
     seconds = [name for name in frame.columns if name.startswith("seconds.")]
@@ -188,6 +191,14 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
     assert answers(after) != answers(before)
     fresh = swept()
     assert answers(after) == answers(fresh)
+
+
+def test_the_users_own_measured_runs_are_an_input_too(folder: Path) -> None:
+    before = fingerprint.key("job.toml", {})
+    (folder / "topologies" / "validated").mkdir(parents=True)
+    (folder / "topologies" / "validated" / "mine.toml").write_text("spreads = []\n")
+    fingerprint.forget()
+    assert fingerprint.key("job.toml", {}) != before
 
 
 def command(folder: Path, store: str, out: str) -> subprocess.Popen[bytes]:

@@ -99,7 +99,7 @@ def job_with(file: str):
 def test_a_profile_with_smaller_residuals_makes_a_step_surer(folder) -> None:
     fine, coarse = interval(folder, 0.01), interval(folder, 0.3)
     assert fine["kernels"]["sigma"] < fine["kernels"]["usual"] < coarse["kernels"]["sigma"]
-    assert fine["sigma"] < coarse["sigma"]
+    assert fine["scale"] < coarse["scale"]
 
 
 def test_what_a_profile_does_not_time_is_as_sure_as_without_it(folder) -> None:

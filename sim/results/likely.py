@@ -1,0 +1,73 @@
+"""In words: what a measured run is expected to show, where it would lie, and by what evidence."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import expm1
+
+from sim.config.units import human_seconds
+from sim.results.formatting import percent
+from sim.results.result import Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likely:
+    """What a measured run is to a simulated one: the ratio of their times that is `expected`, and
+    the bounds within which it lies with probability `level`, by the measured runs of `basis`."""
+
+    level: float
+    low: float
+    expected: float
+    high: float
+    basis: str
+
+    def of(self, simulated: float) -> dict[str, float]:
+        """What grows with the time of a run: seconds, dollars."""
+        return {key: getattr(self, key) * simulated for key in ("low", "expected", "high")}
+
+
+def likely(result: Result, more: float = 0.0) -> Likely:
+    """For runs of which a step takes `more` seconds beside the simulated ones, which are sure."""
+    step = result.step_time + more
+    return Likely(
+        level=result.interval["level"],
+        low=(result.step_time_low + more) / step,
+        expected=(result.step_time_expected + more) / step,
+        high=(result.step_time_high + more) / step,
+        basis=result.interval["basis"],
+    )
+
+
+def why(result: Result) -> str:
+    """The interval of a step and what it rests on.
+
+    "(17.6 to 19.0 s, 90 %): 2.1 % longer by 5 measured runs of torch, which took 3.0 % longer"
+    """
+    law = result.interval
+    bounds = interval((result.step_time_low, result.step_time_high), law["level"])
+    seen = "" if law["seen"] is None else f", which took {_longer(law['seen'])}"
+    return f"{bounds}: {_longer(law['bias'])} by {law['basis']}{seen}"
+
+
+def interval(
+    bounds: Sequence[float], level: float, human: Callable[[float], str] = human_seconds
+) -> str:
+    """Bounds and their level, with one unit if they have one.
+
+    >>> interval((1.76, 1.94), 0.9), interval((0.9, 1.1), 0.9)
+    ('(1.76 to 1.94 s, 90 %)', '(900 ms to 1.10 s, 90 %)')
+    """
+    low, high = map(human, bounds)
+    unit = high.partition(" ")[2]
+    shown = low.removesuffix(f" {unit}") if unit else low
+    return f"({shown} to {high}, {100 * level:.0f} %)"
+
+
+def _longer(log_ratio: float) -> str:
+    """
+    >>> _longer(0.0953), _longer(-0.0953), _longer(0.0)
+    ('10.0 % longer', '9.1 % shorter', 'as simulated')
+    """
+    share = expm1(log_ratio)
+    if abs(share) < 5e-4:
+        return "as simulated"
+    return f"{percent(abs(share))} {'longer' if share > 0 else 'shorter'}"

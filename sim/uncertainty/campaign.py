@@ -1,0 +1,51 @@
+"""What measured runs have in common that a prediction's error depends on."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.model.experts import layers_of
+from sim.parallel.job import Job
+
+Work = Literal["dense", "experts", "adapters"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """One software stack on one cluster in one precision, at one kind of work: all weights of a
+    dense model, a mixture of experts, or adapters only (LoRA)."""
+
+    stack: str
+    device: str
+    generation: str
+    topology: str
+    precision: str
+    work: Work
+
+    @classmethod
+    def of(cls, job: Job, topology: str) -> "Campaign":
+        """That of a job on a cluster of this name."""
+        return cls(
+            stack=job.stack.name,
+            device=job.device.name,
+            generation=job.device.generation,
+            topology=topology,
+            precision=job.plan.precision,
+            work=_work(job),
+        )
+
+    @property
+    def groups(self) -> tuple[Hashable, ...]:
+        """The groups of campaigns that it is in, from wide to narrow; it is the last."""
+        return (
+            self.work,
+            (self.work, self.stack),
+            (self.work, self.stack, self.generation),
+            self,
+        )
+
+
+def _work(job: Job) -> Work:
+    if job.plan.lora is not None:
+        return "adapters"
+    return "experts" if layers_of(job.model) else "dense"
