@@ -5,7 +5,8 @@
 Blocks of the README in order: `toml` and `csv` blocks are files (their first line, or the word
 behind `csv`, is the name), `console` blocks are commands behind `$`, `python` blocks are code. All
 happen in one empty folder. With measurement tables, the validation table is filled in as well, and
-the errors that it shows become the packaged spreads on which all intervals rest.
+the errors that it shows become the packaged spreads on which all intervals rest; the pages of
+docs/validation are written anew.
 """
 
 import json
@@ -25,6 +26,7 @@ COMMAND = re.compile(r"^\$ (?P<line>(?:.*\\\n)*.*)\n", re.M)
 MISTAKE = re.compile(r"error: .*: .*; .*\n")
 VALIDATION = re.compile(r"(?<=<!-- validation -->\n).*?(?=<!-- /validation -->)", re.S)
 SPREAD = ROOT / "topologies" / "validated" / "published.toml"
+PAGES = ROOT / "docs" / "validation"  # of the tables that are shipped
 COLUMNS = {
     "table": "",
     "rows": "d",
@@ -148,22 +150,25 @@ def main(tables: list[str]) -> None:
     if tables:
         filled = validation(tables)
         text = VALIDATION.sub(lambda _: filled, text)
+        _run([sys.executable, "-m", "sim", "validate", "--quiet", "--page", str(PAGES)], ROOT)
+        for drawn in PAGES.glob("*.png"):
+            _shrink(drawn, scale=1.0, colours=32)
     README.write_text(refreshed(text))
     picture = str(ROOT / "docs" / "pipeline.png")
     _run(["sim", "run", "gpt3-175b-selective", "--json", "--picture", picture], Path.cwd())
     shared = str(ROOT / "docs" / "sharing.png")
     _run([sys.executable, "scenarios/ring_ps_gossip.py", "--picture", shared], ROOT)
-    for drawn in (picture, shared):
-        _shrink(Path(drawn))
+    for name in (picture, shared):
+        _shrink(Path(name))
 
 
-def _shrink(picture: Path) -> None:
+def _shrink(picture: Path, *, scale: float = 2 / 3, colours: int = 160) -> None:
     """A palette and fewer pixels: pictures stay in the repository's history for good."""
     from PIL import Image
 
     with Image.open(picture) as image:
-        small = image.convert("RGB").resize((image.width * 2 // 3, image.height * 2 // 3))
-        small.quantize(160, method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
+        small = image.convert("RGB").resize((int(image.width * scale), int(image.height * scale)))
+        small.quantize(colours, method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
 
 
 if __name__ == "__main__":
