@@ -33,6 +33,7 @@ LAYERS = [
     ["samples", "reliability", "calibration"],
     ["sweep"],
     ["search"],
+    ["explain"],
     ["validation"],
     ["plots"],
     ["comparison", "outputs"],

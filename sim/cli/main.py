@@ -9,6 +9,7 @@ import click
 
 from sim.cli.calibrate import calibrate
 from sim.cli.cost import cost
+from sim.cli.explain import explain
 from sim.cli.goodput import goodput
 from sim.cli.import_ import import_
 from sim.cli.list import list_
@@ -82,6 +83,7 @@ for command in (
     validate,
     show,
     list_,
+    explain,
     plan,
     sweep,
     goodput,

@@ -10,14 +10,16 @@ The interval of a result rests on the first order of this, the classes' shares o
 path, which costs no compilation; the draws show how good that is.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from sim.engine.fold import fold
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_contention
-from sim.engine.replay_shape import ComputeClass, Shape
+from sim.engine.replay_shape import ComputeClass, Shape, TransferClass
 from sim.engine.replay_weights import Floats
 from sim.parallel.step import training_step
 from sim.program.program import Program
@@ -27,7 +29,7 @@ from sim.uncertainty.work_shares import mix
 from sim.variability.generators import generator
 
 KINDS = ("gemm", "attention", "stream", "collective", "host")
-_COLLECTIVE, _HOST = KINDS.index("collective"), KINDS.index("host")
+_HOST = KINDS.index("host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Split:
     """Durations [parameters] of a replay and what each class has of them [parameters, classes]."""
 
     replay: Replay
+    kinds: tuple[str, ...]
     by_kind: Floats
 
     def times(self, factors: Floats) -> Floats:
@@ -43,13 +46,24 @@ class Split:
         return self.replay.times(own + self.by_kind @ (factors - 1.0))
 
 
-def split(setup: Setup) -> Split:
-    """A job's step, compiled. Where transfers share links, they are slowed as on the clock."""
+OfTransfer = Callable[[TransferClass], tuple[str, str]]
+
+
+def as_collectives(transfer: TransferClass) -> tuple[str, str]:
+    """Classes of a transfer's latency and of its seconds on links: one for all of them."""
+    return "collective", "collective"
+
+
+def split(setup: Setup, of_transfer: OfTransfer = as_collectives) -> Split:
+    """A job's step, compiled, in `KINDS` and what else transfers are said to be. Where transfers
+    share links, they are slowed as on the clock."""
     program = training_step(setup.job)
     folded = fold(program, setup.machine)
     contention = clocked_contention(folded)
     replay = Replay(folded, factors=contention.factors, longer=contention.longer)
-    return Split(replay, _by_kind(replay.shape, program))
+    named = [of_transfer(own) for own in replay.shape.transfers]
+    kinds = tuple(dict.fromkeys([*KINDS, *chain.from_iterable(named)]))
+    return Split(replay, kinds, _by_kind(replay.shape, program, kinds, named))
 
 
 def drawn(setup: Setup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
@@ -60,15 +74,18 @@ def drawn(setup: Setup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> F
     return split(setup).times(np.exp(spread[:, None] * errors))
 
 
-def _by_kind(shape: Shape, program: Program) -> Floats:
-    found = np.zeros((len(shape.parameters), len(KINDS)))
+def _by_kind(
+    shape: Shape, program: Program, kinds: Sequence[str], named: Sequence[tuple[str, str]]
+) -> Floats:
+    found = np.zeros((len(shape.parameters), len(kinds)))
     for number, own in enumerate(shape.computations):
         first = shape.compute_parameter(number)
         stage = shape.program.roles[own.role].role.stage
-        found[first : first + 4] = _of_pass(own, _device(own, program, stage))
-    for number in range(len(shape.transfers)):
+        found[first : first + 4, : len(KINDS)] = _of_pass(own, _device(own, program, stage))
+    for number, own_kinds in enumerate(named):
         first = shape.transfer_parameter(number)
-        found[first : first + 2, _COLLECTIVE] = shape.parameters[first : first + 2]
+        for parameter, kind in enumerate(own_kinds, first):
+            found[parameter, kinds.index(kind)] = shape.parameters[parameter]
     return found
 
 

@@ -1,0 +1,79 @@
+"""The kernels of a step against the roofline of their device (Williams et al. 2009)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
+from sim.model.operators import kernels_of
+from sim.parallel.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """Kernels of one name on a rank of the slowest stage: their seconds a step, and what of the
+    device's peak they reach, of its products (`flops`) or of its memory's bandwidth."""
+
+    name: str
+    seconds: float
+    count: int
+    reached: float
+    of_peak: float
+    bound: str
+
+
+def roofline(job: Job) -> list[Roof]:
+    """The kernels of one step of the stage that computes longest, the longest first."""
+    stages = [_stage(job, stage) for stage in range(job.plan.pp)]
+    slowest = max(stages, key=lambda found: sum(own.seconds for own in found.values()))
+    return sorted((own.roof(job) for own in slowest.values()), key=lambda one: -one.seconds)
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self.seconds, self.flops, self.bytes, self.count = 0.0, 0.0, 0.0, 0
+        self.kernel: Kernel | None = None
+
+    def add(self, kernel: Kernel, seconds: float, often: int) -> None:
+        self.kernel, self.count = kernel, self.count + often
+        self.seconds += often * seconds
+        self.flops += often * float(getattr(kernel, "flops", 0.0))
+        self.bytes += often * float(getattr(kernel, "bytes", 0.0))
+
+    def roof(self, job: Job) -> Roof:
+        kernel, device = self.kernel, job.device
+        assert kernel is not None
+        rate, peak = self.bytes, device.memory_bandwidth
+        bound = "memory"
+        if isinstance(kernel, Gemm | Attention):
+            peak = device.peak_rate(kernel.precision)
+            narrow = self.bytes / device.memory_bandwidth > self.flops / peak
+            if isinstance(kernel, Gemm) and narrow:
+                peak = device.memory_bandwidth
+            else:
+                rate, bound = self.flops, "compute"
+        reached = rate / self.seconds if self.seconds else 0.0
+        return Roof(
+            name=kernel.name,
+            seconds=self.seconds,
+            count=self.count,
+            reached=reached,
+            of_peak=reached / peak,
+            bound=bound,
+        )
+
+
+def _stage(job: Job, stage: int) -> dict[str, _Sum]:
+    found: defaultdict[str, _Sum] = defaultdict(_Sum)
+    slots = Counter(slot for chunk in job.chunks[stage] for slot in chunk.slots)
+    for slot, often in slots.items():
+        own = job.block(*slot)
+        for kernel in _kernels((*own.forward, *own.recompute, *own.backward)):
+            found[kernel.name].add(kernel, job.time(kernel), often * job.plan.microbatches)
+    return found
+
+
+def _kernels(items: tuple[object, ...]) -> Iterator[Kernel]:
+    for kernel in kernels_of(items):  # type: ignore[arg-type]
+        if isinstance(kernel, Gemm | Attention | MemoryBound):
+            yield kernel

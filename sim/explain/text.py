@@ -1,0 +1,82 @@
+"""What limits a step, as text: resources, kernels, changes of the plan."""
+
+from collections.abc import Sequence
+
+from sim.config.units import human_bytes, human_seconds
+from sim.explain.changes import Change
+from sim.explain.kernels import Roof
+from sim.explain.limits import Limits
+from sim.results.formatting import percent
+from sim.results.result import Result
+from sim.results.tables import Cells, aligned
+
+_MOST_KERNELS, _MOST_CHANGES = 10, 3
+
+
+def text(result: Result, limits: Limits, kernels: Sequence[Roof], changes: Sequence[Change]) -> str:
+    """Three tables, each with the sentence that it amounts to."""
+    return "\n\n".join(
+        [
+            f"{result.scenario} on {result.ranks:,} GPUs: {human_seconds(result.step_time)} a step",
+            _limits(limits),
+            _kernels(result, kernels),
+            _changes(result, changes),
+        ]
+    )
+
+
+def _limits(limits: Limits) -> str:
+    step = limits.step_time
+    rows: list[Cells] = [("resource", "twice as fast", "at no cost")]
+    rows += [
+        (one.resource, _gain(one.halved, step), _gain(one.free, step)) for one in limits.limits
+    ]
+    lines = ["How much shorter the step would be if a resource were", aligned(rows)]
+    if limits.then:
+        first, second = limits.limits[0], limits.then[0]
+        gain = _gain(second.halved, first.halved)
+        lines.append(
+            f"Limited by {first.resource}; with these twice as fast, next by {second.resource} "
+            f"({gain})."
+        )
+    return "\n".join(lines)
+
+
+def _gain(time: float, step: float) -> str:
+    return percent(time / step - 1.0)
+
+
+def _kernels(result: Result, kernels: Sequence[Roof]) -> str:
+    rows: list[Cells] = [
+        ("kernel", "a step", "of it", "often", "reached", "of the peak", "bound by")
+    ]
+    for one in kernels[:_MOST_KERNELS]:
+        unit = "TFLOP/s" if one.bound == "compute" else "TB/s"
+        rows.append(
+            (
+                one.name,
+                human_seconds(one.seconds),
+                percent(one.seconds / result.step_time),
+                f"{one.count:,}",
+                f"{one.reached / 1e12:.3g} {unit}",
+                percent(one.of_peak),
+                one.bound,
+            )
+        )
+    return "\n".join(["Kernels of a rank of the stage that computes longest", aligned(rows)])
+
+
+def _changes(result: Result, changes: Sequence[Change]) -> str:
+    if not changes:
+        return "No single change of the plan makes the step shorter."
+    rows = [
+        (
+            f"{one.choice}: {one.before} -> {one.after}",
+            human_seconds(one.step_time),
+            _gain(one.step_time, result.step_time),
+            human_bytes(one.result.memory_per_gpu["total"]),
+        )
+        for one in changes[:_MOST_CHANGES]
+    ]
+    head = ("change", "step", "", "memory")
+    return "\n".join(["The best changes of one choice of the plan", aligned([head, *rows])])
