@@ -113,11 +113,15 @@ class LiveCluster:
         """Bytes of a message with the acknowledgements of one that comes the other way."""
         return size * (1.0 + self.machine.returned)
 
-    def collective(self, kind: str, size: float, endpoints: Sequence[Endpoint]) -> Event:
-        """A collective of all GPUs of some endpoints, as the machine's library carries it out."""
+    def collective(
+        self, kind: str, size: float, endpoints: Sequence[Endpoint], *, in_pieces: bool = False
+    ) -> Event:
+        """A collective of all GPUs of some endpoints, as the machine's library carries it out; with
+        `in_pieces` each GPU of an endpoint has a piece of its own, and peers in the others."""
         if sum(len(endpoint.gpus) for endpoint in endpoints) == 1:
             return self.sleep(0.0)
-        return self._transfer(1.0, *self.routes.collective(kind, size, endpoints))
+        route = self.routes.collective(kind, size, endpoints, in_pieces=in_pieces)
+        return self._transfer(1.0, *route)
 
     def set_bandwidth(self, host: Endpoint, bandwidth: float) -> None:
         """A host's NICs together carry so much each way, instead of what the topology says."""

@@ -26,7 +26,7 @@ Route = tuple[LinkLoads, float]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a worker or a server is: GPUs (or slots) of one node.
+    """Where a worker or a server is: GPUs (or slots) of one node, or of several whole ones.
 
     Several GPUs spread what they send over their NICs.
     """
@@ -70,24 +70,30 @@ class Routes:
         loads = _summed(zip((loads for loads, _ in routes), shares, strict=True))
         return loads, max((latency for _, latency in routes), default=0.0)
 
-    def collective(self, kind: str, size: float, endpoints: Sequence[Endpoint]) -> Route:
-        """Of a collective of all GPUs of some endpoints, in bytes.
+    def collective(
+        self, kind: str, size: float, endpoints: Sequence[Endpoint], *, in_pieces: bool = False
+    ) -> Route:
+        """Of a collective of all GPUs of some endpoints, in bytes; where each of an endpoint's GPUs
+        holds a piece, of as many groups of one GPU each, all at once, for `size` in all.
 
         Across regions a ring passes every region's link once each way, and its 2(R-1) dependent
         hops pay their latency.
         """
-        gpus = [gpu for endpoint in endpoints for gpu in endpoint.gpus]
-        shape = _shape(gpus, self.topology)
-        cost = self.machine.call_cost(kind, size, shape)
+        groups = [[gpu for endpoint in endpoints for gpu in endpoint.gpus]]
+        if in_pieces:
+            groups = [list(group) for group in zip(*(e.gpus for e in endpoints), strict=True)]
         loads: dict[Link, float] = {}
-        loaded = group_loads(gpus, self.topology, shape, kind, cost.algorithm)
-        for link, (port, nic) in loaded.items():
-            if load := port * cost.port + nic * cost.nic:
-                loads[link] = load
-        latency = cost.latency
+        for gpus in groups:
+            shape = _shape(gpus, self.topology)
+            cost = self.machine.call_cost(kind, size / len(groups), shape)
+            loaded = group_loads(gpus, self.topology, shape, kind, cost.algorithm)
+            for link, (port, nic) in loaded.items():
+                if load := port * cost.port + nic * cost.nic:
+                    loads[link] = loads.get(link, 0.0) + load
+        latency, across = cost.latency, cost.nic * len(groups)
         crossed = sorted({self._region(endpoint) for endpoint in endpoints}) if self.regions else []
         if self.regions and len(crossed) > 1:
-            loads |= {(link, r): cost.nic for r in crossed for link in ("region-up", "region-down")}
+            loads |= {(link, r): across for r in crossed for link in ("region-up", "region-down")}
             hops = 2 * (len(crossed) - 1) if kind == "all_reduce" else ceil(log2(len(crossed)))
             latency += hops * self.regions.latency
         return tuple(loads.items()), latency

@@ -1,15 +1,17 @@
 """From workers at the end of their training to the outcome of the run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
+from sim.config.units import human_bytes
 from sim.engine.timeline import Role
 from sim.program import causes
 from sim.results.outcome import Outcome
+from sim.sharing.memory import Holder, holders
 from sim.sharing.setup import SharingSetup
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import WorkerPool
@@ -36,6 +38,9 @@ def outcome(
     weights = pool.servers.weights if pool.servers else pool.average()
     learnt, learning = bool(weights.size), setup.plan.learning
     rows = tuple(_row(worker, end) for worker in pool.workers)
+    gpus = len(setup.workers[0].gpus)
+    topology = setup.machine.topology
+    held = list(holders(setup.plan, setup.workloads, setup.servers, topology, gpus))
     result = Outcome(
         scenario=setup.name,
         method=setup.plan.title,
@@ -62,7 +67,10 @@ def outcome(
         timeline=cluster.timeline(_roles(pool), end),
         events=cluster.events,
         wall_seconds=wall_seconds,
-        warnings=tuple(_warnings(pool)),
+        memory=tuple(_holder(one) for one in held),
+        fits=all(one.fits for one in held),
+        step=dict(setup.workloads[0].spent),
+        warnings=(*_too_small(held), *_warnings(pool)),
     )
     target = learning.target if learning else None
     return result if target is None else replace(result, time_to_target=result.time_to(target))
@@ -91,6 +99,18 @@ def _rate(setup: SharingSetup) -> str:
     if learning.scaling == "none":
         return f"{rate:g} ({n:g} gradients averaged, not scaled)"
     return f"{rate:g} = {learning.rate:g} x {n:g} gradients averaged (linear scaling)"
+
+
+def _holder(holder: Holder) -> dict[str, Any]:
+    parts = {name: size for name, size in holder.parts.items() if size}
+    return {"name": holder.name, "parts": parts, "total": holder.total, "room": holder.room}
+
+
+def _too_small(held: Iterable[Holder]) -> Iterator[str]:
+    for one in held:
+        if not one.fits:
+            has, needs = human_bytes(one.room), human_bytes(one.total)
+            yield f"{one.name} needs {needs} and has {has}: it would not run"
 
 
 def _row(worker: Worker, end: float) -> dict[str, Any]:

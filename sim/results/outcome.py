@@ -22,6 +22,8 @@ class Outcome(Shown):
     how many updates came between reading the weights and updating them: mean, largest and how often
     each. `links` are the busiest with the bytes they carried; `bytes` is what all links carried.
     `straggler_seconds` is what the run takes longer than the same devices with nothing slow.
+    `memory` has what workers, GPU 0 and servers hold by part, of how much (`room`); `fits` whether
+    all have room. `step` are the seconds by cause of the step of a worker that is a group of GPUs.
     `loss` is that of the weights that the method gives (the servers', or the mean of all workers'),
     `spread` that of its `worker`s in the mean, of the `worst` of them, and the `distance` between
     them: the root mean square of |x_i - mean|. `rate` says how far a step goes. `curve` holds (s,
@@ -55,6 +57,9 @@ class Outcome(Shown):
     label: str
     events: int
     wall_seconds: float
+    memory: tuple[dict[str, Any], ...] = ()
+    fits: bool = True
+    step: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     timeline: Timeline = field(repr=False, compare=False)
 

@@ -19,6 +19,10 @@ def text(outcome: Outcome) -> str:
         "Where the workers' time goes, in the mean\n" + aligned(_time_rows(outcome)),
         "Busiest links\n" + aligned(_link_rows(outcome)),
     ]
+    if outcome.step:
+        blocks.insert(1, "A step of a worker\n" + aligned(_step_rows(outcome)))
+    if outcome.memory:
+        blocks.append("Memory\n" + aligned(_memory_rows(outcome)))
     if outcome.staleness["max"]:
         blocks.append("Updates by staleness\n" + aligned(_staleness_rows(outcome)))
     if outcome.loss is not None:
@@ -33,6 +37,8 @@ def html(outcome: Outcome, *, pictures: Sequence[bytes] = ()) -> str:
     parts = [f"<h4>{escape(_title(outcome))}</h4>", html_table(headline(outcome))]
     parts += ["<b>Where the workers' time goes</b>", html_table(_time_rows(outcome))]
     parts += ["<b>Busiest links</b>", html_table(_link_rows(outcome))]
+    if outcome.memory:
+        parts += ["<b>Memory</b>", html_table(_memory_rows(outcome))]
     if outcome.staleness["max"]:
         parts += ["<b>Updates by staleness</b>", html_table(_staleness_rows(outcome))]
     if outcome.loss is not None:
@@ -101,6 +107,21 @@ def _staleness_rows(outcome: Outcome) -> Iterator[Cells]:
     for first, times in bins.items():
         name = str(first) if width == 1 else f"{first} to {first + width - 1}"
         yield name, f"{times:,}", bar(times / most)
+
+
+def _step_rows(outcome: Outcome) -> Iterator[Cells]:
+    whole = sum(outcome.step.values())
+    for cause, seconds in sorted(outcome.step.items(), key=lambda item: -item[1]):
+        if seconds > 0.0005 * whole:
+            yield cause, human_seconds(seconds), f"{100 * seconds / whole:.1f} %"
+
+
+def _memory_rows(outcome: Outcome) -> Iterator[Cells]:
+    """How much each has of how much, and the largest part."""
+    for one in outcome.memory:
+        largest = max(one["parts"], key=lambda name: one["parts"][name])
+        room = f"of {human_bytes(one['room'])}" if one["room"] else ""
+        yield one["name"], human_bytes(one["total"]), room, f"most of it {largest}"
 
 
 def _link_rows(outcome: Outcome) -> list[Cells]:

@@ -87,17 +87,22 @@ class Scenario:
         return changes_of(self.change, file)
 
 
+class NoPlan(Plan):
+    """Workers are not laid out by a plan."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingScenario(Scenario):
     """A question about workers that share updates by a method of their own: a `[sharing]` table.
 
-    It needs no `[plan]`, and no model where `[sharing.times]` says how long a step takes.
+    Without a `[plan]` a worker is a GPU, or a node of them; with one it is the group that the plan
+    lays out. No model is needed where `[sharing.times]` says how long a step takes.
     """
 
     model: str = ""
     stack: str = "pytorch-ddp"
     backend: str = "nccl"
-    plan: Plan = field(default_factory=lambda: Plan(global_batch=1))
+    plan: Plan = field(default_factory=lambda: NoPlan(global_batch=1))
     sharing: Annotated[Sharing, Tagged("method", methods)]
 
 
@@ -142,7 +147,7 @@ def described(
 
 def _refuse_whole_job(document: Mapping[str, Any], where: str) -> None:
     """Refuse beside `[sharing]` what only a step of the whole job takes notice of."""
-    for key in ("plan", "checkpoints", "tokens", "jitter"):
+    for key in ("checkpoints", "jitter"):
         if key in document:
             what = f"{key} beside [sharing]: workers that share updates take no notice of it"
             instead = "write [[sharing.straggler]]" if key == "jitter" else f"leave {key} out"

@@ -10,10 +10,12 @@ from sim.hardware import device as devices
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.model.reading import model_of
+from sim.parallel.axis import axes
 from sim.program.operations import Collective
-from sim.scenario.scenario import SharingScenario
-from sim.scenario.setup import load_document, load_stack, load_topology, machine
+from sim.scenario.scenario import NoPlan, SharingScenario
+from sim.scenario.setup import assemble, load_document, load_stack, load_topology, machine
 from sim.sharing import setup as sharing
+from sim.sharing.group_step import group_step
 from sim.sharing.learning.task import LearningTask
 from sim.sharing.plan import Sharing
 from sim.sharing.setup import KEEP_SPANS, SharingSetup
@@ -25,6 +27,7 @@ def from_scenario(
     scenario: SharingScenario, *, task: LearningTask | None = None, keep_spans: int = KEEP_SPANS
 ) -> SharingSetup:
     """Load what a scenario names and put it on its machine. Raises `InputError`."""
+    scenario = replace(scenario, sharing=_laid_out(scenario))
     plan = scenario.sharing
     topology = load_topology(scenario)
     topology = topology.with_gpus(_gpus(scenario, topology))
@@ -37,6 +40,42 @@ def from_scenario(
         plan, slowed, steps.of(), name=scenario.name, task=task, keep_spans=keep_spans
     )
     return replace(setup, workloads=steps.by_group(setup.workloads))
+
+
+def _laid_out(scenario: SharingScenario) -> Sharing:
+    """The table of shared updates, with what a `[plan]` says of the workers filled in.
+
+    Raises `InputError` where both say it.
+    """
+    plan, sharing = scenario.plan, scenario.sharing
+    if isinstance(plan, NoPlan):
+        return sharing
+    where = f"{scenario.name}, sharing"
+    if sharing.times is not None or not scenario.model:
+        what = "[plan] lays out a model, but [sharing.times] or no model says what workers compute"
+        raise InputError(where, what, "give model, and leave [sharing.times] out")
+    known = {"batch": "global_batch", "precision": "precision", "optimizer": "optimizer"}
+    for own, theirs in known.items():
+        usual = Sharing.__dataclass_fields__[own].default
+        if getattr(sharing, own) not in (usual, getattr(plan, theirs)):
+            what = f"{own} beside [plan], whose {theirs} says it"
+            raise InputError(where, what, f"leave {own} out")
+    if sharing.in_step:
+        what = f'method = "{sharing.method}" beside [plan]: groups share weights, not passes'
+        raise InputError(where, what, 'set method = "local_sgd" with period = 1')
+    size = plan.degree(axes())
+    if plan.dp is None and isinstance(sharing.worker, int):
+        size = sharing.worker
+    elif sharing.worker not in ("gpu", size):
+        what = f"worker = {sharing.worker!r}, but [plan] lays out {size} GPUs"
+        raise InputError(where, what, "leave worker out")
+    return replace(
+        sharing,
+        worker=size,
+        batch=plan.global_batch,
+        precision=plan.precision,
+        optimizer=plan.optimizer,
+    )
 
 
 def _ranks_of_workers(plan: Sharing, topology: Topology) -> int:
@@ -67,6 +106,8 @@ class WorkerSteps:
         if not scenario.model:
             remedy = 'set model = "resnet50", or give [sharing.times]'
             raise InputError(scenario.name, "does not say what the workers compute", remedy)
+        if not isinstance(scenario.plan, NoPlan):
+            return self._of_group(device, stack)
         step = worker_step(
             model_of(*load_document(scenario, "model", "models", scenario.model)),
             plan.batch,
@@ -76,6 +117,20 @@ class WorkerSteps:
             self._collective_time,
         )
         return replace(step, batch=plan.batch * plan.own_gpus(self.topology.gpus_per_node))
+
+    def _of_group(self, device: Device | None, stack: str) -> Workload:
+        """The step of a worker that a plan lays out, by itself on a machine of its size."""
+        scenario, topology = self.scenario, self.topology
+        if device is not None:
+            topology = replace(topology, device=device)
+        setup = assemble(
+            f"{scenario.name}, a worker",
+            model=model_of(*load_document(scenario, "model", "models", scenario.model)),
+            stack=load_stack(scenario, stack or scenario.stack),
+            topology=topology.with_gpus(scenario.sharing.own_gpus(topology.gpus_per_node)),
+            plan=scenario.plan,
+        )
+        return group_step(setup.job, setup.machine)
 
     def by_group(self, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
         """Every worker's step; groups on another device or stack have another."""

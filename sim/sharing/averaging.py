@@ -28,10 +28,10 @@ class Averaging:
     def sent(self, part: TimedLayer, ranks: list[int]) -> Process:
         """The collectives for a part of the model."""
         endpoints = [self.pool.workers[rank].endpoint for rank in sorted(ranks)]
-        width = self.pool.workers[0].workload.width
-        sums = self.compression.sums(part.parameters, width, len(endpoints), part.shapes)
+        work, cluster = self.pool.workers[0].workload, self.pool.cluster
+        sums = self.compression.sums(part.parameters, work.width, len(endpoints), part.shapes)
         for kind, size in sums:
-            yield self.pool.cluster.collective(kind, size, endpoints)
+            yield cluster.collective(kind, size, endpoints, in_pieces=work.in_pieces)
 
     def mean(self, values: dict[int, Vector]) -> Vector:
         """What every worker reads then."""

@@ -35,10 +35,11 @@ Momentum = Annotated[NonNegative, Lt(1)]
 class Sharing(ABC):
     """Who shares what with whom, and when; a subclass for each `method` adds its own keys.
 
-    `workers` (all GPUs, or nodes, by default), each a `gpu` or a `node` whose GPUs add up their
-    gradients first; `batch` samples of a GPU and step. The run ends with the samples of so many
-    `steps` of every worker in the mean, or at `until`. Every worker's computation runs in `copies`
-    on as many devices, of which the first answer counts;
+    `workers` (all that there is room for by default), each a `gpu`, a `node` whose GPUs add up
+    their gradients first, so many GPUs that do, or, beside a `[plan]`, the group that this lays
+    out; `batch` samples of a GPU and step. The run ends with the samples of so many `steps` of
+    every worker in the mean, or at `until`. Every worker's computation runs in `copies` on as many
+    devices, of which the first answer counts;
     `overhead`, the software's cost of a message; `fluid` sends to several targets as one weighted
     transfer, otherwise message by message.
     """
@@ -48,7 +49,7 @@ class Sharing(ABC):
 
     method: str
     workers: Count | None = None
-    worker: Literal["gpu", "node"] = "gpu"
+    worker: Literal["gpu", "node"] | Count = "gpu"
     batch: Count = 32
     steps: Count = 100
     until: Seconds | None = None
@@ -78,6 +79,20 @@ class Sharing(ABC):
         return 0
 
     @property
+    def optimizer_elsewhere(self) -> bool:
+        """Whether workers have no optimizer and no states of it."""
+        return False
+
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        """Bytes that a GPU keeps for the method beside its step, with so many parameters on it."""
+        feedback = self.compression.kind != "none" and self.compression.feedback
+        return {"compression error": 4.0 * parameters} if feedback else {}
+
+    def kept_first(self, inputs: float, workers: int) -> dict[str, float]:
+        """Bytes that GPU 0 alone has beside a whole step's; `inputs` are those of one worker."""
+        return {}
+
+    @property
     def details(self) -> list[str]:
         """What distinguishes this run from others of its method, in a word or two each."""
         return []
@@ -93,6 +108,8 @@ class Sharing(ABC):
 
     def own_gpus(self, gpus_per_node: int) -> int:
         """GPUs whose gradients a worker adds up."""
+        if isinstance(self.worker, int):
+            return self.worker
         return gpus_per_node if self.worker == "node" else 1
 
     def gpus_of_worker(self, gpus_per_node: int) -> int:

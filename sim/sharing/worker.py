@@ -219,7 +219,7 @@ class Worker:
 
     def _collective_inside(self, kind: str, size: float) -> Process:
         """A collective of the GPUs of one node, before anything leaves it."""
-        if len(self.endpoint.gpus) > 1:
+        if len(self.endpoint.gpus) > 1 and not self.workload.in_pieces:
             start = self.cluster.now
             reducing = self.cluster.collective(kind, size, [self.endpoint])
             yield from self._book(COMMUNICATION, reducing)

@@ -9,9 +9,10 @@ from sim.model.kernels import BYTES
 from sim.model.network import Network
 from sim.model.transformer import Transformer
 from sim.parallel.job import Chunk, Job
+from sim.parallel.memory import memory
 from sim.parallel.plan import Plan
 from sim.parallel.segments import Items
-from sim.parallel.step import optimizer
+from sim.parallel.step import optimizer, training_step
 from sim.program.operations import Collective, Segment
 from sim.sharing.plan import Sharing
 from sim.sharing.workload import TimedLayer, Workload
@@ -57,6 +58,7 @@ def worker_step(
         stack = replace(stack, clip=False)  # as pytorch/examples, imagenet/main.py
     whole = Chunk(model.row)
     job = Job(model=model, plan=alone, stack=stack, device=device, chunks=((whole,),))
+    own = memory(job, training_step(job), 0)
     ahead = [tuple(job.work(kind, "F").flat()) for kind in model.row]
     back = [tuple(job.work(kind, "B").flat()) for kind in model.row]
     parts = [*ahead, *reversed(back), optimizer(job, 0)]
@@ -83,6 +85,8 @@ def worker_step(
         launches=sum(segment.host for segment in hosted),
         launch=stack.launch_backward,
         call=stack.launch_collective,
+        held={**own.parts, "fragmentation": own.fragmented},
+        room=device.usable_memory,
     )
 
 

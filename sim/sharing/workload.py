@@ -1,7 +1,7 @@
 """What one worker computes in a step: seconds and parameters, layer by layer."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isqrt
 
 from sim.sharing.tables import MeasuredStep
@@ -33,7 +33,9 @@ class Workload:
     `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
     `inputs` the bytes of one sample, `launches` the host's seconds of a forward pass, `launch` and
     `call` those of a kernel and of a collective, `memory` the bandwidth of the device's memory
-    (B/s) where it is not the machine's.
+    (B/s) where it is not the machine's. Where the worker is a group whose GPUs each hold a piece of
+    the weights (`in_pieces`), `spent` are its seconds by cause. `held` are bytes by part of the
+    fullest GPU at the worst moment of a step, which has `room`; empty where they are not known.
     """
 
     layers: tuple[TimedLayer, ...]
@@ -45,6 +47,10 @@ class Workload:
     launch: float = 0.0
     call: float = 0.0
     memory: float = 0.0
+    in_pieces: bool = False
+    spent: Mapping[str, float] = field(default_factory=dict)
+    held: Mapping[str, float] = field(default_factory=dict)
+    room: float = 0.0
 
     @classmethod
     def plain(cls, seconds: float, parameters: float, **options: float) -> "Workload":

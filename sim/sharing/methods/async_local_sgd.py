@@ -29,6 +29,10 @@ class AsyncLocalSGD(ServerBased):
     outer_momentum: Momentum = 0.0
     delay: Count = 1
 
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        own = ServerBased.kept(self, parameters, width, workers)
+        return {**own, "start of the round": width * parameters}
+
     def averaged(self, workers: int) -> float:
         return float(self.delay)
 

@@ -27,6 +27,13 @@ class DataParallel(Sharing):
         if self.compression.kind != "none":
             raise ValueError("data_parallel sends gradients as they are; leave compression out")
 
+    @property
+    def optimizer_elsewhere(self) -> bool:
+        return True
+
+    def kept_first(self, inputs: float, workers: int) -> dict[str, float]:
+        return {"inputs of all": workers * inputs}
+
     def start(self, pool: WorkerPool) -> None:
         pool.train(single_process(pool))
 

@@ -71,6 +71,12 @@ class Gossip(Sharing):
         """Of every worker. Raises `InputError` for a graph that does not connect them."""
         return graph(self.graph, workers, where=f"{where}.graph")
 
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        """Weights of every neighbour as they arrive, one where a worker has one at a time."""
+        most = max(map(len, self.neighbours(workers))) if self.algorithm == "d_psgd" else 1
+        own = Sharing.kept(self, parameters, width, workers)
+        return {**own, "neighbours' weights": most * width * parameters}
+
     def start(self, pool: WorkerPool) -> None:
         loops = {"d_psgd": d_psgd, "ad_psgd": ad_psgd, "sgp": push_sum, "random_pairs": in_pairs}
         pool.train(loops[self.algorithm](self, pool))

@@ -34,6 +34,11 @@ class LocalSGD(Sharing):
         rule: Rule = "nesterov" if self.nesterov else "momentum" if self.outer_momentum else "sgd"
         return Optimizer(rule=rule, rate=self.outer_rate, beta=self.outer_momentum)
 
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        copies = 2 if self.outer_momentum else 1  # where the round began, and the outer momentum
+        own = Sharing.kept(self, parameters, width, workers)
+        return {**own, "outer state": copies * 4.0 * parameters}
+
     def start(self, pool: WorkerPool) -> None:
         pool.train(local_sgd(self, pool))
 

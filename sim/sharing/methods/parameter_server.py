@@ -63,6 +63,10 @@ class ParameterServer(ServerBased):
         }
         return [modes[self.mode], *(["overlapped"] if self.overlap else [])]
 
+    @property
+    def optimizer_elsewhere(self) -> bool:
+        return self.servers != "spare"
+
     def averaged(self, workers: int) -> float:
         alone = self.mode in ("async", "ssp")
         return 1.0 if alone else float(workers - self.backup)
