@@ -16,6 +16,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 
@@ -118,19 +119,12 @@ def write(times: Iterable[OperationTime], path: Path) -> None:
 
 def read(path: Path) -> list[OperationTime]:
     """All times of a file that `write` wrote. Raises `InputError` naming the line that is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise InputError(str(path), "cannot be read as text", "check the path") from None
-    if text.partition("\n")[0] + "\n" != heading():
-        what = "is not the heading of measured times"
-        raise InputError(f"{path}, line 1", what, heading().strip())
     times = []
-    for number, row in enumerate(csv.DictReader(StringIO(text)), start=2):
+    for where, cells in tables.rows(path, headings=[field.name for field in fields(OperationTime)]):
         try:
-            times.append(_time(row))
-        except (ValueError, TypeError, AttributeError) as error:
-            where, what = f"{path}, line {number}", f"is not a measured time ({error})"
+            times.append(_time(cells))
+        except ValueError as error:
+            what = f"is not a measured time ({error})"
             raise InputError(where, what, "correct or remove the line") from None
     return times
 

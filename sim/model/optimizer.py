@@ -132,8 +132,9 @@ def _update(
             yield from _orthogonalised(matrix) if matrix.hidden else ()
         share = hidden
     moved = share * optimizer.traffic(fused=fused, moments=moments)
+    name = optimizer.name if fused else f"{optimizer.name} for-each"
     launches = max(least, _launches(share)) * (1 if fused else optimizer.kernels)
-    yield MemoryBound(name=optimizer.name, bytes=moved, launches=launches)
+    yield MemoryBound(name=name, bytes=moved, launches=launches)
 
 
 def _orthogonalised(matrix: Matrix) -> Iterator[Kernel]:

@@ -35,7 +35,7 @@ def test_a_line_that_is_not_a_time_is_named(tmp_path: Path, bad: str) -> None:
 
 def test_another_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="line 1: is not the heading"):
+    with pytest.raises(InputError, match="line 1: has other headings"):
         operation_times.read(tmp_path / "r.csv")
 
 

@@ -16,6 +16,7 @@ from sim.model.kernels import Attention, Gemm, Kernel, Precision
 
 Suite = Literal["quick", "full"]
 EVERY = 5  # one shape in this many of a class is kept out of the fit
+LARGEST_STEP = 4.0 * 2**30  # bytes; what an optimizer moves for 150 million parameters a rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +80,7 @@ def kernel_cases(device: str, suite: Suite = "quick", seed: int = 0) -> list[Ker
         shaped += _products(sizes, precision, sizes.products // share, random)
         if precision != "fp8" and (device == "cuda" or precision == "fp32"):
             shaped += _attentions(device, sizes, precision, sizes.attentions // share, random)
-    streams = [
-        memory_bound.kernel(name, size, device)
-        for name in memory_bound.KINDS
-        for size in sizes.streams
-    ]
-    cases = [*_keep_out_shapes(shaped), *_keep_out_sizes(streams, len(sizes.streams))]
+    cases = [*_keep_out_shapes(shaped), *_streams(device, sizes.streams)]
     return list({repr(case.kernel): case for case in cases}.values())
 
 
@@ -168,8 +164,11 @@ def _keep_out_shapes(kernels: Sequence[Kernel]) -> Iterator[KernelCase]:
         yield KernelCase(kernel=kernel, kept_out=counts[kind] % EVERY == 0)
 
 
-def _keep_out_sizes(kernels: Sequence[Kernel], count: int) -> Iterator[KernelCase]:
-    """In each curve of `count` sizes every fourth one is kept out, but never the last."""
-    for number, kernel in enumerate(kernels):
-        place = number % count
-        yield KernelCase(kernel=kernel, kept_out=place % 4 == 2 and place < count - 1)
+def _streams(device: str, sizes: Sequence[float]) -> Iterator[KernelCase]:
+    """In each curve every fourth size is kept out, but never the last."""
+    for name, kind in memory_bound.KINDS.items():
+        longer = (LARGEST_STEP,) if kind.optimizer and device == "cuda" else ()
+        curve = sorted({*sizes, *longer})
+        for place, size in enumerate(curve):
+            kernel = memory_bound.kernel(name, size, device)
+            yield KernelCase(kernel=kernel, kept_out=place % 4 == 2 and place < len(curve) - 1)

@@ -9,14 +9,13 @@ of fused attention that ran, `seconds` the median, `spread` the interquartile ra
 `kept_out` whether the fit did not use it.
 """
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sim.config import catalog
+from sim.config import catalog, tables
 from sim.config.errors import InputError
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
@@ -55,25 +54,16 @@ def variant(gemm: Gemm) -> str:
 
 def read(table: Path, owner: Path) -> Iterable[Measurement]:
     """The measurements of a CSV. Raises `InputError` naming the line that is wrong."""
-    try:
-        with table.open(encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
-    except OSError as error:
-        where, what = catalog.place(owner), f"{table.name} cannot be read ({error.strerror})"
-        raise InputError(where, what, "keep the two files together") from None
-    except (UnicodeDecodeError, csv.Error):
-        what = "is not a table of measured kernels"
-        remedy = "take the CSV that the profile came with"
-        raise InputError(catalog.place(table), what, remedy) from None
-    for line, row in enumerate(rows, start=2):
+    if not table.exists():
+        what = f"{table.name} cannot be read (No such file or directory)"
+        raise InputError(catalog.place(owner), what, "keep the two files together")
+    remedy = "take the CSV that the profile came with"
+    for where, cells in tables.rows(table, place=catalog.place(table), remedy=remedy):
         try:
-            if None in row.values():
-                raise ValueError("the line is cut short")
-            yield measurement(row)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            yield measurement(cells)
+        except (KeyError, ValueError, TypeError) as error:
             what = f"is not a measured kernel ({error})"
-            remedy = "correct or remove the line"
-            raise InputError(f"{catalog.place(table)}, line {line}", what, remedy) from None
+            raise InputError(where, what, "correct or remove the line") from None
 
 
 def measurement(row: CsvRow) -> Measurement:

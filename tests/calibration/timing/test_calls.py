@@ -10,6 +10,7 @@ from sim.hardware.kernels.calibrated import Calibrated
 from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.profile import Origin, Profile
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
+from sim.model.optimizer import optimizer_work
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 from sim.uncertainty.kernel_sources import _kernels
@@ -48,6 +49,21 @@ def test_attention_runs_with_fewer_keys_than_queries(backward: bool) -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(InputError, match="no torch call for 'warp'"):
         call(MemoryBound(name="warp", bytes=8.0), "cpu")
+
+
+@pytest.mark.parametrize(("fused", "kind"), [(True, "adam"), (False, "adam for-each")])
+def test_a_step_of_the_optimizer_has_the_time_of_its_own_kernels(fused: bool, kind: str) -> None:
+    measured = [
+        Measurement(kernel=MemoryBound(name=name, bytes=1e6), seconds=seconds)
+        for name, seconds in (("adam", 1e-3), ("adam for-each", 4e-3), ("stream", 7e-3))
+    ]
+    profile = Profile(origin=Origin(device="", measurements=""), measurements=tuple(measured))
+    step = optimizer_work(parameters=1e6, precision="fp32", clip=False, fused=fused)[0]
+    assert step.bytes == KINDS[kind].passes * 4e6, "a kind counts the passes that the model counts"
+    timed = Calibrated(profile, lambda kernel: 1.0)(step)
+    assert timed is not None
+    seconds = {"adam": 1e-3, "adam for-each": 4e-3}[kind]
+    assert timed.seconds == pytest.approx(seconds * step.bytes / 1e6)
 
 
 @pytest.mark.parametrize("model", ["gpt2-124m", "bert-large", "llama3.2-1b"])

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from sim.calibration.timing.clock import Call, Timing, summary
-from sim.calibration.timing.kernel_suite import KernelCase
+from sim.calibration.timing.kernel_suite import KernelCase, kernel_cases
 from sim.calibration.timing.kernels import time_kernels
 from sim.cli.main import main
 from sim.config.errors import InputError
@@ -84,7 +84,7 @@ def test_a_store_that_was_cut_short_is_one_line(tmp_path: Path) -> None:
     store = tmp_path / "part.csv"
     time_kernels(CASES, FakeClock(1e-3, 2e-3, 3e-3), store=store, make=no_call)
     store.write_text(store.read_text()[:-25])
-    with pytest.raises(InputError, match=r"part.csv, line 4: is not a measured kernel"):
+    with pytest.raises(InputError, match=r"part.csv, line 4: is cut short"):
         time_kernels(CASES, FakeClock(1e-3), store=store, make=no_call)
 
 
@@ -106,7 +106,7 @@ def test_without_a_gpu_a_line_says_so(tmp_path: Path) -> None:
     [
         ('format = 2\ndevice = "cpu"\nmeasurements = "p.csv"\n', "newer than this program reads"),
         ('device = "cpu"\nmeasurements = "nowhere.csv"\n', "nowhere.csv cannot be read"),
-        ('device = "cpu"\nmeasurements = "p.csv"\n', "line 2: is not a measured kernel"),
+        ('device = "cpu"\nmeasurements = "p.csv"\n', "line 2: is cut short"),
     ],
 )
 def test_a_profile_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -116,6 +116,12 @@ def test_a_profile_that_cannot_be_used_is_one_line(tmp_path: Path, text: str, me
     assert result.exit_code == 2
     assert message in result.output
     assert result.output.count("\n") == 1
+
+
+def test_the_optimizer_is_timed_up_to_what_a_rank_updates_at_once() -> None:
+    for name in ("adam", "adam for-each"):
+        sizes = [c.kernel.bytes for c in kernel_cases("cuda") if c.kernel.name == name]
+        assert max(sizes) == pytest.approx(4 * 2**30, rel=1e-4)
 
 
 def test_the_middle_of_timings_and_their_spread() -> None:

@@ -175,7 +175,7 @@ def test_rows_are_read_as_they_were_written() -> None:
         "stream,gelu,,,,,,,,,,,,,8,nan,0,false",
         "stream,gelu,,,,,,,,,,,,,8,1e-6,nan,false",
         "stream,gelu,,,,,,,,,,,,,8,1e-6,0,maybe",
-        "copy,,,,,,,,,,",
+        "copy,,,,,,,,,,,,,,,1e-6,0,false",
     ],
 )
 def test_a_bad_line_is_named(folder: Path, row: str) -> None:
@@ -184,9 +184,22 @@ def test_a_bad_line_is_named(folder: Path, row: str) -> None:
         profiles.load("mine")
 
 
+@pytest.mark.parametrize("cut", [1, 2, 9, 30, len(ROWS.splitlines()[-1])])
+def test_a_table_cut_within_a_row_or_at_its_end_is_refused(folder: Path, cut: int) -> None:
+    (folder / "mine.csv").write_text((HEADER + ROWS)[:-cut])
+    with pytest.raises(InputError, match=r"mine.csv, line 7: is cut short"):
+        profiles.load("mine")
+
+
+def test_a_table_cut_between_two_rows_is_refused_by_their_number(folder: Path) -> None:
+    (folder / "mine.csv").write_text(HEADER + ROWS[: ROWS.rstrip().rindex("\n") + 1])
+    with pytest.raises(InputError, match=r"samples = 6, but mine.csv has 5 kernels"):
+        profiles.load("mine")
+
+
 def test_a_table_that_is_no_text_is_named(folder: Path) -> None:
     (folder / "mine.csv").write_bytes(b"\x93\x8d\x00")
-    with pytest.raises(InputError, match=r"mine.csv: is not a table of measured kernels"):
+    with pytest.raises(InputError, match=r"mine.csv: cannot be read as a table"):
         profiles.load("mine")
 
 

@@ -15,11 +15,13 @@ WIDTH = 1024  # columns of the tensors that memory-bound kernels work on
 @dataclass(frozen=True, slots=True)
 class MemoryBoundKind:
     """Passes over a tensor of rows x `WIDTH`, as `sim.model` counts them, and the torch call of
-    (rows, width, random tensors). `fp32` where a GPU keeps fp32 although activations are bf16."""
+    (rows, width, random tensors). `fp32` where a GPU keeps fp32 although activations are bf16;
+    one call of an `optimizer` works on all of a rank's parameters."""
 
     passes: float
     call: Callable[[int, int, Random], Call]
     fp32: bool = False
+    optimizer: bool = False
 
     def precision(self, device: str) -> str:
         return "bf16" if device == "cuda" and not self.fp32 else "fp32"
@@ -28,6 +30,8 @@ class MemoryBoundKind:
         """Bytes that a row of the tensor counts for."""
         return self.passes * WIDTH * BYTES[self.precision(device)]
 
+
+_STEP = {"fp32": True, "optimizer": True}
 
 # Kinds by the names that `sim.model` gives its kernels (the last words of them), with the passes
 # that it counts; "stream" stands for every other kernel.
@@ -60,10 +64,10 @@ KINDS: dict[str, MemoryBoundKind] = {
     "embedding grad": MemoryBoundKind(1.375, vocabulary.embedding_gradient),
     "cross-entropy": MemoryBoundKind(2, vocabulary.cross_entropy),
     "cross-entropy grad": MemoryBoundKind(4, vocabulary.cross_entropy_gradient),
-    "gradient norm": MemoryBoundKind(1, optimizer.gradient_norm, fp32=True),
-    "clip gradients": MemoryBoundKind(2, optimizer.clip_gradients, fp32=True),
-    "adam": MemoryBoundKind(7, optimizer.adam, fp32=True),
-    "adam for-each": MemoryBoundKind(20, optimizer.adam_for_each, fp32=True),
+    "gradient norm": MemoryBoundKind(1, optimizer.gradient_norm, **_STEP),
+    "clip gradients": MemoryBoundKind(2, optimizer.clip_gradients, **_STEP),
+    "adam": MemoryBoundKind(7, optimizer.adam, **_STEP),
+    "adam for-each": MemoryBoundKind(20, optimizer.adam_for_each, **_STEP),
 }
 
 
