@@ -13,6 +13,7 @@ from sim.config.errors import InputError
 
 if TYPE_CHECKING:
     from sim.formats.operation_times import OperationTime
+    from sim.hardware.kernels.profile import Profile
 
 SMALLEST = 8  # bytes; what every suite begins with
 
@@ -55,18 +56,32 @@ def kernels(
         raise SystemExit(130) from None
     if profile is not None:
         wrote(out)
-        for kind in profile.origin.residuals:
-            errors = f"median {kind.median:.1%}, 95th percentile {kind.p95:.1%}"
-            errors += f", bias {kind.bias:+.1%}"
-            click.echo(f"{kind.kind:10} {kind.shapes:4} kept out of the fit: {errors}")
+        _residuals(profile)
 
 
 @calibrate.command("import")
 @click.argument("files", nargs=-1, required=True, type=options.INPUT_FILE)
-@output("--out", (".csv", ".toml"), "Write the readings, or NCCL's profile")
-@click.option("--topology", metavar="NAME", help="What was measured; a profile needs it.")
-def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> None:
-    """Read nccl-tests output (text, JSON) and PyTorch profiler traces (.json, .json.gz).
+@output("--out", (".csv", ".toml"), "Write the readings, or a profile")
+@click.option("--topology", metavar="NAME", help="What was measured; NCCL's profile needs it.")
+@click.option("--as", "device", default="", metavar="NAME", help="The device: kernels' tables.")
+@click.option(
+    "--rows", multiple=True, metavar="COLUMN[!]=VALUE", help="Only these rows of a table."
+)
+@click.option("--kind", multiple=True, metavar="OP=KIND", help="What an op is called here.")
+@click.option("--precision", default="fp16", show_default=True, help="Of products, if not stated.")
+@click.option("--note", multiple=True, metavar="KEY=TEXT", help="For the profile: source, licence.")
+def import_(
+    files: tuple[Path, ...],
+    out: Path | None,
+    topology: str | None,
+    device: str,
+    rows: tuple[str, ...],
+    kind: tuple[str, ...],
+    precision: str,
+    note: tuple[str, ...],
+) -> None:
+    """Read nccl-tests output (text, JSON), PyTorch profiler traces (.json, .json.gz) and tables
+    of collectives or, with --as, of kernels (.csv).
 
     Where a file is cut short, the readings before that line are kept.
     """
@@ -75,12 +90,17 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
     from sim.formats import any_format
     from sim.results.readings import text
 
+    origin = {**_pairs("--note", note), "files": ", ".join(file.name for file in files)}
+    if device:
+        kinds = _pairs("--kind", kind)
+        return _kernels(files, out, device, _pairs("--rows", rows), kinds, precision, origin)
     if topology is not None:
         fabric_of(topology)
 
     readings: list[OperationTime] = []
+    wanted = _pairs("--rows", rows)
     try:
-        for reading in chain.from_iterable(map(any_format.read, files)):
+        for reading in chain.from_iterable(any_format.read(file, wanted) for file in files):
             readings.append(reading)  # noqa: PERF402 - what came before an error is kept
     except InputError as error:
         _keep(readings, out and out.with_suffix(".csv"))
@@ -91,18 +111,57 @@ def import_(files: tuple[Path, ...], out: Path | None, topology: str | None) -> 
         click.echo(f"\n{scatter}")
     if out is None or out.suffix != ".toml":
         return _keep(readings, out)
-    _fitted(readings, files, out, topology)
+    _fitted(readings, origin, out, topology)
+
+
+def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    """The KEY=VALUE of an option. Raises `InputError`."""
+    for text in given:
+        if not all(text.partition("=")):
+            raise InputError(option, f"{text!r} is not KEY=VALUE", "write both, = between them")
+    return dict(text.split("=", 1) for text in given)
+
+
+def _kernels(
+    files: tuple[Path, ...],
+    out: Path | None,
+    device: str,
+    rows: dict[str, str],
+    kinds: dict[str, str],
+    precision: str,
+    origin: dict[str, str],
+) -> None:
+    """The profile of a device whose kernels others measured."""
+    from sim.calibration.fitting import kernel_tables, profile_file
+    from sim.calibration.fitting.device_profile import profiled
+    from sim.config import catalog
+
+    catalog.find("topologies/devices", device, where="--as")
+    if out is None or out.suffix != ".toml":
+        raise InputError("--out", "kernels become a profile", "name a file: --out NAME.toml")
+    measured = kernel_tables.read(files, rows, kinds, precision)
+    table, provenance = out.with_suffix(".csv").name, {**origin, "samples": len(measured)}
+    profile = profiled(device, measured, table=table, provenance=provenance)
+    profile_file.write(profile, out)
+    _residuals(profile)
+    wrote(out)
+
+
+def _residuals(profile: "Profile") -> None:
+    for kind in profile.origin.residuals:
+        errors = f"median {kind.median:.1%}, 95th percentile {kind.p95:.1%}"
+        errors += f", bias {kind.bias:+.1%}"
+        click.echo(f"{kind.kind:10} {kind.shapes:4} kept out of the fit: {errors}")
 
 
 def _fitted(
-    readings: "list[OperationTime]", files: tuple[Path, ...], out: Path, topology: str | None
+    readings: "list[OperationTime]", origin: dict[str, str], out: Path, topology: str | None
 ) -> None:
     """Write the profile of NCCL on the cluster that others measured."""
     from sim.calibration.fitting import fabric_profile
     from sim.calibration.timing.provenance import command
 
-    origin = {**command(), "files": ", ".join(file.name for file in files)}
-    profile = fabric_profile.profiled("nccl", readings, out, topology, origin)
+    profile = fabric_profile.profiled("nccl", readings, out, topology, {**command(), **origin})
     click.echo(f"\n{fabric_profile.text(profile.residuals)}")
     wrote(out)
 

@@ -1,7 +1,8 @@
 """Tables of measurements: CSV files of which every row must be whole."""
 
 import csv
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -49,3 +50,47 @@ def rows(
     except csv.Error as error:
         where = f"{place}, line {reader.line_num}"
         raise InputError(where, f"is cut short ({error})", remedy) from None
+
+
+def only(found: Iterable[Row], wanted: Mapping[str, str]) -> Iterator[Row]:
+    """The rows whose cells are as `wanted` has them, by heading; with "!" behind the heading those
+    whose cell is not.
+
+    Raises `InputError` for headings that the table does not have, and where no row is left.
+
+    >>> given = [Row("t.csv, line 2", {"device": "a40"}), Row("t.csv, line 3", {"device": "a100"})]
+    >>> [row.where for row in only(given, {"device": "a100"})]
+    ['t.csv, line 3']
+    """
+    where, left = "", 0
+    for row in found:
+        where = row.where
+        if all(_agrees(row, heading, value) for heading, value in wanted.items()):
+            left += 1
+            yield row
+    if wanted and not left:
+        rows_of = ", ".join(f"{heading}={value}" for heading, value in wanted.items())
+        raise InputError(where.partition(",")[0], f"has no row of {rows_of}", "check --rows")
+
+
+def _agrees(row: Row, heading: str, value: str) -> bool:
+    name = heading.removesuffix("!")
+    if name not in row.cells:
+        raise InputError(row.where, f"has no column {name!r}", f"one of {', '.join(row.cells)}")
+    return (row.cells[name] == value) == (name == heading)
+
+
+def number(row: Row, headings: Iterable[str]) -> float | None:
+    """The positive number of the first of these columns that the row fills, None if it fills none.
+    Raises `InputError` for anything else."""
+    for heading in headings:
+        if cell := row.cells.get(heading, ""):
+            try:
+                value = float(cell)
+            except ValueError:
+                value = -1.0
+            if not 0 < value < math.inf:
+                what = f"{heading} = {cell!r} is no positive number"
+                raise InputError(row.where, what, "correct or remove the line")
+            return value
+    return None

@@ -1,14 +1,20 @@
-"""Readings from a file of any known format: nccl-tests or PyTorch's profiler."""
+"""Readings from a file of any known format: nccl-tests, PyTorch's profiler, tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sim.formats import kineto, nccl_tests
+from sim.config.errors import InputError
+from sim.formats import collective_tables, kineto, nccl_tests
 from sim.formats.operation_times import OperationTime
 
 
-def read(path: Path) -> Iterator[OperationTime]:
-    """The readings of a file. Raises `InputError` naming the line at which it is cut short."""
+def read(path: Path, wanted: Mapping[str, str] | None = None) -> Iterator[OperationTime]:
+    """The readings of a file, of a table those of the `wanted` rows. Raises `InputError` naming the
+    line at which it is cut short."""
+    if path.suffix == ".csv":
+        return collective_tables.read(path, wanted or {})
+    if wanted:
+        raise InputError(str(path), "has no columns to choose rows by", "leave out --rows")
     return iter(kineto.read(path)) if _is_trace(path) else nccl_tests.read(path)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sim.hardware import device as devices
 from sim.hardware.kernels.measurements import class_of
 from sim.hardware.kernels.profile import Profile
 from sim.hardware.kernels.residuals import (
@@ -17,6 +18,7 @@ from sim.hardware.kernels.residuals import (
     errors_by_class,
     predictions,
 )
+from sim.hardware.kernels.shape_classes import ShapeErrors, errors_by_shape, packaged
 from sim.model.kernels import MemoryBound
 from sim.plots.picture import PALETTE
 from sim.results.profile import heading
@@ -31,13 +33,15 @@ def figure(profile: Profile, name: str) -> Figure:
     rows = predictions(profile)
     classes = errors_by_class(profile, rows)
     colours = {line.group: PALETTE[n % len(PALETTE)] for n, line in enumerate(classes)}
-    fig = Figure(figsize=(13.0, 9.5), layout="constrained")
+    fig = Figure(figsize=(19.0, 9.5), layout="constrained")
     fig.suptitle(heading(profile, name), fontsize=13)
-    (rates, curves), (against, errors) = fig.subplots(2, 2)
+    (rates, curves, unrefined), (against, errors, by_shape) = fig.subplots(2, 3)
     _rates(rates, rows, classes, colours)
     _curves(curves, rows, classes)
     _against(against, rows, colours)
     _errors(errors, rows, classes, colours)
+    _packaged(unrefined, profile, rows, colours)
+    _by_shape(by_shape, errors_by_shape(profile))
     return fig
 
 
@@ -111,6 +115,35 @@ def _errors(
     axes.axhline(0.0, color="0.3", linewidth=1)
     if any(line.kept_out for line in classes):
         axes.legend(fontsize=8)
+
+
+def _packaged(axes: Axes, profile: Profile, rows: Sequence[KernelPrediction], colours: Any) -> None:
+    """The same of all kernels by the constants of the device's file, which no profile refines."""
+    device = devices.load(profile.origin.device)
+    for group, colour in colours.items():
+        shown = _of(rows, group)
+        values = [100.0 * max(-1.0, min(1.0, packaged(row, device))) for row in shown]
+        times = [row.measured.seconds for row in shown]
+        _scatter(axes, times, values, shown, colour, label=f"{group}: {len(shown)}")
+    title = f"Errors of {profile.origin.device} without this profile"
+    _logarithmic(axes, title, "measured seconds", "error, %", scale="linear")
+    axes.axhline(0.0, color="0.3", linewidth=1)
+    axes.legend(fontsize=8)
+
+
+def _by_shape(axes: Axes, shapes: Sequence[ShapeErrors]) -> None:
+    """By class of shapes: the middle half of the device file's errors, as boxes."""
+    axes.set_title("The same by shape, above 20 us", fontsize=11)
+    if not shapes:
+        axes.annotate("none measured", (0.5, 0.5), xycoords="axes fraction", ha="center")
+        return
+    values = [[100.0 * error for error in line.packaged] for line in reversed(shapes)]
+    axes.boxplot(values, orientation="horizontal", whis=(5, 95), showfliers=False)
+    names = [f"{line.name.strip()} ({len(line.packaged)})" for line in reversed(shapes)]
+    axes.set_yticks(range(1, len(names) + 1), names, fontsize=8)
+    axes.axvline(0.0, color="0.3", linewidth=1)
+    axes.set_xlabel("error, %; whiskers at the 5th and 95th percentile")
+    axes.grid(alpha=0.25)
 
 
 def _scatter(

@@ -13,6 +13,7 @@ from sim.hardware.kernels.residuals import (
     errors_by_class,
     predictions,
 )
+from sim.hardware.kernels.shape_classes import LONG, ShapeErrors, errors_by_shape, summary
 from sim.model.kernels import MemoryBound
 from sim.results.tables import Cells
 
@@ -27,6 +28,7 @@ def describe(profile: Profile, name: str) -> str:
         *_provenance(profile),
         "",
         *_errors(errors_by_class(profile, rows)),
+        *_shapes(profile),
     ]
     kinds = list(_kinds(rows))
     if kinds:
@@ -63,9 +65,38 @@ def _provenance(profile: Profile) -> Iterator[str]:
         yield f"  {key:{width}}  {value}"
 
 
+def _shapes(profile: Profile) -> Iterator[str]:
+    """Above 20 us: the errors of the device's file and, where kept out, of the profile."""
+    if shapes := errors_by_shape(profile):
+        yield ""
+        yield f"Above {human_seconds(LONG)}, by shape: the device's file, and this profile kept out"
+        yield from _aligned([_SHAPE_COLUMNS, *map(_shape_cells, shapes)])
+
+
+_SHAPE_COLUMNS = ("", "shapes", *("median", "p95", "bias"), "kept out", *("median", "p95", "bias"))
+
+
+def _shape_cells(line: ShapeErrors) -> Cells:
+    kept_out = str(len(line.kept_out))
+    return (
+        line.name, str(len(line.packaged)), *_summed(line.packaged), kept_out,
+        *_summed(line.kept_out),
+    )  # fmt: skip
+
+
+def _summed(errors: Sequence[float]) -> tuple[str, ...]:
+    if not errors:
+        return ("", "", "")
+    median, p95, bias = summary(errors)
+    return (f"{median:.1%}", f"{p95:.1%}", f"{bias:+.1%}")
+
+
 def _errors(classes: Sequence[ClassErrors]) -> Iterator[str]:
-    table = [_COLUMNS, *map(_cells, classes)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS))]
+    yield from _aligned([_COLUMNS, *map(_cells, classes)])
+
+
+def _aligned(table: Sequence[Cells]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for row in table:
         first, *rest = (
             cell.ljust(width) if column == 0 else cell.rjust(width)

@@ -1,5 +1,6 @@
 """Devices: data sheets agree with what the silicon can do, and bad ones are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device
+from sim.hardware.kernels.time import kernel_time
+from sim.model.kernels import Gemm
 
 TPUS = [name for name in catalog.names("topologies/devices") if name.startswith("tpu")]
 OTHERS = [*TPUS, "cpu"]  # a CPU has no data sheet here: its profile brings the figures
@@ -48,6 +51,34 @@ def test_usable_memory_is_close_below_the_size_on_the_box(name: str) -> None:
     size = next((gb for text, gb in on_the_box.items() if text in d.name), 180)
     assert size * 1e9 * 0.97 < d.memory < size * 2**30
     assert 0.5 * 2**30 <= d.memory - d.usable_memory <= 2 * 2**30
+
+
+# TFLOP/s of the best of all shapes tried: stas00/ml-engineering, compute/accelerator/README.md;
+# V100: DeepBench; A40: microsoft/vidur.
+BEST = {
+    ("a100-80gb-sxm", "bf16"): 271.2,
+    ("a100-80gb-pcie", "bf16"): 252.9,
+    ("h100-80gb-sxm", "bf16"): 794.5,
+    ("h100-80gb-sxm", "fp8"): 1402.6,
+    ("h200-sxm", "fp8"): 1453.4,
+    ("b200-sxm", "bf16"): 1745.0,
+    ("b200-sxm", "fp8"): 3432.5,
+    ("gb200", "bf16"): 1822.0,
+    ("gb200", "fp8"): 3615.6,
+    ("b300-sxm", "fp8"): 3353.3,
+    ("mi325x", "bf16"): 784.9,
+    ("v100-32gb-sxm", "fp16"): 107.7,
+    ("a40-48gb-pcie", "fp16"): 133.8,
+}
+
+
+@pytest.mark.parametrize(("name", "precision"), BEST)
+def test_large_products_sustain_less_than_the_best_that_was_measured(
+    name: str, precision: str
+) -> None:
+    large = replace(Gemm(name="", m=16384, n=16384, k=16384), precision=precision)
+    rate = large.flops / kernel_time(large, device.load(name)) / 1e12
+    assert 0.55 * BEST[name, precision] < rate < BEST[name, precision]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,9 +10,7 @@ from sim.config.files import atomic_write
 from sim.hardware.kernels.measurements import COLUMNS, Measurement, row
 from sim.hardware.kernels.profile import Origin, Profile
 
-HEAD = (
-    "# Measured and fitted by `sim calibrate kernels`; `sim show` draws it. Times are in the CSV.\n"
-)
+HEAD = "# Measured and fitted by `sim calibrate`; `sim show` draws it. Times are in the CSV.\n"
 
 
 def write(profile: Profile, path: Path) -> None:

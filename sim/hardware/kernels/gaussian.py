@@ -68,7 +68,8 @@ def covariances(left: Floats, right: Floats, smooth: Smoothness) -> Floats:
     return covariance
 
 
-LENGTHS, AMPLITUDES, NOISES = (1.0, 2.0, 3.0, 5.0, 8.0), (0.05, 0.1, 0.2, 0.4), (0.01, 0.03, 0.06)
+LENGTHS, AMPLITUDES = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0), (0.05, 0.1, 0.2, 0.4)
+NOISES = (0.01, 0.03, 0.06, 0.1)
 
 
 def _choices() -> Iterator[Smoothness]:
