@@ -1,6 +1,5 @@
 """Devices: data sheets agree with what the silicon can do, and bad ones are refused."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device
 from sim.hardware.kernels.time import kernel_time
-from sim.model.kernels import Gemm
+from sim.model.kernels import Gemm, Precision
 
 TPUS = [name for name in catalog.names("topologies/devices") if name.startswith("tpu")]
 OTHERS = [*TPUS, "cpu"]  # a CPU has no data sheet here: its profile brings the figures
@@ -74,9 +73,9 @@ BEST = {
 
 @pytest.mark.parametrize(("name", "precision"), BEST)
 def test_large_products_sustain_less_than_the_best_that_was_measured(
-    name: str, precision: str
+    name: str, precision: Precision
 ) -> None:
-    large = replace(Gemm(name="", m=16384, n=16384, k=16384), precision=precision)
+    large = Gemm(name="", m=16384, n=16384, k=16384, precision=precision)
     rate = large.flops / kernel_time(large, device.load(name)) / 1e12
     assert 0.55 * BEST[name, precision] < rate < BEST[name, precision]
 

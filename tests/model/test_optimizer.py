@@ -50,7 +50,7 @@ def test_a_fused_update_moves_fewer_bytes_in_fewer_launches(name) -> None:
 def test_an_optimizer_that_loops_over_tensors_launches_its_operations_for_each() -> None:
     options = {"parameters": 1e6, "precision": "fp32", "fused": False, "tensors": 300}
     at_once, looped = (optimizer_work(**options, by_tensor=loops) for loops in (False, True))
-    launches = [{k.name: k.launches for k in work}["adam"] for work in (at_once, looped)]
+    launches = [{k.name: k.launches for k in work}["adam for-each"] for work in (at_once, looped)]
     assert launches == [8, 8 * 300]
     assert sum(k.bytes for k in at_once) == sum(k.bytes for k in looped)
 
