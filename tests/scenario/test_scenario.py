@@ -44,6 +44,7 @@ PUBLISHED = {
     "llama3-405b-16k": (405e9, 16384),
     "llama3-8b-long-context": (8.03e9, 64),
     "llama3-70b-lora": (70.6e9, 8),
+    "llama2-70b-lora-mlperf": (68.98e9, 8),  # as llama2-70b-fsdp
     "llama3-8b-muon": (8.03e9, 64),
     "llama3-8b-mxfp8": (8.03e9, 8),
     "maxtext-64b-slices": (64e9, 1024),  # its name in MaxText's configurations
