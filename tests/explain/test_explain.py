@@ -44,8 +44,13 @@ def test_a_link_twice_as_fast_is_the_one_that_the_topology_would_have() -> None:
 def test_launches_limit_small_models_and_messages_have_a_latency() -> None:
     small = load("gpt2-one-gpu", {"plan.microbatch": 1, "model.seq": 64})
     assert limits(from_scenario(small)).limits[0].resource == "the host's launches"
-    wide = limits(from_scenario(load("megatron-39b", {"network.latency": "50 ms"})))
-    assert LATENCY in [one.resource for one in wide.limits[:3]]
+    near, far = (
+        limits(from_scenario(load("megatron-39b", {"network.latency": latency})))
+        for latency in ("1 us", "50 ms")
+    )
+    assert LATENCY not in [one.resource for one in near.limits]
+    (messages,) = (one for one in far.limits if one.resource == LATENCY)
+    assert messages.free == pytest.approx(near.step_time, rel=0.001)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
