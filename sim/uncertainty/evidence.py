@@ -132,15 +132,16 @@ class Evidence:
         return sqrt(_shrunk(sqrt(square), rows, self._usually_apart))
 
     def _basis(self, campaign: Campaign) -> str:
-        """The narrowest group of which runs were measured, in words."""
+        """On what it rests, and what of the job was never measured, in words."""
         own = self._seen.get(campaign)
         if own:
             return f"{_runs(own.rows)} of {campaign.stack} on {campaign.device}"
         stack = [one for one in self._seen.values() if one.campaign.stack == campaign.stack]
+        whole = _runs(self._rows(self._seen.values()))
         if not stack:
-            return f"{_runs(self._rows(self._seen.values()))}, none of {campaign.stack}"
+            return f"{whole}, none of {campaign.stack}"
         unlike = _unlike(campaign, [one.campaign for one in stack])
-        return f"{_runs(self._rows(stack))} of {campaign.stack}, none {unlike}"
+        return f"{whole}, {self._rows(stack):,} of {campaign.stack}, none of these {unlike}"
 
     @staticmethod
     def _rows(seen: Iterable[_Seen]) -> int:
