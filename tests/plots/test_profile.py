@@ -23,4 +23,6 @@ def test_every_panel_says_what_it_shows() -> None:
         "Memory-bound kernels",
         "Predicted against measured",
         "Errors where kept out of the fit",
+        f"Errors of {PROFILE.origin.device} without this profile",
+        "The same by shape, above 20 us",
     ]
