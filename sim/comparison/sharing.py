@@ -135,6 +135,7 @@ def compare(
         scenario = load(
             "gossip-sgp",
             {
+                "name": method,
                 "sharing": {**common, **sharing},
                 "model": model,
                 "network.bandwidth": f"{gigabits} Gb/s",

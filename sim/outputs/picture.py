@@ -37,5 +37,7 @@ def figure(result: "Result | Outcome") -> "Figure":
     from sim.plots import pipeline
     from sim.results.result import Result
 
-    timeline = result.timeline if isinstance(result, Result) else result.excerpt
-    return pipeline.figure(timeline, title=result.scenario)
+    if isinstance(result, Result):
+        return pipeline.figure(result.timeline, title=result.scenario)
+    title = f"{result.scenario}: {result.method}"
+    return pipeline.figure(result.excerpt, title=title, shown=result.excerpt_name)

@@ -27,21 +27,21 @@ _MOST_ROWS, _MOST_NUMBERS = 64, 600
 _WIDTH = 14.0  # inches
 
 
-def figure(timeline: Timeline, *, title: str = "") -> Figure:
-    """One row a role, as far as there is room."""
+def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
+    """One row a role, as far as there is room; `shown` says what the time is of, a step if not."""
     rows = timeline.roles[:_MOST_ROWS]
     height = 1.5 + max(0.5 * len(rows), 1.0) if len(rows) < 24 else 1.5 + 0.3 * len(rows)
     fig = Figure(figsize=(_WIDTH, height), layout="constrained")
     axes = fig.add_subplot()
     drawn = list(boxes_of(timeline, len(rows), time_unit(timeline.end)[0]))
-    _frame(axes, timeline, rows, title)
+    _frame(axes, timeline, rows, title, shown)
     _fill(axes, drawn)
     _number(axes, drawn)
     _legend(fig, drawn)
     return fig
 
 
-def _frame(axes: Axes, timeline: Timeline, rows: Sequence[Role], title: str) -> None:
+def _frame(axes: Axes, timeline: Timeline, rows: Sequence[Role], title: str, shown: str) -> None:
     scale, unit = time_unit(timeline.end)
     end = timeline.end / scale
     axes.set_xlim(0.0, end or 1.0)
@@ -56,7 +56,7 @@ def _frame(axes: Axes, timeline: Timeline, rows: Sequence[Role], title: str) -> 
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
     axes.set_title(
-        f"step {human_seconds(timeline.step or timeline.end)}",
+        shown or f"step {human_seconds(timeline.step or timeline.end)}",
         loc="right",
         fontsize=10,
         color=_LABEL,

@@ -57,6 +57,8 @@ WAITING = Cause("waiting", "waiting", outside_pipeline=True)
 
 # Of workers that share updates.
 COMMUNICATION = Cause("communication", "communication")
+INSIDE = Cause("inside workers", "communication", "#f0e442")
+NEIGHBOURS = Cause("with neighbours", "communication", "#cc79a7")
 PUSH = Cause("push", "communication", "#56b4e9")
 PULL = Cause("pull", "communication", "#cc79a7")
 SERVER = Cause("server", "waiting")

@@ -44,6 +44,7 @@ def outcome(
     result = Outcome(
         scenario=setup.name,
         method=setup.plan.title,
+        worker=setup.plan.worker_name(topology.gpus_per_node),
         time=end,
         updates=record.updates,
         samples=record.samples,

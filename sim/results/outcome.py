@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from sim.config.units import human_seconds
 from sim.engine.timeline import Timeline
 from sim.results.shown import Shown
 
@@ -17,10 +18,11 @@ _NOT_IN_JSON = ("timeline",)
 class Outcome(Shown):
     """How fast updates were shared, and what the task made of them.
 
-    `time` (s) is the whole run's, `shares` the mean over workers of how they spent it (adding up
-    to 1; `idle` is a client that no round has chosen), `workers` one row each. `staleness` holds
-    how many updates came between reading the weights and updating them: mean, largest and how often
-    each. `links` are the busiest with the bytes they carried; `bytes` is what all links carried.
+    `worker` says what a worker is. `time` (s) is the whole run's, `shares` the mean over workers of
+    how they spent it (adding up to 1; `idle` is a client that no round has chosen), `workers` one
+    row each. `staleness` holds how many updates came between reading the weights and updating them:
+    mean, largest and how often each. `links` are the busiest with the bytes they carried; `bytes`
+    is what all links carried.
     `straggler_seconds` is what the run takes longer than the same devices with nothing slow.
     `memory` has what workers, GPU 0 and servers hold by part, of how much (`room`); `fits` whether
     all have room. `step` are the seconds by cause of the step of a worker that is a group of GPUs.
@@ -35,6 +37,7 @@ class Outcome(Shown):
 
     scenario: str
     method: str
+    worker: str
     time: float
     updates: int
     samples: float
@@ -78,6 +81,12 @@ class Outcome(Shown):
     def loss_after(self, samples: float) -> float | None:
         """The loss at the first point of the curve with so many samples; None without one."""
         return next((loss for _, seen, loss in self.curve if seen >= samples), None)
+
+    @property
+    def excerpt_name(self) -> str:
+        """How much of the run the excerpt is."""
+        part, whole = human_seconds(self.excerpt.end), human_seconds(self.time)
+        return f"the run, {whole}" if part == whole else f"the first {part} of {whole}"
 
     @property
     def excerpt(self) -> Timeline:

@@ -77,7 +77,9 @@ def _lost(seconds: float) -> Cells:
 
 
 def _title(outcome: Outcome) -> str:
-    return f"{outcome.scenario}: {outcome.method}, {len(outcome.workers)} workers"
+    return (
+        f"{outcome.scenario}: {outcome.method}, {len(outcome.workers)} workers of {outcome.worker}"
+    )
 
 
 def _time_rows(outcome: Outcome) -> Iterator[Cells]:

@@ -112,6 +112,19 @@ class Sharing(ABC):
             return self.worker
         return gpus_per_node if self.worker == "node" else 1
 
+    def worker_name(self, gpus_per_node: int) -> str:
+        """What a worker is, in words.
+
+        >>> from sim.sharing.methods.all_reduce import AllReduce
+        >>> [AllReduce(worker=worker).worker_name(8) for worker in ("gpu", "node", 4, 16)]
+        ['one GPU', 'one node of 8 GPUs', '4 GPUs', '16 GPUs']
+        """
+        own = self.own_gpus(gpus_per_node)
+        copies = f", in {self.copies} copies" if self.copies > 1 else ""
+        if own == 1:
+            return f"one GPU{copies}"
+        return f"one node of {own} GPUs{copies}" if self.worker == "node" else f"{own} GPUs{copies}"
+
     def gpus_of_worker(self, gpus_per_node: int) -> int:
         """GPUs that a worker occupies, with those of its copies."""
         return self.copies * self.own_gpus(gpus_per_node)

@@ -24,7 +24,8 @@ def server_shares(
         if plan.shards > len(workers):
             what = f"shards = {plan.shards} colocated with {len(workers)} workers"
             raise InputError(where, what, f"set shards to at most {len(workers)}")
-        hosts = workers[: plan.shards]
+        places = (i * len(workers) // plan.shards for i in range(plan.shards))  # on all nodes
+        hosts = tuple(workers[place] for place in places)
         return dict.fromkeys(hosts, 1.0 / len(hosts)), _whole_nodes(used, gpus_per_node)
     first = -(-used // gpus_per_node)
     hosts = tuple(

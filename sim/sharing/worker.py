@@ -15,8 +15,8 @@ from sim.program.causes import (
     COMPUTE,
     DATA,
     DOWN,
+    INSIDE,
     OPTIMIZER,
-    TENSOR,
     WAITING,
     Cause,
 )
@@ -147,12 +147,12 @@ class Worker:
             self.note(name, cause, start)
         return value
 
-    def exchange(self, exchange: Exchange, name: str = "") -> Process:
+    def exchange(self, exchange: Exchange, name: str = "", cause: Cause = DATA) -> Process:
         """Wait for the others, and for the bytes; returns what the exchange brings."""
         start = self.cluster.now
         value = yield from self._book(COMMUNICATION, exchange)
         if name:
-            self.note(name, DATA, max(start, exchange.complete))
+            self.note(name, cause, max(start, exchange.complete))
         return value
 
     def note(self, name: str, cause: Cause, start: float) -> None:
@@ -223,7 +223,7 @@ class Worker:
             start = self.cluster.now
             reducing = self.cluster.collective(kind, size, [self.endpoint])
             yield from self._book(COMMUNICATION, reducing)
-            self.note("inside the node", TENSOR, start)
+            self.note("inside the node", INSIDE, start)
 
     def _busy(self, seconds: float, name: str, cause: Cause) -> Process:
         if seconds > 0.0:

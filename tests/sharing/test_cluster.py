@@ -7,6 +7,7 @@ import sim
 from sim.config.errors import InputError
 from sim.engine.live_cluster import LiveCluster
 from sim.engine.routes import Regions
+from sim.scenario.sharing_setup import from_scenario
 from sim.sharing.link_variability import SlowLinks
 from sim.sharing.methods.gossip import Gossip
 from sim.sharing.tables import Fault, LinkChange, StragglerCause, WorkerGroup
@@ -192,3 +193,22 @@ def test_nodes_that_reduce_all_together_do_not_reduce_inside_before():
 def test_one_that_never_returns_leaves_when_it_fails():
     pool = trained("parameter_server", mode="async", fault=(Fault(rank=1, at=0.55),))
     assert pool.workers[1].ended == pytest.approx(0.55)
+
+
+def test_colocated_shards_spread_over_the_nodes():
+    """Two of four workers' shards on two nodes: as many bytes enter and leave either."""
+    keys = {"sharing.workers": 16, "sharing.servers": "colocated", "sharing.steps": 3}
+    setup = from_scenario(sim.load("ps-async", {**keys, "sharing.shards": 2}))
+    nodes = {setup.machine.topology.node_of(host.first) for host in setup.servers}
+    assert nodes == {0, 1}
+    four = from_scenario(sim.load("ps-async", {**keys, "sharing.shards": 4}))
+    assert [host.first for host in four.servers] == [0, 4, 8, 12]
+
+
+def test_what_a_worker_is_is_said():
+    keys = {"sharing.workers": 2, "sharing.steps": 2, "sharing.straggler": []}
+    for worker, said in (("gpu", "one GPU"), ("node", "one node of 8 GPUs"), (4, "4 GPUs")):
+        result = simulate_sharing(sim.load("ps-async", {**keys, "sharing.worker": worker}))
+        assert result.worker == said
+        assert str(result).splitlines()[0].endswith(f"2 workers of {said}")
+    assert result.samples == 2 * 2 * 4 * 32

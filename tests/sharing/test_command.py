@@ -5,7 +5,12 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+import sim
 from sim.cli.main import main
+from sim.comparison.sharing import compare
+from sim.config.units import human_seconds
+from sim.outputs import picture
+from sim.results.outcome import Outcome
 
 
 def test_a_run_leaves_json_trace_picture_and_report(tmp_path: Path) -> None:
@@ -68,3 +73,23 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     for run in runs:
         del run["wall_seconds"]
     assert runs[0] == runs[1]
+
+
+def test_a_picture_says_how_much_of_the_run_it_shows_and_names_what_travels() -> None:
+    part = sim.run(sim.load("gossip-sgp", {"sharing.steps": 40, "sharing.workers": 4}))
+    assert isinstance(part, Outcome)
+    drawn = picture.figure(part)
+    axes = drawn.axes[0]
+    assert axes.get_title(loc="left") == "gossip-sgp: gossip (push-sum)"
+    assert axes.get_title(loc="right").startswith("the first ")
+    assert axes.get_title(loc="right").endswith(f"of {human_seconds(part.time)}")
+    legend = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert {"with neighbours", "inside workers"} <= set(legend)
+    assert not [name for name in legend if name.startswith(("data", "tensor"))]
+    short = sim.run(sim.load("gossip-sgp", {"sharing.steps": 3, "sharing.workers": 4}))
+    assert picture.figure(short).axes[0].get_title(loc="right").startswith("the run, ")
+
+
+def test_methods_that_are_compared_carry_their_own_names() -> None:
+    compared = compare(workers=2, seconds=0.5)
+    assert str(compared.outcomes["ring all-reduce"]).startswith("ring all-reduce: all reduce")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
-from sim.program.causes import COMMUNICATION, DATA
+from sim.program.causes import COMMUNICATION, NEIGHBOURS
 from sim.sharing.graphs import Neighbours, exponential_hops, graph, mixing
 from sim.sharing.mailboxes import Mailboxes
 from sim.sharing.peer_estimates import PeerEstimates
@@ -132,7 +132,7 @@ def _receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], ste
 
 def _receive(worker: Worker, mailboxes: Mailboxes, source: int, step: int) -> Process:
     arrival = mailboxes.receive(source, worker.rank, step)
-    value = yield from worker.exchange(arrival, "receive")
+    value = yield from worker.exchange(arrival, "receive", NEIGHBOURS)
     mailboxes.discard(source, worker.rank, step)
     return value
 
@@ -191,7 +191,7 @@ def _average(
         worker.weights = estimates.averaged(worker, half, own, {partner.rank: other})
         partner.weights = estimates.averaged(partner, half, other, {worker.rank: own})
         partner.version += 1
-        worker.note(f"average with {partner.rank}", DATA, began)
+        worker.note(f"average with {partner.rank}", NEIGHBOURS, began)
     worker.version += 1
 
 
