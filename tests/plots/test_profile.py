@@ -21,8 +21,8 @@ def test_every_panel_says_what_it_shows() -> None:
     assert titles == [
         "Achieved against peak",
         "Memory-bound kernels",
+        f"Errors of {PROFILE.origin.device} without this profile",
         "Predicted against measured",
         "Errors where kept out of the fit",
-        f"Errors of {PROFILE.origin.device} without this profile",
         "The same by shape, above 20 us",
     ]
