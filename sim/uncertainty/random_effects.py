@@ -25,6 +25,7 @@ from sim.uncertainty import student
 Array = NDArray[np.float64]
 _ITERATIONS = 40
 _START = 0.05**2  # variance of every level before there is anything to estimate it from: assumed
+_DIGITS = 9
 _LEAST = 1e-10
 _MEAN = 0.1**2  # variance of the mean error of all campaigns, without any: assumed
 
@@ -57,7 +58,11 @@ class RandomEffects:
         ones = self.inverse.sum(axis=1)
         unsure = (1.0 - shared @ ones) ** 2 / ones.sum()
         variance = prior - shared @ self.inverse @ shared + unsure
-        return float(self.mean + shared @ self.pull), float(max(variance, 0.0))
+        # Sums of matrix products differ in their last digits by how many threads make them.
+        return (
+            round(float(self.mean + shared @ self.pull), _DIGITS),
+            round(float(max(variance, 0.0)), _DIGITS),
+        )
 
 
 def fit(
