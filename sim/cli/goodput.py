@@ -40,18 +40,16 @@ def goodput(
     if not 0.0 < days <= MOST_DAYS:
         raise InputError("--days", f"{days:g} days", "simulate more than none, a century at most")
     from sim.reliability import failures as tables
-    from sim.reliability.goodput import goodput as simulated
+    from sim.reliability.goodput import of_pace
+    from sim.reliability.pace import of_scenario as pace_of
     from sim.scenario.scenario import setting
-    from sim.scenario.setup import from_scenario
-    from sim.simulate import run
 
     of_failures = [text for text in settings if text.startswith(("recovery.", "gpus_per_node="))]
     recovery = dict(map(setting, of_failures))
     table = tables.load(failures, list(recovery.items()))
     of_scenario = [text for text in settings if text not in of_failures]
     job = options.scenario_of(scenario, of_scenario)
-    setup = from_scenario(job)
-    result = run(setup)
-    table = table.checkpointed(job.checkpoints, result.step_time, recovery)
-    answer = simulated(setup, result, table, days=days, seed=seed)
+    pace = pace_of(job)
+    table = table.checkpointed(job.checkpoints, pace.seconds, recovery)
+    answer = of_pace(pace, table, days=days, seed=seed)
     click.echo(json.dumps(answer.to_dict()) if as_json else str(answer))

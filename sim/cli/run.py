@@ -97,8 +97,15 @@ def _refuse_with_samples(files: dict[str, Path], *, unfold: bool, clock: bool) -
 
 def _sample(job: "Scenario", count: int, files: dict[str, Path], as_json: bool) -> None:
     """Many steps with stragglers, their distribution instead of one result."""
+    from sim.samples import sharing
     from sim.samples.samples import samples
+    from sim.scenario.scenario import SharingScenario
 
+    if isinstance(job, SharingScenario):
+        for name in files:
+            raise InputError(_flag(name), "shows one run of shared updates", "leave --samples out")
+        runs = sharing.samples(job, count)
+        return click.echo(json.dumps(runs.to_dict()) if as_json else str(runs))
     drawn = samples(job, count)
     for name, path in files.items():
         _outputs()[name].write_samples(drawn, path)

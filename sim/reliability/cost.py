@@ -11,12 +11,10 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.config.units import DAY, HOUR
 from sim.hardware.cluster.topology import Topology
-from sim.reliability.checkpoint_size import checkpoint_bytes
-from sim.results.likely import Likely, likely
+from sim.reliability.pace import of_scenario as of
+from sim.results.likely import Likely
 from sim.results.shown import Shown
 from sim.scenario.scenario import Scenario
-from sim.scenario.setup import from_scenario
-from sim.simulate import run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +82,8 @@ def of_scenario(
     tokens = tokens or scenario.tokens
     if not tokens:
         raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
-    setup = from_scenario(scenario)
-    plan, model = setup.job.plan, setup.job.model
-    each, own = plan.global_batch * model.seq, scenario.checkpoints
-    stop = checkpoint_bytes(setup) / own.storage / own.steps if own else 0.0
-    result = run(setup)
-    step = result.step_time + stop
-    cost = cost_of(setup.machine.topology, step, each, tokens, goodput=goodput)
-    return replace(cost, checkpoints=tokens / each * stop, likely=likely(result, stop))
+    pace, own = of(scenario), scenario.checkpoints
+    stop = pace.size / own.storage / own.steps if own else 0.0
+    cost = cost_of(pace.topology, pace.seconds + stop, pace.tokens, tokens, goodput=goodput)
+    sure = pace.sure and pace.sure.beside(stop / pace.seconds)
+    return replace(cost, checkpoints=tokens / pace.tokens * stop, likely=sure)

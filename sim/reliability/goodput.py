@@ -13,10 +13,10 @@ import numpy as np
 from sim.config.units import DAY
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.reliability.checkpoint_interval import daly, expected_share, young
-from sim.reliability.checkpoint_size import checkpoint_bytes
 from sim.reliability.cost import TrainingCost, cost_of
 from sim.reliability.failures import Failures, Recovery
-from sim.results.likely import Likely, likely
+from sim.reliability.pace import Pace, of_job
+from sim.results.likely import Likely
 from sim.results.result import Result
 from sim.results.shown import Shown
 from sim.scenario.setup import Setup
@@ -69,33 +69,35 @@ def goodput(
     setup: Setup, result: Result, failures: Failures, *, days: float, seed: int = 0
 ) -> Goodput:
     """Simulate a job of this step time for so many days."""
-    topology, plan = setup.machine.topology, setup.job.plan
+    return of_pace(of_job(setup, result), failures, days=days, seed=seed)
+
+
+def of_pace(pace: Pace, failures: Failures, *, days: float, seed: int = 0) -> Goodput:
+    """Simulate so many days of training at a pace."""
+    topology = pace.topology
     faults = failures.faults(topology.gpus)
     rate = sum(fault.rate for fault in faults)
     between = 1.0 / rate if rate else float("inf")
-    size = failures.recovery.bytes or checkpoint_bytes(setup)
-    conduct = conduct_of(failures.recovery, size, between, plan.data_parallel)
+    size = failures.recovery.bytes or pace.size
+    conduct = conduct_of(failures.recovery, size, between, pace.replicas)
     ledger = run(faults, conduct, days, seed)
-    tokens, cost = _earned(setup, result, ledger.seconds["productive"], days)
+    tokens, cost = _earned(pace, ledger.seconds["productive"], days)
     return Goodput(
         days=days, gpus=topology.gpus, conduct=conduct, checkpoint_bytes=size,
         seconds=ledger.seconds, interruptions=sum(ledger.faults.values()), faults=ledger.faults,
         between=between, young=young(conduct.stop, between), daly=daly(conduct.stop, between),
         formula=expected_share(conduct, between), best=best_interval(faults, conduct, days, seed),
         tokens=tokens, cost=cost,
-        tokens_likely=_tokens(tokens, likely(result)),
+        tokens_likely=_tokens(tokens, pace.sure) if pace.sure else {},
         allowed=tuple(allowed(faults, conduct, between, days, seed)),
     )  # fmt: skip
 
 
-def _earned(
-    setup: Setup, result: Result, productive: float, days: float
-) -> tuple[float, TrainingCost]:
+def _earned(pace: Pace, productive: float, days: float) -> tuple[float, TrainingCost]:
     """The tokens of the productive seconds, and the cost of all days."""
-    per_step = setup.job.plan.global_batch * setup.job.model.seq
-    tokens, share = productive / result.step_time * per_step, productive / (days * DAY)
-    topology = setup.machine.topology
-    return tokens, cost_of(topology, result.step_time, per_step, tokens, goodput=share or 1.0)
+    tokens, share = productive / pace.seconds * pace.tokens, productive / (days * DAY)
+    cost = cost_of(pace.topology, pace.seconds, pace.tokens, tokens, goodput=share or 1.0)
+    return tokens, cost
 
 
 def _tokens(simulated: float, measured: Likely) -> dict[str, float]:

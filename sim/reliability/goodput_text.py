@@ -54,6 +54,8 @@ def _bill(goodput: Goodput) -> str:
     cost = goodput.cost
     words = f"{goodput.tokens / 1e9:,.0f} billion tokens, {cost.gpu_hours:,.0f} GPU-hours"
     words += "" if cost.dollars is None else f", {cost.dollars:,.0f} dollars"
+    if not goodput.tokens_likely:
+        return words
     likely = {key: value / 1e9 for key, value in goodput.tokens_likely.items() if key != "level"}
     bounds = interval(
         (likely["low"], likely["high"]), goodput.tokens_likely["level"], "{:,.0f} billion".format

@@ -1,12 +1,14 @@
 """In words: what a measured run is expected to show, where it would lie, and by what evidence."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import expm1
 
 from sim.config.units import human_seconds
 from sim.results.formatting import percent
 from sim.results.result import Result
+
+_RATIOS = ("low", "expected", "high")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,19 +22,24 @@ class Likely:
     high: float
     basis: str
 
+    def beside(self, sure: float) -> "Likely":
+        """With so much more of the simulated time that is sure to come as simulated."""
+        ratios = {key: (getattr(self, key) + sure) / (1.0 + sure) for key in _RATIOS}
+        return replace(self, **ratios)
+
     def of(self, simulated: float) -> dict[str, float]:
         """What grows with the time of a run: seconds, dollars."""
-        return {key: getattr(self, key) * simulated for key in ("low", "expected", "high")}
+        return {key: getattr(self, key) * simulated for key in _RATIOS}
 
 
-def likely(result: Result, more: float = 0.0) -> Likely:
-    """For runs of which a step takes `more` seconds beside the simulated ones, which are sure."""
-    step = result.step_time + more
+def likely(result: Result) -> Likely:
+    """What runs of a step like this are expected to show."""
+    step = result.step_time
     return Likely(
         level=result.interval["level"],
-        low=(result.step_time_low + more) / step,
-        expected=(result.step_time_expected + more) / step,
-        high=(result.step_time_high + more) / step,
+        low=result.step_time_low / step,
+        expected=result.step_time_expected / step,
+        high=result.step_time_high / step,
         basis=result.interval["basis"],
     )
 

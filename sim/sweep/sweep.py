@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from sim.config.errors import InputError
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, load
+from sim.scenario.scenario import Scenario, SharingScenario, load
 from sim.scenario.setup import from_scenario
+from sim.scenario.sharing_setup import from_scenario as shared
 from sim.simulate import run
+from sim.simulate_sharing import simulate_sharing
 from sim.sweep import executors, fingerprint
 from sim.sweep.points import Point
 from sim.sweep.progress import counted
 from sim.sweep.store import Store
-from sim.sweep.table import METRICS, WALL, Row, table
+from sim.sweep.table import METRICS, SHARED, WALL, Row, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +81,10 @@ def check(scenario: str, points: Sequence[Point]) -> None:
         for value in values:
             changed = load(scenario, {key: value})
             try:
-                from_scenario(changed)
+                if isinstance(changed, SharingScenario):
+                    shared(changed, keep_spans=0)
+                else:
+                    from_scenario(changed)
             except InputError as error:
                 if not _of_layout(error):
                     raise
@@ -151,6 +156,8 @@ def answer(task: SweepTask) -> tuple[str, str]:
 def row(scenario: str, point: Point, samples: int = 0) -> Row:
     """Inputs and metrics of one point; `reason` says why a row is not valid."""
     job = load(scenario, point)
+    if isinstance(job, SharingScenario):
+        return _shared_row(job, samples)
     inputs: Row = {"scenario": job.name, "model": job.model, "topology": job.topology}
     inputs |= {"stack": job.stack, **_plan(job.plan)}
     try:
@@ -163,6 +170,37 @@ def row(scenario: str, point: Point, samples: int = 0) -> Row:
     reason = "" if result.fits else _too_big(result)
     return {**inputs, **metrics(result), **drawn, "valid": result.fits, "reason": reason,
             WALL: result.wall_seconds}  # fmt: skip
+
+
+def _shared_row(job: SharingScenario, samples: int) -> Row:
+    """The same of workers that share updates."""
+    inputs: Row = {"scenario": job.name, "model": job.model, "topology": job.topology}
+    inputs |= {"stack": job.stack, "method": job.sharing.method}
+    try:
+        outcome = simulate_sharing(job, keep_spans=0)
+        drawn = _drawn_runs(job, samples) if samples else {}
+    except InputError as error:
+        return {**inputs, "valid": False, "reason": str(error), WALL: 0.0}
+    columns: Row = {name: getattr(outcome, name) for name in SHARED}
+    columns |= {f"seconds.{cause}": share * outcome.time for cause, share in outcome.shares.items()}
+    columns |= {f"memory.{one['name']}": one["total"] for one in outcome.memory}
+    reason = "" if outcome.fits else outcome.warnings[0]
+    columns |= {"staleness": outcome.staleness["mean"], "valid": outcome.fits, "reason": reason}
+    return {**inputs, **columns, **drawn, WALL: outcome.wall_seconds}
+
+
+def _drawn_runs(job: SharingScenario, count: int) -> Row:
+    """The distribution over seeds."""
+    from sim.samples.sharing import samples
+
+    drawn = samples(job, count).to_dict()
+    shares = ("mean", "median", "p95", "p99")
+    return {
+        f"samples.{name}.{share}": drawn[name][share]
+        for name in ("time", "samples_per_second", "loss")
+        for share in shares
+        if name in drawn
+    }
 
 
 def _drawn(job: Scenario, count: int) -> Row:

@@ -22,6 +22,11 @@ METRICS = (
     "fits",
 )  # fmt: skip
 
+SHARED = (
+    "time", "updates", "updates_per_second", "samples", "samples_per_second", "bytes", "dropped",
+    "lost", "straggler_seconds", "loss", "time_to_target", "fits", "events",
+)  # fmt: skip
+
 
 def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
     """One row a point: what was varied, every input, every metric, validity, wall time."""
@@ -46,8 +51,9 @@ def _cell(value: Any) -> Any:
 
 def _place(name: str) -> tuple[int, int, str]:
     """Inputs, metrics, seconds by cause, bytes by part, validity, wall time; each by name."""
-    if name in METRICS:
-        return 1, METRICS.index(name), name
+    known = (*METRICS, *SHARED)
+    if name in known:
+        return 1, known.index(name), name
     prefix = name.partition(".")[0]
     groups = {"seconds": 2, "memory": 3, "samples": 4, "valid": 5, "reason": 6, WALL: 7}
     return groups.get(prefix, 0), 0, name
@@ -88,6 +94,7 @@ def to_dict(frame: "pd.DataFrame") -> dict[str, Any]:
 def text(frame: "pd.DataFrame") -> str:
     """What varied, and the first figures that anyone looks at."""
     formatters: dict[str, Any] = {
+        "time": human_seconds, "loss": "{:.4g}".format, "staleness": "{:.2f}".format,
         "step_time": human_seconds, "step_time_low": human_seconds,
         "step_time_expected": human_seconds, "step_time_high": human_seconds,
         "samples.p99": human_seconds, "mfu": "{:.1%}".format,

@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 import sim
@@ -93,3 +95,68 @@ def test_a_picture_says_how_much_of_the_run_it_shows_and_names_what_travels() ->
 def test_methods_that_are_compared_carry_their_own_names() -> None:
     compared = compare(workers=2, seconds=0.5)
     assert str(compared.outcomes["ring all-reduce"]).startswith("ring all-reduce: all reduce")
+
+
+def _asked(*words: str) -> Any:
+    result = CliRunner().invoke(main, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_sweeps_take_shared_updates_with_their_own_columns() -> None:
+    words = ["sweep", "ps-async", "--vary", "sharing.workers=2,4", "--no-store", "--jobs", "1"]
+    rows = _asked(*words, "--vary", "sharing.steps=10", "--samples", "2")["rows"]
+    assert [row["sharing.workers"] for row in rows] == [2, 4]
+    assert rows[1]["samples"] == 2 * rows[0]["samples"] == 4 * 10 * 32
+    for row in rows:
+        seconds = [value for key, value in row.items() if key.startswith("seconds.")]
+        assert sum(seconds) == pytest.approx(row["time"])
+        assert row["fits"]
+        assert row["memory.a server"] > 1e8
+        assert row["samples.time.mean"] > 0
+        run = sim.run(sim.load("ps-async", {k: row[k] for k in ("sharing.workers",)} | STEPS))
+        assert isinstance(run, Outcome)
+        assert row["time"] == pytest.approx(run.time)  # JSON has 15 digits
+
+
+STEPS = {"sharing.steps": 10}
+
+
+def test_a_sweep_refuses_a_key_that_is_not_there_and_keeps_what_does_not_fit() -> None:
+    words = ["sweep", "ps-async", "--no-store", "--vary"]
+    refused = CliRunner().invoke(main, [*words, "sharing.workerz=2"])
+    assert refused.exit_code == 2
+    assert "did you mean" in refused.stderr
+    assert not _asked(*words, "model=gpt3-175b", "--jobs", "1")["valid"]
+
+
+def test_cost_of_shared_updates_is_the_time_of_their_samples_on_all_devices() -> None:
+    run = sim.run(sim.load("ps-async"))
+    assert isinstance(run, Outcome)
+    cost = _asked("cost", "ps-async", "--tokens", "1e7", "--price", "2 USD/h")
+    assert cost["seconds"] == pytest.approx(1e7 / run.samples * run.time)
+    assert cost["gpu_hours"] == pytest.approx(cost["seconds"] / 3600 * (8 + 2 * 8))  # and servers'
+    assert cost["dollars"] == pytest.approx(2.0 * cost["gpu_hours"])
+
+
+def test_goodput_takes_workers_that_are_groups() -> None:
+    answer = _asked("goodput", "diloco-70b", "--days", "2")
+    assert answer["gpus"] == 512
+    assert 0.5 < answer["effective_training_time"] < 1.0
+    assert answer["tokens"] > 1e9
+
+
+def test_samples_are_runs_of_other_seeds() -> None:
+    few = ("--set", "sharing.steps=5", "--set", "sharing.workers=2")
+    drawn = _asked("run", "ps-async", "--samples", "3", *few)
+    assert len(set(drawn["time"]["runs"])) == 3
+    once = _asked("run", "ps-async", "--set", "sharing.seed=2", *few)
+    assert drawn["time"]["runs"][2] == once["time"]
+    assert drawn["loss"]["runs"][2] == once["loss"]
+    for words, said in (
+        (["--samples", "0"], "draw 1 or more"),
+        (["--samples", "2", "--picture", "x.png"], "one run of shared updates"),
+    ):
+        refused = CliRunner().invoke(main, ["run", "ps-async", *words])
+        assert refused.exit_code == 2
+        assert said in refused.stderr

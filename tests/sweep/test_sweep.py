@@ -318,15 +318,6 @@ def test_a_mistake_is_one_line_before_any_work(
     assert result.stderr.startswith("error: ")
 
 
-@pytest.mark.parametrize("command", ["sweep", "goodput", "cost", "run"])
-def test_scenarios_that_share_updates_have_no_step_to_ask_for(command: str) -> None:
-    more = {"sweep": ["--vary=sharing.workers=4,8", "--no-store"], "cost": ["--tokens=1e9"],
-            "run": ["--samples=3"]}  # fmt: skip
-    result = CliRunner().invoke(main, [command, "ps-async", *more.get(command, [])])
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert "[sharing]" in result.stderr
-
-
 def test_a_full_disk_is_one_line_and_what_was_stored_answers_later(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
