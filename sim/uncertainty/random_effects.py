@@ -103,7 +103,8 @@ def _larger(part: Array, known: RandomEffects) -> float:
     ones = known.inverse.sum(axis=1)
     projection = known.inverse - np.outer(ones, ones) / ones.sum()
     seen, said = float(known.pull @ part @ known.pull), float((projection * part).sum())
-    return float(np.sqrt(seen / said)) if said > _LEAST else 1.0
+    # A square, but errors that are all the same leave its rounding alone, of either sign.
+    return float(np.sqrt(max(seen, 0.0) / said)) if said > _LEAST else 1.0
 
 
 def _same(these: Sequence[Hashable], those: Sequence[Hashable]) -> Array:

@@ -1,5 +1,7 @@
 """Random effects: variances of levels are found again, and means are shrunk as theory says."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -17,8 +19,13 @@ def balanced(wide: float, own: float, groups: int = 60, members: int = 6, seed: 
     return errors, [NOISE] * len(errors), places
 
 
+@cache  # seconds
+def fitted() -> random_effects.RandomEffects:
+    return random_effects.fit(*balanced(0.2, 0.05))
+
+
 def test_the_variances_of_levels_and_the_mean_are_found_again() -> None:
-    known = random_effects.fit(*balanced(0.2, 0.05))
+    known = fitted()
     wide, own = np.sqrt(known.variances)
     assert known.mean == pytest.approx(0.1, abs=0.06)
     assert wide == pytest.approx(0.2, rel=0.2)
@@ -26,8 +33,7 @@ def test_the_variances_of_levels_and_the_mean_are_found_again() -> None:
 
 
 def test_a_new_member_of_a_group_is_expected_at_its_shrunk_mean() -> None:
-    errors, noise, places = balanced(0.2, 0.05)
-    known = random_effects.fit(errors, noise, places)
+    errors, known = balanced(0.2, 0.05)[0], fitted()
     wide, own = known.variances
     pulls = known.weights[:6] / own
     shrunk = pulls.sum() * wide / (1.0 + pulls.sum() * wide)  # Henderson 1975, one level
@@ -37,7 +43,7 @@ def test_a_new_member_of_a_group_is_expected_at_its_shrunk_mean() -> None:
 
 
 def test_what_is_less_alike_is_less_sure() -> None:
-    known = random_effects.fit(*balanced(0.2, 0.05))
+    known = fitted()
     seen, sibling, stranger = (
         known.expected(place)[1] for place in (("g0", (0, 0)), ("g0", "new"), ("new", "new"))
     )

@@ -53,7 +53,10 @@ def test_a_stack_like_the_others_is_covered_unseen():
 
 def test_a_stack_that_is_off_as_no_other_is_not_covered_unseen():
     tables = [*(table(name, 0.02) for name in "abcde"), table("f", 0.02, bias=2.0)]
-    assert held(tables)[-1].table.covered == 0.0
+    unseen = held(tables)[-1].table
+    assert unseen.covered == 0.0
+    assert 0.5 < unseen.width < 2.0  # an interval it has, though the others' errors are all alike
+    assert unseen.off == pytest.approx(2.0, abs=0.1)
 
 
 def test_the_same_stack_in_another_table_makes_it_known():
