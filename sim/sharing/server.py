@@ -61,7 +61,8 @@ class Server:
 
     def push(self, worker: Worker) -> Process:
         """An update from a worker to all shards, then its turn in their queue."""
-        yield from self._available(worker)
+        if self.away > 0.0:
+            yield from self._available(worker)
         yield from worker.wait(self.arrival(worker, worker.message), PUSH, "push")
         yield from worker.wait(self.worked_in(worker.workload.bytes), SERVER)
         if self.recovery.replicas:
@@ -109,7 +110,8 @@ class Server:
 
     def pull(self, worker: Worker) -> Process:
         """The weights as they are now, on their way to a worker."""
-        yield from self._available(worker)
+        if self.away > 0.0:
+            yield from self._available(worker)
         weights, version = self.weights, self.version
         arrival = self.cluster.gather(worker.workload.bytes, self.shards.shares, worker.endpoint)
         yield from worker.wait(arrival, PULL, "pull")

@@ -71,6 +71,7 @@ class Worker:
         self.state = optimizer.start(self.weights.size)
         self.error: Vector = np.zeros_like(self.weights)
         self.push_weight = 1.0
+        self.message = self.message_of(workload.whole)  # bytes of an update on the wire
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
@@ -173,11 +174,6 @@ class Worker:
         since += [self.ended] if self.lost else []
         return max((at + detection - now for at in since), default=0.0)
 
-    @property
-    def message(self) -> float:
-        """Bytes of an update on the wire."""
-        return self.message_of(self.workload.whole)
-
     def message_of(self, part: TimedLayer) -> float:
         """Bytes of a part of it."""
         return self.compression.message(part.parameters, self.workload.width, part.shapes)
@@ -238,26 +234,31 @@ class Worker:
         value: Any = yield event
         if self.lost:
             raise WorkerLost
-        self.seconds = self.seconds_until(self.cluster.now)
+        self._settle(self.seconds, self.cluster.now)
         self._activity = None
         return value
 
     def fail(self) -> None:
         """Fail for good."""
-        self.seconds = self.seconds_until(self.cluster.now)
+        self._settle(self.seconds, self.cluster.now)
         self._activity, self.lost, self.ended = None, True, self.cluster.now
 
     def seconds_until(self, end: float) -> dict[str, float]:
         """Seconds by cause up to a moment, with what the worker is at then."""
         seconds = defaultdict(float, self.seconds)
-        if self._activity:
-            cause, start, event = self._activity
-            waiting = event.waiting(start, end) if isinstance(event, Exchange) else 0.0
-            seconds[WAITING] += waiting
-            seconds[cause] += end - start - waiting
+        self._settle(seconds, end)
         if self.lost:
             seconds[DOWN] += end - self.ended
         return seconds
+
+    def _settle(self, seconds: dict[str, float], end: float) -> None:
+        """Add what the worker is at, until a moment."""
+        if self._activity:
+            cause, start, event = self._activity
+            waiting = event.waiting(start, end) if isinstance(event, Exchange) else 0.0
+            if waiting:
+                seconds[WAITING] += waiting
+            seconds[cause] += end - start - waiting
 
 
 def mean(values: dict[int, Vector], weights: dict[int, float] | None = None) -> Vector:
