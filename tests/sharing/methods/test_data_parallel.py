@@ -13,7 +13,18 @@ from sim.sharing.learning.quadratic import Quadratic
 from sim.sharing.tables import Fault, StragglerCause
 from sim.sharing.workload import TimedLayer
 from sim.variability.laws import Constant
-from tests.sharing.pools import JITTER, QUADRATIC, STEP, hosts, outcome, spans, trained, work
+from tests.sharing.pools import (
+    JITTER,
+    QUADRATIC,
+    RATE,
+    SIZE,
+    STEP,
+    hosts,
+    outcome,
+    spans,
+    trained,
+    work,
+)
 
 TASK = Quadratic(size=5, noise=0.3, unlike=0.5, workers=4, batch=32)
 
@@ -67,8 +78,9 @@ def test_the_first_of_two_copies_counts():
 def test_a_failed_worker_costs_what_it_had_computed_and_the_time_it_was_away():
     fault = (Fault(rank=0, at=STEP / 2, after=1.0),)
     with_fault, without = outcome("all_reduce", fault=fault), outcome("all_reduce")
-    assert with_fault.time - without.time == pytest.approx(STEP / 2 + 1.0, rel=1e-9)
-    assert with_fault.straggler_seconds == pytest.approx(STEP / 2 + 1.0, rel=1e-9)
+    lost = STEP / 2 + 1.0 + SIZE / RATE  # and its weights come from a peer
+    assert with_fault.time - without.time == pytest.approx(lost, rel=1e-9)
+    assert with_fault.straggler_seconds == pytest.approx(lost, rel=1e-9)
 
 
 def test_a_group_shrinks_when_a_worker_is_gone_for_good():
