@@ -89,7 +89,8 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 
 def test_unfolded_ranks_give_the_same_answer() -> None:
-    folded, unfolded = answer("gpt3-175b-megatron"), answer("gpt3-175b-megatron", "--unfold")
+    question = ("gpt3-175b-megatron", "--set", "plan.global_batch=16")
+    folded, unfolded = answer(*question), answer(*question, "--unfold")
     assert (folded["roles"], unfolded["roles"]) == (8, 64)
     assert unfolded["step_time"] == pytest.approx(folded["step_time"], rel=1e-9)
 
@@ -100,9 +101,9 @@ def test_a_setting_changes_the_answer() -> None:
 
 
 def test_one_slow_gpu_holds_up_the_whole_job() -> None:
-    setting = "straggler=[{rank=11, factor=1.5}]"
-    slow = answer("gpt3-175b-megatron", "--set", setting)
-    assert slow["step_time"] > 1.1 * answer("gpt3-175b-megatron")["step_time"]
+    question = ("gpt3-175b-megatron", "--set", "plan.global_batch=16")
+    slow = answer(*question, "--set", "straggler=[{rank=11, factor=1.5}]")
+    assert slow["step_time"] > 1.1 * answer(*question)["step_time"]
     assert slow["roles"] > 8
 
 
@@ -266,6 +267,7 @@ def test_a_training_command_becomes_files_that_run(folder: Path) -> None:
 
 def test_a_search_prints_its_best_for_a_framework() -> None:
     search = ("plan", "llama3-8b", "dgx-h100-ndr", "--gpus", "8", "--global-batch", "16",
-              "--only", "zero=1", "--only", "schedule=1f1b", "--only", "pp=1")  # fmt: skip
+              "--only", "zero=1", "--only", "schedule=1f1b", "--only", "pp=1",
+              "--only", "tp=4")  # fmt: skip
     assert "--num-layers 32" in sim(*search, "--emit", "megatron").stdout
     assert sim(*search, "--emit", "toml").stdout.startswith("[plan]\nglobal_batch = 16\n")
