@@ -157,11 +157,8 @@ class LiveCluster:
 
     def run(self, until: Event | None = None) -> None:
         """Let time pass until an event, or until nothing is left to happen."""
-        try:
-            self.env.run(until)
-        except RuntimeError:  # simpy's, where the event can no longer happen
-            if until is None or until.triggered or not self.is_still:
-                raise
+        while not self.is_still and not (until is not None and until.processed):
+            self.env.step()
 
     # What is recorded.
 
