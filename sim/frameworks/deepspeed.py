@@ -147,6 +147,6 @@ FRAMEWORK = Framework(
         r"optimizer\.params\..*|scheduler\..*|steps_per_print|gradient_clipping|wall_clock_breakdown"
         r"|prescale_.*|fp16\.(loss.*|initial_.*|hysteresis|min_.*|auto_cast|consecutive.*)|zero_optimization\.(.*bucket_size|stage3_.*|sub_group_size"
         r"|offload_\w+\.(pin_memory|nvme_path|buffer_.*|fast_init))|zero_allow_.*|tensorboard\..*"
-        r"|wandb\..*|flops_profiler\..*|dump_state|communication_data_type|aio\..*|bf16\.(immediate.*|check.*)"
+        r"|wandb\..*|flops_profiler\..*|dump_state|aio\..*|bf16\.(immediate.*|check.*)"
     ),
 )

@@ -16,8 +16,8 @@ _SILENT = re.compile(
     "|tensorboard-.*|timing-.*|rotary-.*|rope-.*|use-rope-scaling|norm-epsilon|layernorm-epsilon"
     "|use-mcore-models|override-.*|no-(load|save)-.*|finetune|mock-data|reset-.*|eod-.*|master-.*"
     "|nproc[-_]per[-_]node|nnodes|node[-_]rank|rdzv.*|moe-aux-loss-coeff|moe-router-(load|score|bias|topk-scaling).*"
-    "|moe-z-loss-coeff|initial-loss-scale|loss-scale.*|manual-gc.*|ddp-.*|no-gradient-accumulation-fusion"
-    "|bias-.*|no-(bias|masked|rope).*|attention-softmax-in-fp32|apply-layernorm-1p|async-save|use-dist-ckpt"
+    "|moe-z-loss-coeff|initial-loss-scale|loss-scale.*|manual-gc.*|ddp-average.*"
+    "|attention-softmax-in-fp32|apply-layernorm-1p|async-save|use-dist-ckpt"
     "|auto-detect-ckpt-format|no-create-.*|no-mmap-.*|num-dataset-.*|dataloader-.*|lr-.*|optimizer-.*-lr"
 )
 

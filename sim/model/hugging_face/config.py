@@ -17,10 +17,10 @@ _SILENT = re.compile(
     "|rope_.*|rotary_.*|partial_rotary_factor|original_max_position_embeddings|hidden_act.*"
     "|activation_function|pretraining_tp|output_.*|router_.*|summary_.*|classifier_dropout"
     "|scale_.*|reorder_and_upcast_attn|chunk_size_feed_forward|task_specific_params|gradient_.*"
-    "|is_encoder_decoder|is_decoder|scoring_func|norm_topk_prob|routed_scaling_factor|aux_loss_.*"
-    "|seq_aux|ep_size|query_pre_attn_scalar|swiglu_.*|position_embedding_type|layerdrop"
+    "|is_encoder_decoder|scoring_func|norm_topk_prob|routed_scaling_factor|aux_loss_.*"
+    "|seq_aux|ep_size|query_pre_attn_scalar|swiglu_.*|position_embedding_type"
     "|encoder_stride|pooler_.*|qk_head_dim|prefix|bos|eos|use_mrope|cache_implementation"
-    "|use_bidirectional_attention|max_window_layers|image_token_index|mm_tokens_per_image|boi_.*"
+    "|max_window_layers|image_token_index|mm_tokens_per_image|boi_.*"
     "|eoi_.*|initial_context_length|experts_per_token|quantization_config|layer_norm_elementwise_affine"
     "|hidden_dropout_prob|attention_probs_dropout_prob|classifier_.*|tokenizer_class|name"
 )
