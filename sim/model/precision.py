@@ -167,5 +167,6 @@ def load(
     """
     if not changes:
         return catalog.load("topologies/recipes", name, Recipe, where=where)
-    content = catalog.document("topologies/recipes", catalog.find("topologies/recipes", name))
+    path = catalog.find("topologies/recipes", name, where=where)
+    content = catalog.document("topologies/recipes", path)
     return catalog.validate(catalog.overlaid(content, changes), Recipe, where)
