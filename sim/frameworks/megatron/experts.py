@@ -1,6 +1,7 @@
 """Experts: their sizes, their layout, how tokens reach them."""
 
 import re
+from itertools import groupby
 from typing import Any
 
 from sim.config.errors import InputError
@@ -68,12 +69,7 @@ def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
             "model", f"layers of {', '.join(sorted(set(kinds)))}", "write them by hand"
         )
     if "dense" in kinds:
-        runs: list[list[Any]] = []
-        for kind in kinds:
-            if runs and runs[-1][0] == kind:
-                runs[-1][1] += 1
-            else:
-                runs.append([kind, 1])
+        runs = ((kind, len(list(alike))) for kind, alike in groupby(kinds))
         text = "+".join(f"[{int(kind == 'experts')}]*{often}" for kind, often in runs)
         words["moe-layer-freq"] = (f"({text})",)
     return words

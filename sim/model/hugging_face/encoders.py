@@ -36,9 +36,7 @@ def vit(config: Config) -> Document:
     seq = (image // patch) ** 2 + 1
     classes = int(config("num_labels", len(config("id2label", {})) or 2))
     drops = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    bias = config("qkv_bias", True)
-    if not bias:
-        config.refuse_unless("qkv_bias", True)
+    config.refuse_unless("qkv_bias", True)
     return with_biases(config, *drops) | usual(config) | {
         "ffn": config("intermediate_size"),
         "vocab": classes,

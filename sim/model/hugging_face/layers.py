@@ -1,6 +1,7 @@
 """Layers that are not all alike: which have a window, which have experts."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document
@@ -58,10 +59,5 @@ def pattern(kinds: Sequence[str]) -> str:
     count = len(kinds)
     length = next(p for p in range(1, count + 1) if all(
         kinds[i] == kinds[i % p] for i in range(count)))  # fmt: skip
-    runs: list[tuple[str, int]] = []
-    for kind in kinds[:length]:
-        if runs and runs[-1][0] == kind:
-            runs[-1] = (kind, runs[-1][1] + 1)
-        else:
-            runs.append((kind, 1))
+    runs = ((kind, len(list(alike))) for kind, alike in groupby(kinds[:length]))
     return ", ".join(kind if often == 1 else f"{often} {kind}" for kind, often in runs)
