@@ -17,8 +17,8 @@ class Framework:
     """How its texts are parsed and written, and the table between its arguments and our keys.
 
     Arguments that match `silent` say nothing of a step, those `assumed` nothing that its `stack`
-    does not. One without `shapes` does not say what its model is. `completed` derives keys from
-    others, once it is known on how many GPUs (0: it is not) a job runs.
+    does not. `needs` is an argument without which nothing can be read. `completed` derives keys
+    from others, given the number of GPUs that the job runs on (0 if unknown).
     """
 
     parse: Callable[[str], Given]

@@ -74,18 +74,18 @@ class Stack:
     that gradients are reduced over another communicator than weights are gathered.
 
     Optimizer: `fused_optimizer` is one multi-tensor kernel instead of one per operation (and, with
-    `optimizer_by_tensor`, for each parameter tensor), and
-    `fused_host_optimizer` the same of one on the host's processors (DeepSpeed's cpu_adam;
-    torch.optim's is not, and five to seven times slower: deepspeed.ai, tutorial ZeRO-Offload);
-    `clip` says whether the gradient norm is clipped; `post_validation` that stages whose backward
-    passes are split do not wait for it (Qi et al. 2023, arXiv 2401.10241, section 4);
-    `optimizer_launch` is the host's seconds per launch there; `reads_overflow` that the host looks
-    for overflows in fp16 gradients tensor by tensor; `master_weights` says whether
-    half-precision weights have an fp32 copy. `recipes` names the recipe (`sim.model.precision`) of
-    a precision, and the stack's own version of a recipe; `precisions` the stack that runs a
-    precision where it is another. `checkpointing` is what "selective" recomputation means,
-    `allocator` what is allocated in addition to the tensors that autograd keeps. `scripts` are
-    those that come with it, by task, model or cluster ("*" for every one).
+    `optimizer_by_tensor`, for each parameter tensor), and `fused_host_optimizer` the same of one on
+    the host's processors (DeepSpeed's cpu_adam; torch.optim's is not, and five to seven times
+    slower: deepspeed.ai, tutorial ZeRO-Offload); `clip` says whether the gradient norm is clipped;
+    `post_validation` that stages whose backward passes are split do not wait for it (Qi et al.
+    2023, arXiv 2401.10241, section 4); `optimizer_launch` is the host's seconds per launch there;
+    `reads_overflow` that the host looks for overflows in fp16 gradients tensor by tensor;
+    `master_weights` says whether half-precision weights have an fp32 copy. `recipes` names the
+    recipe (`sim.model.precision`) of a precision, and the stack's own version of a recipe;
+    `precisions` the stack that runs a precision where it is another. `checkpointing` is what
+    "selective" recomputation means, `allocator` what is allocated in addition to the tensors that
+    autograd keeps. `scripts` are those that come with it, by task, model or cluster ("*" for every
+    one).
     """
 
     name: str

@@ -40,8 +40,8 @@ class Experts:
     `experts` matrices of inner width `ffn`, of which each token takes `top_k`; `shared` more of
     them (or one of width `shared_ffn`) that every token takes, times a sigmoid of its own where
     there is a `shared_gate`. With `groups` a token's experts lie in at most `limit` of them.
-    `capacity` is the factor beyond which tokens are dropped, 0 for none
-    (dropless). `routing` says how unequal the experts' loads are.
+    `capacity` is the factor beyond which tokens are dropped, 0 for none (dropless). `routing` says
+    how unequal the experts' loads are.
     """
 
     experts: int

@@ -59,9 +59,8 @@ class Transformer:
     after each residual sum (no final normalisation, but one after the embedding), `output_norms`
     also what attention and feed-forward block give to it. `bias` gives one to every linear layer of
     a block, `biases` to those that it names. A learned table of positions has `position_rows` (0:
-    one for each token of a sequence). `mtp` further
-    modules predict the tokens behind the next (multi-token prediction), each with a layer of the
-    last one's kind.
+    one for each token of a sequence). `mtp` further modules predict the tokens behind the next
+    (multi-token prediction), each with a layer of the last one's kind.
     `pattern` names the layers' kinds (`sim.model.blocks`), repeated until all have one: "dense", or
     "3 dense, 58 experts". `blocks` holds what a kind needs to know besides, and variants of kinds:
     an entry `sliding` with kind = "dense" is a dense layer in which its other keys hold instead of

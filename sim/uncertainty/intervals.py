@@ -137,7 +137,7 @@ def interval(
 
 
 def faster(step: float, other: float, apart: float) -> float:
-    """The probability that the layout of a predicted `step` is faster than an`other` of the job.
+    """The probability that the layout of a predicted `step` is faster than the `other` of a job.
 
     Of some 5,000 pairs of the measured tables, 93 % of those said to be 90 to 95 % sure were.
 

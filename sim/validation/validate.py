@@ -34,9 +34,8 @@ class ValidatedRun:
     Times in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
     of all its matrix products, repeated ones too, at the device's peak rate. Rows of a `study`
     differ in one thing, where their times are printed exactly; rows of one `job` are layouts of it;
-    `configuration` holds sizes and choices by name.
-    `low` and `high` are the bounds of
-    the prediction's interval, `incident` what the run measured beside itself.
+    `configuration` holds sizes and choices by name. `low` and `high` are the bounds of the
+    prediction's interval, `incident` says what disturbed the measured run.
     """
 
     id: str

@@ -29,7 +29,7 @@ class ShapeErrors:
 
 
 def errors_by_shape(profile: Profile) -> list[ShapeErrors]:
-    """The errors of all kernels, then by class; a product belongs to several. Classes of less than
+    """The errors of all kernels, then by class; a product belongs to several. Classes of fewer than
     five kernels are left out."""
     device = devices.load(profile.origin.device)
     rows = [row for row in predictions(profile) if row.measured.seconds > LONG]

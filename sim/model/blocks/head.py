@@ -134,9 +134,9 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
     Megatron-LM (megatron/mpu/cross_entropy.py) casts to fp32 (6 bytes a logit), takes the maximum
     (4), subtracts it (8), exponentiates (8), sums (4), divides (8); three all-reduces of one
     number a row; backward scales in place (8) and casts back (6). torch's own: cast (6) and
-    log-softmax; backward zeros, log-softmax's and the cast (6), of which the zeros and
-    the result are there at once. Fused: one reading for the statistics, another that writes the
-    gradient; no fp32 copy is ever there.
+    log-softmax (`metrics.SOFTMAX` passes); backward zeros (1 pass), log-softmax's gradient
+    (`metrics.SOFTMAX_GRAD`) and the cast (6), with zeros and result there at once. Fused: one
+    reading for the statistics, another that writes the gradient; no fp32 copy is ever there.
     """
     logits = rows * run.vocab
     copy = 2 if run.fusion.logits_fp32 and run.width == 2 else 0
