@@ -7,15 +7,15 @@
     seconds, median_ms, time_ms, time_us, median_us
                             the first that is filled
 
-A kernel that stands in several rows takes their median. Every fifth product and every fourth size
-of a kind are kept out of the fit.
+A kernel that stands in several rows takes their median. Of products and of sizes of a kind as many
+are kept out of the fit as of those that `kernel_suite` times.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from sim.calibration.timing.kernel_suite import EVERY
+from sim.calibration.timing.kernel_suite import EVERY, size_kept_out
 from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number
@@ -27,7 +27,6 @@ _UNITS = {
     **dict.fromkeys(("median_ms", "time_ms"), 1e-3),
     **dict.fromkeys(("time_us", "median_us"), 1e-6),
 }
-_CURVE = 4  # of a kind's sizes every so many-th is kept out, but not the largest
 
 
 def read(
@@ -88,8 +87,7 @@ def _kept_out(times: Mapping[Kernel, Sequence[float]]) -> Iterator[Measurement]:
     for curve in curves.values():
         curve.sort(key=lambda kernel: kernel.bytes)
         for place, moved in enumerate(curve):
-            inner = place % _CURVE == 2 and place < len(curve) - 1
-            yield _measured(moved, times[moved], kept_out=inner)
+            yield _measured(moved, times[moved], kept_out=size_kept_out(place, len(curve)))
 
 
 def _measured(kernel: Kernel, seconds: Iterable[float], *, kept_out: bool) -> Measurement:

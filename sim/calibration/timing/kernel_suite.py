@@ -165,10 +165,19 @@ def _keep_out_shapes(kernels: Sequence[Kernel]) -> Iterator[KernelCase]:
 
 
 def _streams(device: str, sizes: Sequence[float]) -> Iterator[KernelCase]:
-    """In each curve every fourth size is kept out, but never the last."""
+    """A curve of sizes for each kind, some of them kept out of the fit."""
     for name, kind in memory_bound.KINDS.items():
         longer = (LARGEST_STEP,) if kind.optimizer and device == "cuda" else ()
         curve = sorted({*sizes, *longer})
         for place, size in enumerate(curve):
             kernel = memory_bound.kernel(name, size, device)
-            yield KernelCase(kernel=kernel, kept_out=place % 4 == 2 and place < len(curve) - 1)
+            yield KernelCase(kernel=kernel, kept_out=size_kept_out(place, len(curve)))
+
+
+def size_kept_out(place: int, count: int) -> bool:
+    """Whether a size of a curve of so many is kept out of the fit: every fourth, never the last.
+
+    >>> [place for place in range(7) if size_kept_out(place, 7)]
+    [2]
+    """
+    return place % 4 == 2 and place < count - 1
