@@ -78,5 +78,5 @@ $(DEV): $(BASE) constraints.txt
 	@touch $@
 
 $(TORCH): $(DEV)
-	$(PIP) install --constraint constraints.txt --editable '.[torch]'
+	$(PIP) install --constraint constraints.txt --editable '.[torch,learning]'
 	@touch $@

@@ -10,6 +10,7 @@ from sim.config.units import Seconds
 from sim.sharing.learning.optimizers import Rule
 from sim.variability.laws import LAWS, SlowdownLaw
 
+Task = Literal["none", "quadratic", "logistic", "perceptron", "digits", "characters"]
 Count = Annotated[int, Ge(1), Le(1_000_000)]  # more would not come to an end
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
@@ -109,7 +110,7 @@ class Learning:
     rate by staleness an update s updates late counts 1/(1 + s).
     """
 
-    task: Literal["none", "quadratic", "logistic", "perceptron"] = "perceptron"
+    task: Task = "perceptron"
     size: Count = 10
     noise: NonNegative = 0.1
     condition: Annotated[float, Ge(1)] = 10.0

@@ -23,7 +23,7 @@ from sim.program.causes import (
 from sim.program.operations import COMPUTE_STREAM
 from sim.sharing.exchange import Exchange
 from sim.sharing.learning.optimizers import Optimizer
-from sim.sharing.learning.task import LearningTask
+from sim.sharing.learning.task import LearningTask, deferred
 from sim.sharing.workload import TimedLayer, Workload
 
 Vector = NDArray[np.float64]
@@ -90,10 +90,10 @@ class Worker:
 
     def passes(self, step: int) -> Process:
         """The same for methods that reduce the gradients of all GPUs of all workers at once."""
-        gradient = self.task.gradient(self.weights, self.rank, step)
+        gradient = deferred(self.task, self.weights, self.rank, step)
         yield from self._execute(step, self.workload.forward, self.workload.backward)
         self.steps += 1
-        return gradient
+        return gradient()
 
     def forward(self, step: int, layer: TimedLayer) -> Process:
         """Forward through some layers."""

@@ -6,22 +6,11 @@ set, mostly those of its own part of the labels.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from sim.sharing.learning.task import Vector, batch_generator
-
-
-class DataSplit(Protocol):
-    """How a task's data are divided among workers."""
-
-    @property
-    def workers(self) -> int: ...
-    @property
-    def unlike(self) -> float: ...
-    @property
-    def seed(self) -> int: ...
+from sim.sharing.learning.draws import DataSplit, Rows, drawn_rows
+from sim.sharing.learning.task import Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +20,14 @@ class LabelledPoints:
     points: Vector
     labels: Vector
     split: DataSplit
+    _order: Rows = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_order", np.argsort(self.labels, kind="stable"))
 
     def batch(self, rank: int, step: int, size: int) -> tuple[Vector, Vector]:
-        """A worker's batch: with chance `unlike` a point from its own part of the sorted labels."""
-        split, count = self.split, len(self.labels)
-        generator = batch_generator(split.seed, rank, step)
-        chosen = generator.integers(0, count, size)
-        if split.unlike:
-            own = (rank % split.workers + generator.random(size)) * count / split.workers
-            order = np.argsort(self.labels, kind="stable")
-            mostly = generator.random(size) < split.unlike
-            chosen = np.where(mostly, order[own.astype(int)], chosen)
+        """A worker's batch; where data are unlike, its own part is one of the sorted labels."""
+        chosen = drawn_rows(self._order, self.split, rank, step, size)
         return self.points[chosen], self.labels[chosen]
 
 
@@ -95,6 +81,10 @@ class Logistic:
         fit = np.mean(np.logaddexp(0.0, score) - self._data.labels * score)
         return float(fit + 0.5 * self.decay * weights @ weights)
 
+    def accuracy(self, weights: Vector) -> float:
+        score = self._data.points @ weights[:-1] + weights[-1]
+        return _right(score, self._data.labels)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perceptron:
@@ -131,9 +121,15 @@ class Perceptron:
         )
 
     def loss(self, weights: Vector) -> float:
-        inner, shift, outer, last = self._parts(weights)
-        score = np.tanh(self._data.points @ inner + shift) @ outer + last
+        score = self._score(weights)
         return float(np.mean(np.logaddexp(0.0, score) - self._data.labels * score))
+
+    def accuracy(self, weights: Vector) -> float:
+        return _right(self._score(weights), self._data.labels)
+
+    def _score(self, weights: Vector) -> Vector:
+        inner, shift, outer, last = self._parts(weights)
+        return np.asarray(np.tanh(self._data.points @ inner + shift) @ outer + last)
 
     def _parts(self, weights: Vector) -> tuple[Vector, Vector, Vector, float]:
         width = self.hidden
@@ -147,3 +143,8 @@ class Perceptron:
 
 def _sigmoid(score: Vector) -> Vector:
     return 0.5 * (1.0 + np.tanh(0.5 * score))
+
+
+def _right(score: Vector, labels: Vector) -> float:
+    """The share of points on the right side."""
+    return float(np.mean((score > 0.0) == (labels > 0.5)))

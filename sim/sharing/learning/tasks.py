@@ -3,9 +3,12 @@
 from typing import Any
 
 from sim.sharing.learning.classifiers import Logistic, Perceptron
+from sim.sharing.learning.modules import characters, digits
 from sim.sharing.learning.quadratic import Quadratic
 from sim.sharing.learning.task import LearningTask, NoTask
 from sim.sharing.tables import Learning
+
+_MODULES = {"digits": digits, "characters": characters}
 
 
 def task_of(learning: Learning | None, workers: int, *, batch: int, seed: int) -> LearningTask:
@@ -17,6 +20,8 @@ def task_of(learning: Learning | None, workers: int, *, batch: int, seed: int) -
         return Logistic(size=learning.size, unlike=learning.unlike, **common)
     if learning.task == "perceptron":
         return Perceptron(hidden=learning.size, unlike=learning.unlike, **common)
+    if learning.task in _MODULES:
+        return _MODULES[learning.task](size=learning.size, unlike=learning.unlike, **common)
     return Quadratic(
         size=learning.size,
         condition=learning.condition,

@@ -20,6 +20,7 @@ from sim.engine.network import then
 from sim.program.causes import DATA
 from sim.sharing.barrier import Barrier
 from sim.sharing.exchange import Exchange
+from sim.sharing.learning.task import deferred
 from sim.sharing.plan import ServerBased
 from sim.sharing.tables import Natural, refuse
 from sim.sharing.worker import Worker, mean
@@ -219,9 +220,10 @@ def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
                 yield from worker.exchange(pulled[number])
                 if pool.server.only_sums:
                     yield from worker.optimizer_pass(shares[number])
+                if number == 0:  # with which all weights count as arrived
+                    gradient = deferred(worker.task, worker.weights, worker.rank, step)
                 yield from worker.forward(step, layer)
-            gradient = worker.task.gradient(worker.weights, worker.rank, step)
-            sent = worker.compressed(gradient, step)
+            sent = worker.compressed(gradient(), step)
             for number, layer in reversed(list(enumerate(layers))):
                 yield from worker.backward(step, layer)
                 yield from worker.encode_part(shares[number])

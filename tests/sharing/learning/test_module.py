@@ -1,15 +1,92 @@
-"""Any torch module with a loss learns in a simulation."""
+"""Any torch module with a loss learns in a simulation, and the ones that are named here do."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from tests.sharing.pools import Learning, outcome
+from sim.config.errors import InputError
+from sim.sharing.learning.tasks import task_of
+from tests.sharing.pools import JITTER, METHODS, Learning, outcome
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from sim.sharing.learning.module import Module  # noqa: E402
 
 
-def test_a_torch_module_is_a_task():
-    torch = pytest.importorskip("torch")
-    from sim.sharing.learning.module import Module
+def named(task: str, **options):
+    learning = Learning(task=task, size=4, **options)
+    return task_of(learning, 4, batch=16, seed=0)
 
+
+def alone(task: Module, weights, rows):
+    """The gradient as torch takes it, without functions of the module."""
+    torch.nn.utils.vector_to_parameters(
+        torch.tensor(weights, dtype=torch.float32), task._module.parameters()
+    )
+    task._module.zero_grad()
+    task._loss(task._module(task._inputs[rows]), task._targets[rows]).backward()
+    grads = [weight.grad.flatten() for weight in task._module.parameters()]
+    return torch.cat(grads).double().numpy()
+
+
+@pytest.mark.parametrize("name", ["digits", "characters"])
+def test_gradients_taken_together_are_torchs_own(name):
+    """Different weights, ranks and steps in one call, each against autograd by itself."""
+    task = named(name)
+    generator = np.random.default_rng(0)
+    asked = []
+    for rank in range(5):
+        weights = task.start + 0.1 * generator.standard_normal(task.start.size)
+        asked.append((weights, rank, 3 * rank))
+    together = [task.defer(*one) for one in asked]
+    for (weights, rank, step), gradient in zip(asked, together, strict=True):
+        rows = task_rows(task, rank, step)
+        np.testing.assert_allclose(gradient(), alone(task, weights, rows), atol=2e-6)
+        np.testing.assert_allclose(task.gradient(weights, rank, step), gradient(), atol=2e-6)
+
+
+def task_rows(task: Module, rank: int, step: int):
+    from sim.sharing.learning.draws import drawn_rows
+
+    return drawn_rows(task._order, task, rank, step, 16)
+
+
+def test_the_loss_is_of_data_that_no_batch_has():
+    for name in ("digits", "characters"):
+        task = named(name)
+        inputs, _ = task._held_out
+        assert len(task._inputs) == pytest.approx(4 * len(inputs), rel=0.01)
+    images, kept = (set(map(bytes, part.numpy())) for part in (task._inputs, inputs))
+    assert len(images) > len(images & kept)
+
+
+def test_unlike_workers_see_their_own_digits():
+    task = named("digits", unlike=0.95)
+    seen = [task._targets[task_rows(task, rank, 0)].double().mean() for rank in range(4)]
+    assert seen == sorted(seen)
+    assert seen[0] < 3.0
+    assert seen[3] > 6.0
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_digits_are_learnt_by_every_method(method):
+    options = {"mode": "async"} if method == "parameter_server" else {}
+    learning = Learning(task="digits", size=4, rate=0.15, scaling="linear")
+    result = outcome(method, steps=100, learning=learning, straggler=JITTER, **options)
+    assert result.task == "digits"
+    assert result.loss < 0.9 * 2.31  # of ten classes without an idea: log 10
+
+
+def test_characters_are_learnt():
+    learning = Learning(task="characters", size=4, rate=0.5)
+    result = outcome("local_sgd", period=5, steps=100, learning=learning)
+    assert result.loss < 0.85 * result.curve[0][2]
+
+
+def test_a_module_of_ones_own():
     torch.manual_seed(0)
     inputs = torch.randn(256, 3)
     targets = inputs @ torch.tensor([[1.0], [-2.0], [0.5]])
@@ -17,5 +94,27 @@ def test_a_torch_module_is_a_task():
     learning = Learning(task="none", rate=0.05)
     result = outcome("parameter_server", mode="async", steps=60, task=task, learning=learning)
     assert result.loss < 0.01 * task.loss(task.start)
-    assert task.gradient(task.start, 0, 1) == pytest.approx(task.gradient(task.start, 0, 1))
+    assert task.accuracy(task.start) is None
     assert np.isfinite(result.loss)
+
+
+@pytest.mark.parametrize(
+    "layer", [torch.nn.Dropout(0.1), torch.nn.BatchNorm1d(3)], ids=["dropout", "batch norm"]
+)
+def test_layers_that_draw_or_count_are_refused_unless_they_do_not(layer):
+    net, data = torch.nn.Sequential(layer, torch.nn.Linear(3, 1)), torch.randn(8, 3)
+    with pytest.raises(InputError, match="draws or counts while it trains; leave it out"):
+        Module(net, torch.nn.functional.mse_loss, data, data[:, :1])
+    assert Module(net.eval(), torch.nn.functional.mse_loss, data, data[:, :1]).start.size >= 4
+
+
+def test_without_the_extra_the_task_is_refused_in_one_line():
+    program = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "from sim.cli.main import main\n"
+        "main(['run', 'ps-async', '--set', 'sharing.learning.task=digits'])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "pip install 'clustersim[learning]'" in ran.stderr
