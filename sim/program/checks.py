@@ -17,8 +17,8 @@ class Checks:
     time grows with the ranks and not with the bytes, and devices go on meanwhile. Messages between
     two ranks are not checked. `measured` bus bandwidths tell such jobs from others.
 
-    >>> Checks(node=1e-4, network=3e-4).seconds(8, 8)
-    0.0032
+    >>> Checks(node=0.25, network=0.5).seconds(8, 8)
+    6.0
     """
 
     node: Seconds

@@ -41,9 +41,9 @@ def describe(model: Transformer, name: str) -> str:
         embedding       525 million
         dense           218 million  in each of 32
         head            525 million
-      FLOPs           54.5 GFLOP  a token, forward and backward, in sequences of 8,192
-      keys and values  128 KiB    a token, all layers, in half precision
-      activations     5.94 MiB    a token, all layers, in half precision, nothing recomputed
+      FLOPs              57.9 GFLOP  a token, forward and backward, in sequences of 8,192
+      keys and values       128 KiB  a token, all layers, in half precision
+      activations          6.63 MiB  a token, all layers, in half precision, nothing recomputed
     """
     rows = [*_parameters(model), *_traffic(model)]
     lines = [f"{name}: {_shape(model)}", aligned(rows)]

@@ -64,7 +64,7 @@ class Workload:
 
         >>> step = MeasuredStep(forward=0.1, backward=0.2, parameters=1e6, layers=2)
         >>> Workload.measured(step, width=4.0, batch=32).layers[0]
-        TimedLayer(forward=0.05, backward=0.1, parameters=500000.0)
+        TimedLayer(forward=0.05, backward=0.1, parameters=500000.0, matrices=None)
         """
         layer = TimedLayer(
             forward=step.forward / step.layers,
