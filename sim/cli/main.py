@@ -19,6 +19,7 @@ from sim.cli.run import run
 from sim.cli.show import show
 from sim.cli.sweep import sweep
 from sim.cli.validate import validate
+from sim.cli.workers import workers
 from sim.config.errors import InputError
 
 
@@ -91,5 +92,6 @@ for command in (
     calibrate,
     measure,
     import_,
+    workers,
 ):
     main.add_command(command)

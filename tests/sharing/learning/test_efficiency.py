@@ -1,0 +1,111 @@
+"""Statistical efficiency: McCandlish's laws, an unbiased noise scale, and where to stop."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import sim
+from sim.cli.main import main
+from sim.comparison.workers import worker_counts
+from sim.config.errors import InputError
+from sim.sharing.learning.efficiency import Efficiency, efficiency_of, noise_scale
+from sim.sharing.learning.optimizers import Optimizer
+from sim.sharing.learning.quadratic import Quadratic
+
+CURVE = Efficiency(critical_batch=512.0, least_samples=1e6)
+
+
+@pytest.mark.parametrize("batch", [1.0, 32.0, 512.0, 1e6])
+def test_steps_and_samples_lie_on_the_hyperbola(batch):
+    """McCandlish et al. 2018, eq. 2.11: (S / S_min - 1) (E / E_min - 1) = 1, and E = B S."""
+    steps, samples = CURVE.steps(batch), CURVE.samples(batch)
+    excess = (steps / CURVE.least_steps - 1.0) * (samples / CURVE.least_samples - 1.0)
+    assert excess == pytest.approx(1.0)
+    assert samples == pytest.approx(batch * steps)
+
+
+def test_the_critical_batch_needs_twice_the_least_of_both():
+    assert CURVE.steps(512.0) == 2.0 * CURVE.least_steps
+    assert CURVE.samples(512.0) == 2.0 * CURVE.least_samples
+
+
+def test_a_curve_goes_through_the_run_that_it_is_made_of():
+    assert Efficiency.through(300.0, 64.0, 5e4).samples(64.0) == pytest.approx(5e4)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_the_noise_scale_is_that_of_the_quadratic(batch):
+    """tr(Sigma) = size noise^2 of one sample, G = a (w - 1), whatever batches measure it."""
+    task = Quadratic(size=6, condition=5.0, noise=0.7, batch=batch)
+    place = np.full(6, 0.3)
+    scale = noise_scale(task, [place], batch, workers=64, draws=200)
+    signal = float(np.sum((np.geomspace(0.2, 1.0, 6) * 0.7) ** 2))
+    assert scale.noise == pytest.approx(6 * 0.7**2, rel=0.03)
+    assert scale.signal == pytest.approx(signal, rel=0.05)
+    assert scale.batch == scale.noise / scale.signal
+
+
+def test_a_noisier_task_has_a_larger_critical_batch():
+    rule = Optimizer(rate=0.05)
+    found = [
+        efficiency_of(Quadratic(noise=noise, condition=2.0), rule, 0.5, batch=1, workers=8)
+        for noise in (0.5, 1.0)
+    ]
+    assert found[1].critical_batch == pytest.approx(4.0 * found[0].critical_batch, rel=0.25)
+
+
+def test_targets_that_are_never_reached_and_tasks_without_noise_are_refused():
+    quiet = Quadratic(noise=0.0)
+    with pytest.raises(InputError, match="loss is not"):
+        efficiency_of(quiet, Optimizer(rate=1e-6), 0.1, batch=1, workers=2, most=20)
+    with pytest.raises(InputError, match="no critical batch"):
+        efficiency_of(quiet, Optimizer(rate=0.5), 0.1, batch=1, workers=2)
+    with pytest.raises(InputError, match="is no number of samples"):
+        Efficiency(critical_batch=0.0, least_samples=1.0)
+
+
+def scenario(**sharing):
+    return sim.load("all-reduce-ddp", {f"sharing.{key}": value for key, value in sharing.items()})
+
+
+def test_more_workers_stop_helping_near_the_critical_batch():
+    """Without a network in the way gains are halved at B_crit; a larger B_crit moves the stop."""
+    job, counts = scenario(steps=5), (1, 2, 4, 8, 16)
+    batch = worker_counts(job, [1], CURVE).rows[0].batch
+    stops = []
+    for at in (2, 8):
+        curve = Efficiency(critical_batch=at * batch, least_samples=1e7)
+        answer = worker_counts(job, counts, curve)
+        assert answer.rows[-1].gain < answer.rows[1].gain
+        assert answer.rows[-1].gpu_hours > answer.rows[0].gpu_hours
+        assert f"B_crit = {at * batch:,.0f} samples" in answer.sentence
+        stops.append(answer.stop.workers)
+    assert 1 <= stops[0] <= 2 < stops[1] <= 8
+
+
+def test_the_command_prints_a_row_a_number_and_where_to_stop():
+    asked = ["workers", "all-reduce-ddp", "--counts", "1,2", "--set", "sharing.steps=3"]
+    curve = ["--critical-batch", "64", "--least-samples", "1e6"]
+    ran = CliRunner().invoke(main, [*asked, *curve, "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert [row["workers"] for row in json.loads(ran.output)["rows"]] == [1, 2]
+    page = CliRunner().invoke(main, [*asked, *curve]).output
+    assert page.splitlines()[-1].startswith("B_crit = 64 samples")
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (["--counts", "4,2"], "are no numbers of workers"),
+        (["--counts", "a"], "are no numbers"),
+        (["--critical-batch", "64"], "go together"),
+        ([], "no task with a target"),
+    ],
+)
+def test_mistakes_are_one_line(more, complaint):
+    ran = CliRunner().invoke(main, ["workers", "all-reduce-ddp", *more])
+    assert ran.exit_code == 2
+    assert complaint in ran.output
+    assert ran.output.count("\n") == 1
