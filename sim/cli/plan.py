@@ -91,4 +91,9 @@ def _emitted(form: str, model: "Transformer", plan: "Plan", like: str) -> str:
     """A layout as the arguments of a framework, or as the table of a scenario."""
     from sim.frameworks.jobs import emitted, plan_table
 
-    return plan_table(plan) if form == "toml" else emitted(form, model, plan, like)
+    if form == "toml":
+        return plan_table(plan)
+    text, unsaid = emitted(form, model, plan, like)
+    for choice in unsaid:
+        click.echo(f"warning: {form} is not told {choice}", err=True)
+    return text

@@ -76,19 +76,43 @@ def _gpus(given: Given) -> int:
     return max(nodes, 1) * each
 
 
-def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> str:
-    """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known.
+class _Read(dict[str, Any]):
+    """Keys that remember which of them were read."""
 
-    Raises `InputError` for what it does not have.
+    def __init__(self, keys: Mapping[str, Any]) -> None:
+        super().__init__(keys)
+        self.read = set[str]()
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+
+def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[str, list[str]]:
+    """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known;
+    and the choices of the plan that no argument says.
+
+    Raises `InputError` for what the framework does not have.
     """
     framework = _framework(name)
-    keys: dict[str, Any] = {"model.kinds": model.kinds, "ranks": plan.data_parallel}
-    keys |= {f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)}
-    keys |= {f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)}
+    keys = _Read({"model.kinds": model.kinds, "ranks": plan.data_parallel})
+    keys.update({f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)})
+    keys.update({f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)})
     keys["model.biases"] = [*model.biases]
     keys["model.like"] = like
     keys["stack.overlap_gradients"] = keys["stack.overlap_gather"] = plan.data_parallel > 1
-    return framework.render(write(framework.table, keys))
+    text = framework.render(write(framework.table, keys))
+    usual = Plan(global_batch=plan.global_batch, dp=plan.dp, axes=plan.axes)
+    return text, [
+        f"{one.name} = {getattr(plan, one.name)}"
+        for one in fields(Plan)
+        if f"plan.{one.name}" not in keys.read
+        and getattr(plan, one.name) != getattr(usual, one.name)
+    ]
 
 
 def plan_table(plan: Plan) -> str:

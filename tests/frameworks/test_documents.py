@@ -8,13 +8,20 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.config.schema import validate
+from sim.frameworks import jobs
 from sim.frameworks.documents import flattened, nested
-from sim.frameworks.jobs import emitted, imported
+from sim.frameworks.jobs import imported
 from sim.model.reading import load
+from sim.model.transformer import Transformer
 from sim.parallel.offloading import Offload
 from sim.parallel.plan import Plan
 
 LLAMA = load("llama3-8b")
+
+
+def emitted(framework: str, model: Transformer, plan: Plan, like: str = "") -> str:
+    return jobs.emitted(framework, model, plan, like)[0]
+
 
 TITAN = """
 [job]

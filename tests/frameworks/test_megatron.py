@@ -17,7 +17,7 @@ from sim.parallel.plan import Plan
 
 
 def given_to(model: Transformer, plan: Plan) -> str:
-    return emitted("megatron", model, plan)
+    return emitted("megatron", model, plan)[0]
 
 
 def taken(text: str) -> Imported:
@@ -141,9 +141,7 @@ def test_layers_with_experts_are_counted_or_listed(said: str, pattern: str) -> N
 )
 def test_what_cannot_be_read_is_refused(changes: str, words: str) -> None:
     with pytest.raises(InputError, match=words.replace("[", r"\[").replace("*", r"\*")):
-        imported(
-            "megatron", f"{emitted('megatron', load('llama3-8b'), Plan(global_batch=8))} {changes}"
-        )
+        imported("megatron", f"{given_to(load('llama3-8b'), Plan(global_batch=8))} {changes}")
 
 
 @pytest.mark.parametrize(
@@ -175,3 +173,11 @@ def test_a_layout_is_a_table_of_a_scenario() -> None:
     assert plan_table(Plan(global_batch=64, tp=2, recompute=("mlp",))).splitlines() == [
         "[plan]", "global_batch = 64", "tp = 2", "recompute = [", '    "mlp",', "]",
     ]  # fmt: skip
+
+
+def test_what_no_argument_says_is_named() -> None:
+    plan = Plan(global_batch=64, zero=3, prefetch=2, dp=8, moments="bf16")
+    for framework in ("megatron", "torchtitan", "deepspeed"):
+        _, unsaid = emitted(framework, load("llama3-8b"), plan, "llama3-8b")
+        assert unsaid == ["prefetch = 2", "moments = bf16"], framework
+    assert emitted("megatron", load("llama3-8b"), Plan(global_batch=64, tp=2))[1] == []
