@@ -2,8 +2,8 @@
 
     python -m docs.refresh [TABLE.csv ...]
 
-Blocks of the README in order: `toml` and `csv` blocks are files (their first line, or the word
-behind `csv`, is the name), `console` blocks are commands behind `$`, `python` blocks are code. All
+Blocks of the README in order: `toml`, `csv` and `json` blocks are files (their first line, or the word
+behind `csv` or `json`, is the name), `console` blocks are commands behind `$`, `python` blocks are code. All
 happen in one empty folder. With measurement tables, the validation table is filled in as well, and
 the errors that it shows become the packaged spreads on which all intervals rest; the pages of
 docs/validation are written anew.
@@ -66,7 +66,7 @@ def walk(text: str, folder: Path) -> Iterator[Shown]:
         kind, body = block["kind"], block["body"]
         if kind == "toml":
             _write(folder / body.partition("\n")[0].removeprefix("# "), body)
-        elif kind == "csv":
+        elif kind in ("csv", "json"):
             _write(folder / block["name"].strip(), body)
         elif kind == "python":
             _run([sys.executable, "-c", body], folder)
