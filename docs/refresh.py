@@ -2,11 +2,11 @@
 
     python -m docs.refresh [TABLE.csv ...]
 
-Blocks of the README in order: `toml`, `csv` and `json` blocks are files (their first line, or the word
-behind `csv` or `json`, is the name), `console` blocks are commands behind `$`, `python` blocks are code. All
-happen in one empty folder. With measurement tables, the validation table is filled in as well, and
-the errors that it shows become the packaged spreads on which all intervals rest; the pages of
-docs/validation are written anew.
+Blocks of the README in order: `toml`, `csv` and `json` blocks are files (their first line, or the
+word behind `csv` or `json`, is the name), `console` blocks are commands behind `$`, `python` blocks
+are code. All happen in one empty folder. With measurement tables, the validation table is filled in
+as well, the errors that it shows become the packaged spreads on which all intervals rest, and the
+pages of docs/validation are written anew.
 """
 
 import json
