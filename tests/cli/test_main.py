@@ -253,9 +253,8 @@ def test_a_training_command_becomes_files_that_run(folder: Path) -> None:
     from sim.model.reading import load
     from sim.parallel.plan import Plan
 
-    text = emitted(
-        "megatron", load("llama3-8b"), Plan(global_batch=64, tp=2, sequence_parallel=True)
-    )
+    plan = Plan(global_batch=64, tp=2, sequence_parallel=True)
+    text, _ = emitted("megatron", load("llama3-8b"), plan)
     done = sim("import", "megatron", f"{text} --magic", "--topology", "dgx-h100-ndr", "--gpus",
                "16", "--name", "mine")  # fmt: skip
     assert done.stdout == "sim run mine\n"
