@@ -1,12 +1,11 @@
 """The kernels of a step against the roofline of their device (Williams et al. 2009)."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass
 
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
-from sim.model.operators import kernels_of
 from sim.parallel.job import Job
+from sim.parallel.stage_kernels import stage_kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +64,7 @@ class _Sum:
 
 def _stage(job: Job, stage: int) -> dict[str, _Sum]:
     found: defaultdict[str, _Sum] = defaultdict(_Sum)
-    slots = Counter(slot for chunk in job.chunks[stage] for slot in chunk.slots)
-    for slot, often in slots.items():
-        own = job.block(*slot)
-        for kernel in _kernels((*own.forward, *own.recompute, *own.backward)):
+    for kernel, often in stage_kernels(job, stage):
+        if isinstance(kernel, Gemm | Attention | MemoryBound):
             found[kernel.name].add(kernel, job.time(kernel), often * job.plan.microbatches)
     return found
-
-
-def _kernels(items: tuple[object, ...]) -> Iterator[Kernel]:
-    for kernel in kernels_of(items):  # type: ignore[arg-type]
-        if isinstance(kernel, Gemm | Attention | MemoryBound):
-            yield kernel

@@ -1,6 +1,5 @@
 """From what was played to a result: rates, utilisation, accounts, memory."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,15 +9,14 @@ from sim.engine.accounts import Account, bubble_fraction, critical_role
 from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
-from sim.model.block import Block
 from sim.model.counts import active_parameters, model_flops, parameters
 from sim.model.experts import dropped
 from sim.model.kernels import Attention, Gemm
-from sim.model.operators import kernels_of
 from sim.parallel.axis import dividing
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
 from sim.parallel.memory import Memory, fullest, memories
+from sim.parallel.stage_kernels import stage_kernels
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.result import Result
@@ -116,17 +114,15 @@ def executed_flops(job: Job) -> float:
     """
     plan = job.plan
     once = 0.0
-    for stage, chunks in enumerate(job.chunks):
-        slots = Counter(slot for chunk in chunks for slot in chunk.slots)
-        own = sum(count * _executed(job.block(*slot)) for slot, count in slots.items())
+    for stage in range(plan.pp):
+        own = sum(
+            often * kernel.flops
+            for kernel, often in stage_kernels(job, stage)
+            if isinstance(kernel, Gemm | Attention)
+        )
         once += own / max(len(job.copies[stage]), 1)
     ranks = plan.degree(("tp", *dividing("sequence")))
     return once * ranks * plan.global_batch / plan.microbatch
-
-
-def _executed(block: Block) -> float:
-    passes = (*block.forward, *block.recompute, *block.backward)
-    return sum(one.flops for one in kernels_of(passes) if isinstance(one, Gemm | Attention))
 
 
 def _stages(
