@@ -13,8 +13,6 @@ from sim.search.space import Space
 from sim.simulate import run
 from sim.sweep.progress import counted
 
-_SIZES = ("tp", "cp", "pp", "ep", "etp")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -64,7 +62,8 @@ def _others(choice: Choice, space: Space, plan: Plan) -> Iterator[tuple[str, str
     """The plan with other values: the next of a size up and down, all of what has no order."""
     if not choice.applies(plan):
         return
-    sized = choice.name in _SIZES
+    named = Plan.__dataclass_fields__
+    sized = choice.name in named and choice.name in [size.name for size in sizes()]
     # Sizes are chosen with all of the GPUs that the others leave.
     alone: dict[str, Any] = {choice.name: 1, "dp": None} if sized else {}
     possible = choice.possible(space, replace(plan, **alone))
@@ -89,7 +88,7 @@ def _next(values: list[Any], now: Any) -> list[Any]:
 
 
 def _made(setup: Setup, plan: Plan) -> Result | None:
-    """Its step; None where the plan cannot run."""
+    """Its step on the same machine, slow ranks included; None where the plan cannot run."""
     job = setup.job
     try:
         other = assemble(
@@ -99,6 +98,6 @@ def _made(setup: Setup, plan: Plan) -> Result | None:
             topology=setup.machine.topology,
             plan=plan,
         )
-        return run(other)
+        return run(replace(other, machine=setup.machine))
     except InputError:
         return None

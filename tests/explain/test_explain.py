@@ -80,6 +80,15 @@ def test_a_change_is_what_running_it_gives() -> None:
             assert run(from_scenario(again)).step_time == pytest.approx(one.step_time)
 
 
+def test_changes_are_tried_on_the_machine_as_it_is_slow_ranks_included() -> None:
+    slow = "straggler=[{rank=3, factor=2.0}]"
+    setup = from_scenario(load("megatron-1.7b", slow))
+    (one,) = changes(setup, run(setup))  # microbatches hide nothing of a rank that is slow
+    assert one.choice == "zero"
+    same = from_scenario(load("megatron-1.7b", [slow, f"plan.zero={one.after}"]))
+    assert one.step_time == pytest.approx(run(same).step_time)
+
+
 def test_changes_of_a_job_that_does_not_fit_are_those_with_which_it_does() -> None:
     scenario = load("megatron-39b", {"device.memory": "40 GiB"})
     setup = from_scenario(scenario)
