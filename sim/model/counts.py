@@ -6,17 +6,19 @@ Both are read off the same operators that the simulation runs, on a rank that ho
 from collections import Counter
 from collections.abc import Callable
 
+from sim.config.plugins import remembered
 from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
 from sim.model.experts import Experts
 from sim.model.fusion import Fusion
 from sim.model.groups import EXPERTS
 from sim.model.kernels import Attention, Gemm, Item
-from sim.model.kinds import specialised
+from sim.model.kinds import FOLDER, specialised
 from sim.model.operators import kernels_of
 from sim.model.transformer import Transformer
 
 
+@remembered(FOLDER)
 def parameters(model: Transformer) -> int:
     """The published count, a tied embedding once.
 
@@ -27,6 +29,7 @@ def parameters(model: Transformer) -> int:
     return round(_over_blocks(model, 1, lambda one: one.count))
 
 
+@remembered(FOLDER)
 def active_parameters(model: Transformer) -> int:
     """Parameters that one token meets: those of the experts that it goes to, and all others.
 
