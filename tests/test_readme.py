@@ -76,7 +76,7 @@ def test_the_page_on_sharing_trains_a_torch_module(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.count("(") == 1
 
 
-@pytest.mark.parametrize(
+each_page = pytest.mark.parametrize(
     "page",
     [
         "README.md",
@@ -86,22 +86,16 @@ def test_the_page_on_sharing_trains_a_torch_module(capsys: pytest.CaptureFixture
         "docs/validation/README.md",
     ],
 )
+
+
+@each_page
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
         there = (ROOT / page).parent / target
         assert target.startswith("https://") or there.exists(), target
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "ARCHITECTURE.md",
-        "docs/fidelity.md",
-        "docs/validation/README.md",
-    ],
-)
+@each_page
 def test_files_and_targets_that_the_pages_name_are_there(page: str) -> None:
     text = (ROOT / page).read_text()
     named = re.findall(r"`((?:sim|tests|topologies|scenarios|notebooks)/[\w./-]+\.\w+)`", text)
