@@ -19,6 +19,7 @@ from sim.model.operators import Items, kernels_of
 from sim.model.reading import load
 from sim.model.transformer import Transformer
 from sim.program.operations import Collective
+from tests.model.small import small
 
 RULES = Checkpointing()  # what Megatron-LM means by "selective"
 MEGATRON = Fusion(
@@ -204,27 +205,7 @@ def test_flash_attention_keeps_no_scores() -> None:
 
 
 def test_grouped_queries_keep_fewer_keys_and_values() -> None:
-    many = Transformer(
-        tied_embeddings=True,
-        layers=1,
-        hidden=64,
-        heads=8,
-        ffn=128,
-        vocab=64,
-        seq=32,
-        attention="flash",
-    )
-    few = Transformer(
-        tied_embeddings=True,
-        layers=1,
-        hidden=64,
-        heads=8,
-        kv_heads=2,
-        ffn=128,
-        vocab=64,
-        seq=32,
-        attention="flash",
-    )
+    many, few = (small(heads=8, kv_heads=count, attention="flash") for count in (8, 2))
     saved = [block("dense", run(model, Fusion())).saved for model in (many, few)]
     assert saved[0] - saved[1] == 2 * 2 * 32 * 6 * 8
 
@@ -312,17 +293,15 @@ def test_context_parallelism_divides_attention_and_sends_keys_round() -> None:
 
 def accumulated(fusion: Fusion, *, later: float, bucketed: float = 0.0) -> float:
     """Passes over a layer's weights and the tied embedding that add up gradients."""
-    small = Transformer(
-        tied_embeddings=True, layers=1, hidden=64, heads=4, ffn=256, vocab=100, seq=32
-    )
-    micro_steps = run(small, fusion, precision="fp32", later=later, bucketed=bucketed)
+    model = small()
+    micro_steps = run(model, fusion, precision="fp32", later=later, bucketed=bucketed)
     moved = sum(
         kernel.bytes
-        for kind in small.row
+        for kind in model.row
         for kernel in kernels(block(kind, micro_steps).backward)
         if kernel.name.endswith("accumulate")
     )
-    return moved / 4 / (counts.weights(small, "dense") + small.vocab * small.hidden)
+    return moved / 4 / (counts.weights(model, "dense") + model.vocab * model.hidden)
 
 
 def test_the_first_fresh_gradients_of_untied_matrices_cost_nothing() -> None:

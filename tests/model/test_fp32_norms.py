@@ -9,19 +9,9 @@ from sim.model.checkpointing import Checkpointing
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
 from sim.model.operators import kernels_of
-from sim.model.transformer import Transformer
+from tests.model.small import small
 
-MODEL = Transformer(
-    layers=1,
-    hidden=64,
-    heads=4,
-    ffn=256,
-    vocab=100,
-    seq=32,
-    attention="flash",
-    dropout=False,
-    tied_embeddings=True,
-)
+MODEL = small(attention="flash", dropout=False)
 FUSED = Fusion(norm=True, bias_dropout_add=True, bias_gelu=True)
 
 

@@ -11,20 +11,11 @@ from sim.model import block as blocks
 from sim.model import counts, kinds
 from sim.model.reading import load
 from sim.model.transformer import Transformer
+from tests.model.small import small
 
 
 def shape(pattern: str, **entries: dict[str, Any]) -> Transformer:
-    return Transformer(
-        tied_embeddings=True,
-        layers=4,
-        hidden=64,
-        heads=4,
-        ffn=256,
-        vocab=100,
-        seq=32,
-        pattern=pattern,
-        blocks=entries,
-    )
+    return small(layers=4, pattern=pattern, blocks=entries)
 
 
 def count(kind: str, model: Transformer) -> float:

@@ -4,7 +4,7 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.model.reading import load
-from sim.model.transformer import Transformer
+from tests.model.small import small
 
 
 def test_a_model_file_with_a_wrong_shape_is_refused(tmp_path, monkeypatch) -> None:
@@ -17,18 +17,13 @@ def test_a_model_file_with_a_wrong_shape_is_refused(tmp_path, monkeypatch) -> No
         load("odd")
 
 
-def shape(**changes: object) -> Transformer:
-    usual = dict(tied_embeddings=True, layers=5, hidden=64, heads=4, ffn=256, vocab=100, seq=32)
-    return Transformer(**(usual | changes))  # type: ignore[arg-type]
-
-
 def test_a_pattern_is_repeated_until_all_layers_have_a_kind() -> None:
-    assert shape().row == ("embedding", *["dense"] * 5, "head")
-    mixed = shape(pattern="2 dense, sliding").kinds
+    assert small(layers=5).row == ("embedding", *["dense"] * 5, "head")
+    mixed = small(layers=5, pattern="2 dense, sliding").kinds
     assert mixed == ("dense", "dense", "sliding", "dense", "dense")
 
 
 @pytest.mark.parametrize("pattern", ["", "dense,", "0 dense", "dense 2", "two dense"])
 def test_a_pattern_that_cannot_be_read_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match='write it like "3 dense, 58 experts"'):
-        shape(pattern=pattern)
+        small(layers=5, pattern=pattern)
