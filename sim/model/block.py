@@ -14,13 +14,13 @@ from sim.config.schema import nearest
 from sim.model.adapters import fine_tuned
 from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution
+from sim.model.experts.overlap import beside_tokens
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import GRAPH, GRAPH_END, Item
 from sim.model.kinds import is_layer, specialised
 from sim.model.lora import Lora, module_of
 from sim.model.operators import Items, Matrix, Operator
 from sim.model.recompute import recomputed
-from sim.model.shared_experts import beside_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sim.config.plugins import remembered
 from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
-from sim.model.experts import Experts
+from sim.model.experts.settings import Experts
 from sim.model.fusion import Fusion
 from sim.model.groups import EXPERTS
 from sim.model.kernels import Attention, Gemm, Item

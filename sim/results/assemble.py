@@ -16,7 +16,7 @@ from sim.engine.timeline import Deferred
 from sim.hardware.cluster.price import per_million
 from sim.hardware.kernels import profile as profiles
 from sim.model.counts import active_parameters, model_flops, parameters
-from sim.model.experts import dropped
+from sim.model.experts.layer import dropped
 from sim.model.kernels import Attention, Gemm
 from sim.parallel.axis import dividing
 from sim.parallel.host_memory import host_memory

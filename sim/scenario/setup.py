@@ -19,7 +19,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import optimizers, reading
 from sim.model.block import check_adapters, check_graphs, check_rule
-from sim.model.experts import layers_of
+from sim.model.experts.settings import layers_of
 from sim.model.kinds import check_layers
 from sim.model.network import Network
 from sim.model.recommendation import recommendation

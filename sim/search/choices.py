@@ -13,7 +13,7 @@ from sim.config.schema import nearest
 from sim.model import counts
 from sim.model.block import check_rule
 from sim.model.checkpointing import MODES, SELECTIVE
-from sim.model.experts import layers_of
+from sim.model.experts.settings import layers_of
 from sim.model.fusion import Context
 from sim.model.network import Network
 from sim.model.recommendation import recommendation

@@ -1,11 +1,15 @@
 """The transformer layer with experts in place of the feed-forward block (Shazeer et al. 2017)."""
 
-from sim.model import experts
+from collections.abc import Iterator
+
 from sim.model.blocks.dense import attention_part, joined
 from sim.model.execution import Execution
+from sim.model.experts import dispatch, products, router, shared
+from sim.model.experts.layer import Layer
+from sim.model.experts.settings import Experts
 from sim.model.operators import Operator, belonging, normalise, scoped
 
-SETTINGS = experts.Experts
+SETTINGS = Experts
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
@@ -13,6 +17,19 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     return (
         *attention_part(run),
         *scoped("moe_router", [normalise(run, "ffn norm", run.local)]),
-        *belonging("moe", experts.operators(run)),
+        *belonging("moe", tuple(_experts(Layer(run)))),
         *joined(run, "ffn"),
     )
+
+
+def _experts(layer: Layer) -> Iterator[Operator]:
+    """Router, dispatch, experts, combination, and the shared experts."""
+    layer.check()
+    yield from scoped("moe_router", [router.router(layer)])
+    yield from scoped("moe_preprocess", dispatch.permute(layer))
+    yield dispatch.dispatch(layer)
+    yield products.widen(layer)
+    yield products.activate(layer)
+    yield products.narrow(layer)
+    yield dispatch.combine(layer)
+    yield from shared.shared(layer)

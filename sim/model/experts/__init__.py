@@ -1,0 +1,1 @@
+"""Mixtures of experts: settings, routing, dispatch, grouped products, shared experts."""

@@ -1,0 +1,133 @@
+"""Tokens on their way to the experts, and back."""
+
+from dataclasses import replace
+
+from sim.model.experts.layer import Layer
+from sim.model.kernels import READ, Item, Kernel, MemoryBound
+from sim.model.linear import cast
+from sim.model.operators import Items, Operator
+from sim.program.causes import EXPERT, IMBALANCE
+from sim.program.operations import Collective, Kind
+from sim.program.routed import Routed
+
+
+def permute(layer: Layer) -> tuple[Operator, ...]:
+    """Tokens are put in the order of the ranks that they go to."""
+    forward, backward = _permute(layer, "permute"), _permute(layer, "permute grad")
+    own = Operator(name="permute", beside="router", forward=forward, input_gradient=backward)
+    return (own,) if forward else ()
+
+
+def dispatch(layer: Layer) -> Operator:
+    """Tokens go to the ranks of their experts and are put in the experts' order.
+
+    Without a capacity nobody knows how many before routing is done, and the host, which
+    launches a product for each expert, reads it (Megatron-LM, moe/token_dispatcher.py,
+    `_maybe_dtoh_and_synchronize`; DeepEP, csrc/deep_ep.cpp, `intranode_dispatch` and
+    `internode_dispatch`: "CPU busy wait"). One CUDA graph of all has no host to tell.
+    """
+    return Operator(
+        name="dispatch",
+        beside="router",
+        forward=(*_counts(layer), *_move(layer, "dispatch"), *_sort(layer, "sort")),
+        input_gradient=(*_sort(layer, "sort grad"), *_move(layer, "dispatch grad")),
+        inputs=float(layer.tokens * layer.run.model.hidden * layer.run.width),
+        transient=2.0 * layer.size,
+    )
+
+
+def combine(layer: Layer) -> Operator:
+    """Results go home and are summed for each token."""
+    return Operator(
+        name="combine",
+        forward=(*_sort(layer, "unsort"), *_move(layer, "combine"), *_permute(layer, "unpermute")),
+        input_gradient=(
+            *_permute(layer, "unpermute grad"),
+            *_move(layer, "combine grad"),
+            *_sort(layer, "unsort grad"),
+        ),
+        inputs=layer.size,
+        transient=2.0 * layer.size,
+    )
+
+
+def _counts(layer: Layer) -> Items:
+    return () if layer.own.capacity or not layer.run.fusion.host_counts else (READ,)
+
+
+def _permute(layer: Layer, name: str) -> Items:
+    """Copies of a rank's tokens for each of their experts, or their sum: one reads them once
+    and writes them k times, or the other way round. Routed tokens leave as they are."""
+    if layer.run.dispatcher == "hierarchical":
+        return ()
+    launches = 1 if layer.run.fused("permute") else 4
+    each = layer.tokens * layer.run.model.hidden * layer.run.width * layer.narrowed(name)
+    return (MemoryBound(name=name, bytes=float(each * (1 + layer.own.top_k)), launches=launches),)
+
+
+def _sort(layer: Layer, name: str) -> Items:
+    """Rows into the order of the rank's experts, or back; routed tokens are copied for each of
+    the rank's experts that they reach."""
+    launches, size = 1 if layer.run.fused("permute") else 4, layer.size * layer.narrowed(name)
+    if layer.run.dispatcher == "hierarchical":
+        arrived = _routed(layer).reached(layer.ep) * size / layer.own.top_k
+        return (MemoryBound(name=name, bytes=arrived + size, launches=launches),)
+    if layer.experts == 1 or layer.ep == 1:
+        return ()
+    return (MemoryBound(name=name, bytes=2.0 * size, launches=launches),)
+
+
+def _routed(layer: Layer) -> Routed:
+    own = layer.own
+    limit = own.limit or own.groups
+    return Routed(
+        choices=own.top_k,
+        among=own.experts,
+        groups=own.groups,
+        limit=limit,
+        in_turn=own.routing.law == "round-robin",
+    )
+
+
+def _move(layer: Layer, name: str) -> Items:
+    """The all-to-all among the ranks of the experts, then those that share each expert."""
+    items: list[Item] = []
+    sharding, backward = layer.run.sharding, name in ("combine", "dispatch grad")
+    if layer.ep > 1:
+        whole = layer.size / layer.etp * layer.narrowed(name)
+        routed = _routed(layer) if layer.run.dispatcher == "hierarchical" else None
+        size = whole / layer.own.top_k if routed else whole
+        items += _cast(layer, name)
+        items.append(_call(layer, "all_to_all", sharding.experts, size, name, routed))
+        if (late := layer.load.fullest - layer.load.mean) > 0.0:
+            call = _call(layer, "all_to_all", sharding.experts, late * size, f"{name} late", routed)
+            items.append(replace(call, cause=IMBALANCE))
+    if layer.etp > 1:
+        kind: Kind = "reduce_scatter" if backward else "all_gather"
+        items.append(_call(layer, kind, sharding.expert_tensor, layer.size, f"{name} shares"))
+    return tuple(reversed(items) if backward else items)
+
+
+def _call(
+    layer: Layer,
+    kind: Kind,
+    axes: tuple[str, ...],
+    size: float,
+    name: str,
+    routed: Routed | None = None,
+) -> Collective:
+    return Collective(
+        kind=kind,
+        axes=axes,
+        bytes=size,
+        name=f"{name} of tokens",
+        cause=EXPERT,
+        routed=routed,
+        quiet=layer.run.fusion.reserved_sms > 0,
+    )
+
+
+def _cast(layer: Layer, name: str) -> tuple[Kernel, ...]:
+    """A rank's own tokens in the format in which they go."""
+    elements = layer.tokens * layer.run.model.hidden
+    return cast(layer.run, name, elements, 1) if layer.narrowed(name) < 1.0 else ()
