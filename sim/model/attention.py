@@ -5,8 +5,8 @@ from dataclasses import replace
 from sim.model import context_parallel, latent_attention
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Item, MemoryBound
-from sim.model.linear import column_linear, row_linear
 from sim.model.operators import MASK, Operator, normalise
+from sim.model.tensor_parallel import column_linear, row_linear
 
 CORE = "attention core"
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from sim.model.execution import Execution
 from sim.model.groups import DENSE
 from sim.model.kernels import Item, MemoryBound
-from sim.model.linear import Linear, column_linear
+from sim.model.linear import Linear
 from sim.model.operators import Operator, belonging, normalise, tensor_collective
+from sim.model.tensor_parallel import column_linear
 from sim.model.transformer import Latent
 
 UP = "mla_up_proj"  # what Megatron-LM calls the up-projections and the rotation behind them

@@ -10,8 +10,9 @@ from dataclasses import replace
 from sim.model import metrics
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
-from sim.model.linear import Linear, input_collectives, joins_gradients
+from sim.model.linear import Linear, joins_gradients
 from sim.model.operators import Matrix, Operator, normalise, tensor_collective
+from sim.model.tensor_parallel import input_collectives
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective
 

@@ -12,8 +12,8 @@ from sim.config.errors import InputError
 from sim.model.blocks import embedding
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
-from sim.model.linear import column_linear
 from sim.model.operators import Operator, normalise, tensor_collective
+from sim.model.tensor_parallel import column_linear
 
 LAYER = False
 

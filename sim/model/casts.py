@@ -1,0 +1,51 @@
+"""Kernels that bring operands of products into a recipe's format: fp8 and narrower."""
+
+from sim.model.execution import Execution
+from sim.model.kernels import Kernel, MemoryBound
+
+
+def cast(
+    run: Execution,
+    name: str,
+    elements: float,
+    copies: int,
+    *,
+    amax: bool = True,
+    parts: int = 1,
+    low: bool = False,
+) -> tuple[Kernel, ...]:
+    """An operand in the format of a recipe, in so many copies; `amax` where its maximum is not
+    known from an earlier cast, and its `parts` one after the other. One that is `low` has come as
+    the first of them, from which the others are made."""
+    recipe = run.recipe
+    copies -= low
+    if recipe is None or copies <= 0:
+        return ()
+    moved = recipe.cast(elements, copies, width=recipe.element if low else run.width, amax=amax)
+    launches = parts * recipe.launches(copies, amax=amax)
+    return (MemoryBound(name=f"{name} cast", bytes=float(moved), launches=launches),)
+
+
+def ordered(run: Execution, name: str, elements: float, copies: int) -> tuple[Kernel, ...]:
+    """The scales of so many copies of an operand put into the order of products."""
+    recipe = run.recipe
+    if recipe is None or not recipe.swizzle:
+        return ()
+    moved = 2.0 * elements * copies * recipe.scale / recipe.block
+    launches = copies * recipe.swizzle
+    return (MemoryBound(name=f"{name} scales", bytes=moved, launches=launches),)
+
+
+def cached(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """A copy in the recipe's format of what an activation function reads, where it keeps that."""
+    if run.recipe is None or not run.recipe.caches:
+        return ()
+    return (MemoryBound(name=f"{name} cache", bytes=elements * (run.width + run.cached_width)),)
+
+
+def transposed(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """A cast operand turned for its second use, where the device needs that."""
+    recipe = run.recipe
+    if recipe is None or not recipe.transposes:
+        return ()
+    return (MemoryBound(name=f"{name} transpose", bytes=2.0 * elements * recipe.element),)

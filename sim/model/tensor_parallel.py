@@ -1,0 +1,197 @@
+"""Megatron's column- and row-parallel linear layers, with their collectives."""
+
+from dataclasses import replace
+from functools import partial
+
+from sim.model.casts import transposed
+from sim.model.execution import Execution
+from sim.model.groups import DENSE
+from sim.model.kernels import Item, Kernel, Overlap
+from sim.model.linear import Linear
+from sim.model.operators import Operator, tensor_collective
+from sim.program.operations import Collective
+
+
+def column_linear(
+    run: Execution,
+    name: str,
+    outputs: tuple[int, ...],
+    *,
+    inputs: int = 0,
+    bias: bool = False,
+    bias_later: bool = False,
+    normed: bool = False,
+) -> Operator:
+    """Megatron's column-parallel linear: whole `inputs` (0: hidden), outputs divided (this rank's),
+    right behind a norm where `normed`.
+
+    Without sequence parallelism backward all-reduces dx (operator f, Shoeybi et al. 2019,
+    section 3); with it forward all-gathers x, backward gathers x again, of which only a share is
+    kept, and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
+    """
+    inputs = inputs or run.model.hidden
+    linear = Linear(
+        run=run,
+        name=name,
+        rows=run.rows,
+        inputs=inputs,
+        outputs=outputs,
+        bias=bias,
+        bias_later=bias_later,
+    )
+    linear = _behind_norm(linear) if normed else linear
+    whole = run.rows * inputs
+    gathered = whole * run.width if run.local < run.rows else 0
+    quiet = run.user_buffers
+    before, after = input_collectives(run, name, whole, width=run.kept_width, quiet=quiet)
+    return Operator(
+        name=name,
+        forward=_behind_gather(linear, name, "product"),
+        input_gradient=linear.input_gradient,
+        weight_gradient=(*_gathered_turned(run, name, whole), *linear.weight_gradient),
+        before_weights=before,
+        after_input=after,
+        overlaps=run.fusion.overlap_tensor,
+        inputs=float(run.local * inputs * run.width),
+        saved_for_weights=float(run.local * inputs * run.kept_width),
+        made=0.0 if run.keeps(name) else float(run.local * inputs * run.kept_width),
+        casts=True,
+        handed=float(run.rows * sum(outputs) * run.handed_width),
+        transient=linear.transient + gathered,
+        parameters=float(linear.weights + (sum(outputs) if bias else 0)),
+        matrices=linear.matrices,
+        group=run.low(DENSE),
+    )
+
+
+def _behind_norm(linear: Linear) -> Linear:
+    """A linear layer whose input comes as the norm in front of it makes it."""
+    run, done = linear.run, linear.run.normed(linear.name)
+    if done == "cast" and run.recipe and run.recipe.block:
+        return replace(linear, written=("input",))
+    if done == "cast":
+        return replace(linear, low=("input",))
+    return replace(linear, found=("input",)) if done else linear
+
+
+def input_collectives(
+    run: Execution,
+    name: str,
+    elements: float,
+    *,
+    width: float | None = None,
+    quiet: bool = False,
+) -> tuple[Collective | None, Collective | None]:
+    """What tensor parallelism does with a linear's whole input backward.
+
+    It is gathered again before the weights' gradients, in elements of `width` bytes, where only a
+    share of it was kept; its gradient is summed or, under sequence parallelism, scattered.
+    """
+    if run.tp == 1:
+        return None, None
+    if not run.sharding.sequence_parallel:
+        return None, tensor_collective(run, "all_reduce", f"{name} grad all-reduce", elements)
+    call = partial(tensor_collective, run, quiet=quiet)
+    return (
+        call("all_gather", f"{name} input all-gather", elements, width=width),
+        call("reduce_scatter", f"{name} grad scatter", elements),
+    )
+
+
+_CASTS = {"product": "cast_input", "input_product": "cast_gradient"}
+
+
+def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
+    """A product behind the all-gather that sequence parallelism puts in front of it.
+
+    What a recipe gathers is cast before (TransformerEngine, module/linear.py), else behind. Where
+    the stack splits the gather, the product of the rank's own rows runs beside it and that of the
+    others' behind it; with user buffers, those of all pieces but the last run beside it.
+    """
+    run, casts = linear.run, getattr(linear, _CASTS[product])
+    if not run.sharding.sequence_parallel:
+        return (*casts(linear.rows), *getattr(linear, product))
+    low = run.recipe if run.recipe and run.recipe.gathers_inputs else None
+    columns = linear.inputs if product == "product" else sum(linear.outputs)
+    elements, width = run.rows * columns, float(run.width)
+    if low:
+        both = product == "input_product" and low.block  # for dgrad and for wgrad
+        width = low.element * (2 if both else 1)
+    gather = tensor_collective(
+        run, "all_gather", f"{name} all-gather", elements, width=width, quiet=run.user_buffers
+    )
+    before, behind = (casts(run.local), ()) if low else ((), casts(run.rows))
+    if not (run.fusion.split_gather or run.user_buffers):
+        return (*before, gather, *behind, *getattr(linear, product))
+    own = replace(linear, rows=run.local)
+    others = replace(linear, rows=run.rows - run.local)
+    if run.user_buffers:  # the last piece comes behind the gather, all others as they arrive
+        own, others = others, own
+    beside_it = Overlap(collective=gather, kernels=getattr(own, product))
+    return (*before, beside_it, *behind, *getattr(others, product))
+
+
+def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) -> Operator:
+    """Megatron's row-parallel linear: divided input, whole output of `hidden` summed over ranks.
+
+    Forward all-reduces (operator g), or reduce-scatters under sequence parallelism, whose
+    backward gathers dy. The bias is added by the dropout and residual sum behind.
+    """
+    hidden = run.model.hidden
+    linear = Linear(
+        run=run,
+        name=name,
+        rows=run.rows,
+        inputs=inputs,
+        outputs=(hidden,),
+        bias=bias,
+        bias_later=True,
+    )
+    dgrad = _behind_gather(linear, f"{name} grad", "input_product")
+    return Operator(
+        name=name,
+        forward=_scattered(linear, name, run.rows * hidden),
+        input_gradient=dgrad,
+        weight_gradient=(
+            *_gathered_turned(run, f"{name} grad", run.rows * hidden),
+            *linear.weight_gradient,
+        ),
+        inputs=float(run.rows * inputs * run.width),
+        saved_for_weights=float(run.rows * inputs * run.kept_width),
+        made=0.0 if run.keeps(name) else float(run.rows * inputs * run.kept_width),
+        casts=True,
+        handed=float(run.rows * hidden * run.handed_width),
+        transient=linear.transient,
+        parameters=float(linear.weights + (hidden if bias else 0)),
+        matrices=linear.matrices,
+        group=run.low(DENSE),
+    )
+
+
+def _scattered(linear: Linear, name: str, elements: int) -> tuple[Item, ...]:
+    """A product and the sum behind it; with user buffers of all pieces but the first beside it."""
+    run = linear.run
+    if not run.user_buffers:
+        return (*linear.forward, *_leave(run, name, elements))
+    first = replace(linear, rows=run.local)
+    others = replace(linear, rows=run.rows - run.local)
+    scatter = tensor_collective(
+        run, "reduce_scatter", f"{name} reduce-scatter", elements, quiet=True
+    )
+    beside_it = Overlap(collective=scatter, kernels=others.product)
+    return (*linear.cast_input(run.rows), *first.product, beside_it)
+
+
+def _leave(run: Execution, name: str, elements: int) -> tuple[Item, ...]:
+    if run.tp == 1:
+        return ()
+    if run.sharding.sequence_parallel:
+        return (tensor_collective(run, "reduce_scatter", f"{name} reduce-scatter", elements),)
+    return (tensor_collective(run, "all_reduce", f"{name} all-reduce", elements),)
+
+
+def _gathered_turned(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
+    """An operand that sequence parallelism gathered in one copy, turned for wgrad."""
+    gathers = run.recipe is not None and run.recipe.gathers_inputs
+    split = run.sharding.sequence_parallel and gathers
+    return transposed(run, name, elements) if split else ()
