@@ -11,9 +11,11 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
 from sim.program.program import Program
+from sim.recording.allocator_settings import parsed
 from sim.recording.axes import Axes, axes_of
 from sim.recording.file import read
 from sim.recording.kernels import kernel_of
+from sim.recording.memory import Memory
 from sim.recording.program import Host, program
 from sim.recording.recording import Recording
 from sim.recording.scaled import scaled
@@ -46,17 +48,25 @@ def play_recording(
     own = recordings[0]
     topology, stack = load_topology(scenario).with_gpus(gpus), load_stack(scenario, scenario.stack)
     axes = axes_of(own)
-    written = written_for(recordings, axes, stack, topology.device)
+    room = topology.device.usable_memory
+    settings = None if scenario.allocator is None else parsed(scenario.allocator, "allocator")
+    memories = [Memory(own, room, settings) for own in recordings]
+    written = written_for(recordings, axes, memories, stack, topology.device)
     on = machine(topology, None, scenario.straggler, scenario.name)
     record = play(written, on, engine=engine, unfold=unfold)
     wall = time.perf_counter() - began
     return report(
-        scenario.name, recordings, axes, stack, on, record, accounts(record), wall_seconds=wall
-    )
+        scenario.name, recordings, axes, written, memories, stack, on, record, accounts(record),
+        wall_seconds=wall,
+    )  # fmt: skip
 
 
 def written_for(
-    recordings: Sequence[Recording], axes: Axes, stack: Stack, device: Device
+    recordings: Sequence[Recording],
+    axes: Axes,
+    memories: Sequence[Memory],
+    stack: Stack,
+    device: Device,
 ) -> Program:
     """The program of recordings as a software stack runs it on a device."""
     host = Host(
@@ -72,6 +82,7 @@ def written_for(
         recordings,
         axes,
         [[kernel_of(operator) for operator in own.operators] for own in recordings],
+        memories=memories,
         time=partial(kernel_time, device=device, attention=stack.attention),
         host=host,
     )

@@ -16,6 +16,7 @@ from sim.capture.refusals import refused
 from sim.capture.streams import Streams
 from sim.capture.versions import known_torch
 from sim.config.errors import InputError
+from sim.recording.allocator_settings import VARIABLES
 from sim.recording.recording import PARTS, Recording
 
 GPUS_PER_NODE = 8
@@ -77,7 +78,6 @@ def capture(
         if steps.done < 2:
             what = f"took {steps.done} steps of an optimizer, and the second one is recorded"
             raise InputError(script, what, "let it train for two steps or more")
-        steps.name_parts(log)
         return Recording(
             script=script,
             arguments=arguments,
@@ -85,6 +85,7 @@ def capture(
             world=world,
             rank=rank,
             parameters=steps.parameters,
+            allocator=next(filter(None, map(os.environ.get, VARIABLES)), ""),
             operators=tuple(log.operators.entries),
             groups=tuple(log.groups.entries),
             lines=tuple(log.lines.entries),
@@ -151,6 +152,7 @@ class _Steps:
             if self._depth:
                 return
             self.done, log.phase = self.done + 1, "forward"
+            self._name_parts(log)
             if self.done == 2:
                 raise _Enough
             log.begin()
@@ -165,7 +167,7 @@ class _Steps:
             for hook in hooks:
                 hook.remove()
 
-    def name_parts(self, log: Log) -> None:
+    def _name_parts(self, log: Log) -> None:
         """Say which blocks hold parameters, gradients and the optimizer's state."""
         weights = [
             weight

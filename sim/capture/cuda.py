@@ -12,7 +12,6 @@ from sim.capture.streams import Streams
 _NOTHING = (
     "init",
     "_lazy_init",
-    "empty_cache",
     "manual_seed",
     "manual_seed_all",
     "set_rng_state",
@@ -39,6 +38,7 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     patches.set(torch.cuda, "current_device", lambda: current[0])
     patches.set(torch.cuda, "set_device", lambda device: None)
     patches.set(torch.cuda, "synchronize", lambda *_: streams.sync())
+    patches.set(torch.cuda, "empty_cache", streams.log.emptied)
     patches.set(torch.cuda, "Stream", streams.stream)
     patches.set(torch.cuda, "Event", streams.event)
     patches.set(torch.cuda, "stream", lambda stream: stream or nullcontext())

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-from sim.recording.recording import Allocation, Event, EventKind, Group, Operator, Phase
+from sim.recording.recording import PARTS, Allocation, Event, EventKind, Group, Operator, Phase
 
 Entry = TypeVar("Entry")
 
@@ -20,6 +20,9 @@ class Row:
     bytes: int
     stream: int
     line: int
+    phase: Phase
+    passed: int  # changes of phase before it
+    again: bool
 
 
 class Table(Generic[Entry]):
@@ -54,6 +57,8 @@ class Log:
     lines: "Table[str]" = field(default_factory=lambda: Table())
     _blocks: dict[int, list[Any]] = field(default_factory=dict)
     _streams: dict[int, int] = field(default_factory=dict)
+    _last: Phase = "forward"
+    _passed: int = 0
 
     def begin(self) -> None:
         """The step that counts begins: what came before is only memory."""
@@ -70,16 +75,22 @@ class Log:
         """The number of a stream; the default one is 0."""
         return self._streams.setdefault(identity, len(self._streams))
 
-    def track(self, storage: Any, stream: int, line: int, *, resized: bool = False) -> None:
-        """A storage that an operator has made or that changed its size."""
+    def track(
+        self, storage: Any, stream: int, line: int, *, again: bool = False, resized: bool = False
+    ) -> None:
+        """A storage that an operator has made (recomputation `again`) or that changed its size."""
         key, size, known = id(storage), storage.nbytes(), self._blocks.get(id(storage))
         if known and known[0]() is storage:
             if size != known[1]:
-                self._allocate(known, size, stream, line)
+                self._allocate(known, size, stream, line, again)
         elif not resized:
             block = [ref(storage, lambda _: self._freed(key)), 0, 0]
             self._blocks[key] = block
-            self._allocate(block, size, stream, line)
+            self._allocate(block, size, stream, line, again)
+
+    def emptied(self) -> None:
+        """What the allocator has cached is given back to the device."""
+        self._row(0, 0, 0, -1)
 
     def block_of(self, storage: Any) -> int:
         """The number of the block that a storage holds; 0 for none."""
@@ -92,19 +103,43 @@ class Log:
             self._allocate(block, 0, 0, -1)
         self.results.pop(key, None)
 
-    def _allocate(self, block: list[Any], size: int, stream: int, line: int) -> None:
-        now = len(self.events) if self.began else -1
+    def _allocate(
+        self, block: list[Any], size: int, stream: int, line: int, again: bool = False
+    ) -> None:
         if block[1]:
-            self.memory.append(Row(now, block[2], 0, 0, -1))
+            self._row(block[2], 0, 0, -1)
         block[1] = size
         if size:
             block[2] = next(self.serial)
-            self.memory.append(Row(now, block[2], size, self.stream(stream), line))
+            self._row(block[2], size, self.stream(stream), line, again)
+
+    def _row(self, block: int, size: int, stream: int, line: int, again: bool = False) -> None:
+        if self.phase != self._last:
+            self._last, self._passed = self.phase, self._passed + 1
+        now = len(self.events) if self.began else -1
+        self.memory.append(Row(now, block, size, stream, line, self.phase, self._passed, again))
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """All rows, with the parts that became known; blocks that live through the backward pass
-        are activations, shorter ones temporary."""
+        """All rows, with what their blocks hold."""
+        ends = {row.block: row for row in self.memory if not row.bytes}
+        parts = {
+            row.block: self.parts.get(row.block, _part(row, ends.get(row.block)))
+            for row in self.memory
+            if row.bytes
+        }
         return tuple(
-            Allocation(r.event, r.block, r.bytes, r.stream, r.line, self.parts.get(r.block, 3))
+            Allocation(r.event, r.block, r.bytes, r.stream, r.line, parts.get(r.block, 0))
             for r in self.memory
         )
+
+
+def _part(row: Row, end: Row | None) -> int:
+    """What a block holds that is no state: kept from the forward pass for the backward pass, or
+    made again for it; kept for good; or needed for a moment."""
+    if end is None:
+        part = "buffers" if row.event < 0 else "activations"
+    elif row.again or (row.phase == "forward" and row.passed != end.passed):
+        part = "activations"
+    else:
+        part = "temporary"
+    return PARTS.index(part)

@@ -1,6 +1,7 @@
 """Sees every operator below autograd and above fake tensors, once DTensors have unfolded."""
 
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from math import prod
@@ -58,6 +59,8 @@ class Recorder:
         self.plain = (torch.Tensor, torch.nn.Parameter)
         self.calls = import_module("torch.distributed._tools.fake_collectives").CollectiveOp
         self.leaves = torch.utils._pytree.tree_leaves
+        self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
+        self.numbered = torch.autograd._get_sequence_nr()
 
     def dispatched(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator on fake tensors and record it, if it is one of the device."""
@@ -95,9 +98,9 @@ class Recorder:
     def _run(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)
         ins, outs = self._on_device((args, kwargs)), self._on_device(out)
-        line = self.line()
+        line, again = self._line(), self._again()
         for tensor in outs:
-            self.log.track(tensor.untyped_storage(), self.streams.current, line)
+            self.log.track(tensor.untyped_storage(), self.streams.current, line, again=again)
         named = _named(func, args, kwargs)
         if func.namespace in ("c10d", "_c10d_functional"):
             self._collective(func, name, named, (args, out), outs or ins, line)
@@ -105,27 +108,49 @@ class Recorder:
             self._kernel(func, named, ins, outs, line)
         return out
 
+    def _again(self) -> bool:
+        """Whether a backward pass computes something that will be differentiated."""
+        return self.log.phase == "backward" and bool(self.torch.is_grad_enabled())
+
+    def _line(self) -> int:
+        """The script's line; in a backward pass that of the operator that is differentiated.
+
+        A node of autograd is numbered when it is made, just before its operator runs.
+        """
+        if self.log.phase == "backward" and not self.torch.is_grad_enabled():
+            node = self.torch._C._current_autograd_node()
+            if node is not None and node._sequence_nr() in self.forward_lines:
+                return self.forward_lines[node._sequence_nr()]
+            return self.line()
+        line = self.line()
+        made = self.torch.autograd._get_sequence_nr()
+        if self.log.phase == "forward" and made > self.numbered:
+            self.forward_lines |= dict.fromkeys(range(self.numbered, made), line)
+            self.numbered = made
+        return line
+
     def _on_device(self, tree: Any) -> list[Any]:
         tensors = (one for one in self.leaves(tree) if isinstance(one, self.torch.Tensor))
         return [one for one in tensors if one.device.type == "cuda"]
 
     def _kernel(self, func: Any, named: Any, ins: list[Any], outs: list[Any], line: int) -> None:
-        results, grad = self.log.results, bool(self.torch.is_grad_enabled())
+        results = self.log.results
         storages = [id(one.untyped_storage()) for one in ins]
         reads = {results.pop(key) for key in storages if key in results}
         self.log.add(
             "kernel",
             self.streams.current,
-            phase=self._phase(grad),
-            again=self.log.phase == "backward" and grad,
+            phase=self._phase(),
+            again=self._again(),
             operator=self.log.operators.number(described(func, named, ins, outs)),
             line=line,
             reads=tuple(sorted(reads)),
         )
 
-    def _phase(self, grad: bool) -> Phase:
+    def _phase(self) -> Phase:
         """What comes behind a backward pass and has no gradient (clipping) is the optimizer's."""
-        after = self.log.phase == "forward" and self.log.passed_back and not grad
+        after = self.log.phase == "forward" and self.log.passed_back
+        after = after and not self.torch.is_grad_enabled()
         return "optimizer" if after else self.log.phase
 
     def _collective(
@@ -173,11 +198,13 @@ def _bytes(tensor: Any) -> int:
 
 
 def frames_of(folder: str, log: Log) -> Any:
-    """A function that says which line of the script is at work, as a number of the log's lines."""
+    """A function that says which line of the script is at work, as a number of the log's lines.
+
+    In a thread that autograd has started it is the line that the main thread waits at.
+    """
     known: dict[str, bool] = {}
 
-    def line() -> int:
-        frame: Any = sys._getframe(1)
+    def of_thread(frame: Any) -> int:
         while frame is not None:
             name = frame.f_code.co_filename
             if name not in known:
@@ -187,5 +214,11 @@ def frames_of(folder: str, log: Log) -> Any:
                 return log.lines.number(f"{place}:{frame.f_lineno}")
             frame = frame.f_back
         return -1
+
+    def line() -> int:
+        found = of_thread(sys._getframe(1))
+        if found < 0 and threading.current_thread() is not threading.main_thread():
+            found = of_thread(sys._current_frames().get(threading.main_thread().ident or 0))
+        return found
 
     return line

@@ -6,7 +6,7 @@ a communicator say what waits for what, as they did when the host issued them.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from sim.model.kernels import Kernel
@@ -14,6 +14,7 @@ from sim.parallel.job import host_time
 from sim.parallel.segments import segments
 from sim.program.actions import Action
 from sim.program.causes import COMPUTE, OPTIMIZER, RECOMPUTE, Cause
+from sim.program.memory import NOTHING, MemoryUse
 from sim.program.operations import (
     COMPUTE_STREAM,
     Collective,
@@ -30,6 +31,7 @@ from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 from sim.recording.axes import Axes, main_stream
+from sim.recording.memory import Memory
 from sim.recording.recording import Event, Phase, Recording
 
 Time = Callable[[Kernel], float]
@@ -50,6 +52,7 @@ def program(
     axes: Axes,
     kernels: Sequence[Sequence[Kernel]],
     *,
+    memories: Sequence[Memory],
     time: Time,
     host: Host,
 ) -> Program:
@@ -63,10 +66,11 @@ def program(
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
     stages = []
     for number, own in enumerate(recordings):
-        writer = _Writer(own, axes, kernels[number], time, host)
+        writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
         (occasion,) = _alone(number).actions[0].occasions
         routine = Routine(tuple(writer.operations()))
-        stages.append(Stage(opening=opening, routines={occasion: routine}))
+        resident = memories[number].before_step()
+        stages.append(Stage(opening=opening, routines={occasion: routine}, resident=resident))
     orders = tuple((Action("F", number),) for number in range(len(stages)))
     schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
     return Program(mesh=axes.mesh, schedule=schedule, stages=tuple(stages))
@@ -80,9 +84,16 @@ class _Writer:
     """Writes the operations of one recording."""
 
     def __init__(
-        self, own: Recording, axes: Axes, kernels: Sequence[Kernel], time: Time, host: Host
+        self,
+        own: Recording,
+        axes: Axes,
+        kernels: Sequence[Kernel],
+        memory: Mapping[int, MemoryUse],
+        time: Time,
+        host: Host,
     ) -> None:
         self.own, self.axes, self.kernels, self.time, self.host = own, axes, kernels, time, host
+        self.memory, self.changed = memory, NOTHING  # since the last operation
         self.main = main_stream(own)
         self.waited = {event.mark for event in own.events if event.kind == "wait"}
         self.done: list[Operation] = []
@@ -97,8 +108,9 @@ class _Writer:
 
     def operations(self) -> list[Operation]:
         """In the host's order; the last computation bears the pass's own name."""
-        for event in self.own.events:
+        for number, event in enumerate(self.own.events):
             getattr(self, f"_{event.kind}")(event, self._stream(event))
+            self.changed = self.changed.then(self.memory.get(number, NOTHING))
         for stream in list(self.rows):
             self._flush(stream)
         return self.done
@@ -218,5 +230,6 @@ class _Writer:
             yield phase, cause, self.host.launch[phase], [kernel for _, kernel in own]
 
     def _add(self, operation: Operation) -> None:
-        self.done.append(operation)
+        self.done.append(replace(operation, memory=self.changed))
+        self.changed = NOTHING
         self.last[operation.stream] = operation.name

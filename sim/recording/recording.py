@@ -14,7 +14,7 @@ Phase = Literal["forward", "backward", "optimizer"]
 Index = Annotated[int, Ge(0)]
 Reference = Annotated[int, Ge(-1)]  # an index, or -1 for none
 
-PARTS = ("parameters", "gradients", "optimizer", "activations", "temporary")
+PARTS = ("parameters", "gradients", "optimizer", "activations", "temporary", "buffers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,8 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """A block of the device's memory that is taken, or given back (0 `bytes`), just before the
-    event of this number; -1 is before the step. `part` is what it holds (an index of `PARTS`)."""
+    event of this number; -1 is before the step. `part` is what it holds (an index of `PARTS`).
+    Block 0 stands for all that is cached, given back to the device (`empty_cache`)."""
 
     event: int
     block: int
@@ -108,7 +109,8 @@ class Allocation:
 class Recording:
     """One rank's step. `operators`, `groups` and `lines` ("train.py:12") are what events refer to.
 
-    `parameters` counts the model's, `memory` is in the host's order from the script's beginning on.
+    `parameters` counts the model's, `memory` is in the host's order from the script's beginning on,
+    `allocator` the settings of torch's caching allocator that the script ran with.
     """
 
     version: int = VERSION
@@ -118,6 +120,7 @@ class Recording:
     world: Annotated[int, Ge(1)]
     rank: Index = 0
     parameters: Index = 0
+    allocator: str = ""
     operators: tuple[Operator, ...]
     groups: tuple[Group, ...] = ()
     lines: tuple[str, ...] = ()

@@ -7,12 +7,15 @@ from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role
 from sim.engine.hidden import hidden
 from sim.engine.machine import Machine
+from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.hardware.stack import Stack
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE
-from sim.recording.allocator import Peak, peak
+from sim.program.program import Program
+from sim.recording.allocator_settings import VARIABLES
 from sim.recording.axes import Axes
+from sim.recording.memory import BESIDE, Memory, Peak
 from sim.recording.recording import Recording
 from sim.recording.work import work_of
 from sim.results.assemble import critical_rows
@@ -27,6 +30,8 @@ def report(
     name: str,
     recordings: Sequence[Recording],
     axes: Axes,
+    written: Program,
+    memories: Sequence[Memory],
     stack: Stack,
     on: Machine,
     record: Record,
@@ -34,7 +39,8 @@ def report(
     *,
     wall_seconds: float,
 ) -> Result:
-    """The result of recordings, one a stage; formulas stand with `Result`.
+    """The result of recordings, one a stage, of which a program was `written` and played; formulas
+    stand with `Result`.
 
     Model FLOPs are three times those of the forward passes, without what runs again.
     """
@@ -47,7 +53,7 @@ def report(
     sequences = done[0].samples * axes.data_ranks
     tokens = done[0].tokens * axes.data_ranks
     full = gpus * device.peak_rate(precision)
-    peaks = [peak(own) for own in recordings]
+    peaks = [own.peak() for own in memories]
     worst = max(peaks, key=lambda one: one.reserved)
     critical = critical_role(record).index
     campaign = Campaign(
@@ -59,7 +65,7 @@ def report(
         work="dense",
     )
     sure = evidence().interval(step, campaign)
-    fits = worst.reserved <= device.usable_memory
+    fits = all(one.failure is None for one in peaks)
     return Result(
         scenario=name,
         parameters=max(own.parameters for own in recordings),
@@ -97,10 +103,12 @@ def report(
         engine=record.engine,
         wall_seconds=wall_seconds,
         warnings=tuple(_warnings(worst, device.usable_memory)),
+        remedies=() if fits else Deferred(partial(_remedies, memories)),
         timeline=record.timeline,
+        memory=Deferred(partial(_curves, written, record)),
         memory_per_gpu={
             **worst.parts,
-            "reserved beside": worst.reserved - worst.allocated,
+            BESIDE: worst.reserved - worst.allocated,
             "total": worst.reserved,
         },
         capacity=device.usable_memory,
@@ -108,10 +116,30 @@ def report(
     )
 
 
+def _curves(written: Program, record: Record) -> list[MemoryCurve]:
+    return [memory_curve(written, record, stage) for stage in range(len(written.stages))]
+
+
+def _remedies(memories: Sequence[Memory]) -> list[str]:
+    """Settings of the allocator with which the script fits."""
+    grown = [own.with_expandable_segments() for own in memories]
+    fits = all(own.failure is None for own in grown)
+    return [f"{VARIABLES[0]} = expandable_segments:True"] if fits else []
+
+
 def _warnings(worst: Peak, capacity: float) -> Iterator[str]:
     """What a reader should know before believing the number."""
-    if worst.reserved > capacity:
-        held, room = human_bytes(worst.reserved), human_bytes(capacity)
-        yield f"the script needs {held} on a GPU that offers {room}: it would not run"
+    if (failure := worst.failure) is not None:
+        wanted, held = human_bytes(failure.bytes), human_bytes(failure.allocated)
+        cached = human_bytes(failure.reserved - failure.allocated)
+        yield (
+            f"out of memory at {failure.line or 'no line of the script'}: {wanted} wanted, {held} "
+            f"allocated and {cached} cached in pieces, on a GPU that offers {human_bytes(capacity)}"
+        )
         for line, size in list(worst.lines.items())[:_LINES]:
             yield f"{human_bytes(size)} of the peak come from {line or 'no line of the script'}"
+    elif worst.retries:
+        yield (
+            f"the allocator gives back what it has cached {worst.retries} times, for each of which "
+            "the host waits for the GPU; that is not in the step"
+        )

@@ -34,7 +34,9 @@ def memory_line(result: Result) -> str:
         return too_big
     largest = max(parts, key=lambda name: parts[name])
     advice = "with " + " or with ".join(result.remedies) + ", it fits"
-    if not result.remedies:
+    if not result.remedies and result.plan is None:
+        advice = "the script has to take less: a smaller batch, recomputation, more sharding"
+    elif not result.remedies:
         advice = "no change of one or two choices of the plan makes it fit; ask `sim plan`"
     return f"{too_big}; the largest part is {largest}; {advice}"
 

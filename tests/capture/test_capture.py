@@ -11,6 +11,7 @@ from sim.capture import versions
 from sim.capture.capture import capture, capture_script
 from sim.cli.main import main
 from sim.config.errors import InputError
+from sim.recording.memory import Memory
 from sim.recording.recording import PARTS
 from sim.recording.work import work_of
 from tests.capture.conftest import DDP, MODEL, Capture
@@ -44,12 +45,12 @@ def test_a_kernel_knows_its_line(captured: Capture) -> None:
     own = captured()
     source = MODEL.splitlines()
     lines = {
-        source[int(own.lines[event.line].partition(":")[2]) - 1].strip()
+        (event.phase, source[int(own.lines[event.line].partition(":")[2]) - 1].strip())
         for event in own.events
         if event.kind == "kernel" and "attention" in own.operators[event.operator].name
-        if event.phase == "forward"
     }
-    assert lines == {"y = F.scaled_dot_product_attention(q, k, v, is_causal=True)"}
+    line = "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+    assert lines == {("forward", line), ("backward", line)}  # of what is differentiated
 
 
 def test_memory_of_states_is_that_of_adam_in_fp32(captured: Capture) -> None:
@@ -58,6 +59,39 @@ def test_memory_of_states_is_that_of_adam_in_fp32(captured: Capture) -> None:
         held[PARTS[one.part]] += one.bytes
     assert held["parameters"] == 4 * PARAMETERS
     assert held["optimizer"] == pytest.approx(8 * PARAMETERS, rel=1e-3)  # and counters of steps
+
+
+def test_what_lives_through_the_backward_pass_is_told_from_what_lives_for_a_moment(
+    captured: Capture,
+) -> None:
+    own = captured()
+    rows = {one.block: one for one in own.memory if one.bytes}
+    ends = {one.block: one.event for one in own.memory if not one.bytes}
+    backward = next(n for n, event in enumerate(own.events) if event.phase == "backward")
+    kept, moment = (
+        {n: row for n, row in rows.items() if PARTS[row.part] == part and 0 <= row.event < backward}
+        for part in ("activations", "temporary")
+    )
+    assert min(ends[block] for block in kept) >= backward
+    assert max(ends[block] for block in moment) <= backward
+    hidden = BATCH * LENGTH * WIDTH
+    assert sum(row.bytes for row in kept.values()) > 2 * LAYERS * 16 * hidden  # bf16, and fp32 sums
+    assert sum(row.bytes for row in rows.values() if PARTS[row.part] == "gradients") == (
+        2 * 4 * PARAMETERS  # of both steps
+    )
+
+
+def test_what_lives_at_the_peak_is_told_by_line(captured: Capture) -> None:
+    own = captured()
+    peak, source = Memory(own).peak(), MODEL.splitlines()
+    assert sum(peak.lines.values()) == sum(peak.parts.values()) == peak.allocated
+    by_text: dict[str, float] = {}
+    for place, size in peak.lines.items():
+        line = int(place.partition(":")[2])
+        by_text[source[line - 1].strip() if line <= len(source) else "end"] = size
+    assert by_text["optimizer.step()"] == peak.parts["optimizer"]
+    wide = "return x + self.down(F.gelu(self.up(x)))"  # 4 of the hidden width, not 3 as QKV
+    assert by_text[wide] > by_text["q, k, v = self.qkv(self.norm(x)).split(WIDTH, -1)"]
 
 
 def test_the_events_of_ddp_do_not_depend_on_the_world(captured: Capture) -> None:

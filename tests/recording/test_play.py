@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -30,16 +31,19 @@ LAUNCH = Event(kind="kernel", operator=0)
 REDUCE = Event(kind="collective", name="all_reduce", group=0, bytes=4e8, mark=7, phase="backward")
 
 
-def recorded(*events: Event, groups: tuple[Group, ...] = ()) -> Recording:
+def recorded(*events: Event, groups: tuple[Group, ...] = (), **more: Any) -> Recording:
     return Recording(
         script="train.py",
         torch="2.13.0",
         world=WORLD,
         operators=(PRODUCT,),
         groups=groups or (Group(first=0, axes=((1, WORLD),)),),
-        lines=("train.py:3",),
         events=events,
-        memory=(Allocation(-1, 1, 3 << 30, 0, 0, 0),),
+        **{
+            "lines": ("train.py:3",),
+            "memory": (Allocation(-1, 1, 3 << 30, 0, 0, 0),),
+            **more,
+        },
     )
 
 

@@ -1,0 +1,98 @@
+"""Settings of torch's caching allocator, as PYTORCH_ALLOC_CONF has them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+
+VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second up to torch 2.8
+MIB = 1 << 20
+# They change when bytes are pinned, freed or asked for, not how many are reserved; garbage is
+# collected early only where a process is given a fraction of the memory.
+_NO_EFFECT = (
+    *("garbage_collection_threshold", "release_lock_on_cudamalloc", "throw_on_cudamalloc_oom"),
+    *("pinned_use_cuda_host_register", "pinned_num_register_threads"),
+    *("pinned_use_background_threads", "pinned_reserve_segment_size_mb"),
+    "graph_capture_record_stream_reuse",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorSettings:
+    """Bytes, each by the option's own name: blocks of `max_split_size` or more are not split, and
+    serve requests that are at most `max_non_split_rounding` smaller; requests between powers of two
+    are rounded up to one of `divisions` steps (0: to 512 bytes).
+
+    Source: c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp.
+    """
+
+    expandable: bool = False
+    large_segment: float = 20 * MIB
+    max_split_size: float = inf
+    max_non_split_rounding: float = 20 * MIB
+    divisions: int = 0
+
+
+def parsed(text: str, where: str) -> AllocatorSettings:
+    """The settings of a text. Raises `InputError` for what torch refuses, and for other allocators.
+
+    >>> parsed("expandable_segments:True,max_split_size_mb:128", "here").max_split_size
+    134217728
+    """
+    if "[" in text:
+        what = "gives divisions by size, which is not simulated"
+        raise InputError(where, what, "write one for all: roundup_power2_divisions:4")
+    settings = AllocatorSettings()
+    for name, value in _pairs(text, where):
+        if name in _NO_EFFECT or (name, value) == ("backend", "native"):
+            continue
+        if name not in _OPTIONS:
+            what = f"torch's caching allocator has no option {name!r}"
+            if name == "backend":
+                what = f"the allocator {value!r} is not simulated"
+            raise InputError(where, what, nearest(name, [*_OPTIONS, *_NO_EFFECT]))
+        field, read, said = _OPTIONS[name]
+        try:
+            settings = replace(settings, **{field: read(value)})  # type: ignore[arg-type]
+        except ValueError:
+            raise InputError(where, f"{name} = {value!r}", f"write {said}") from None
+    if settings.max_split_size < settings.large_segment:
+        raise InputError(where, "max_split_size_mb is below a segment", "take 20 or more")
+    return settings
+
+
+def _pairs(text: str, where: str) -> Iterator[tuple[str, str]]:
+    for one in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = one.partition(":")
+        if not value:
+            raise InputError(where, f"{one!r} has no value", "write name:value, ...")
+        yield name, value
+
+
+def _truth(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise ValueError
+    return text == "True"
+
+
+def _mebibytes(text: str) -> int:
+    if int(text) < 20:
+        raise ValueError
+    return int(text) * MIB
+
+
+def _power_of_two(text: str) -> int:
+    if int(text) < 1 or int(text) & (int(text) - 1):
+        raise ValueError
+    return int(text)
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[str], int | bool], str]] = {
+    "expandable_segments": ("expandable", _truth, "True or False"),
+    "large_segment_size_mb": ("large_segment", _mebibytes, "20 or more"),
+    "max_split_size_mb": ("max_split_size", _mebibytes, "20 or more"),
+    "max_non_split_rounding_mb": ("max_non_split_rounding", _mebibytes, "20 or more"),
+    "roundup_power2_divisions": ("divisions", _power_of_two, "a power of two"),
+}

@@ -1,0 +1,155 @@
+"""What a recorded script holds of the device's memory, moment by moment, and at the fullest one."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from sim.program.memory import MemoryUse, added, in_a_row
+from sim.recording.allocator import CachingAllocator, OutOfMemoryError
+from sim.recording.allocator_settings import AllocatorSettings, parsed
+from sim.recording.recording import PARTS, Allocation, Recording
+
+BESIDE = "reserved beside"  # cached by the allocator, and not allocated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A request that the device could not serve: its `bytes` and line of the script, what was
+    allocated and reserved, and the number of the memory's row."""
+
+    row: int
+    bytes: int
+    line: str
+    allocated: float
+    reserved: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The most bytes `allocated` to tensors at once and `reserved` from the device; at the former
+    moment bytes by part, and by line of the script, and the event at which it was.
+
+    `retries` is how often the allocator gave back what it had cached, `failure` the first request
+    that failed all the same; what comes behind it is played as if the device were larger.
+    """
+
+    allocated: float
+    reserved: float
+    parts: Mapping[str, float]
+    lines: Mapping[str, float] = field(default_factory=dict)
+    event: int = -1
+    retries: int = 0
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a row changes: bytes allocated to its block (negative: given back), and reserved."""
+
+    event: int
+    block: Allocation | None
+    allocated: int
+    reserved: int
+
+
+class Memory:
+    """A recording's memory, played once on a device of so many bytes; with its own settings of the
+    allocator, or others. Raises `InputError` for settings that torch does not know."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        capacity: float = inf,
+        settings: AllocatorSettings | None = None,
+    ) -> None:
+        self.recording = recording
+        self.settings = settings or parsed(recording.allocator, recording.script)
+        self.capacity = capacity
+        self._allocator = CachingAllocator(self.settings, capacity)
+        self.failure: Failure | None = None
+        self._changes = list(self._played())
+
+    def with_expandable_segments(self) -> "Memory":
+        """The same where the allocator maps pages as it needs them."""
+        return Memory(self.recording, self.capacity, replace(self.settings, expandable=True))
+
+    def _played(self) -> Iterator[_Change]:
+        live: dict[int, Allocation] = {}
+        own = self._allocator
+        for number, row in enumerate(self.recording.memory):
+            before = own.allocated, own.reserved
+            if row.bytes:
+                live[row.block] = row
+                self._take(number, row)
+            elif row.block:
+                own.give(row.block)
+            else:
+                own.empty()
+            block = live.get(row.block) if row.bytes else live.pop(row.block, None)
+            changed = own.allocated - before[0], own.reserved - before[1]
+            yield _Change(row.event, block, *changed)
+
+    def _take(self, number: int, row: Allocation) -> None:
+        own = self._allocator
+        try:
+            own.take(row.block, row.bytes, row.stream)
+        except OutOfMemoryError:
+            self.failure = Failure(
+                row=number,
+                bytes=row.bytes,
+                line=self._line(row),
+                allocated=float(own.allocated),
+                reserved=float(own.reserved),
+            )
+            own.capacity = inf
+            own.take(row.block, row.bytes, row.stream)
+
+    def _line(self, row: Allocation) -> str:
+        return self.recording.lines[row.line] if row.line >= 0 else ""
+
+    def peak(self) -> Peak:
+        """The fullest moment up to the end of the recorded step."""
+        most = level = reserved = highest = 0
+        at = -1
+        for number, change in enumerate(self._changes):
+            level, reserved = level + change.allocated, reserved + change.reserved
+            highest = max(highest, reserved)
+            if level > most:
+                most, at = level, number
+        parts, lines = Counter[str](), Counter[str]()
+        for change in self._changes[: at + 1]:
+            if change.block is not None:
+                parts[PARTS[change.block.part]] += change.allocated
+                lines[self._line(change.block)] += change.allocated
+        return Peak(
+            allocated=float(most),
+            reserved=float(highest),
+            parts=_largest_first(parts),
+            lines=_largest_first(lines),
+            event=self._changes[at].event if at >= 0 else -1,
+            retries=self._allocator.retries,
+            failure=self.failure,
+        )
+
+    def before_step(self) -> dict[str, float]:
+        """Bytes by part when the recorded step begins."""
+        return added({}, *(_use(c).kept for c in self._changes if c.event < 0))
+
+    def by_event(self) -> dict[int, MemoryUse]:
+        """What happens just before each event of the step."""
+        uses: dict[int, list[MemoryUse]] = {}
+        for change in self._changes:
+            if change.event >= 0:
+                uses.setdefault(change.event, []).append(_use(change))
+        return {event: in_a_row(own) for event, own in uses.items()}
+
+
+def _use(change: _Change) -> MemoryUse:
+    part = {} if change.block is None else {PARTS[change.block.part]: float(change.allocated)}
+    bytes = {**part, BESIDE: float(change.reserved - change.allocated)}
+    return MemoryUse(bytes, bytes if change.reserved > 0 else {})
+
+
+def _largest_first(sizes: Counter[str]) -> dict[str, float]:
+    return {name: float(size) for name, size in sizes.most_common() if size}

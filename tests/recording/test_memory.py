@@ -1,0 +1,113 @@
+"""Memory of recordings written by hand: at the fullest moment, over the step, and where it ends."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import sim
+from sim.cli.main import main
+from sim.recording.file import read, write
+from sim.recording.memory import BESIDE, Memory
+from sim.recording.recording import PARTS, Allocation, Recording
+from sim.scenario.scenario import RecordedScenario
+from tests.recording.test_play import LAUNCH, recorded
+
+GIB = 1 << 30
+WEIGHTS, KEPT, MOMENT = (PARTS.index(name) for name in ("parameters", "activations", "temporary"))
+# A hole of 39 GiB, of which a piece at the beginning is in use, and then 45 GiB: in a segment of
+# their own, or in the hole and 6 GiB behind it.
+SPLIT = (
+    Allocation(-1, 1, 3 * GIB, 0, 0, WEIGHTS),
+    Allocation(0, 2, 40 * GIB, 0, 1, MOMENT),
+    Allocation(1, 2, 0, 0, -1, 0),
+    Allocation(1, 3, GIB, 0, 1, KEPT),
+    Allocation(2, 4, 45 * GIB, 0, 2, KEPT),
+    Allocation(3, 4, 0, 0, -1, 0),
+)
+
+
+def script(*memory: Allocation, allocator: str = "") -> Recording:
+    lines = ("train.py:3", "train.py:7", "train.py:9")
+    return recorded(*[LAUNCH] * 4, memory=memory, allocator=allocator, lines=lines)
+
+
+def run(own: Recording, **settings: object) -> sim.Result:
+    scenario = RecordedScenario(record=own, topology="dgx-h100-ndr")
+    return sim.run(sim.load(scenario, settings))
+
+
+def test_the_fullest_moment_is_told_by_part_and_by_line() -> None:
+    peak = Memory(script(*SPLIT)).peak()
+    assert (peak.allocated, peak.reserved, peak.event) == (49 * GIB, 88 * GIB, 2)
+    assert peak.parts == {"activations": 46 * GIB, "parameters": 3 * GIB}
+    assert peak.lines == {"train.py:9": 45 * GIB, "train.py:3": 3 * GIB, "train.py:7": GIB}
+
+
+def test_a_script_that_does_not_fit_is_told_where_and_what_would_help() -> None:
+    result = run(script(*SPLIT))
+    assert not result.fits
+    assert list(result.remedies) == ["PYTORCH_ALLOC_CONF = expandable_segments:True"]
+    (said, *lines) = result.warnings
+    assert "out of memory at train.py:9: 45.0 GiB wanted, 4.00 GiB allocated" in said
+    assert lines[0] == "45.0 GiB of the peak come from train.py:9"
+    assert "does not fit" in str(result)
+    assert "with PYTORCH_ALLOC_CONF = expandable_segments:True, it fits" in str(result)
+    larger = run(script(*SPLIT), **{"device.memory": "80 GiB"})
+    assert list(larger.remedies) == ["PYTORCH_ALLOC_CONF = expandable_segments:True"]
+    hopeless = run(script(Allocation(0, 1, 99 * GIB, 0, 0, KEPT)))
+    assert "the script has to take less" in str(hopeless)
+
+
+@pytest.mark.parametrize("where", ["recording", "setting"])
+def test_settings_of_the_allocator_come_from_the_script_or_from_a_setting(where: str) -> None:
+    growing = "expandable_segments:True"
+    if where == "recording":
+        result = run(script(*SPLIT, allocator=growing))
+    else:
+        result = run(script(*SPLIT), allocator=growing)
+    assert result.fits
+    assert result.memory_per_gpu["total"] == pytest.approx(49 * GIB, abs=40 << 20)
+    assert not run(script(*SPLIT, allocator=growing), allocator="").fits
+
+
+def test_what_is_cached_is_given_back_before_memory_runs_out() -> None:
+    rows = (Allocation(0, 1, 50 * GIB, 0, 0, KEPT), Allocation(1, 1, 0, 0, -1, 0))
+    result = run(script(*rows, Allocation(2, 2, 60 * GIB, 1, 0, KEPT)))
+    assert result.fits
+    assert any("gives back what it has cached 1 times" in said for said in result.warnings)
+    emptied = Allocation(2, 0, 0, 0, -1, 0)
+    result = run(script(*rows, emptied, Allocation(2, 2, 60 * GIB, 1, 0, KEPT)))
+    assert result.fits
+    assert not result.warnings
+
+
+def test_the_curve_rises_to_what_is_reserved(tmp_path: Path) -> None:
+    result = run(script(*SPLIT), allocator="expandable_segments:True")
+    (curve,) = result.memory
+    assert curve.peak == curve.total.max() == result.memory_per_gpu["total"]
+    own = dict(zip(curve.parts, curve.bytes.T, strict=True))
+    assert set(own["parameters"]) == {3.0 * GIB}
+    assert np.all(curve.bytes >= 0)
+    assert curve.times[-1] == pytest.approx(result.step_time)
+    assert curve.bytes[-1].sum() == curve.total[-1]
+    assert own[BESIDE][-1] == pytest.approx(45 * GIB, abs=40 << 20)
+    write(script(*SPLIT), tmp_path / "record.json")
+    assert read(tmp_path / "record.json") == script(*SPLIT)
+    command = ["run", str(tmp_path / "record.json"), "--topology", "dgx-h100-ndr"]
+    answer = CliRunner().invoke(main, [*command, "--memory", str(tmp_path / "memory.csv")])
+    assert answer.exit_code == 3  # written, though it does not fit
+    assert BESIDE in (tmp_path / "memory.csv").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("given", ["expandable_segments:maybe", "splits:3", "backend:mine"])
+def test_settings_that_torch_does_not_know_are_refused_in_one_line(
+    tmp_path: Path, given: str
+) -> None:
+    write(script(*SPLIT), tmp_path / "record.json")
+    command = ["run", str(tmp_path / "record.json"), "--topology", "dgx-h100-ndr"]
+    answer = CliRunner().invoke(main, [*command, "--set", f"allocator={given}"])
+    assert answer.exit_code == 2
+    (line,) = answer.stderr.splitlines()
+    assert "allocator" in line
