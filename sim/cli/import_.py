@@ -8,17 +8,23 @@ import click
 from sim.cli.files import wrote
 from sim.config import reads
 from sim.config.errors import InputError
+from sim.frameworks.names import NAMES
 
 if TYPE_CHECKING:
     from sim.frameworks.jobs import Imported
 
 
+_MOST = 1 << 20  # bytes of what starts a job
+
+
 # Arguments in quotes begin as options do.
 @click.command("import", context_settings={"ignore_unknown_options": True})
-@click.argument("framework", metavar="megatron|torchtitan|deepspeed")
+@click.argument("framework", metavar="|".join(NAMES))
 @click.argument("source", metavar="FILE|ARGUMENTS")
 @click.option("--topology", required=True, help="The cluster that it runs on.")
-@click.option("--model", help="Of models/, where the framework does not say what it is.")
+@click.option(
+    "--model", help="Of models/ or a config.json, where the framework does not say what it is."
+)
 @click.option("--gpus", type=click.IntRange(1, 10**9), help="How many; as the file says otherwise.")
 @click.option("--name", help="Of the files; that of the file otherwise.")
 def import_(
@@ -30,7 +36,8 @@ def import_(
     name: str | None,
 ) -> None:
     """Read how a FRAMEWORK starts a job: Megatron-LM's launch script or its ARGUMENTS in quotes,
-    torchtitan's TOML, DeepSpeed's JSON.
+    torchtitan's TOML, DeepSpeed's JSON, nanotron's YAML, a recipe of Megatron-Bridge or NeMo 2 as
+    YAML or with its changes (model.tensor_model_parallel_size=4) in quotes.
 
     Writes scenarios/NAME.toml, and models/NAME.toml where it says what the model is, and lists the
     arguments that it does not know.
@@ -41,16 +48,29 @@ def import_(
     catalog.find("topologies", topology, where="--topology")
     text, stem = _text(source)
     job, name = imported(framework, text, gpus or 0), name or stem
-    if not (job.model or model):
-        raise InputError("--model", f"{framework} does not say what the model is", "name one")
-    if job.model:
-        _write("models", name, job.model)
-    scenario: dict[str, Any] = {"model": model or name, "topology": topology, "stack": job.stack}
+    own = _model(job, framework, model)
+    named = own["like"] if own.keys() == {"like"} else name
+    if named == name:
+        _write("models", name, own)
+    scenario: dict[str, Any] = {"model": named, "topology": topology, "stack": job.stack}
     scenario |= {"gpus": job.gpus} if job.gpus else {}
     changes = {"change": {"stack": job.changes}} if job.changes else {}
     _write("scenarios", name, scenario | {"plan": job.plan} | changes)
     _say(job, name)
     click.echo(f"sim run {name}")
+
+
+def _model(job: "Imported", framework: str, model: str | None) -> dict[str, Any]:
+    """The keys of its file: its own where the framework says all of them, else those that it
+    changes of another's. Raises `InputError` where nobody says what it is."""
+    like = model or job.model.get("like")
+    if model and "layers" in job.model:
+        return {"like": model}
+    if like is None and "layers" not in job.model:
+        called = f"calls its model {job.called!r}" if job.called else "does not say what it is"
+        what = f"{framework} {called}, which is not known here"
+        raise InputError("--model", what, "name a file of models/, or the config.json of the model")
+    return ({"like": like} if like else {}) | {k: v for k, v in job.model.items() if k != "like"}
 
 
 def _write(folder: str, name: str, content: dict[str, Any]) -> None:
@@ -67,6 +87,8 @@ def _write(folder: str, name: str, content: dict[str, Any]) -> None:
 
 def _say(job: "Imported", name: str) -> None:
     """What was not understood, and what is left to do."""
+    for note in job.notes:
+        click.echo(f"warning: {note}", err=True)
     for argument in job.unknown:
         click.echo(f"warning: {argument} is not known, and not modelled", err=True)
     click.echo(f"{job.silent} further arguments say nothing of a step", err=True)
@@ -77,10 +99,11 @@ def _say(job: "Imported", name: str) -> None:
 
 def _text(source: str) -> tuple[str, str]:
     """What is written in a script, or the arguments themselves, and a name for it."""
-    if source.lstrip().startswith("-") or "\n" in source:
+    changes = "=" in source and not reads.exists(Path(source))
+    if source.lstrip().startswith("-") or "\n" in source or changes:
         return source, "imported"
     try:
-        return reads.text(Path(source)), Path(source).stem
+        return reads.text(Path(source), most=_MOST), Path(source).stem
     except InputError as error:
         remedy = "name a file, or put arguments into quotes"
         raise InputError(error.where, error.what, remedy) from None

@@ -7,6 +7,7 @@ import click
 
 from sim.cli import options
 from sim.cli.files import draw, output, show
+from sim.frameworks.names import NAMES
 from sim.plots import SUFFIXES
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 @output("--picture", SUFFIXES, "Draw time against memory", "--plot")
 @click.option(
     "--emit",
-    type=click.Choice(["megatron", "torchtitan", "deepspeed", "toml"]),
+    type=click.Choice([*NAMES, "toml"]),
     help="Print the best layout as a framework's arguments, or as a [plan] table.",
 )
 @options.LIMIT

@@ -11,7 +11,7 @@ import fnmatch
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -167,11 +167,16 @@ def _object(text: str) -> dict[str, Any]:
     return content
 
 
-def document(folder: str, path: Path) -> dict[str, Any]:
-    """The content of a file of `folder`, laid over that of the file which it is `like`."""
+def document(
+    folder: str,
+    path: Path,
+    keys: Callable[[dict[str, Any], str], dict[str, Any]] = lambda content, place: content,
+) -> dict[str, Any]:
+    """The content of a file of `folder`, laid over that of the file which it is `like`; `keys` puts
+    files that others wrote into the folder's own."""
     content: dict[str, Any] = {}
     for file in reversed(lineage(folder, path)):
-        own = read(file)
+        own = keys(read(file), place(file))
         content = overlaid(content, {key: own[key] for key in own if key not in ("like", "names")})
     return content
 

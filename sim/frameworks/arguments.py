@@ -81,7 +81,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """An argument without a value: `on` where it is given, `off` (None: nothing) where not."""
+    """An argument without a value: `on` where it is given, `off` (None: nothing) where not. What is
+    either on or off may also be said to be off."""
 
     argument: str
     key: str
@@ -92,21 +93,29 @@ class Flag:
     def arguments(self) -> tuple[str, ...]:
         return (self.argument,)
 
+    @property
+    def switches(self) -> bool:
+        """Whether nothing is said where it is not given, but could be."""
+        return self.on is True and self.off is None
+
     def read(self, given: Given) -> dict[str, Any]:
+        if self.switches and given.get(self.argument) == ("false",):
+            return {self.key: False}
         if self.argument in given:
             return {self.key: self.on}
         return {} if self.off is None else {self.key: self.off}
 
     def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
-        value = keys.get(self.key)
-        return {self.argument: ()} if value == self.on else {}
+        return {self.argument: ()} if keys.get(self.key) == self.on else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """Arguments of which one means nothing without the other."""
+    """Arguments of which one means nothing without the other; where `all_needed`, not even as a
+    change of what others have said."""
 
     arguments: tuple[str, ...]
+    all_needed: bool = False
     reading: Callable[[Given], dict[str, Any]]
     writing: Callable[[Keys], dict[str, tuple[str, ...]]] = field(default=lambda keys: {})
 
@@ -146,6 +155,18 @@ def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str)
 def integer(given: Given, argument: str, default: int = 0) -> int:
     """The whole number behind an argument. Raises `InputError`."""
     return int(value_of(given, argument, int)) if argument in given else default
+
+
+def told(table: Iterable[Entry], given: Given) -> list[Entry]:
+    """The entries of which a text says something."""
+    return [
+        entry
+        for entry in table
+        if (all if getattr(entry, "all_needed", False) else any)(
+            one in given for one in entry.arguments
+        )
+        and entry.arguments
+    ]
 
 
 def read(table: Iterable[Entry], given: Given) -> dict[str, Any]:

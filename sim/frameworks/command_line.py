@@ -21,16 +21,21 @@ def parsed(text: str) -> dict[str, tuple[str, ...]]:
     >>> parsed("TP=8; torchrun x.py --tensor-model-parallel-size ${TP} --bf16 --lr=1e-4")
     {'tensor-model-parallel-size': ('8',), 'bf16': (), 'lr': ('1e-4',)}
     """
+    found: dict[str, list[str]] = {}
+    for words in commands(text):
+        _gather(words, found)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each line of a script, what it sets put in. Raises `InputError` where quotes do
+    not close."""
     joined = text.replace("\\\n", " ")
     variables = _variables(joined)
     try:
-        words = [_words(line) for line in _expanded(joined, variables).splitlines()]
+        return [_words(line) for line in _expanded(joined, variables).splitlines()]
     except ValueError as error:
         raise InputError("arguments", str(error).lower(), "close the quotes") from None
-    found: dict[str, list[str]] = {}
-    for line in words:
-        _gather(line, found)
-    return {name: tuple(values) for name, values in found.items()}
 
 
 def _gather(words: Iterable[str], found: dict[str, list[str]]) -> None:

@@ -9,10 +9,12 @@ Words = dict[str, tuple[str, ...]]
 
 
 def flattened(document: Any) -> Words:
-    """The values of a document by their dotted keys, as words.
+    """The values of a document by their dotted keys, as words; tables in a list by their number.
 
     >>> flattened({"training": {"seq_len": 8192, "compile": True}, "names": ["a", "b"]})
     {'training.seq_len': ('8192',), 'training.compile': ('true',), 'names': ('a', 'b')}
+    >>> flattened({"callbacks": [{"gc": True}, {"overlap": False}]})
+    {'callbacks.0.gc': ('true',), 'callbacks.1.overlap': ('false',)}
     """
     if not isinstance(document, Mapping):
         raise InputError("the document", "is no table of settings", "give a whole job's")
@@ -24,6 +26,8 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, tuple[st
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from _flat(value, f"{name}.")
+        elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
+            yield from _flat({str(number): one for number, one in enumerate(value)}, f"{name}.")
         elif value is not None:
             values = value if isinstance(value, list | tuple) else [value]
             yield name, tuple(map(_word, values))

@@ -6,17 +6,21 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
-from sim.frameworks import deepspeed, torchtitan
-from sim.frameworks.arguments import Given, read, write
+from sim.frameworks import deepspeed, nanotron, torchtitan
+from sim.frameworks.arguments import Given, read, told, write
 from sim.frameworks.documents import tables
-from sim.frameworks.framework import Framework
+from sim.frameworks.framework import Base, Framework
+from sim.frameworks.megatron import recipes
 from sim.frameworks.megatron import table as megatron
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 
 FRAMEWORKS = {
     "megatron": megatron.FRAMEWORK,
+    "megatron-bridge": recipes.BRIDGE,
+    "nemo": recipes.NEMO,
     "torchtitan": torchtitan.FRAMEWORK,
+    "nanotron": nanotron.FRAMEWORK,
     "deepspeed": deepspeed.FRAMEWORK,
 }
 
@@ -24,8 +28,10 @@ FRAMEWORKS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """The tables `model`, `plan` and `changes` of the `stack` that arguments stand for, what of
-    them is `unknown`, and how many say nothing of a step. `gpus` is 0 where nobody says how many,
-    `model` is empty where the framework does not say what it is."""
+    them is `unknown`, and how many say nothing of a step. `gpus` is 0 where nobody says how many.
+    `model` is empty where the framework does not say what it is, and has only some keys where the
+    text changes a model that has a name of its own: as it `called` it, and ours where it is known.
+    """
 
     model: dict[str, Any]
     plan: dict[str, Any]
@@ -34,6 +40,8 @@ class Imported:
     unknown: tuple[str, ...]
     silent: int
     gpus: int = 0
+    called: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def imported(name: str, text: str, gpus: int = 0) -> Imported:
@@ -43,23 +51,28 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     no model.
     """
     framework = _framework(name)
-    given = framework.parse(text)
-    known = {one for entry in framework.table for one in entry.arguments}
+    given, table = framework.parse(text), framework.table
+    known = {one for entry in table for one in entry.arguments}
     rest = [one for one in given if one not in known.union(framework.assumed)]
     silent = [one for one in rest if framework.silent.fullmatch(one)]
+    base = Base()
     if framework.needs and framework.needs not in given:
-        what = f"argument {framework.needs} is missing"
-        raise InputError(name, what, "give all that the job is started with")
-    gpus = gpus or _gpus(given)
-    own = tables(framework.completed(read(framework.table, given), gpus))
+        base, table = framework.base(given), tuple(told(table, given))
+        if not base.called:
+            what = f"argument {framework.needs} is missing"
+            raise InputError(name, what, "give all that the job is started with")
+    keys = framework.completed(read(table, given), gpus or _gpus(given))
+    own = tables(keys)
     return Imported(
-        model=own.get("model", {}),
+        model={"like": base.like, **own.get("model", {})} if base.like else own.get("model", {}),
         plan=own.get("plan", {}),
         stack=framework.stack,
         changes=own.get("stack", {}),
-        unknown=tuple(one for one in rest if one not in silent),
+        unknown=tuple(one for one in rest if one not in silent and given[one] != ("false",)),
         silent=len(silent),
-        gpus=gpus,
+        gpus=gpus or own.get("gpus", 0) or _gpus(given),
+        called=base.called,
+        notes=base.notes,
     )
 
 

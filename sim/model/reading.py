@@ -34,7 +34,9 @@ def load(name: str, *, where: str = "command line") -> Transformer:
 
 def document(path: Path) -> dict[str, Any]:
     """The keys of a file of `models/`, or those that the config of a checkpoint stands for."""
-    content = catalog.document("models", path)
-    if hugging_face.is_config(content):
-        return hugging_face.document(content, catalog.place(path))
-    return content
+    return catalog.document("models", path, _keys)
+
+
+def _keys(content: dict[str, Any], place: str) -> dict[str, Any]:
+    is_config = hugging_face.is_config(content)
+    return hugging_face.document(content, place) if is_config else content

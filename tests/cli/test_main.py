@@ -287,3 +287,29 @@ def test_a_search_prints_its_best_for_a_framework() -> None:
               "--only", "tp=4")  # fmt: skip
     assert "--num-layers 32" in sim(*search, "--emit", "megatron").stdout
     assert sim(*search, "--emit", "toml").stdout.startswith("[plan]\nglobal_batch = 16\n")
+
+
+def test_changes_of_a_recipe_become_files_that_run(folder: Path) -> None:
+    changes = "--recipe llama3_8b train.global_batch_size=32 model.seq_length=4096 model.magic=3"
+    into = ("--topology", "dgx-h100-ndr", "--gpus", "8", "--name", "mine")
+    done = sim("import", "megatron-bridge", f"{changes} ddp.use_distributed_optimizer=true", *into)
+    assert "what recipe llama3_8b sets itself" in done.stderr
+    assert "model.magic is not known" in done.stderr
+    assert (folder / "models" / "mine.toml").read_text() == 'like = "llama3-8b"\nseq = 4096\n'
+    assert answer("mine")["parameters"] == 8_030_261_248
+
+
+def test_a_model_that_is_only_named_is_given_as_its_config(folder: Path) -> None:
+    job = ("nemo", "--factory qwen2_7b data.global_batch_size=32 data.seq_length=2048")
+    into = ("--topology", "dgx-h100-ndr", "--gpus", "8", "--name", "mine")
+    refused = CliRunner().invoke(main, ["import", *job, *into], prog_name="sim")
+    assert refused.exit_code == 2
+    assert "calls its model 'qwen2_7b', which is not known here" in refused.stderr
+    assert "or the config.json of the model" in refused.stderr
+    config = {"model_type": "qwen2", "hidden_size": 512, "intermediate_size": 1024,
+              "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 1024,
+              "max_position_embeddings": 8192, "tie_word_embeddings": False}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    sim("import", *job, *into, "--model", "config.json")
+    own = answer("mine")
+    assert own["tokens_per_second"] == pytest.approx(32 * 2048 / own["step_time"])

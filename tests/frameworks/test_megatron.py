@@ -149,7 +149,7 @@ def test_what_cannot_be_read_is_refused(changes: str, words: str) -> None:
     [
         ("llama3-8b", {"pp": 2, "schedule": "zb-h1"}, "Megatron-LM has no 'zb-h1'"),
         ("gpt-oss-120b", {}, "layers of experts, sliding"),
-        ("llama3-8b", {"precision": "fp4"}, "has no arguments"),
+        ("llama3-8b", {"precision": "tf32"}, "has no arguments"),
     ],
 )
 def test_what_megatron_does_not_have_is_not_written(model: str, plan: dict, words: str) -> None:

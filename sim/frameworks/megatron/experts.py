@@ -91,7 +91,10 @@ def _write_etp(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _dispatcher(given: Given) -> dict[str, Any]:
-    deep = "moe-enable-deepep" in given or "moe-flex-dispatcher-backend" in given
+    """The flexible dispatcher is DeepEP or HybridEP (core/transformer/moe/token_dispatcher.py,
+    MoEFlexTokenDispatcher); without it a backend's name says nothing."""
+    flexible = given.get("moe-token-dispatcher-type") == ("flex",)
+    deep = flexible or "moe-enable-deepep" in given
     return {"plan.dispatcher": "hierarchical"} if deep else {}
 
 

@@ -28,6 +28,9 @@ _RECIPES = {
 }
 
 
+_FP4 = {"nvfp4": "nvfp4"}  # `--fp4-recipe` (megatron/core/enums.py, Fp4Recipe)
+
+
 def _chunks(given: Given) -> dict[str, Any]:
     stages = integer(given, "pipeline-model-parallel-size", 1)
     if "num-layers-per-virtual-pipeline-stage" in given:
@@ -97,6 +100,8 @@ def _write_recompute(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _precision(given: Given) -> dict[str, Any]:
+    if "fp4-format" in given:
+        return {"plan.precision": "fp4", "plan.recipe": chosen(given, "fp4-recipe", _FP4, "nvfp4")}
     if "fp8-format" in given or "fp8" in given:
         recipe = chosen(given, "fp8-recipe", _RECIPES, "delayed")
         return {"plan.precision": "fp8", "plan.recipe": recipe}
@@ -109,6 +114,8 @@ def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:
         return {}
     if precision in ("bf16", "fp16"):
         return {precision: ()}
+    if precision == "fp4" and (keys.get("plan.recipe") or "nvfp4") in _FP4:
+        return {"bf16": (), "fp4-format": ("e2m1",), "fp4-recipe": ("nvfp4",)}
     recipe = keys.get("plan.recipe") or "current-scaling"
     word = next((word for word, own in _RECIPES.items() if own == recipe), None)
     if precision != "fp8" or word is None:
@@ -147,7 +154,9 @@ LAYOUT: tuple[Entry, ...] = (
         writing=_write_recompute,
     ),
     Together(
-        arguments=("bf16", "fp16", "fp8-format", "fp8", "fp8-recipe"),
+        arguments=(
+            *("bf16", "fp16", "fp8-format", "fp8", "fp8-recipe", "fp4-format", "fp4-recipe"),
+        ),
         reading=_precision,
         writing=_write_precision,
     ),
@@ -156,6 +165,17 @@ LAYOUT: tuple[Entry, ...] = (
         key="plan.optimizer",
         values={"adam": "adam", "sgd": "sgd", "muon": "muon"},
         default="adam",
+    ),
+    Flag(
+        argument="defer-embedding-wgrad-compute", key="plan.defer_embedding_wgrad_compute", off=None
+    ),
+    *(
+        Flag(
+            argument=f"account-for-{end}-in-pipeline-split",
+            key=f"plan.account_for_{end}_in_pipeline_split",
+            off=None,
+        )
+        for end in ("embedding", "loss")
     ),
     Flag(argument="tp-comm-overlap", key="plan.tp_comm_overlap", off=None),
     Flag(argument="overlap-grad-reduce", key="stack.overlap_gradients"),

@@ -181,6 +181,7 @@ MODEL: tuple[Entry, ...] = (
     Flag(argument="qk-layernorm", key="model.qk_norm", on="rmsnorm", off=None),
     Together(
         arguments=("hidden-dropout", "attention-dropout"),
+        all_needed=True,
         reading=_dropout,
         writing=_write_dropout,
     ),

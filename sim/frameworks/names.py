@@ -1,0 +1,3 @@
+"""The training frameworks that are known, by the names that commands take."""
+
+NAMES = ("megatron", "megatron-bridge", "nemo", "torchtitan", "nanotron", "deepspeed")
