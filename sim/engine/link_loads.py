@@ -1,9 +1,9 @@
 """How much every link carries in a run, and for what share of it that keeps it busy."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 
-from sim.engine.folded import ComputeStep, FoldedProgram
+from sim.engine.rates import amounts
+from sim.engine.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,23 +22,16 @@ class LinkLoad:
         return self.name.partition(" ")[0].partition("-")[0]
 
 
-def link_loads(program: FoldedProgram, seconds: float) -> list[LinkLoad]:
-    """Classes of links that a program of so many seconds loads, the busiest first."""
-    carried: defaultdict[int, float] = defaultdict(float)
-    steps = (step for role in program.roles for row in role.streams.values() for step in row)
-    for step in steps:
-        if isinstance(step, ComputeStep):
-            for link, size in step.carried:
-                carried[link] += size
-    for transfer in program.transfers:
-        for link, load in transfer.traffic.loads:
-            carried[link] += transfer.traffic.size * load
+def link_loads(record: Record) -> list[LinkLoad]:
+    """Classes of links that a run loads, the busiest first."""
+    links, (_, traffic) = record.program().links, amounts(record)
+    carried = {link: sum(size for *_, size in own) for link, own in traffic.items()}
     loads = [
         LinkLoad(
-            name=program.links[link].name,
-            capacity=program.links[link].capacity,
+            name=links[link].name,
+            capacity=links[link].capacity,
             bytes=size,
-            busy=size / (program.links[link].capacity * seconds),
+            busy=size / (links[link].capacity * record.end),
         )
         for link, size in carried.items()
         if size > 0.0

@@ -25,9 +25,9 @@ MOST_LINKS = 8  # of a kind; those that carry most
 
 def rates(record: "Record") -> Iterator[Rate]:
     """FLOP/s of the products of each role, then the load of the links that carry most, B/s."""
-    work, traffic = _amounts(record)
-    for role, amounts in work.items():
-        yield _rate(role, "products", "FLOP/s", amounts)
+    work, traffic = amounts(record)
+    for role, own in work.items():
+        yield _rate(role, "products", "FLOP/s", own)
     links = record.program().links
     shown: Counter[str] = Counter()
     for link in sorted(traffic, key=lambda link: (-sum(size for *_, size in traffic[link]), link)):
@@ -37,8 +37,8 @@ def rates(record: "Record") -> Iterator[Rate]:
             yield _rate(None, _name(links[link]), "B/s", traffic[link])
 
 
-def _amounts(record: "Record") -> tuple[dict[int, Amounts], dict[int, Amounts]]:
-    """FLOPs by role, bytes by class of links."""
+def amounts(record: "Record") -> tuple[dict[int, Amounts], dict[int, Amounts]]:
+    """FLOPs by role, bytes by class of links: how much from when to when."""
     program = record.program()
     work: defaultdict[int, Amounts] = defaultdict(list)
     traffic: defaultdict[int, Amounts] = defaultdict(list)

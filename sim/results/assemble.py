@@ -98,7 +98,7 @@ def report(
         schedule=program.schedule,
         timeline=record.timeline,
         memory=Deferred(partial(_curves, program, record, taken)),
-        links=Deferred(lambda: link_loads(record.program(), record.end)),
+        links=Deferred(lambda: link_loads(record)),
         setup=setup,
         memory_per_gpu=_parts(worst),
         capacity=job.device.usable_memory,
