@@ -1,7 +1,8 @@
 """How slow every rank is in every step: causes drawn, groups as slow as their slowest member."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from sim.variability.generators import generator
 from sim.variability.jitter import Jitter, JitterCause
 
 Floats = NDArray[np.float64]
+
+_AT_ONCE = 2_000_000  # factors: memory is that of a block, however many steps are asked for
+_WHO = 1  # the number of the generator that says who has a trouble at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +78,54 @@ class RankSlowdowns:
         others = [part for name, part in self.by_cause.items() if name != cause]
         return _product(others, *self.total.shape)
 
-    def first(self, steps: int) -> "RankSlowdowns":
-        """Of the first steps only."""
-        parts = {name: part[:steps] for name, part in self.by_cause.items()}
-        return RankSlowdowns(self.total[:steps], parts)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """The slowdowns of so many steps, drawn block by block: the same ones as often as asked for.
+
+    `slowdown` are ranks that are slow all the time.
+    """
+
+    jitter: Jitter
+    placement: RankPlacement
+    steps: int
+    slowdown: Mapping[int, float]
+
+    def blocks(self) -> Iterator[RankSlowdowns]:
+        """All steps in blocks that fit into memory."""
+        most = max(1, _AT_ONCE // len(self.placement.node))
+        whole, rest = divmod(self.steps, most)
+        return self._drawn([*repeat(most, whole), *([rest] if rest else [])])
+
+    def first(self, steps: int) -> RankSlowdowns:
+        """Those of the first steps only."""
+        return next(self._drawn([steps]))
+
+    def _drawn(self, sizes: Sequence[int]) -> Iterator[RankSlowdowns]:
+        causes = {
+            cause.name: _drawn(cause, self.placement, sizes, self.jitter.seed)
+            for cause in self.jitter.causes
+        }
+        if self.slowdown:
+            constant = np.ones((1, len(self.placement.node)))
+            constant[0, list(self.slowdown)] = list(self.slowdown.values())
+            causes["stragglers named in the scenario"] = repeat(constant)
+        for steps, *parts in zip(sizes, *causes.values(), strict=False):  # some go on for ever
+            total = _product(parts, steps, len(self.placement.node))
+            yield RankSlowdowns(total, dict(zip(causes, parts, strict=True)))
 
 
-def draw_slowdowns(
-    jitter: Jitter,
-    placement: RankPlacement,
-    steps: int,
-    *,
-    slowdown: Mapping[int, float] | None = None,
-) -> RankSlowdowns:
-    """Draw every cause for so many steps; `slowdown` are ranks that are slow all the time."""
-    parts = {cause.name: _drawn(cause, placement, steps, jitter.seed) for cause in jitter.causes}
-    if slowdown:
-        constant = np.ones((1, len(placement.node)))
-        constant[0, list(slowdown)] = list(slowdown.values())
-        parts["stragglers named in the scenario"] = constant
-    return RankSlowdowns(_product(list(parts.values()), steps, len(placement.node)), parts)
-
-
-def _drawn(cause: JitterCause, placement: RankPlacement, steps: int, seed: int) -> Floats:
+def _drawn(
+    cause: JitterCause, placement: RankPlacement, sizes: Iterable[int], seed: int
+) -> Iterator[Floats]:
+    """The factors of one cause, block by block; what lasts is one row for every block."""
     rng, unit = generator(seed, cause.name), placement.unit(cause.each)
     count = int(unit.max()) + 1
-    factors = cause.law.draw(rng, 1 if cause.lasts == "job" else steps, count)
-    if cause.share < 1.0:
-        factors[:, rng.random(count) >= cause.share] = 1.0
-    return factors if cause.each == "rank" else factors[:, unit]
+    well = generator(seed, cause.name, _WHO).random(count) >= cause.share
+    for factors in cause.law.blocks(rng, (1,) if cause.lasts == "job" else sizes, count):
+        factors[:, well] = 1.0
+        own = factors if cause.each == "rank" else factors[:, unit]
+        yield from repeat(own) if cause.lasts == "job" else (own,)
 
 
 def _product(parts: list[Floats], steps: int, ranks: int) -> Floats:

@@ -1,16 +1,16 @@
 """Every replica of a job as a column of one replay, each stage with a slowdown of its own."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.folded import FoldedProgram
-from sim.engine.machine import Machine
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_contention, clocked_times, errors, spread
 from sim.engine.replay_nearby import Nearby
@@ -25,7 +25,7 @@ from sim.scenario.setup import Setup
 
 Key = TypeVar("Key", int, tuple[int, int])
 
-PROCESSES, _BATCH = 2, 4  # that play columns on the clock, and how many at a time
+PROCESSES = 2  # that play columns on the clock
 _TEST = 0.1  # the slowdown by which sensitivity is asked
 
 
@@ -108,11 +108,9 @@ class ReplicaColumns:
         """The step times of single replicas [columns, stages]."""
         return self.replay.times(self.durations(groups))
 
-    def clock_check(self, groups: Floats) -> "ClockCheck":
-        """Hold replicas spread over all samples to the clock, in a process beside this one."""
-        flat = groups.reshape(-1, self.stages)
-        chosen = flat[spread(len(flat))]
-        return ClockCheck(self.pipelines(chosen), self.folding, chosen)
+    def clock_check(self, samples: int) -> "ClockCheck":
+        """Hold replicas spread over so many samples to the clock, in processes beside this one."""
+        return ClockCheck(self, samples * self.replicas)
 
     def sensitivity(self) -> tuple[dict[str, float], ...]:
         """What one group of each stage, a tenth slower, costs the step."""
@@ -126,15 +124,13 @@ class ReplicaColumns:
 
 
 class ClockCheck:
-    """Replicas played on the clock, in processes beside this one; `with` ends them."""
+    """Some of so many replicas played on the clock, in processes beside this one, as they are
+    drawn; `with` ends them."""
 
-    def __init__(self, replayed: Floats, folding: Folding, slowdowns: Floats) -> None:
-        self._replayed = replayed
-        self._pool = ProcessPoolExecutor(max_workers=PROCESSES)
-        self._clocked = [
-            self._pool.submit(_clocked, folding.program, folding.machine, slowdowns[n : n + _BATCH])
-            for n in range(0, len(slowdowns), _BATCH)
-        ]
+    def __init__(self, columns: ReplicaColumns, count: int) -> None:
+        self._columns, self._chosen = columns, Chosen(spread(count))
+        self._pool = ProcessPoolExecutor(PROCESSES, initializer=_use, initargs=(columns.folding,))
+        self._clocked: list[Future[float]] = []
 
     def __enter__(self) -> "ClockCheck":
         return self
@@ -142,16 +138,51 @@ class ClockCheck:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
+    def look(self, groups: Floats) -> None:
+        """The next samples [samples, replicas, stages]: play those that were chosen."""
+        for own in self._chosen.among(groups):
+            self._clocked.append(self._pool.submit(_clocked, own))
+
     def errors(self) -> tuple[float, float]:
         """The mean and the worst error of replay. Raises `InexactError` where one is above 1 %."""
-        clocked = [seconds for batch in self._clocked for seconds in batch.result()]
-        return errors(self._replayed, clocked)
+        replayed = self._columns.pipelines(self._chosen.columns)
+        return errors(replayed, [clocked.result() for clocked in self._clocked])
 
 
-def _clocked(program: Program, machine: Machine, slowdowns: Floats) -> list[float]:
-    """Step times of replicas by the clock."""
-    folding = Folding(program, machine)
-    return clocked_times(folding.folded(dict(enumerate(own.tolist()))) for own in slowdowns)
+class Chosen:
+    """Replicas chosen beforehand by their numbers, picked out of samples as they pass."""
+
+    def __init__(self, numbers: NDArray[np.intp]) -> None:
+        self._numbers, self._passed = numbers, 0
+        self._found: list[Floats] = []
+
+    def among(self, groups: Floats) -> Floats:
+        """Those among the next samples [samples, replicas, stages], as [columns, stages]."""
+        flat = groups.reshape(-1, groups.shape[-1])
+        places = self._numbers - self._passed
+        found: Floats = flat[places[(places >= 0) & (places < len(flat))]]
+        self._passed += len(flat)
+        self._found.append(found)
+        return found
+
+    @property
+    def columns(self) -> Floats:
+        """All that have been found [columns, stages]."""
+        return np.concatenate(self._found)
+
+
+_folding: Folding  # of this process
+
+
+def _use(folding: Folding) -> None:
+    global _folding
+    _folding = folding
+
+
+def _clocked(slowdowns: Floats) -> float:
+    """The step time of one replica by the clock."""
+    (seconds,) = clocked_times([_folding.folded(dict(enumerate(slowdowns.tolist())))])
+    return seconds
 
 
 def _mean(runs: Sequence[Mapping[Key, float]], *, usual: float) -> dict[Key, float]:

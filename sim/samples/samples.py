@@ -18,8 +18,8 @@ from sim.config.progress import waited
 from sim.engine.replay_contention import SAMPLES, InexactError
 from sim.parallel.step import training_step
 from sim.results.shown import Shown
-from sim.samples.rank_slowdowns import Floats, RankSlowdowns, draw_slowdowns
-from sim.samples.replica_columns import ReplicaColumns
+from sim.samples.rank_slowdowns import Draws, Floats, RankSlowdowns
+from sim.samples.replica_columns import Chosen, ReplicaColumns
 from sim.scenario.scenario import Scenario, load
 from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left
@@ -114,17 +114,14 @@ def _samples(scenario: Scenario, count: int) -> Samples:
         )
     ranks = setup.machine.topology.gpus
     limit.refuse_long("--samples", f"{count:,} steps of {ranks:,} GPUs", count * ranks * _OF_RANK)
-    limit.refuse_large("--samples", f"{count:,} steps of {ranks:,} GPUs", count * ranks * 16.0)
     columns = ReplicaColumns.of(setup)
     constant = setup.machine.slowdown
-    slowdowns = draw_slowdowns(jitter, columns.placement, count, slowdown=constant)
+    draws = Draws(jitter=jitter, placement=columns.placement, steps=count, slowdown=constant)
     try:
-        evaluated = _evaluated(columns, slowdowns)
+        evaluated = _evaluated(columns, draws)
     except InexactError:  # the healthy step's contention is not that of steps with stragglers
-        flat = columns.placement.groups(slowdowns.total).reshape(-1, columns.stages)
-        clocked = np.linspace(0, len(flat) - 1, _CLOCKED + 2).astype(int)[1:-1]
-        columns = columns.contended_like(flat[clocked])
-        evaluated = _evaluated(columns, slowdowns)
+        columns = columns.contended_like(_some(columns, draws))
+        evaluated = _evaluated(columns, draws)
     return Samples(
         scenario=setup.name,
         samples=count,
@@ -138,28 +135,46 @@ def _samples(scenario: Scenario, count: int) -> Samples:
     )
 
 
-def _evaluated(columns: ReplicaColumns, slowdowns: RankSlowdowns) -> dict[str, Any]:
-    groups = columns.placement.groups(slowdowns.total)
-    with columns.clock_check(groups) as clock_check:
-        times = columns.steps(groups)
-        causes = _looked_into(columns, slowdowns, groups, times)
+def _some(columns: ReplicaColumns, draws: Draws) -> Floats:
+    """A few replicas spread over all samples [columns, stages], the first and last left out."""
+    last = draws.steps * columns.replicas - 1
+    chosen = Chosen(np.linspace(0, last, _CLOCKED + 2).astype(np.intp)[1:-1])
+    for block in draws.blocks():
+        chosen.among(columns.placement.groups(block.total))
+    return chosen.columns
+
+
+def _evaluated(columns: ReplicaColumns, draws: Draws) -> dict[str, Any]:
+    times, slowdown = np.empty(draws.steps), np.zeros(len(columns.placement.node))
+    done = 0
+    with columns.clock_check(draws.steps) as clock_check:
+        for block in draws.blocks():
+            groups = columns.placement.groups(block.total)
+            clock_check.look(groups)
+            times[done : done + len(groups)] = columns.steps(groups)
+            done += len(groups)
+            for step in block.total:
+                slowdown += step
+        causes = _looked_into(columns, draws, slowdown / draws.steps, times)
         mean, worst = clock_check.errors()
     return {"step_times": times, **causes, "mean_error": mean, "worst_error": worst}
 
 
 def _looked_into(
-    columns: ReplicaColumns, slowdowns: RankSlowdowns, groups: Floats, times: Floats
+    columns: ReplicaColumns, draws: Draws, slowdown: Floats, times: Floats
 ) -> dict[str, Any]:
-    """Where the loss comes from, on the first samples only where there are many."""
+    """Where the loss comes from, on the first samples only where there are many; `slowdown` is
+    every rank's in the mean of all."""
     close = min(len(times), max(1, _CLOSER // columns.replicas))
-    closer, first = slowdowns.first(close), groups[:close]
-    own, sensitivity = columns.own_steps(first), columns.sensitivity()
+    closer = draws.first(close)
+    groups = columns.placement.groups(closer.total)
+    own, sensitivity = columns.own_steps(groups), columns.sensitivity()
     return {
         "by_meeting": _by_meeting(columns, closer, own, times),
         "by_cause": _by_cause(columns, closer, times[:close]),
         "sensitivity": sensitivity,
-        "removed": _removed(columns, slowdowns, closer, times[:close]),
-        "owed": _owed(columns, first, own, sensitivity),
+        "removed": _removed(columns, slowdown, closer, times[:close]),
+        "owed": _owed(columns, groups, own, sensitivity),
         "closer": close,
     }
 
@@ -202,13 +217,11 @@ def _by_cause(columns: ReplicaColumns, slowdowns: RankSlowdowns, times: Floats) 
 
 
 def _removed(
-    columns: ReplicaColumns, slowdowns: RankSlowdowns, closer: RankSlowdowns, times: Floats
+    columns: ReplicaColumns, slowdown: Floats, closer: RankSlowdowns, times: Floats
 ) -> tuple[dict[str, float], ...]:
     """The mean step with the slowest nodes (by their mean slowdown) replaced by the median node."""
     placement = columns.placement
-    per_node = np.bincount(placement.node, slowdowns.total.mean(axis=0)) / np.bincount(
-        placement.node
-    )
+    per_node = np.bincount(placement.node, slowdown) / np.bincount(placement.node)
     order = np.argsort(-per_node, kind="stable")
     usual = np.flatnonzero(placement.node == order[len(order) // 2])
     rows = [{"nodes": 0, "mean": float(times.mean()), "gain": 0.0}]

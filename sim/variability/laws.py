@@ -12,6 +12,7 @@ each other; whether a member's steps are, depends on the law.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import exp, inf
 from pathlib import Path
@@ -39,8 +40,14 @@ class SlowdownLaw(ABC):
     def mean(self) -> float: ...
 
     @abstractmethod
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
+        """Factors block by block [size, members]: however a run is divided, it draws the same."""
+
     def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
         """Factors [steps, members]."""
+        return next(self.blocks(rng, (steps,), members))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +61,10 @@ class Constant(SlowdownLaw):
     def mean(self) -> float:
         return self.factor
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
-        return np.full((steps, members), self.factor)
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
+        return (np.full((steps, members), self.factor) for steps in sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +78,13 @@ class Lognormal(SlowdownLaw):
     def mean(self) -> float:
         return exp(self.sigma**2 / 2.0)
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
-        factors = rng.standard_normal((steps, members))
-        factors *= self.sigma
-        return np.exp(factors, out=factors)
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
+        for steps in sizes:
+            factors = rng.standard_normal((steps, members))
+            factors *= self.sigma
+            yield np.exp(factors, out=factors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +98,11 @@ class ShiftedExponential(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + self.extra
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
-        return 1.0 + self.extra * rng.standard_exponential((steps, members))
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
+        for steps in sizes:
+            yield 1.0 + self.extra * rng.standard_exponential((steps, members))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +119,11 @@ class Pareto(SlowdownLaw):
     def mean(self) -> float:
         return self.alpha / (self.alpha - 1.0) if self.alpha > 1.0 else inf
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
-        return 1.0 + rng.pareto(self.alpha, (steps, members))
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
+        for steps in sizes:
+            yield 1.0 + rng.pareto(self.alpha, (steps, members))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +147,19 @@ class OnOff(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + self.share * (self.factor - 1.0)
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
-        chance = rng.random((steps, members))
-        is_slow = np.empty((steps, members), dtype=bool)
-        now = chance[0] < self.share if steps else np.empty(members, dtype=bool)
-        for step in range(steps):
-            if step:
-                now = np.where(now, chance[step] >= 1.0 / self.slow, chance[step] < 1.0 / self.well)
-            is_slow[step] = now
-        return np.where(is_slow, self.factor, 1.0)
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
+        now: NDArray[np.bool_] | None = None
+        for steps in sizes:
+            is_slow = np.empty((steps, members), dtype=bool)
+            for step, chance in enumerate(rng.random((steps, members))):
+                if now is None:
+                    now = chance < self.share
+                else:
+                    now = np.where(now, chance >= 1.0 / self.slow, chance < 1.0 / self.well)
+                is_slow[step] = now
+            yield np.where(is_slow, self.factor, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +178,14 @@ class Pauses(SlowdownLaw):
     def mean(self) -> float:
         return 1.0 + (self.factor - 1.0) / self.every
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
         phase = rng.integers(self.every, size=1 if self.together else members)
-        pausing = (np.arange(steps)[:, None] + phase) % self.every == 0
-        return np.broadcast_to(np.where(pausing, self.factor, 1.0), (steps, members)).copy()
+        for steps in sizes:
+            pausing = (np.arange(steps)[:, None] + phase) % self.every == 0
+            yield np.broadcast_to(np.where(pausing, self.factor, 1.0), (steps, members)).copy()
+            phase = (phase + steps) % self.every
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +206,13 @@ class Trace(SlowdownLaw):
     def mean(self) -> float:
         return float(np.mean(self.factors))
 
-    def draw(self, rng: np.random.Generator, steps: int, members: int = 1) -> Floats:
-        first = rng.integers(len(self.factors), size=members)
-        places = (np.arange(steps)[:, None] + first) % len(self.factors)
-        return np.asarray(np.array(self.factors)[places])
+    def blocks(
+        self, rng: np.random.Generator, sizes: Iterable[int], members: int
+    ) -> Iterator[Floats]:
+        first, factors = rng.integers(len(self.factors), size=members), np.array(self.factors)
+        for steps in sizes:
+            yield factors[(np.arange(steps)[:, None] + first) % len(factors)]
+            first = (first + steps) % len(factors)
 
 
 LAWS: tuple[type[SlowdownLaw], ...] = (

@@ -1,6 +1,8 @@
 """Straggler samples: held to the clock rank by rank, reproducible, and their parts add up."""
 
 import json
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +16,13 @@ from sim.engine.fold import fold
 from sim.parallel.step import training_step
 from sim.plots import samples as plot
 from sim.plots.picture import save
-from sim.samples.rank_slowdowns import RankPlacement, draw_slowdowns
+from sim.samples.rank_slowdowns import Draws, RankPlacement
 from sim.samples.replica_columns import ReplicaColumns
 from sim.samples.samples import samples
 from sim.scenario.scenario import Scenario, load
 from sim.scenario.setup import from_scenario
 from sim.variability.jitter import Jitter, JitterCause
-from sim.variability.laws import Constant, Lognormal
+from sim.variability.laws import Constant, Lognormal, OnOff
 
 SMALL = {"plan.tp": 2, "plan.pp": 4, "plan.interleave": 1, "plan.schedule": "1f1b",
          "plan.global_batch": 32, "gpus": 32, "model.layers": 8}  # fmt: skip
@@ -76,6 +78,40 @@ def test_one_seed_gives_one_answer():
 def test_more_samples_begin_with_the_same_ones():
     few, many = (samples(scenario(KERNELS), n).step_times for n in (7, 40))
     assert few.tolist() == many[:7].tolist()
+
+
+def test_who_has_a_trouble_does_not_depend_on_how_many_steps_are_drawn():
+    now_and_then = replace(KERNELS, share=0.4)
+    few, many = (samples(scenario(now_and_then), n).step_times for n in (7, 40))
+    assert few.tolist() == many[:7].tolist()
+
+
+def test_blocks_of_samples_give_the_answer_of_all_at_once(monkeypatch):
+    spells = JitterCause(name="spells", law=OnOff(factor=1.2, slow=3.0, well=9.0), each="stage")
+    job = scenario(KERNELS, spells, NODES)
+    whole = samples(job, 50).to_dict()
+    monkeypatch.setattr("sim.samples.rank_slowdowns._AT_ONCE", 32 * 7)
+    blocks = samples(job, 50).to_dict()
+    assert whole.pop("wall_seconds") != blocks.pop("wall_seconds")
+    assert json.dumps(whole) == json.dumps(blocks)
+
+
+def test_memory_does_not_grow_with_the_number_of_samples(monkeypatch):
+    monkeypatch.setattr("sim.samples.rank_slowdowns._AT_ONCE", 32 * 100)
+    monkeypatch.setattr("sim.samples.samples._CLOSER", 400)
+    few, many = (_peak(lambda n=n: samples(scenario(KERNELS), n)) for n in (100, 4000))
+    assert many < few + 8 * 4000 + 100_000  # a step time each; all factors would be 1 MB
+
+
+def _peak(act: Callable[[], object]) -> int:
+    """Bytes at the peak, once all that is made once is there."""
+    act()
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_waits_add_up_to_the_mean_loss():
@@ -145,7 +181,7 @@ def test_lasting_causes_hold_for_all_steps_and_share_picks_some():
     setup = from_scenario(scenario())
     placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
     jitter = Jitter(seed=1, cause=(replace(NODES, share=0.5),))
-    total = draw_slowdowns(jitter, placement, 6).total
+    total = Draws(jitter=jitter, placement=placement, steps=6, slowdown={}).first(6).total
     assert (total == total[0]).all()
     per_node = total[0].reshape(4, 8)
     assert (per_node == per_node[:, :1]).all()

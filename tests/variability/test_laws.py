@@ -61,6 +61,16 @@ def test_mean_and_variance_of_a_trace_are_those_drawn(trace):
     test_mean_and_variance_are_those_drawn(trace, np.var(trace.factors))
 
 
+@pytest.mark.parametrize("law", [law for law, _ in EXAMPLES], ids=repr)
+def test_however_a_run_is_divided_it_draws_the_same(law):
+    blocks = law.blocks(generator(11, "test"), (1, 7, 2, 30), 5)
+    assert np.concatenate(list(blocks)).tolist() == drawn(law, steps=40, members=5).tolist()
+
+
+def test_a_trace_is_drawn_the_same_however_a_run_is_divided(trace):
+    test_however_a_run_is_divided_it_draws_the_same(trace)
+
+
 @given(sigma=st.floats(0.01, 1.0))
 def test_the_lognormals_logarithm_has_its_sigma(sigma):
     logs = np.log(Lognormal(sigma=sigma).draw(np.random.default_rng(0), 20_000))
