@@ -9,8 +9,9 @@
 True
 
 `load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `sweep`, `goodput`, `cost`
-and `validate` are what the commands of their names do, by the same words. `Scenario`, of names or
-of objects, goes in; what comes out has `to_dict`, `to_frame` and `plot`.
+and `validate` are what the commands of their names do, by the same words; `capture` records a
+function that trains a model in torch. `Scenario`, of names or of objects, goes in; what comes out
+has `to_dict`, `to_frame` and `plot`.
 Everything here is imported when it is first used, so that `import sim` costs nothing.
 """
 
@@ -18,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sim.capturing.capture import capture
     from sim.comparison.compare import compare
     from sim.config.catalog import names
     from sim.config.errors import InputError
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from sim.reliability.goodput import goodput
     from sim.results.collective_times import collective
     from sim.results.result import Result
-    from sim.scenario.scenario import Scenario, Straggler, load
+    from sim.scenario.scenario import RecordedScenario, Scenario, Straggler, load
     from sim.search.plan import plan
     from sim.simulate import simulate as run
     from sim.sweeps.answer import sweep
@@ -44,6 +46,7 @@ __all__ = [
     "Device",
     "InputError",
     "Plan",
+    "RecordedScenario",
     "Result",
     "Scenario",
     "Stack",
@@ -52,6 +55,7 @@ __all__ = [
     "Topology",
     "Transformer",
     "__version__",
+    "capture",
     "collective",
     "compare",
     "cost",
@@ -69,6 +73,7 @@ _HOMES = {
     "Device": "sim.hardware.device",
     "InputError": "sim.config.errors",
     "Plan": "sim.parallel.plan",
+    "RecordedScenario": "sim.scenario.scenario",
     "Result": "sim.results.result",
     "Scenario": "sim.scenario.scenario",
     "Stack": "sim.hardware.stack",
@@ -77,6 +82,7 @@ _HOMES = {
     "Topology": "sim.hardware.cluster.topology",
     "Transformer": "sim.model.transformer",
     "__version__": "sim.config.version:VERSION",
+    "capture": "sim.capturing.capture",
     "collective": "sim.results.collective_times:collective",
     "compare": "sim.comparison.compare:compare",
     "cost": "sim.reliability.cost",

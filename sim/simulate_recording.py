@@ -12,7 +12,7 @@ from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
 from sim.program.program import Program
 from sim.recording.allocator_settings import parsed
-from sim.recording.axes import Axes, axes_of
+from sim.recording.axes import Axes, staged
 from sim.recording.file import read
 from sim.recording.kernels import kernel_of
 from sim.recording.memory import Memory
@@ -30,8 +30,8 @@ def simulate_recording(
 ) -> Result:
     """Predict the step that a scenario's recording has, on its cluster. Raises `InputError`."""
     given = scenario.record
-    own = read(Path(given)) if isinstance(given, str) else given
-    return play_recording([own], scenario, unfold=unfold, engine=engine)
+    recordings = read(Path(given)) if isinstance(given, str) else given
+    return play_recording(recordings, scenario, unfold=unfold, engine=engine)
 
 
 def play_recording(
@@ -44,26 +44,23 @@ def play_recording(
     """The same of recordings at hand, one a pipeline stage."""
     began = time.perf_counter()
     gpus = scenario.gpus or recordings[0].world
-    recordings = [scaled(own, gpus) for own in recordings]
-    own = recordings[0]
+    stages = staged([scaled(one, gpus) for one in recordings])
     topology, stack = load_topology(scenario).with_gpus(gpus), load_stack(scenario, scenario.stack)
-    axes = axes_of(own)
     room = topology.device.usable_memory
     settings = None if scenario.allocator is None else parsed(scenario.allocator, "allocator")
-    memories = [Memory(own, room, settings) for own in recordings]
-    written = written_for(recordings, axes, memories, stack, topology.device)
+    memories = [Memory(own, room, settings) for own, _ in stages]
+    written = written_for(stages, memories, stack, topology.device)
     on = machine(topology, None, scenario.straggler, scenario.name)
     record = play(written, on, engine=engine, unfold=unfold)
     wall = time.perf_counter() - began
     return report(
-        scenario.name, recordings, axes, written, memories, stack, on, record, accounts(record),
+        scenario.name, stages, written, memories, stack, on, record, accounts(record),
         wall_seconds=wall,
     )  # fmt: skip
 
 
 def written_for(
-    recordings: Sequence[Recording],
-    axes: Axes,
+    stages: Sequence[tuple[Recording, Axes]],
     memories: Sequence[Memory],
     stack: Stack,
     device: Device,
@@ -79,9 +76,8 @@ def written_for(
         call=stack.launch_collective,
     )
     return program(
-        recordings,
-        axes,
-        [[kernel_of(operator) for operator in own.operators] for own in recordings],
+        stages,
+        [[kernel_of(operator) for operator in own.operators] for own, _ in stages],
         memories=memories,
         time=partial(kernel_time, device=device, attention=stack.attention),
         host=host,

@@ -30,7 +30,7 @@ LAYERS = [
     ["results"],
     ["simulate_sharing", "simulate_recording"],
     ["simulate"],
-    ["samples", "reliability", "calibration", "capture", "traces"],
+    ["samples", "reliability", "calibration", "capturing", "traces"],
     ["sweeps"],
     ["search"],
     ["explanation"],

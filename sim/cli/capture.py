@@ -13,9 +13,24 @@ from sim.cli.files import output, wrote
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--world", type=options.COUNT, required=True, help="Ranks of the whole job.")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--stages", is_flag=True, help="Record the ranks that it sends to and receives from, too."
+)
+@click.option(
+    "--routing",
+    default="balanced",
+    show_default=True,
+    help="Of tokens to experts: balanced, zipf=EXPONENT, dirichlet=ALPHA or a CSV file of counts.",
+)
 @output("--out", (".json", ".gz"), "Write the recording")
 def capture(
-    script: Path, arguments: tuple[str, ...], world: int, rank: int, out: Path | None
+    script: Path,
+    arguments: tuple[str, ...],
+    world: int,
+    rank: int,
+    stages: bool,
+    routing: str,
+    out: Path | None,
 ) -> None:
     """Run SCRIPT on a GPU that is not there, in a world of so many ranks, and record the step
     between the ends of its first two optimizer steps; its own ARGUMENTS stand behind `--`.
@@ -23,17 +38,20 @@ def capture(
     The script is executed on this machine, as `python SCRIPT` would be. The recording is data:
     `sim run RECORDING --topology NAME` plays it, without torch.
     """
-    from sim.capture.capture import capture_script
+    from sim.capturing.capture import capture_script
     from sim.config.errors import InputError
     from sim.recording.file import write
 
     if out is None:
         raise InputError("sim capture", "no --out", "name a file such as record.json.gz")
     click.echo(f"running {script} on a fake GPU, rank {rank} of {world}", err=True)
-    recording = capture_script(script, arguments, world=world, rank=rank)
-    write(recording, out)
-    wrote(out)
-    click.echo(
-        f"{len(recording.events):,} events, {len(recording.operators):,} different operators, "
-        f"{len(recording.groups)} process groups"
+    recordings = capture_script(
+        script, arguments, world=world, rank=rank, stages=stages, routing=routing
     )
+    write(recordings, out)
+    wrote(out)
+    for own in recordings:
+        click.echo(
+            f"rank {own.rank}: {len(own.events):,} events, {len(own.operators):,} different "
+            f"operators, {len(own.groups)} process groups"
+        )

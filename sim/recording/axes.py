@@ -1,9 +1,10 @@
 """Mesh axes of a recording, recognised from the ranks of its process groups."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import gcd
 
 from sim.config.errors import InputError
 from sim.program.causes import DATA, PIPELINE, TENSOR, Cause
@@ -58,28 +59,61 @@ class Axes:
         return DATA if {DATA_AXIS, REPLICAS_AXIS} & {*axes} else TENSOR
 
 
-def axes_of(recording: Recording) -> Axes:
-    """Raises `InputError` where groups do not divide the ranks into axes."""
-    world, groups = recording.world, recording.groups
-    pairs = {e.group for e in recording.events if e.kind in ("send", "recv") and e.group >= 0}
-    cuts = sorted({1, world, *(cut for g in groups for s, n in g.axes for cut in (s, s * n))})
+def axes_of(own: Recording, *others: Recording) -> Axes:
+    """The axes of a recording, as its groups and those of the other stages show them.
+
+    The pipeline's is the one along which ranks send one another messages. Raises `InputError` where
+    groups do not divide the ranks into axes.
+    """
+    together = (own, *others)
+    stride = _sent_along(together)
+    ends = {stride, stride * len(together)} if stride and others else {stride} - {0}
+    axes = {axis for one in together for group in one.groups for axis in group.axes}
+    cuts = sorted({1, own.world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
     if any(high % low for low, high in pairwise(cuts)):
-        what = f"its process groups cut {world} ranks at {', '.join(map(str, cuts))}"
-        raise InputError(recording.script, what, "take groups that are axes of one mesh")
-    names = _names(recording, cuts, pairs)
+        what = f"its process groups cut {own.world} ranks at {', '.join(map(str, cuts))}"
+        raise InputError(own.script, what, "take groups that are axes of one mesh")
+    names = _names(cuts, stride, _beside(together))
     strides = dict(zip(names, cuts, strict=False))
     return Axes(
         mesh={name: high // low for name, (low, high) in zip(names, pairwise(cuts), strict=True)},
         strides=strides,
-        of=tuple(tuple(_within(group, strides)) for group in groups),
+        of=tuple(tuple(_within(group, strides)) for group in own.groups),
     )
 
 
-def _names(recording: Recording, cuts: Sequence[int], pairs: Iterable[int]) -> list[str]:
-    """What the axes between cuts are called."""
-    sent = {stride for number in pairs for stride, _ in recording.groups[number].axes}
-    beside = _beside(recording)
-    names = [PIPELINE_AXIS if cut in sent else f"axis{cut}" for cut in cuts[:-1]]
+def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
+    """Recordings with their axes, one a pipeline stage, in the order of the stages. Raises
+    `InputError` where one is missing or there twice."""
+    all_axes = (axes_of(one, *(o for o in recordings if o is not one)) for one in recordings)
+    pairs = sorted(
+        zip(recordings, all_axes, strict=True), key=lambda pair: pair[1].stage(pair[0].rank)
+    )
+    own, axes = pairs[0]
+    stages = [axes.stage(one.rank) for one, axes in pairs]
+    if stages != list(range(axes.mesh.get(PIPELINE_AXIS, 1))):
+        what = f"has {axes.mesh.get(PIPELINE_AXIS, 1)} pipeline stages, of which"
+        what += f" {', '.join(map(str, stages))} are recorded"
+        raise InputError(own.script, what, "record it with --stages")
+    return pairs
+
+
+def _sent_along(recordings: Iterable[Recording]) -> int:
+    """The distance of ranks that send one another messages, 0 where none do."""
+    return gcd(
+        *(
+            abs(event.peer - own.rank)
+            for own in recordings
+            for event in own.events
+            if event.kind in ("send", "recv")
+        )
+    )
+
+
+def _names(cuts: Sequence[int], sent: int, beside: Collection[int]) -> list[str]:
+    """What the axes between cuts are called; `sent` is the pipeline's, `beside` are those whose
+    collectives are issued beside the stream that most kernels run on."""
+    names = [PIPELINE_AXIS if cut == sent else f"axis{cut}" for cut in cuts[:-1]]
     data = [at for at, name in enumerate(names) if name != PIPELINE_AXIS][-1:]
     inner = [at for at, cut in enumerate(cuts[:-1]) if cut in beside and at not in data]
     for at in data:
@@ -89,11 +123,14 @@ def _names(recording: Recording, cuts: Sequence[int], pairs: Iterable[int]) -> l
     return names
 
 
-def _beside(recording: Recording) -> set[int]:
-    """Strides of groups whose collectives are issued beside the stream that most kernels run on."""
-    main = main_stream(recording)
-    numbers = {e.group for e in recording.events if e.kind == "collective" and e.stream != main}
-    return {stride for number in numbers for stride, _ in recording.groups[number].axes}
+def _beside(recordings: Iterable[Recording]) -> set[int]:
+    """Strides of groups whose collectives are issued beside the main streams."""
+    found = set()
+    for own in recordings:
+        main = main_stream(own)
+        numbers = {e.group for e in own.events if e.kind == "collective" and e.stream != main}
+        found |= {stride for number in numbers for stride, _ in own.groups[number].axes}
+    return found
 
 
 def main_stream(recording: Recording) -> int:

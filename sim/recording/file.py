@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,18 @@ def is_recording(name: str) -> bool:
     return name.endswith((".json", ".json.gz"))
 
 
-def write(recording: Recording, path: Path) -> None:
+def write(recordings: Sequence[Recording], path: Path) -> None:
     """What is as usual in a table is left out."""
-    document = _plain(recording) | {
-        "version": recording.version,
-        "memory": [[m.event, m.block, m.bytes, m.stream, m.line, m.part] for m in recording.memory],
-    }
+    documents = [_document(own) for own in recordings]
+    document = documents[0] if len(documents) == 1 else {"stages": documents}
     text = json.dumps(document, separators=(",", ":")).encode()
     with atomic_write(path) as part:
         part.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def _document(own: Recording) -> dict[str, Any]:
+    memory = [[m.event, m.block, m.bytes, m.stream, m.line, m.part] for m in own.memory]
+    return _plain(own) | {"version": own.version, "memory": memory}
 
 
 def _plain(thing: Any) -> dict[str, Any]:
@@ -49,14 +53,24 @@ def _value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-def read(path: Path) -> Recording:
-    """The recording of a file. Raises `InputError` for any other file; nothing of it is run."""
+def read(path: Path) -> tuple[Recording, ...]:
+    """The recordings of a file, one a pipeline stage. Raises `InputError` for any other file;
+    nothing of it is run."""
     where = str(path)
     data = _unpacked(reads.content(path), where)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
         raise InputError(where, "is not JSON", _REMEDY) from None
+    stages = document.get("stages", [document]) if isinstance(document, dict) else []
+    if not isinstance(stages, list) or not stages:
+        raise InputError(where, "is no recording of a training step", _REMEDY)
+    if len(stages) == 1:
+        return (_one(stages[0], where),)
+    return tuple(_one(own, f"{where}, stage {stage}") for stage, own in enumerate(stages))
+
+
+def _one(document: Any, where: str) -> Recording:
     if not isinstance(document, dict) or "events" not in document:
         raise InputError(where, "is no recording of a training step", _REMEDY)
     gate.refuse_depth(document, where)

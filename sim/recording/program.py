@@ -48,15 +48,14 @@ class Host:
 
 
 def program(
-    recordings: Sequence[Recording],
-    axes: Axes,
+    recordings: Sequence[tuple[Recording, Axes]],
     kernels: Sequence[Sequence[Kernel]],
     *,
     memories: Sequence[Memory],
     time: Time,
     host: Host,
 ) -> Program:
-    """The step of one recording a pipeline stage.
+    """The step of one recording a pipeline stage, in their order.
 
     `kernels` are those of the operators of each recording, `time` their seconds on the device. A
     stage runs its step as one pass, of a microbatch of its own: what stages send one another was
@@ -65,7 +64,7 @@ def program(
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
     stages = []
-    for number, own in enumerate(recordings):
+    for number, (own, axes) in enumerate(recordings):
         writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
         (occasion,) = _alone(number).actions[0].occasions
         routine = Routine(tuple(writer.operations()))
@@ -73,7 +72,7 @@ def program(
         stages.append(Stage(opening=opening, routines={occasion: routine}, resident=resident))
     orders = tuple((Action("F", number),) for number in range(len(stages)))
     schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
-    return Program(mesh=axes.mesh, schedule=schedule, stages=tuple(stages))
+    return Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
 
 
 def _alone(number: int) -> Schedule:
@@ -105,6 +104,7 @@ class _Writer:
         self.queues: dict[str, str] = {}  # the last one of each communicator
         self.beside: list[Collective] = []  # in flight when the next computation begins
         self.keys: Counter[tuple[int, int]] = Counter()
+        self.counts: Counter[tuple[str, ...]] = Counter()
 
     def operations(self) -> list[Operation]:
         """In the host's order; the last computation bears the pass's own name."""
@@ -142,11 +142,13 @@ class _Writer:
         if not self.axes.of[event.group]:
             return
         self._flush(stream, issue=True)
+        axes = self.axes.of[event.group]
+        self.counts[event.name, *axes] += 1  # by which stages know it
         call = Collective(
             kind=event.name,  # type: ignore[arg-type]
-            axes=self.axes.of[event.group],
+            axes=axes,
             bytes=event.bytes,
-            name=f"{event.name} {event.mark}",
+            name=f"{event.name} over {', '.join(axes)} {self.counts[event.name, *axes]}",
             cause=self.axes.cause(event.group),
         )
         own = stream if event.blocking else f"group {event.group}"

@@ -28,8 +28,7 @@ _LINES = 3  # of a script, that hold most at the peak
 
 def report(
     name: str,
-    recordings: Sequence[Recording],
-    axes: Axes,
+    stages: Sequence[tuple[Recording, Axes]],
     written: Program,
     memories: Sequence[Memory],
     stack: Stack,
@@ -44,6 +43,7 @@ def report(
 
     Model FLOPs are three times those of the forward passes, without what runs again.
     """
+    recordings, axes = [own for own, _ in stages], stages[0][1]
     step, gpus, device = record.step_time, on.topology.gpus, on.topology.device
     done = [work_of(own) for own in recordings]
     replicas = gpus // len(recordings)
@@ -68,8 +68,8 @@ def report(
     fits = all(one.failure is None for one in peaks)
     return Result(
         scenario=name,
-        parameters=max(own.parameters for own in recordings),
-        active_parameters=max(own.parameters for own in recordings),
+        parameters=sum(own.parameters for own in recordings),
+        active_parameters=sum(own.parameters for own in recordings),
         step_time=step,
         step_time_low=sure.low,
         step_time_expected=sure.expected,

@@ -119,13 +119,14 @@ class SharingScenario(Scenario):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedScenario(Scenario):
     """A question about a training script whose step was recorded (`sim capture`): `record` is the
-    file. Who runs what is in there, so that nothing is left to plan. `allocator` are settings of
-    torch's caching allocator as in PYTORCH_ALLOC_CONF, instead of those that the script had."""
+    file, or its recordings, one a pipeline stage. Who runs what is in there, so that nothing is
+    left to plan. `allocator` are settings of torch's caching allocator as in PYTORCH_ALLOC_CONF,
+    instead of those that the script had."""
 
     model: str | Transformer = ""
     stack: str | Stack = "pytorch-eager"
     plan: Plan = field(default_factory=lambda: NoPlan(global_batch=1))
-    record: str | Recording
+    record: str | tuple[Recording, ...]
     allocator: str | None = None
 
 

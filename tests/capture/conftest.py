@@ -1,15 +1,12 @@
-"""Small training scripts, captured once each, in a process that has done nothing before: torch's
-autograd makes its queues for devices with a process's first backward pass."""
+"""Small training scripts, captured once each."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from sim.capture.versions import KNOWN
+from sim.capturing.versions import KNOWN
 from sim.recording.recording import Recording
 
 try:
@@ -82,16 +79,9 @@ Capture = Callable[..., Recording]
 
 
 @pytest.fixture(scope="session")
-def fresh() -> Iterator[Executor]:
-    """A process for captures alone."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        yield process
-
-
-@pytest.fixture(scope="session")
-def captured(tmp_path_factory: pytest.TempPathFactory, fresh: Executor) -> Capture:
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     """Captures the model above with the end of a script; each pair of script and world once."""
-    from sim.capture.capture import capture_script
+    from sim.capturing.capture import capture_script
 
     known: dict[tuple[str, int, int], Recording] = {}
 
@@ -99,8 +89,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory, fresh: Executor) -> Captu
         if (end, world, rank) not in known:
             path: Path = tmp_path_factory.mktemp("scripts") / "train.py"
             path.write_text(MODEL + end)
-            done = fresh.submit(capture_script, path, world=world, rank=rank)
-            known[end, world, rank] = done.result()
+            (known[end, world, rank],) = capture_script(path, world=world, rank=rank)
         return known[end, world, rank]
 
     return capture

@@ -2,13 +2,12 @@
 
 import json
 from collections import Counter, defaultdict
-from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
 
 import sim
-from sim.capture.capture import capture_script
+from sim.capturing.capture import capture_script
 from sim.model.kernels import Kernel
 from sim.parallel.stage_kernels import stage_kernels
 from sim.recording.kernels import kernel_of
@@ -55,10 +54,10 @@ STACK, CLUSTER = "torchtitan-eager", "dgx-h100-ndr"
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory, fresh: Executor) -> Recording:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     script: Path = tmp_path_factory.mktemp("llama") / "train.py"
     script.write_text(SCRIPT)
-    return fresh.submit(capture_script, script, world=WORLD).result()
+    return capture_script(script, world=WORLD)[0]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +91,7 @@ def test_products_and_attention_are_equal(recording: Recording, closed: Scenario
 
 
 def test_the_step_is_the_same_within_five_percent(recording: Recording, closed: Scenario) -> None:
-    played = sim.run(RecordedScenario(record=recording, topology=CLUSTER, stack=STACK))
+    played = sim.run(RecordedScenario(record=(recording,), topology=CLUSTER, stack=STACK))
     computed = sim.run(closed)
     assert played.step_time == pytest.approx(computed.step_time, rel=0.05)
     assert played.parameters == computed.parameters

@@ -58,7 +58,7 @@ WHOLE = "train(Model().to('cuda'))\n"
 
 
 def played(own: Recording) -> sim.Result:
-    scenario = RecordedScenario(record=own, topology="dgx-h100-ndr", stack="torchtitan-eager")
+    scenario = RecordedScenario(record=(own,), topology="dgx-h100-ndr", stack="torchtitan-eager")
     return sim.run(scenario)
 
 

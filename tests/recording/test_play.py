@@ -48,15 +48,15 @@ def recorded(*events: Event, groups: tuple[Group, ...] = (), **more: Any) -> Rec
 
 
 def played(*events: Event, **settings: object) -> sim.Result:
-    scenario = RecordedScenario(record=recorded(*events), topology="dgx-h100-ndr")
+    scenario = RecordedScenario(record=(recorded(*events),), topology="dgx-h100-ndr")
     return sim.run(sim.load(scenario, settings))
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     own = recorded(LAUNCH, REDUCE, replace(LAUNCH, reads=(7,), again=True, line=0))
     for name in ("record.json", "record.json.gz"):
-        write(own, tmp_path / name)
-        assert read(tmp_path / name) == own
+        write([own], tmp_path / name)
+        assert read(tmp_path / name) == (own,)
 
 
 def test_kernels_in_a_row_take_as_long_as_they_take_one_by_one() -> None:
@@ -105,7 +105,7 @@ def test_groups_are_axes_of_a_mesh() -> None:
 
 
 def test_playing_needs_no_torch(tmp_path: Path) -> None:
-    write(recorded(LAUNCH), tmp_path / "record.json")
+    write([recorded(LAUNCH)], tmp_path / "record.json")
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from sim.cli.main import main\n"
@@ -117,7 +117,7 @@ def test_playing_needs_no_torch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["--trace", "--report"])
 def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
-    write(recorded(LAUNCH, REDUCE), tmp_path / "record.json")
+    write([recorded(LAUNCH, REDUCE)], tmp_path / "record.json")
     out = tmp_path / {"--trace": "trace.json", "--report": "page.txt"}[output]
     command = ["run", str(tmp_path / "record.json"), "--topology", "dgx-h100-ndr", output, str(out)]
     assert CliRunner().invoke(main, command).exit_code == 0
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
     tmp_path: Path, change: dict[str, object], said: str
 ) -> None:
     path = tmp_path / "record.json"
-    write(recorded(LAUNCH), path)
+    write([recorded(LAUNCH)], path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     answer = CliRunner().invoke(main, ["run", str(path), "--topology", "dgx-h100-ndr"])
     assert answer.exit_code == 2
@@ -170,7 +170,7 @@ def test_other_files_and_commands_are_refused(
 
 
 def test_a_recording_is_refused_where_a_plan_is_needed(tmp_path: Path) -> None:
-    write(recorded(LAUNCH), tmp_path / "record.json")
+    write([recorded(LAUNCH)], tmp_path / "record.json")
     command = ["explain", str(tmp_path / "record.json")]
     answer = CliRunner().invoke(main, command)
     assert answer.exit_code == 2

@@ -3,9 +3,22 @@
 from types import SimpleNamespace
 from typing import Any
 
-from sim.capture.attention import fused_attention
-from sim.capture.log import Log
-from sim.capture.patches import Patches
+from sim.capturing.attention import fused_attention
+from sim.capturing.log import Log
+from sim.capturing.patches import Patches
+
+
+def without_threads(torch: Any, patches: Patches) -> None:
+    """Backward passes run on the thread that asks for them.
+
+    The engine makes its threads with a process's first pass, one a device (torch/csrc/autograd/
+    engine.cpp, `start_device_threads`), after which the process cannot be forked; that pass is this
+    one, while there is no device.
+    """
+    torch.ones(1, requires_grad=True).sum().backward()
+    before = torch._C._is_multithreading_enabled()
+    torch._C._set_multithreading_enabled(False)
+    patches.also(lambda: torch._C._set_multithreading_enabled(before))
 
 
 def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:

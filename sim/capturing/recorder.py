@@ -7,13 +7,15 @@ from importlib import import_module
 from math import prod
 from typing import Any
 
-from sim.capture.distributed import Aside
-from sim.capture.lattices import group_of
-from sim.capture.log import Log
-from sim.capture.operators import described
-from sim.capture.refusals import of_script
-from sim.capture.streams import Streams
-from sim.recording.recording import Phase
+from sim.capturing.agreement import agreed
+from sim.capturing.contents import Contents
+from sim.capturing.distributed import Aside
+from sim.capturing.exchange import Exchange
+from sim.capturing.lattices import group_of
+from sim.capturing.log import Log
+from sim.capturing.operators import described
+from sim.capturing.refusals import of_script
+from sim.capturing.streams import Streams
 
 _COLLECTIVES = {
     "allreduce": "all_reduce",
@@ -52,8 +54,18 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
 class Recorder:
     """Writes operators to a log; `line` says which line of the script is at work."""
 
-    def __init__(self, torch: Any, log: Log, streams: Streams, line: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        log: Log,
+        streams: Streams,
+        line: Callable[[], int],
+        *,
+        exchange: Exchange,
+        contents: Contents,
+    ) -> None:
         self.torch, self.log, self.streams, self.line = torch, log, streams, line
+        self.exchange, self.contents = exchange, contents
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
         self.plain = (torch.Tensor, torch.nn.Parameter)
@@ -89,24 +101,34 @@ class Recorder:
         fake = any(isinstance(one, self.fake) for one in self.leaves((args, kwargs)))
         return device != "cuda" and (device == "meta" or small) and not fake
 
-    def _value(self, tensor: Any) -> float:
-        """.item(): the host waits, and the value is made up; a loop until True would not end."""
+    def _value(self, tensor: Any) -> Any:
+        """.item(): the host waits; a value that is not known is made up, and a loop until True
+        would not end."""
         if tensor.device.type == "cuda":
             self.streams.sync()
+        content = self.contents.of(tensor)
+        if content is not None:
+            with self.unfaked():
+                return content.item()
         return 1.0 if tensor.dtype.is_floating_point else int(tensor.dtype != self.torch.bool)
 
     def _run(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        out = func(*args, **kwargs)
-        ins, outs = self._on_device((args, kwargs)), self._on_device(out)
-        line, again = self._line(), self._again()
-        for tensor in outs:
-            self.log.track(tensor.untyped_storage(), self.streams.current, line, again=again)
-        named = _named(func, args, kwargs)
         if func.namespace in ("c10d", "_c10d_functional"):
-            self._collective(func, name, named, (args, out), outs or ins, line)
-        elif (ins or outs) and not func.is_view and name not in _FREE:
-            self._kernel(func, named, ins, outs, line)
+            return self._called(func, name, args, kwargs)
+        out, looked = self.contents.run(func, name, args, kwargs)
+        ins, outs, line = self._on_device((args, kwargs)), self._on_device(out), self._line()
+        self._track(outs, line)
+        if (ins or outs) and not func.is_view and name not in _FREE:
+            self._kernel(func, _named(func, args, kwargs), ins, outs, line)
+        to_host = name == "_to_copy" and not outs and not kwargs.get("non_blocking")
+        if ins and (looked or to_host):
+            self.streams.sync()
         return out
+
+    def _track(self, outs: list[Any], line: int) -> None:
+        stream, again = self.streams.current, self._again()
+        for tensor in outs:
+            self.log.track(tensor.untyped_storage(), stream, line, again=again)
 
     def _again(self) -> bool:
         """Whether a backward pass computes something that will be differentiated."""
@@ -140,47 +162,62 @@ class Recorder:
         self.log.add(
             "kernel",
             self.streams.current,
-            phase=self._phase(),
             again=self._again(),
             operator=self.log.operators.number(described(func, named, ins, outs)),
             line=line,
             reads=tuple(sorted(reads)),
         )
 
-    def _phase(self) -> Phase:
-        """What comes behind a backward pass and has no gradient (clipping) is the optimizer's."""
-        after = self.log.phase == "forward" and self.log.passed_back
-        after = after and not self.torch.is_grad_enabled()
-        return "optimizer" if after else self.log.phase
-
-    def _collective(
-        self, func: Any, name: str, named: Any, tree: Any, results: list[Any], line: int
-    ) -> None:
-        args, out = tree
+    def _called(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Run a collective or a message to a peer, and record it where it is the device's."""
+        out, line = func(*args, **kwargs), self._line()
+        outs = self._on_device(out)
+        self._track(outs, line)
         plain = name.strip("_")
         kind = next((k for start, k in _COLLECTIVES.items() if plain.startswith(start)), None)
-        if kind is None:  # a barrier
-            return
-        mark, own_group = next(self.log.serial), self.calls.get_process_group(func, args)
+        results = outs or self._on_device((args, kwargs))
+        if kind is None or not results:  # a barrier, or among CPUs
+            return out
+        named, ends = _named(func, args, kwargs), (args, out)
+        own_group = self.calls.get_process_group(func, args)
         ranks = self.torch.distributed.get_process_group_ranks(own_group)
+        mark = next(self.log.serial)
         c10d, pair = func.namespace == "c10d", kind in ("send", "recv")
         if c10d:
             self.calls.get_work(func, out).seq_id = mark
         blocking = c10d and not pair and not named.get("async_op")
         if not blocking and kind != "send":
             self.log.results |= {id(one.untyped_storage()): mark for one in results}
-        ends = (*args[:2], out)
+        peer = ranks[named["dst" if kind == "send" else "src"]] if pair else 0
         self.log.add(
             kind if pair else "collective",  # type: ignore[arg-type]
             self.streams.current,
             name=kind,
             group=self.log.groups.number(group_of(tuple(sorted(ranks)))),
-            peer=ranks[named["dst" if kind == "send" else "src"]] if pair else 0,
-            bytes=float(max(sum(map(_bytes, self._on_device(one))) for one in ends)),
+            peer=peer,
+            bytes=float(max(sum(map(_bytes, self._on_device(one))) for one in (*args[:2], out))),
             mark=mark,
             line=line,
             blocking=blocking,
         )
+        if pair:
+            self._met(kind, peer, results[0])
+        else:
+            place = ranks.index(self.torch.distributed.get_rank())
+            agreed(self.torch, self.contents, kind, name, named, ends, size=len(ranks), place=place)
+        return out
+
+    def _met(self, kind: str, peer: int, tensor: Any) -> None:
+        """Whole numbers that ranks send one another travel."""
+        self.exchange.meet(peer)
+        if tensor.dtype.is_floating_point or not self.exchange.hub:
+            return
+        if kind == "send":
+            content = self.contents.of(tensor)
+            self.exchange.send(peer, None if content is None else content.numpy())
+        else:
+            content = self.exchange.receive(peer)
+            self.contents.keep(tensor, None if content is None else self.torch.from_numpy(content))
 
 
 def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from sim.capture.patches import Patches
+from sim.capturing.patches import Patches
 
 _MODULE = "transformers.masking_utils"
 

@@ -5,14 +5,14 @@ and CUDA's hooks all the same. c10 has a guard without a device (c10/core/impl/F
 which `_ensureCUDADeviceGuardSet` registers; three virtual functions of at::CUDAHooksInterface
 (aten/src/ATen/detail/CUDAHooksInterface.h: isBuilt, isAvailable, hasPrimaryContext) answer that
 CUDA is there and that no context is. Their places in its table are those of the torch versions in
-`sim.capture.versions`.
+`sim.capturing.versions`.
 """
 
 import ctypes
 from pathlib import Path
 from typing import Any
 
-from sim.capture.patches import Patches
+from sim.capturing.patches import Patches
 
 _GUARDS, _CUDA = "_ZN3c104impl26device_guard_impl_registryE", 1  # DeviceType::CUDA
 _DEVICE_TYPES = 22

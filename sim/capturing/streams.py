@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any
 
-from sim.capture.log import Log
+from sim.capturing.log import Log
 
 
 class Streams:

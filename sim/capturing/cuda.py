@@ -6,8 +6,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from sim.capture.patches import Patches
-from sim.capture.streams import Streams
+from sim.capturing.patches import Patches
+from sim.capturing.streams import Streams
 
 _NOTHING = (
     "init",
@@ -47,8 +47,22 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
         patches.set(owner, "current_stream", lambda *_: streams.stack[-1])
     patches.set(torch.cuda, "default_stream", lambda *_: streams.stack[0])
     patches.set(torch.Tensor, "record_stream", lambda *_: None)
+    patches.set(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
+    loader = torch.utils.data.DataLoader
+    patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
+    patches.set(torch.amp.GradScaler, "_maybe_opt_step", _steps(streams))
     patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+
+
+def _steps(streams: Streams) -> Any:
+    """A scaler of gradients reads whether there are infinite ones, and there are none."""
+
+    def step(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
+        streams.sync()
+        return optimizer.step(*args, **kwargs)
+
+    return step
 
 
 def _answer(answer: Any, *_: Any, **__: Any) -> Any:

@@ -1,7 +1,7 @@
 """What is being recorded: the events and blocks of memory so far, in the order of the host."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import ref
@@ -66,6 +66,14 @@ class Log:
         for row in self.memory:
             row.event = -1
         self.began, self.passed_back = True, False
+
+    def optimizer_begins(self) -> None:
+        """What came behind the last backward pass (clipping) is the optimizer's, too."""
+        self.phase = "optimizer"
+        for number in reversed(range(len(self.events))):
+            if self.events[number].phase != "forward":
+                break
+            self.events[number] = replace(self.events[number], phase="optimizer")
 
     def add(self, kind: EventKind, stream: int, **rest: Any) -> None:
         own = {"phase": self.phase, **rest}

@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import Any
 
-from sim.capture.log import Log
-from sim.capture.patches import Patches
+from sim.capturing.log import Log
+from sim.capturing.patches import Patches
 
 
 class Aside:

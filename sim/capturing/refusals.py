@@ -47,7 +47,5 @@ def refused(script: str, folder: str) -> Iterator[None]:
         said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
         lower = said.lower()
         hint = next((do for word, do in _HINTS.items() if word.lower() in lower), "")
-        if "device_ready_queues_" in said:  # made with a process's first backward pass
-            hint = "a backward pass ran in this process before; capture in a fresh one"
         hint = hint or "see docs/capture.md for what can be recorded"
         raise InputError(where, f"cannot be recorded ({said})", hint) from error

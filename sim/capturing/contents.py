@@ -1,0 +1,140 @@
+"""What is in tensors of whole numbers, where that is known: fake tensors have shapes alone.
+
+Batches from the host, numbers of the script and the routing of tokens to experts are known; what
+follows from them is computed for real, on the CPU, beside the fake tensors. So counts of tokens,
+splits of an all-to-all, `nonzero` and boolean masks have their true shapes. Floating-point tensors
+are followed only where they come from whole numbers.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from sim.capturing.router import Router
+
+_MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
+# Operators by which routers choose, with the argument that says the dimension.
+_ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
+# Operators with indices, of which boolean ones are as many as they have true elements.
+_INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+
+
+class Contents:
+    """Real tensors beside fake ones; `router` says where tokens go."""
+
+    def __init__(self, torch: Any, router: Router) -> None:
+        self.torch, self.router = torch, router
+        fake = import_module("torch._subclasses.fake_tensor")
+        self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
+        self.leaves = torch.utils._pytree.tree_leaves
+        self.map = torch.utils._pytree.tree_map
+        tags = torch.Tag
+        self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
+
+    def of(self, tensor: Any) -> Any:
+        """What is in a tensor, None where nobody knows."""
+        if isinstance(tensor, self.fake):
+            return tensor.__dict__.get("_content")
+        return tensor if not tensor.dim() or not tensor.dtype.is_floating_point else None
+
+    def keep(self, tensor: Any, content: Any) -> None:
+        """This is in a tensor from now on; None for what nobody knows."""
+        if isinstance(tensor, self.fake):
+            tensor.__dict__["_content"] = content
+
+    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[Any, bool]:
+        """What an operator gives, and whether the host had to look at content for it."""
+        looked = False
+        if name in _INDEXED:
+            args, looked = self._numbered(args)
+        if self.dynamic & {*func.tags}:
+            found = self._shaped(func, name, args, kwargs)
+            if found is not None:
+                return self.map(self._faked, found), name != "index"
+        out = func(*args, **kwargs)
+        self._follow(func, name, args, kwargs, out)
+        return out, looked
+
+    def _numbered(self, args: Any) -> tuple[Any, bool]:
+        """Arguments with indices in place of boolean masks."""
+        indices: list[Any] = []
+        looked = False
+        for one in args[1]:
+            mask = self.of(one) if one is not None and one.dtype == self.torch.bool else None
+            if mask is None:
+                indices.append(one)
+                continue
+            with self.unfaked():
+                found = mask.nonzero().unbind(1)
+            indices += [self._faked(row) for row in found]
+            looked = True
+        return (args[0], indices, *args[2:]), looked
+
+    def _shaped(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """The results of an operator whose shapes depend on content, None where they are unknown or
+        do not depend on it after all."""
+        if name == "masked_select" and self.of(args[0]) is None:
+            mask = self.of(args[1])
+            if mask is None:
+                return None
+            with self.unfaked():
+                whole = self.torch.broadcast_shapes(args[0].shape, mask.shape)
+                count = int(mask.expand(whole).sum())
+                return self.torch.empty(count, dtype=args[0].dtype, device="meta")
+        return self._computed(func, name, args, kwargs)
+
+    def _faked(self, real: Any) -> Any:
+        """A fake tensor on the device of a real one's shape, with its content."""
+        if not isinstance(real, self.torch.Tensor):
+            return real
+        fake = self.torch.empty(real.shape, dtype=real.dtype, device="cuda")
+        self.keep(fake, None if real.is_meta else real)
+        return fake
+
+    def _follow(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+        """Work out what is in an operator's results."""
+        results = [one for one in self.leaves(out) if isinstance(one, self.fake)]
+        if not any(one.numel() <= _MOST[one.dtype.is_floating_point] for one in results):
+            return
+        if str(func) in _ROUTES and self.of(args[0]) is None:
+            self._route(str(func), args, results)
+            return
+        comes = any(isinstance(one, self.torch.Tensor) for one in self.leaves((args, kwargs)))
+        whole = not results[0].dtype.is_floating_point
+        found = self._computed(func, name, args, kwargs) if comes or whole else None
+        given = [one for one in self.leaves(found) if isinstance(one, self.torch.Tensor)]
+        if len(given) != len(results):
+            given = [None] * len(results)
+        for result, content in zip(results, given, strict=True):
+            self.keep(result, content)
+
+    def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """The operator on content, on the CPU; None where some is unknown."""
+        tensors = [one for one in self.leaves((args, kwargs)) if isinstance(one, self.torch.Tensor)]
+        if any(self.of(one) is None for one in tensors):
+            return None
+        args, kwargs = self.map(self._real, args), self.map(self._real, kwargs)
+        if name == "histc":  # which the CPU has for floats alone
+            dtype, args = args[0].dtype, (args[0].float(), *args[1:])
+        with self.unfaked():
+            try:
+                found = func(*args, **kwargs)
+            except (NotImplementedError, RuntimeError):  # the CPU has no such kernel
+                return None
+            return found.to(dtype) if name == "histc" else found
+
+    def _real(self, one: Any) -> Any:
+        if isinstance(one, self.torch.device):
+            return self.torch.device("cpu")
+        return self.of(one) if isinstance(one, self.torch.Tensor) else one
+
+    def _route(self, name: str, args: Any, results: list[Any]) -> None:
+        """The largest of scores are a router's choice."""
+        place = _ROUTES[name]
+        dim = args[place] if len(args) > place else -1
+        if dim is None:  # of the whole tensor
+            return
+        k = args[1] if place == 2 else 1
+        chosen = self.router.chosen(args[0].shape, dim, k)
+        if chosen is not None:
+            with self.unfaked():
+                self.keep(results[-1], chosen.reshape(results[-1].shape))

@@ -1,0 +1,106 @@
+"""To which experts tokens go: nothing is computed, so a law says it, as it does for `sim run`."""
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.model.routing import Routing, shares
+
+_LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # with the number that a text may give
+_MOST = 4096  # experts; the largest of more scores is no router's choice
+
+
+def routing_of(text: str) -> Routing:
+    """The law that a text names: "balanced", "zipf=1.2", "dirichlet=0.5", or a CSV file with a row
+    for each layer and the tokens of each expert. Raises `InputError`.
+
+    >>> routing_of("zipf=1.2").exponent
+    1.2
+    """
+    law, _, number = text.partition("=")
+    try:
+        if law == "balanced" and not number:
+            return Routing()
+        if law in _LAWS:
+            return Routing(law=law, **({_LAWS[law]: float(number)} if number else {}))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise InputError.of(f"--routing {text}", error) from None
+    if law.endswith(".csv"):
+        return Routing(law="file", file=text)
+    remedy = "name balanced, zipf=EXPONENT, dirichlet=ALPHA or a CSV file of counts"
+    raise InputError(f"--routing {text}", "is no law of routing", remedy)
+
+
+class Router:
+    """Chooses experts; layers are told apart by their modules, so that one that runs again chooses
+    the same."""
+
+    def __init__(self, torch: Any, routing: Routing) -> None:
+        self.torch, self.routing = torch, routing
+        self._layers: dict[int, int] = {}
+
+    def chosen(self, shape: tuple[int, ...], dim: int, k: int) -> Any:
+        """The `k` largest along a dimension of scores of a shape, as indices; None where they are
+        no router's."""
+        shape, dim = tuple(map(int, shape)), dim % max(len(shape), 1)
+        if not shape or not k < shape[dim] <= _MOST:
+            return None
+        others = (*shape[:dim], *shape[dim + 1 :])
+        picks = _picks(self.routing, shape[dim], k, int(np.prod(others)), self._layer())
+        return self.torch.from_numpy(picks).reshape(*others, k).movedim(-1, dim)
+
+    def _layer(self) -> int:
+        """The number of the module that asks, in the order in which they first do."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            own = frame.f_locals.get("self")
+            if isinstance(own, self.torch.nn.Module):
+                return self._layers.setdefault(id(own), len(self._layers))
+            frame = frame.f_back
+        return 0
+
+
+@lru_cache(maxsize=256)
+def _picks(routing: Routing, experts: int, k: int, tokens: int, layer: int) -> NDArray[np.int64]:
+    """Different experts for each token, so that each one is chosen as often as its share says, to
+    within one: systematic sampling (Madow 1949), where expert e is a stretch of length k p_e of a
+    line, at most 1, and token t takes the stretches at (t + 1/2) / tokens + 0, 1, ... k - 1."""
+    ends = np.cumsum(_chances(_shares(routing, experts, layer), k))
+    points = (np.arange(tokens)[:, None] + 0.5) / max(tokens, 1) + np.arange(k)
+    return np.minimum(np.searchsorted(ends, points, side="right"), experts - 1)
+
+
+def _shares(routing: Routing, experts: int, layer: int) -> NDArray[np.float64]:
+    if routing.law != "file":
+        return shares(routing, experts, layer, 1)
+    where = f"routing file {routing.file}"
+    text = reads.text(Path(routing.file), where=where)
+    rows = sum(1 for line in text.splitlines() if line.partition("#")[0].strip())
+    if layer >= rows:
+        what = f"has {rows} rows, and the model more layers with experts"
+        raise InputError(where, what, "write a row for each layer")
+    return shares(routing, experts, layer, rows, text)
+
+
+def _chances(share: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """How many of a token's k choices fall on each expert, at most one; what is above goes to the
+    others by their shares.
+
+    >>> _chances(np.array([0.8, 0.1, 0.1]), 2).round(2).tolist()
+    [1.0, 0.5, 0.5]
+    """
+    full = np.zeros(len(share), bool)
+    while True:
+        left = share[~full].sum()
+        rest = k - full.sum()
+        chances = np.where(full, 1.0, share / left * rest if left else rest / max((~full).sum(), 1))
+        over = (chances > 1.0 + 1e-12) & ~full
+        if not over.any():
+            return chances
+        full |= over

@@ -1,0 +1,76 @@
+"""A GPU and a world of ranks that are not there, for as long as a capture lasts."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sim.capturing import autograd, cuda, device, distributed, messages, transformers
+from sim.capturing.contents import Contents
+from sim.capturing.exchange import Exchange
+from sim.capturing.log import Log
+from sim.capturing.patches import Patches
+from sim.capturing.recorder import Recorder, frames_of, mode
+from sim.capturing.router import Router
+from sim.capturing.streams import Streams
+from sim.model.routing import Routing
+
+GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """`rank` of a `world`, whose messages travel by an `exchange`, the `folder` that holds the
+    source whose lines are told, and the `routing` of tokens to experts."""
+
+    world: int
+    rank: int
+    folder: str
+    exchange: Exchange
+    routing: Routing
+
+
+@contextmanager
+def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
+    """Whatever runs inside is recorded in a log; nothing that is patched stays so."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    patches, old = Patches(), dict(os.environ)
+    streams = Streams(torch.device("cuda", 0), log)
+
+    def stream() -> int:
+        return streams.current
+
+    local = place.rank % GPUS_PER_NODE
+    os.environ |= _environment(place, local)
+    try:
+        autograd.without_threads(torch, patches)
+        device.pretend(torch, patches)
+        cuda.install(torch, patches, streams, gpus=GPUS_PER_NODE, index=local)
+        autograd.install(torch, patches, log, stream)
+        distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
+        messages.install(torch, patches, place.exchange)
+        transformers.install(patches)
+        lines = frames_of(place.folder, log)
+        contents = Contents(torch, Router(torch, place.routing))
+        own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
+        with FakeTensorMode(allow_non_fake_inputs=True), mode(torch, own):
+            yield
+    finally:
+        patches.restore()
+        os.environ.clear()
+        os.environ |= old
+
+
+def _environment(place: Place, local: int) -> Mapping[str, str]:
+    """What torchrun tells a process."""
+    return {
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(min(place.world, GPUS_PER_NODE)),
+        "GROUP_RANK": str(place.rank // GPUS_PER_NODE),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }
