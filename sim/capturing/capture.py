@@ -17,7 +17,7 @@ from sim.capturing.steps import Enough, Steps
 from sim.capturing.versions import known_torch
 from sim.capturing.world import Place, fake_world
 from sim.config.errors import InputError
-from sim.model.routing import Routing
+from sim.model.experts.routing import Routing
 from sim.recording.allocator_settings import VARIABLES
 from sim.recording.recording import Recording
 

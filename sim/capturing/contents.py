@@ -134,7 +134,7 @@ class Contents:
         if dim is None:  # of the whole tensor
             return
         k = args[1] if place == 2 else 1
-        chosen = self.router.chosen(args[0].shape, dim, k)
-        if chosen is not None:
-            with self.unfaked():
+        with self.unfaked():
+            chosen = self.router.chosen(args[0].shape, dim, k)
+            if chosen is not None:
                 self.keep(results[-1], chosen.reshape(results[-1].shape))

@@ -30,12 +30,12 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     The device is an H100 to it (compute capability 9.0): what a script chooses by the device's
     kind, it chooses as there; how fast it is is said when the recording is played.
     """
-    current = [index]
     for name, answer in _answers(torch, gpus).items():
         patches.set(torch.cuda, name, partial(_answer, answer))
     for name in _NOTHING:
         patches.set(torch.cuda, name, partial(_answer, None))
-    patches.set(torch.cuda, "current_device", lambda: current[0])
+    torch._C._accelerator_setDeviceIndex(index)
+    patches.set(torch.cuda, "current_device", lambda: index)
     patches.set(torch.cuda, "set_device", lambda device: None)
     patches.set(torch.cuda, "synchronize", lambda *_: streams.sync())
     patches.set(torch.cuda, "empty_cache", streams.log.emptied)

@@ -217,7 +217,9 @@ class Recorder:
             self.exchange.send(peer, None if content is None else content.numpy())
         else:
             content = self.exchange.receive(peer)
-            self.contents.keep(tensor, None if content is None else self.torch.from_numpy(content))
+            with self.unfaked():
+                real = None if content is None else self.torch.from_numpy(content)
+            self.contents.keep(tensor, real)
 
 
 def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.config import reads
 from sim.config.errors import InputError
-from sim.model.routing import Routing, shares
+from sim.model.experts.routing import Routing, shares
 
 _LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # with the number that a text may give
 _MOST = 4096  # experts; the largest of more scores is no router's choice

@@ -14,7 +14,7 @@ from sim.capturing.patches import Patches
 from sim.capturing.recorder import Recorder, frames_of, mode
 from sim.capturing.router import Router
 from sim.capturing.streams import Streams
-from sim.model.routing import Routing
+from sim.model.experts.routing import Routing
 
 GPUS_PER_NODE = 8
 

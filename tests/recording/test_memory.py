@@ -34,7 +34,7 @@ def script(*memory: Allocation, allocator: str = "") -> Recording:
 
 
 def run(own: Recording, **settings: object) -> sim.Result:
-    scenario = RecordedScenario(record=own, topology="dgx-h100-ndr")
+    scenario = RecordedScenario(record=(own,), topology="dgx-h100-ndr")
     return sim.run(sim.load(scenario, settings))
 
 
@@ -93,7 +93,7 @@ def test_the_curve_rises_to_what_is_reserved(tmp_path: Path) -> None:
     assert curve.times[-1] == pytest.approx(result.step_time)
     assert curve.bytes[-1].sum() == curve.total[-1]
     assert own[BESIDE][-1] == pytest.approx(45 * GIB, abs=40 << 20)
-    write(script(*SPLIT), tmp_path / "record.json")
+    write([script(*SPLIT)], tmp_path / "record.json")
     assert read(tmp_path / "record.json") == script(*SPLIT)
     command = ["run", str(tmp_path / "record.json"), "--topology", "dgx-h100-ndr"]
     answer = CliRunner().invoke(main, [*command, "--memory", str(tmp_path / "memory.csv")])
@@ -105,7 +105,7 @@ def test_the_curve_rises_to_what_is_reserved(tmp_path: Path) -> None:
 def test_settings_that_torch_does_not_know_are_refused_in_one_line(
     tmp_path: Path, given: str
 ) -> None:
-    write(script(*SPLIT), tmp_path / "record.json")
+    write([script(*SPLIT)], tmp_path / "record.json")
     command = ["run", str(tmp_path / "record.json"), "--topology", "dgx-h100-ndr"]
     answer = CliRunner().invoke(main, [*command, "--set", f"allocator={given}"])
     assert answer.exit_code == 2

@@ -57,6 +57,8 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     for name in ("record.json", "record.json.gz"):
         write([own], tmp_path / name)
         assert read(tmp_path / name) == (own,)
+        write([own, replace(own, rank=8)], tmp_path / name)
+        assert read(tmp_path / name) == (own, replace(own, rank=8))
 
 
 def test_kernels_in_a_row_take_as_long_as_they_take_one_by_one() -> None:
@@ -135,6 +137,8 @@ def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
         ({"memory": [[0, 1, 1, 0, 99, 0]]}, "row 0 of memory"),
         ({"groups": [{"first": 0, "axes": [[1, 999]]}]}, "ends at rank 998"),
         ({"events": []}, "it holds no kernel"),
+        ({"stages": []}, "is no recording"),
+        ({"stages": [{}, {}]}, "stage 0: is no recording"),
         ({"extra": 1}, "unknown key 'extra'"),
     ],
 )
