@@ -94,7 +94,7 @@ def test_the_curve_rises_to_what_is_reserved(tmp_path: Path) -> None:
     assert curve.bytes[-1].sum() == curve.total[-1]
     assert own[BESIDE][-1] == pytest.approx(45 * GIB, abs=40 << 20)
     write([script(*SPLIT)], tmp_path / "record.json")
-    assert read(tmp_path / "record.json") == script(*SPLIT)
+    assert read(tmp_path / "record.json") == (script(*SPLIT),)
     command = ["run", str(tmp_path / "record.json"), "--topology", "dgx-h100-ndr"]
     answer = CliRunner().invoke(main, [*command, "--memory", str(tmp_path / "memory.csv")])
     assert answer.exit_code == 3  # written, though it does not fit
