@@ -163,16 +163,17 @@ def standard_core(run: Execution) -> Operator:
     its output (2 a s^2 b): the 5 a s^2 b of Korthikanti et al. 2022, section 4.1.
     """
     model, width = run.model, run.width
-    scores = run.microbatch * run.heads * run.seq * run.seq
+    scores = run.microbatch * run.heads * run.seq * run.keys
     dropped = scores * MASK + scores * width if model.dropout else 0
     return Operator(
         name=CORE,
         modules=("core_attn",),
         forward=(
-            _product(run, "scores", run.seq, model.head),
+            _product(run, "scores", run.seq, run.keys, model.head),
+            *_biased(run, scores),
             *_softmax(run, scores),
             *_dropout(run, scores, "attention dropout", drawn=scores),
-            _product(run, "attention over values", model.value_head, run.seq),
+            _product(run, "attention over values", run.seq, model.value_head, run.keys),
             MemoryBound(name="merge heads", bytes=2.0 * run.rows * run.output_width * width),
         ),
         input_gradient=_standard_backward(run, scores),
@@ -183,10 +184,19 @@ def standard_core(run: Execution) -> Operator:
     )
 
 
-def _product(run: Execution, name: str, n: int, k: int) -> Gemm:
-    """One of the six batched products; its m is always the sequence."""
+def _product(run: Execution, name: str, m: int, n: int, k: int) -> Gemm:
+    """One of the six batched products."""
     batch = run.microbatch * run.heads
-    return Gemm(name=name, m=run.seq, n=n, k=k, batch=batch, precision=run.precision)
+    return Gemm(name=name, m=m, n=n, k=k, batch=batch, precision=run.precision)
+
+
+def _biased(run: Execution, scores: int, suffix: str = "") -> tuple[Item, ...]:
+    """Scores and the biases of relative positions: both read and one written; backward the
+    gradients of the scores are added to those that later layers left for the biases (transformers,
+    modeling_t5.py, T5Attention.forward: `scores += position_bias`). Other sequences have none."""
+    if run.model.positions != "relative" or run.memory:
+        return ()
+    return (MemoryBound(name=f"position bias{suffix}", bytes=float(3 * scores * run.width)),)
 
 
 def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
@@ -233,20 +243,21 @@ def _dropout(run: Execution, elements: int, name: str, *, drawn: int = 0) -> tup
 
 
 def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
-    seq, head, width = run.seq, run.model.head, run.width
+    seq, keys, head, width = run.seq, run.keys, run.model.head, run.width
     passes, launches = _softmax_passes(run, backward=True)
     return (
         MemoryBound(name="merge heads grad", bytes=2.0 * run.rows * run.output_width * width),
-        _product(run, "attention over values dgrad", seq, run.model.value_head),
-        _product(run, "values grad", run.model.value_head, seq),
+        _product(run, "attention over values dgrad", seq, keys, run.model.value_head),
+        _product(run, "values grad", keys, run.model.value_head, seq),
         *_dropout(run, scores, "attention dropout grad"),
         MemoryBound(
             name="softmax grad",
             bytes=float(passes * scores * width),
             launches=launches,
         ),
-        _product(run, "queries grad", head, seq),
-        _product(run, "keys grad", head, seq),
+        *_biased(run, scores, " grad"),
+        _product(run, "queries grad", seq, head, keys),
+        _product(run, "keys grad", keys, head, seq),
         # The scale of Q K' on dQ and dK, then one tensor of dQ, dK, dV again.
         MemoryBound(name="join qkv grad", bytes=float(4 * run.mixed * width), launches=3),
     )

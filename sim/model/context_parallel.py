@@ -55,7 +55,9 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
     model, sharding = run.model, run.sharding
     ring, whole = sharding.ring, model.seq
     own = whole // ring
-    if ring == 1 or not model.causal or model.window:
+    if run.memory:
+        yield _kernel(run, own, run.memory, causal=False, backward=backward)
+    elif ring == 1 or not model.causal or model.window:
         yield _kernel(run, own, whole, causal=model.causal, backward=backward)
     elif sharding.way == "all-gather":
         if sharding.balanced:

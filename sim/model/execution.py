@@ -96,7 +96,8 @@ class Execution:
     convolutions are kept. With `overlaps_shared` shared experts run beside tokens that are under
     way (`sim.model.shared_experts`). `block` holds the settings of the block's kind (its module's
     `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys of the
-    block's own entry. `graphs` are the scopes of layers that are CUDA graphs.
+    block's own entry. `graphs` are the scopes of layers that are CUDA graphs. Attention looks at
+    `memory` tokens of another sequence where there are any.
     """
 
     model: Transformer
@@ -115,6 +116,7 @@ class Execution:
     graphs: tuple[str, ...] = ()
     dispatcher: Dispatcher = "flat"
     overlaps_shared: bool = False
+    memory: int = 0
 
     def __post_init__(self) -> None:
         self.sharding.check(self.model)
@@ -242,9 +244,15 @@ class Execution:
         return self.heads * self.model.value_head
 
     @property
+    def keys(self) -> int:
+        """Tokens that those of one sequence look at."""
+        return self.memory or self.seq
+
+    @property
     def mixed(self) -> int:
         """Elements of Q, K and V."""
-        return self.rows * (self.query_width + self.kv_width + self.value_width)
+        keys = self.microbatch * self.keys
+        return self.rows * self.query_width + keys * (self.kv_width + self.value_width)
 
     @property
     def ffn(self) -> int:

@@ -20,8 +20,18 @@ FOLDER = "sim.model.blocks"
 
 # What embedding, head and the row as a whole share: no layer has its own.
 _SHARED = (
-    *("name", "family", "layers", "hidden", "vocab", "seq", "tied_embeddings", "token_types"),
-    *("predictions", "pooler", "mtp", "position_rows", "pattern", "blocks", "notes"),
+    *("name", "family", "layers", "hidden", "vocab", "seq", "decoder_seq", "tied_embeddings"),
+    *(
+        "token_types",
+        "position_buckets",
+        "predictions",
+        "pooler",
+        "mtp",
+        "position_rows",
+        "pattern",
+        "blocks",
+        "notes",
+    ),
 )
 _OF_A_LAYER = tuple(field.name for field in fields(Transformer) if field.name not in _SHARED)
 

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 from sim.config.schema import Short
 
 Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
-Positions = Literal["learned", "rotary", "alibi", "none"]
+Positions = Literal["learned", "rotary", "relative", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
 AttentionKernel = Literal["standard", "flash"]
 Linears = Literal["qkv", "attention output", "ffn", "logits"]
 QkNorm = Literal["none", "rmsnorm", "l2"]
 
+DECODER = "decoder"  # the kind of a layer that looks at an encoder's result
 MOST_LAYERS, _MOST_MTP = 10_000, 100  # a hundred times what has been trained
 _FORM = 'write it like "3 dense, 58 experts"'
 
@@ -44,7 +45,9 @@ class Latent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
-    """The content of `models/NAME.toml`: a decoder, or an encoder such as BERT.
+    """The content of `models/NAME.toml`: a decoder, an encoder such as BERT, or an encoder whose
+    result a decoder looks at, such as T5: sequences of `seq` tokens go through the layers in front
+    of the first "decoder" of `pattern`, those of `decoder_seq` tokens through the others.
 
     `kv_heads` fewer than `heads` is grouped-query attention; `head` is the width of one head,
     `value_head` that of V where it is another. A query sees `window` keys at most, itself included,
@@ -60,7 +63,9 @@ class Transformer:
     after each residual sum (no final normalisation, but one after the embedding), `output_norms`
     also what attention and feed-forward block give to it. `bias` gives one to every linear layer of
     a block, `biases` to those that it names. A learned table of positions has `position_rows` (0:
-    one for each token of a sequence). `mtp` further modules predict the tokens behind the next
+    one for each token of a sequence); "relative" ones add to each score of attention one of
+    `position_buckets` numbers of its head, those of encoder and decoder apart (Raffel et al. 2020,
+    section 2.1). `mtp` further modules predict the tokens behind the next
     (multi-token prediction), each with a layer of the last one's kind.
     `pattern` names the layers' kinds (`sim.model.blocks`), repeated until all have one: "dense", or
     "3 dense, 58 experts". `blocks` holds what a kind needs to know besides, and variants of kinds:
@@ -89,6 +94,7 @@ class Transformer:
     glu_limit: float = 0.0
     vocab: int
     seq: int
+    decoder_seq: int = 0
     tied_embeddings: bool
     positions: Positions = "learned"
     normalisation: Normalisation = "layernorm"
@@ -100,6 +106,7 @@ class Transformer:
     post_norm: bool = False
     output_norms: bool = False
     position_rows: int = 0
+    position_buckets: int = 32
     token_types: int = 0
     predictions: int = 0
     pooler: bool = False
@@ -120,6 +127,7 @@ class Transformer:
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads = {self.kv_heads} does not divide heads = {self.heads}")
         self._check_attention()
+        self._check_decoder()
         for name in (*_period(self.pattern), *self.blocks):
             self.entry(name)
         if self.mtp and self.predictions:
@@ -137,7 +145,7 @@ class Transformer:
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         for key in (
             *("kv_heads", "head", "value_head", "window", "chunk", "documents"),
-            *("token_types", "predictions", "mtp", "position_rows"),
+            *("token_types", "predictions", "mtp", "position_rows", "decoder_seq"),
         ):
             if getattr(self, key) < 0:
                 raise ValueError(f"{key} = {getattr(self, key)} must not be negative")
@@ -165,6 +173,18 @@ class Transformer:
             raise ValueError(f"kv_heads = {self.kv_heads}: latent attention has one for each head")
         if self.latent and self.latent.rotary >= self.head:
             raise ValueError(f"latent.rotary = {self.latent.rotary} leaves nothing of a head")
+
+    def _check_decoder(self) -> None:
+        if self.positions == "relative" and self.attention != "standard":
+            what = 'positions = "relative" are added to scores'
+            raise ValueError(f'{what}; set attention = "standard", which stores them')
+        if (DECODER in _period(self.pattern)) != (self.decoder_seq > 0):
+            what = f"decoder_seq = {self.decoder_seq} and pattern = {self.pattern!r}"
+            raise ValueError(f"{what}; give layers of kind decoder the tokens of their sequences")
+        foreign = ("latent", "window", "chunk", "documents", "predictions", "post_norm", "mtp")
+        for key in (*foreign, "token_types", "pooler", "sinks", "output_norms", "causal"):
+            if self.decoder_seq and getattr(self, key):
+                raise ValueError(f"{key} is not known beside a decoder's layers; leave it out")
 
     @property
     def pieces(self) -> int:
@@ -238,6 +258,9 @@ class Transformer:
     def row(self) -> tuple[str, ...]:
         """The kinds of all blocks in order, embedding and head included."""
         kinds = self.kinds
+        if self.decoder_seq:
+            first = kinds.index(DECODER)
+            return ("embedding", *kinds[:first], "decoder_input", *kinds[first:], "head")
         return ("embedding", *kinds, *("mtp_input", kinds[-1], "mtp_head") * self.mtp, "head")
 
 

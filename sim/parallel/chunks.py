@@ -26,6 +26,9 @@ def chunks_of(
         if plan.layers is not None:
             explicit(plan.layers, model.layers, 1)
         return ((_chunk(plan, model.row, 0),),)
+    if model.decoder_seq:
+        what = f"pp = {plan.pp}: a decoder that looks at an encoder is not known in pipelines"
+        raise InputError("plan", what, "set pp = 1")
     stages, chunks = plan.pp, plan.cuts // plan.pp
     if isinstance(model, Network):
         costs = _seconds(model, stack, plan, device)

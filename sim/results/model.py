@@ -78,6 +78,7 @@ def _traffic(model: Transformer) -> Iterator[Cells]:
     flops = model_flops(model, 1) / model.seq
     of = "a sample" if isinstance(model, Network) else "a token"
     length = f", in sequences of {model.seq:,}" * (model.seq > 1)
+    length += f" and {model.decoder_seq:,}" * (model.decoder_seq > 0)
     yield "FLOPs", f"{count(flops / 1e9)} GFLOP", f"{of}, forward and backward{length}"
     run, kept, cached = whole(model, 1), 0.0, 0
     for kind, often in Counter(model.kinds).items():

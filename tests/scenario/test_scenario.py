@@ -29,6 +29,7 @@ PUBLISHED = {
     "bert-small-cpu": (28.8e6, 1),  # Turc et al. 2019, table 1
     "gpt-small-cpu": (10.65e6, 1),  # nanoGPT, train.py prints 10.65M
     "bert-large-dgx1": (0.34e9, 8),
+    "t5-11b": (11e9, 160),  # Raffel et al. 2020, section 3.7; 20 nodes of the launcher
     "bert-large-folded-ring": (0.34e9, 8),
     "bert-large-tpu-v2": (0.34e9, 128),
     "gpt2-one-gpu": (0.124e9, 1),

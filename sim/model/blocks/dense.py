@@ -16,17 +16,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 
 def _pre_norm(run: Execution) -> tuple[Operator, ...]:
-    return (
-        *attention_part(run),
-        *scoped(
-            "mlp",
-            (
-                normalise(run, "ffn norm", run.local, into="ffn in"),
-                *belonging("mlp", feed_forward.operators(run, normed=True)),
-                *joined(run, "ffn"),
-            ),
-        ),
-    )
+    return (*attention_part(run), *feed_forward_part(run))
 
 
 def attention_part(run: Execution) -> tuple[Operator, ...]:
@@ -37,6 +27,18 @@ def attention_part(run: Execution) -> tuple[Operator, ...]:
             normalise(run, "attention norm", run.local, into="" if run.model.latent else "qkv"),
             *attention.operators(run, normed=True),
             *joined(run, "attention"),
+        ),
+    )
+
+
+def feed_forward_part(run: Execution) -> tuple[Operator, ...]:
+    """The feed-forward block behind its norm, and the residual sum."""
+    return scoped(
+        "mlp",
+        (
+            normalise(run, "ffn norm", run.local, into="ffn in"),
+            *belonging("mlp", feed_forward.operators(run, normed=True)),
+            *joined(run, "ffn"),
         ),
     )
 

@@ -80,6 +80,8 @@ def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:
 def positions(run: Execution) -> Operator:
     """A learned vector for each position, and for each type of token."""
     model, width = run.model, run.width
+    if model.positions == "relative":
+        return _relative(run)
     if not model.position_parameters:
         return Operator()
     size = run.local * model.hidden
@@ -98,6 +100,35 @@ def positions(run: Execution) -> Operator:
         ),
         parameters=float(model.position_parameters),
         matrices=(Matrix(model.position_parameters // model.hidden, model.hidden, hidden=False),),
+    )
+
+
+def _relative(run: Execution) -> Operator:
+    """A bias for each score of the rank's heads, in whose table each pair of tokens looks up how
+    far it is apart; backward the dense gradient of the table.
+
+    The pairs' distances are worked out in about a dozen integer kernels of 8 bytes, the biases
+    looked up, laid out by heads and added to the padding mask, so that there is a copy for each
+    sequence until the backward pass (transformers, modeling_t5.py, T5Attention.compute_bias and
+    `position_bias + causal_mask`).
+    """
+    pairs, size = run.seq * run.seq, run.seq * run.seq * run.heads * run.width
+    kept, table = run.microbatch * size, run.model.position_buckets * run.heads
+    ahead = float(2 * 12 * 8 * pairs + 4 * size + 2 * kept)
+    return Operator(
+        name="position bias",
+        forward=(MemoryBound(name="position bias", bytes=ahead, launches=15),),
+        weight_gradient=(
+            MemoryBound(
+                name="position bias table grad",
+                bytes=float(kept + 3 * size),
+                launches=_SORT_LAUNCHES,
+            ),
+        ),
+        saved=float(kept),
+        made=float(kept),
+        parameters=float(table),
+        matrices=(Matrix(run.model.position_buckets, run.heads, hidden=False),),
     )
 
 

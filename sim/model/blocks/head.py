@@ -8,6 +8,7 @@ tokens through a transform first, and has a classifier of sentence pairs.
 from dataclasses import replace
 
 from sim.model import metrics
+from sim.model.encoder_decoder import decoded
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.linear import Linear, joins_gradients
@@ -22,7 +23,7 @@ LOGITS = "logits"
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
-    run = replace(run, recipe=None)  # no recipe casts the output layer
+    run = replace(decoded(run), recipe=None)  # no recipe casts the output layer
     model, rows = run.model, run.rows
     norm = normalise(run, "final norm", run.local, residual=False)
     before = [] if model.post_norm else [norm]

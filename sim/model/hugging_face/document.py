@@ -11,7 +11,7 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.hugging_face.config import Config, Document
-from sim.model.hugging_face.encoders import bert, vit
+from sim.model.hugging_face.encoders import bert, t5, vit
 from sim.model.hugging_face.experts import deepseek, gpt_oss, mixtral, qwen2_moe, qwen3_moe
 from sim.model.hugging_face.gpt import gpt2, gpt_neox, opt, phi
 from sim.model.hugging_face.llama import gemma, gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3
@@ -37,6 +37,8 @@ _TYPES: dict[str, Callable[[Config], Document]] = {
     "gpt_neox": gpt_neox,
     "opt": opt,
     "bert": bert,
+    "t5": t5,
+    "mt5": t5,
     "vit": vit,
 }
 _WRAPPED = {"gemma3": "gemma3_text"}  # language models inside models of images and text

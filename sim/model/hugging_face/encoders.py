@@ -1,4 +1,4 @@
-"""Encoders: of words (BERT) and of images (ViT)."""
+"""Encoders: of words (BERT), of images (ViT), and with a decoder behind them (T5)."""
 
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document, length
@@ -50,3 +50,38 @@ def vit(config: Config) -> Document:
             "head": {"kind": "classifier"},
         },
     }  # fmt: skip
+
+
+_T5_SEQ, _T5_DECODER_SEQ = 512, 114  # of pre-training: Raffel et al. 2020, section 3.1.4
+
+
+def t5(config: Config) -> Document:
+    """T5, its versions 1.1 and Flan, mT5: T5ForConditionalGeneration."""
+    layers = config("num_layers")
+    behind = config("num_decoder_layers", layers)
+    seq = config("n_positions", _T5_SEQ)
+    tokens = f"sequences of {seq:,} and {_T5_DECODER_SEQ} tokens are taken, as in pre-training"
+    config.notes.append(f"{config.place}: {tokens}; set model.seq and model.decoder_seq otherwise")
+    config.read |= {"relative_attention_max_distance", "feed_forward_proj"}
+    return {
+        "name": str(config("_name_or_path", "")),
+        "family": "gpt",
+        "layers": layers + behind,
+        "hidden": config("d_model"),
+        "heads": config("num_heads"),
+        "head": config("d_kv"),
+        "ffn": config("d_ff"),
+        "gated_mlp": config("is_gated_act", "gated" in config("feed_forward_proj", "relu")),
+        "vocab": config("vocab_size"),
+        "seq": seq,
+        "decoder_seq": _T5_DECODER_SEQ,
+        "tied_embeddings": config("tie_word_embeddings", True),
+        "positions": "relative",
+        "position_buckets": config("relative_attention_num_buckets", 32),
+        "normalisation": "rmsnorm",
+        "bias": False,
+        "dropout": config.dropout("dropout_rate"),
+        "causal": False,
+        "attention": "standard",
+        "pattern": f"{layers} dense, {behind} decoder",
+    }

@@ -1,0 +1,28 @@
+"""Between encoder and decoder: the encoder's last norm and dropout, whose result all layers of the
+decoder look at, and the decoder's tokens in the encoder's word embedding (Raffel et al. 2020,
+section 2.1; transformers, modeling_t5.py, T5Stack)."""
+
+from dataclasses import replace
+
+from sim.model.blocks import embedding
+from sim.model.encoder_decoder import decoded, memory
+from sim.model.execution import Execution
+from sim.model.operators import Operator, normalise
+
+LAYER = False
+
+
+def operators(run: Execution) -> tuple[Operator, ...]:
+    """Its operators on one rank, in forward order."""
+    own = decoded(run)
+    positions = embedding.positions(own)
+    if own.model.positions == "learned":  # the encoder's, too
+        positions = replace(positions, parameters=0.0)
+    return (
+        normalise(run, "encoder norm", run.local, residual=False),
+        embedding.dropped(run),
+        memory(run),
+        replace(embedding.look_up(own), parameters=0.0, matrices=()),
+        positions,
+        embedding.dropped(own),
+    )

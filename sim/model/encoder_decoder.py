@@ -1,0 +1,67 @@
+"""What the layers of a decoder do with what an encoder has made: its `memory`.
+
+Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3. Each layer has a projection of its own from
+the memory to keys and values; queries come from the decoder's tokens.
+"""
+
+from dataclasses import replace
+
+from sim.config.errors import InputError
+from sim.model import attention
+from sim.model.execution import Execution
+from sim.model.kernels import MemoryBound
+from sim.model.operators import Operator
+from sim.model.tensor_parallel import column_linear, row_linear
+
+
+def decoded(run: Execution) -> Execution:
+    """The same with the decoder's sequences, if there is one. Raises `InputError` for context
+    parallelism."""
+    if not run.model.decoder_seq:
+        return run
+    if run.sharding.cp > 1:
+        what = f"cp = {run.sharding.cp}: attention to an encoder is not known divided"
+        raise InputError("plan", what, "set cp = 1")
+    return replace(run, model=replace(run.model, seq=run.model.decoder_seq))
+
+
+def cross_attention(run: Execution) -> tuple[Operator, ...]:
+    """Queries of the decoder's tokens, keys and values of the encoder's, core and projection out;
+    `run` has the encoder's sequences."""
+    own = decoded(run)
+    model = replace(own.model, qk_norm="none")
+    across = replace(own, memory=run.model.seq, model=model)
+    queries = column_linear(
+        own, "cross q", (own.query_width,), bias=own.model.biased("qkv"), normed=True
+    )
+    core = attention.core(across)
+    reads = (queries.name, "cross kv")
+    output = row_linear(
+        own, "cross output", own.output_width, bias=own.model.biased("attention output")
+    )
+    return (queries, _keys(run), replace(core, name="cross core", reads=reads), output)
+
+
+def _keys(run: Execution) -> Operator:
+    """Keys and values from the memory, which all layers keep together (`memory`) unless each casts
+    it; its gradients are added up layer by layer."""
+    widths = (run.kv_width, run.value_width)
+    packed = (sum(widths),) if run.fusion.packed_projections else widths
+    keys = column_linear(run, "cross kv", packed, bias=run.model.biased("qkv"))
+    added = MemoryBound(
+        name="memory grad sum", bytes=float(3 * run.local * run.model.hidden * run.width)
+    )
+    kept = 0.0 if run.keeps("cross kv") else keys.saved_for_weights
+    return replace(
+        keys,
+        input_gradient=(*keys.input_gradient, added),
+        inputs=0.0,
+        saved_for_weights=kept,
+        made=kept,
+    )
+
+
+def memory(run: Execution) -> Operator:
+    """What an encoder has made, kept once for all layers of the decoder."""
+    size = float(run.local * run.model.hidden * run.width)
+    return Operator(name="memory", saved=size, made=size)
