@@ -1,7 +1,6 @@
 """`sim plan`: the fastest layout that fits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -9,10 +8,6 @@ from sim.cli import options
 from sim.cli.files import draw, output, show
 from sim.frameworks.names import NAMES
 from sim.plots import SUFFIXES
-
-if TYPE_CHECKING:
-    from sim.model.transformer import Transformer
-    from sim.parallel.plan import Plan
 
 
 @click.command()
@@ -96,16 +91,7 @@ def plan(
         return show(outcome, as_json=as_json, picture=picture)
     if picture is not None:
         draw(outcome, picture)
-    click.echo(_emitted(emit, outcome.space.model, outcome.best[0].plan, model))
-
-
-def _emitted(form: str, model: "Transformer", plan: "Plan", like: str) -> str:
-    """A layout as the arguments of a framework, or as the table of a scenario."""
-    from sim.frameworks.jobs import emitted, plan_table
-
-    if form == "toml":
-        return plan_table(plan)
-    text, unsaid = emitted(form, model, plan, like)
+    text, unsaid = outcome.emitted(emit)
     for choice in unsaid:
-        click.echo(f"warning: {form} is not told {choice}", err=True)
-    return text
+        click.echo(f"warning: {emit} is not told {choice}", err=True)
+    click.echo(text)

@@ -107,10 +107,12 @@ class _Read(dict[str, Any]):
 
 def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[str, list[str]]:
     """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known;
-    and the choices of the plan that no argument says.
+    and the choices of the plan that no argument says. "toml" is the table of a scenario.
 
     Raises `InputError` for what the framework does not have.
     """
+    if name == "toml":
+        return plan_table(plan), []
     framework = _framework(name)
     keys = _Read({"model.kinds": model.kinds, "ranks": plan.data_parallel})
     keys.update({f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)})

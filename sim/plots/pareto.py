@@ -1,8 +1,8 @@
 """A search as a picture: every evaluated layout, time against memory, with the Pareto front."""
 
-from matplotlib.figure import Figure
-
+from sim.plots.picture import Figure
 from sim.search.search import SearchResult
+from sim.search.text import plan_text
 
 
 def figure(search: SearchResult) -> Figure:
@@ -22,6 +22,11 @@ def figure(search: SearchResult) -> Figure:
     times = [layout.step_time for layout in front]
     sizes = [layout.memory / 2**30 for layout in front]
     axes.step(times, sizes, where="post", color="tab:red", label="Pareto front")
+    for layout, aside in ((front[0], (8, 10)), (front[-1], (8, -14)))[: len(front)]:
+        axes.annotate(
+            plan_text(layout.plan), (layout.step_time, layout.memory / 2**30), xytext=aside,
+            textcoords="offset points", fontsize=8,
+        )  # fmt: skip
     topology = search.space.topology
     limit = topology.device.usable_memory / 2**30
     axes.axhline(limit, color="grey", linestyle=":", label="memory of a GPU")

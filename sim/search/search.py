@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sim.config.errors import FitError, InputError
 from sim.config.progress import counted, waited
+from sim.frameworks.jobs import emitted
 from sim.hardware.cluster.price import per_million
 from sim.model.counts import model_flops
 from sim.model.kinds import check_layers
@@ -23,6 +24,7 @@ from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.results.answer import Answer, Inputs, plain
 from sim.results.result import Result
+from sim.scenario.scenario import Scenario
 from sim.scenario.setup import Setup, assemble
 from sim.search.evaluate import Candidate
 from sim.search.layouts import Pruned, layouts, meshes
@@ -112,6 +114,23 @@ class SearchResult(Answer):
     def why(self) -> str:
         """What makes the first faster than the second."""
         return str(import_module(self.view).why(self))
+
+    def scenario(self, layout: Layout | None = None) -> Scenario:
+        """The best layout, or another one, as a job to run, compare and explain."""
+        space, plan = self.space, (layout or self.best[0]).plan
+        return Scenario(
+            name=import_module(self.view).plan_text(plan),
+            model=space.model,
+            topology=space.topology,
+            stack=space.stack,
+            gpus=space.gpus,
+            plan=plan,
+        )
+
+    def emitted(self, form: str, layout: Layout | None = None) -> tuple[str, list[str]]:
+        """The same as a framework is told of it ("megatron", "torchtitan", "deepspeed"), or as the
+        table of a scenario ("toml"); and the choices that it is not told. Raises `InputError`."""
+        return emitted(form, self.space.model, (layout or self.best[0]).plan, self.space.named)
 
     def _row(self, layout: Layout, rank: int) -> dict[str, Any]:
         result = plain(layout.result) if layout.result is not None else {}

@@ -15,6 +15,7 @@ from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
+from sim.scenario.setup import from_scenario
 from sim.search.evaluate import pipelining
 from sim.search.layouts import Pruned, layouts, meshes, passes
 from sim.search.mesh_layouts import MeshLayouts
@@ -210,6 +211,27 @@ def test_a_plan_says_what_a_run_of_the_first_would_show() -> None:
     first = outcome().to_dict()["best"][0]
     assert first["step_time_low"] < first["step_time_expected"] < first["step_time_high"]
     assert "Expected of the first: " in page(outcome())
+
+
+def test_a_layout_is_a_job_to_run_and_arguments_to_write() -> None:
+    found = outcome()
+    second = found.best[1]
+    assert second.result is not None
+    assert run(from_scenario(found.scenario(second))).step_time == second.result.step_time
+    text, unsaid = found.emitted("megatron", second)
+    assert f"--micro-batch-size {second.plan.microbatch}" in text
+    assert unsaid == []
+    assert found.emitted("toml")[0].startswith("[plan]\n")
+    with pytest.raises(InputError, match="no framework that is known; did you mean 'megatron'"):
+        found.emitted("megatrn")
+
+
+def test_the_ends_of_the_front_are_named_in_the_picture() -> None:
+    (axes, *_) = outcome().plot().axes
+    named = [text.get_text() for text in axes.texts]
+    assert named == [
+        plan_text(layout.plan) for layout in (outcome().pareto[0], outcome().pareto[-1])
+    ]
 
 
 def test_more_gpus_per_batch_are_never_slower() -> None:
