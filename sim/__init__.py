@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sim.hardware.stack import Stack
     from sim.model.transformer import Transformer
     from sim.parallel.plan import Plan
+    from sim.plots.sliders import sliders
     from sim.reliability.cost import cost
     from sim.reliability.goodput import goodput
     from sim.results.collective_times import collective
@@ -65,6 +66,7 @@ __all__ = [
     "names",
     "plan",
     "run",
+    "sliders",
     "sweep",
     "validate",
 ]
@@ -92,6 +94,7 @@ _HOMES = {
     "names": "sim.config.catalog",
     "plan": "sim.search.plan",
     "run": "sim.simulate:simulate",
+    "sliders": "sim.plots.sliders",
     "sweep": "sim.sweeps.answer",
     "validate": "sim.validation.validate",
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sim.comparison.cases import Case
 from sim.comparison.comparison import Comparison, Parted, Seconds
 from sim.config.units import human_bytes, human_seconds
-from sim.plots import pipeline
+from sim.plots import comparison, pipeline
 from sim.results.differences import differences, told
 from sim.results.formatting import count, percent
 from sim.results.result import Result
@@ -164,3 +164,7 @@ class StepComparison(Comparison):
         """The timelines, one under the other, to one scale."""
         drawn = [(case.name, case.result.timeline) for case in self.cases]
         return pipeline.figures([pair for pair in drawn if pair[1].roles])
+
+    def bars(self) -> "Figure":
+        """Seconds by cause and memory by part, a bar each."""
+        return comparison.figure(list(zip(self.names, self._results, strict=True)), self.scales)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from matplotlib import colormaps
-from matplotlib.figure import Figure
 
 from sim.collectives.schedule import CollectiveSchedule, Round
+from sim.plots.picture import Figure
 
 
 def figure(schedule: CollectiveSchedule, *, title: str = "") -> Figure:

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from sim.config.units import human_bytes
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.results.collective_times import CollectiveTimes
 
 

@@ -3,9 +3,8 @@
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.reliability.cost import TrainingCost
 
 _ENERGY = 3.6e9  # J of a MWh

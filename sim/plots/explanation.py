@@ -1,9 +1,7 @@
 """What limits a step as a picture: resources, and kernels beside the device's peaks."""
 
-from matplotlib.figure import Figure
-
 from sim.explanation.explain import Explanation
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 
 _MOST = 10
 

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from sim.calibration.fitting.fabric_profile import measured
 from sim.calibration.fitting.measured_collectives import MeasuredCollective, alternate
 from sim.collectives.libraries import backend
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 
 
 def figure(name: str) -> Figure:

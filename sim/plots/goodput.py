@@ -1,9 +1,7 @@
 """Goodput as a picture: where the days go, and how the interval between checkpoints matters."""
 
-from matplotlib.figure import Figure
-
 from sim.config.units import HOUR, MINUTE, human_seconds
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.reliability.goodput import Goodput
 
 _ALIKE = 0.02  # intervals that differ by less are drawn as one

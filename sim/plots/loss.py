@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.results.outcome import Outcome
 
 _DASHES = ("-", "--")  # where there are more lines than colours

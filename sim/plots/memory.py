@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from sim.engine.memory_curve import MemoryCurve
+from sim.plots.picture import Figure
 from sim.results.formatting import time_unit
 
 if TYPE_CHECKING:

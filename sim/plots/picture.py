@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
+from matplotlib import figure as sheets
 
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
@@ -16,8 +16,26 @@ PALETTE = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
 )  # fmt: skip
 
+_PAGE = 1000  # pixels of a notebook's page
+_FINE = 100  # dots an inch
+_COLOURS = 128
 
-def save(figure: Figure, path: Path | str) -> None:
+
+class Figure(sheets.Figure):
+    """A figure that notebooks show, no wider than their page, in few colours to stay small."""
+
+    def _repr_png_(self) -> bytes:
+        from PIL import Image
+
+        whole = BytesIO(rendered(self, dpi=min(_FINE, int(_PAGE / self.get_figwidth()))))
+        with Image.open(whole) as image:
+            few = image.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MEDIANCUT)
+        small = BytesIO()
+        few.save(small, "PNG", optimize=True)
+        return small.getvalue()
+
+
+def save(figure: sheets.Figure, path: Path | str) -> None:
     """Write a PNG or SVG file, whole or not at all.
 
     Raises `InputError` where the file cannot be written or its ending is another.
@@ -29,7 +47,7 @@ def save(figure: Figure, path: Path | str) -> None:
         part.write_bytes(rendered(figure, suffix.removeprefix(".")))
 
 
-def rendered(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
+def rendered(figure: sheets.Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
     """The bytes of a "png" or "svg" file."""
     buffer = BytesIO()
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from sim.config.units import human_seconds
 from sim.engine.timeline import Role, Timeline
+from sim.plots.picture import Figure
 from sim.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, Colour, boxes_of, computes
 from sim.program.actions import NAMES
 from sim.program.causes import OPTIMIZER, PIPELINE
@@ -24,6 +24,7 @@ from sim.results.formatting import time_unit
 
 ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
 _MOST_ROWS, _MOST_NUMBERS = 64, 600
+_LEAST_ROWS = 4  # of each of several
 _WIDTH = 14.0  # inches
 
 
@@ -36,7 +37,7 @@ def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
 
 def figures(timelines: Sequence[tuple[str, Timeline]], *, shown: Sequence[str] = ()) -> Figure:
     """Several with their titles, one under the other, all to the scale of the longest."""
-    most = max(2, _MOST_ROWS // (2 * max(len(timelines), 1)))
+    most = max(_LEAST_ROWS, _MOST_ROWS // (2 * max(len(timelines), 1)))
     fig, axes = _sheet([min(len(one.roles), most) for _, one in timelines])
     end = max((one.end for _, one in timelines), default=0.0)
     drawn: list[Box] = []

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from sim.hardware import device as devices
 from sim.hardware.kernels.measurements import class_of
@@ -20,7 +19,7 @@ from sim.hardware.kernels.residuals import (
 )
 from sim.hardware.kernels.shape_classes import ShapeErrors, errors_by_shape, packaged
 from sim.model.kernels import MemoryBound
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.results.profile import heading
 
 _MARKERS = {"gemm": "o", "attention": "^", "stream": "s"}

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.validation.errors import summary
 from sim.validation.validate import ValidatedRun, ValidatedTable
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from sim.plots.picture import Figure
 from sim.results.formatting import count
 from sim.samples.samples import Samples
 

@@ -6,10 +6,9 @@ from statistics import median
 from typing import Protocol
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.results.outcome import Outcome
 
 _DECADES = 8.0  # between the least and the most, from which on an axis is logarithmic

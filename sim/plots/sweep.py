@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.sweeps.answer import Sweep
 
 if TYPE_CHECKING:
@@ -37,16 +36,20 @@ def figure(sweep: Sweep) -> Figure:
             _line(axes, rows, (along, column, unit), names, name, PALETTE[number % len(PALETTE)])
         if column == "memory.total" and frame["capacity"].nunique() == 1:
             room = frame["capacity"].dropna().iloc[0] / unit
-            axes.axhline(room, color="grey", linestyle=":", label="of a GPU")
+            axes.axhline(room, color="grey", linestyle=":", label="memory of a GPU")
         axes.set_title(label, fontsize=10, loc="left")
         axes.set_xticks(range(len(names)), names, rotation=30 if len(names) > 5 else 0)
         axes.set_xlabel(along)
         axes.set_ylim(0.0, 1.05 * axes.get_ylim()[1])
         axes.spines[["right", "top"]].set_visible(False)
-        if others or column == "memory.total":
-            axes.legend(frameon=False, fontsize=8, loc="lower right")
+    handles = {name: line for axes in fig.axes
+               for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}  # fmt: skip
     if not frame["valid"].all():
-        fig.supxlabel("hollow: does not fit into memory", fontsize=9, x=0.99, ha="right")
+        hollow = fig.axes[0].scatter([], [], facecolor="white", edgecolor="0.3")
+        handles["does not fit into memory"] = hollow
+    if handles:
+        fig.legend(handles.values(), handles, frameon=False, fontsize=8, ncols=6,
+                   loc="outside lower left")  # fmt: skip
     fig.suptitle(sweep.scenario, x=0.01, ha="left", fontweight="bold")
     return fig
 

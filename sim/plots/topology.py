@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from matplotlib.figure import Figure
 
 from sim.hardware.cluster.topology import Topology
 from sim.plots.network import draw_network
 from sim.plots.node import draw_node
+from sim.plots.picture import Figure
 from sim.results.topology import device_text, heading, rate
 
 _LARGEST = 128  # devices of a node that are drawn; a pod of thousands is only told of

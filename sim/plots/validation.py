@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.validation.errors import summary
 from sim.validation.validate import ValidatedRun, ValidatedTable
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-
 from sim.config.units import HOUR
 from sim.plots.loss import plain
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 
 Point = tuple[int, float, float]  # workers, seconds, cost
 

@@ -9,6 +9,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sim.config.errors import InputError
+from sim.config.schema import nearest
 from sim.config.version import VERSION
 from sim.results.formatting import finite
 from sim.results.shown import Shown
@@ -36,7 +38,8 @@ class Inputs:
 
 
 class Answer(Shown):
-    """Shows itself by `view`, draws itself by the `figure` of the module `picture`.
+    """Shows itself by `view`, draws itself by the `figure` of the module `picture`, or of one of
+    `pictures` by its name.
 
     `unwritten` are fields that JSON has no use for, `derived` JSON's own keys and the properties
     they are read off.
@@ -44,6 +47,7 @@ class Answer(Shown):
 
     __slots__ = ()
     picture: ClassVar[str]
+    pictures: ClassVar[Mapping[str, str]] = {}
     unwritten: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[Mapping[str, str]] = {}
 
@@ -58,9 +62,12 @@ class Answer(Shown):
         own = {key: plain(getattr(self, name)) for key, name in self.written().items()}
         return {"schema": SCHEMA, **own}
 
-    def plot(self) -> "Figure":
-        """The answer as a picture."""
-        figure: Figure = import_module(self.picture).figure(self)
+    def plot(self, of: str = "") -> "Figure":
+        """The answer as a picture, or another one that it has. Raises `InputError` for none."""
+        if of and of not in self.pictures:
+            remedy = nearest(of, list(self.pictures)) if self.pictures else "leave it out"
+            raise InputError(type(self).__name__, f"has no picture of {of!r}", remedy)
+        figure: Figure = import_module(self.pictures.get(of, self.picture)).figure(self)
         return figure
 
 

@@ -1,8 +1,8 @@
 """What a simulation answers: numbers with the field's names, ready for JSON, text and Jupyter."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.engine.link_loads import LinkLoad
 from sim.engine.memory_curve import MemoryCurve
@@ -48,6 +48,10 @@ class Result(Answer):
 
     view = "sim.results.text"
     picture = "sim.outputs.picture"
+    pictures: ClassVar[Mapping[str, str]] = {
+        "memory": "sim.plots.memory",
+        "network": "sim.plots.loads",
+    }
     unwritten = ("timeline", "memory", "plan", "schedule", "links", "setup")
 
     scenario: str

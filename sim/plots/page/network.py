@@ -44,14 +44,6 @@ def svg(topology: Topology, busy: Mapping[str, float]) -> str:
     return whole[whole.index("<svg") :]
 
 
-def busiest(loads: Sequence[LinkLoad]) -> dict[str, float]:
-    """The share of the time of the busiest link of each kind."""
-    shares: dict[str, float] = {}
-    for load in loads:
-        shares[load.kind] = max(shares.get(load.kind, 0.0), load.busy)
-    return shares
-
-
 def table(loads: Sequence[LinkLoad]) -> Table:
     """For each kind of link and each way, what the busiest and the idlest of those in use carry."""
     ordered = sorted(loads, key=_way)

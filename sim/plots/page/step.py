@@ -7,6 +7,7 @@ from dataclasses import asdict
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_seconds
 from sim.explanation.what_if import WhatIf, what_if
+from sim.plots.loads import busiest
 from sim.plots.page import inputs, memory, network
 from sim.plots.page.figures import through
 from sim.plots.page.page import html
@@ -91,7 +92,7 @@ def _sections(
             "which its bytes take all of its bandwidth."
         )
         topology, loads = result.setup.machine.topology, result.links
-        yield network.section(topology, network.busiest(loads), network.table(loads), text)
+        yield network.section(topology, busiest(loads), network.table(loads), text)
     yield _evidence(result)
     yield _questions(columns, why)
     yield inputs.section(result.inputs, files, list(_given(result)))

@@ -1,0 +1,78 @@
+"""Sliders in a notebook: a question of `sim` asked anew wherever they stand."""
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.scenario.scenario import Settings, settings_of
+
+
+def sliders(
+    ask: Callable[..., Any],
+    *given: Any,
+    vary: Mapping[str, Iterable[Any]],
+    settings: Settings = (),
+    **words: Any,
+) -> Any:
+    """`ask(*given, **words)` with a slider for every key of `vary`, in a notebook.
+
+    Keys are keywords of `ask`, all others settings of its scenario, as are `settings`, wherever
+    sliders stand. The answer is drawn and shown
+    by itself; what cannot be answered is said in a line. Raises `InputError` where nothing is
+    varied, for a key that `ask` has no use for, and where ipywidgets are missing.
+
+    >>> sliders(sim.cost, "gpt3-175b-cost", vary={"price": ["2 USD/h"], "plan.tp": [8, 16]})
+    ... # doctest: +SKIP
+    """
+    widgets = _widgets()
+    own = signature(ask).parameters
+    keywords = {key for key in vary if key in own}
+    if not vary:
+        raise InputError("sliders", "nothing is varied", "write vary={'plan.tp': [1, 2, 4]}")
+    always = settings_of(settings)
+    others = [key for key in (*vary, *always) if key not in keywords]
+    if others and "settings" not in own:
+        what = f"{getattr(ask, '__name__', 'the question')} has no {others[0]!r}"
+        raise InputError("sliders", what, f"vary one of {', '.join(own)}")
+
+    def answer(**chosen: Any) -> None:
+        asked = {key: chosen.pop(key) for key in keywords}
+        changed = {"settings": {**always, **chosen}} if others else {}
+        _show(lambda: ask(*given, **words, **asked, **changed))
+
+    handles = {key: _slider(widgets, key, list(values)) for key, values in vary.items()}
+    return widgets.interactive(answer, **handles)
+
+
+def _widgets() -> Any:
+    try:
+        import ipywidgets
+    except ImportError:
+        remedy = "pip install 'clustersim[notebook]'"
+        raise InputError("sliders", "ipywidgets are not installed", remedy) from None
+    return ipywidgets
+
+
+def _slider(widgets: Any, key: str, values: list[Any]) -> Any:
+    """A stop for every value; moves are answered when it is let go."""
+    if not values:
+        raise InputError("sliders", f"{key} has no values", f"write vary={{{key!r}: [1, 2, 4]}}")
+    return widgets.SelectionSlider(
+        options=[(str(value), value) for value in values],
+        description=key,
+        continuous_update=False,
+        style={"description_width": "initial"},
+        layout={"width": "40em"},
+    )
+
+
+def _show(ask: Callable[[], Any]) -> None:
+    from IPython.display import display
+
+    try:
+        answer = ask()
+    except InputError as error:
+        print(error)
+        return
+    display(answer.plot(), answer)  # type: ignore[no-untyped-call]
