@@ -17,11 +17,19 @@ FOLDER = Path(__file__).parent / "schema"
 ANSWERS = {
     "run": "sim.results.result:Result",
     "run-sharing": "sim.results.outcome:Outcome",
+    "run-samples": "sim.samples.samples:Samples",
+    "run-sharing-samples": "sim.samples.sharing:SharingSamples",
     "plan": "sim.search.search:SearchResult",
     "sweep": "sim.sweeps.answer:Sweep",
     "explain": "sim.explanation.explain:Explanation",
     "goodput": "sim.reliability.goodput:Goodput",
     "cost": "sim.reliability.cost:TrainingCost",
+    "compare": "sim.comparison.steps:StepComparison",
+    "compare-sharing": "sim.comparison.sharing:SharingComparison",
+    "workers": "sim.comparison.workers:WorkerCounts",
+    "collective": "sim.results.collective_times:CollectiveTimes",
+    "replay": "sim.traces.replay:Replay",
+    "validate": "sim.validation.answer:Validation",
 }
 
 

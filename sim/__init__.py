@@ -8,10 +8,10 @@
 >>> slower.step_time > result.step_time
 True
 
-`load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `sweep`, `goodput`, `cost`
-and `validate` are what the commands of their names do, by the same words; `capture` records a
-function that trains a model in torch. `Scenario`, of names or of objects, goes in; what comes out
-has `to_dict`, `to_frame` and `plot`.
+`load` and `run` are what `sim run` does; `plan`, `compare`, `explain`, `sweep`, `goodput`, `cost`,
+`collective`, `workers`, `replay` and `validate` are what the commands of their names do, by the
+same words; `capture` records a function that trains a model in torch. `Scenario`, of names or of
+objects, goes in; what comes out has `to_dict`, `to_frame` and `plot`.
 Everything here is imported when it is first used, so that `import sim` costs nothing.
 """
 
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sim.capturing.capture import capture
     from sim.comparison.compare import compare
+    from sim.comparison.workers import workers
     from sim.config.catalog import names
     from sim.config.errors import InputError
     from sim.engine.timeline import Timeline
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from sim.reliability.goodput import goodput
     from sim.results.collective_times import collective
     from sim.results.result import Result
+    from sim.samples.run import run
     from sim.scenario.scenario import RecordedScenario, Scenario, Straggler, load
     from sim.search.plan import plan
-    from sim.simulate import simulate as run
     from sim.sweeps.answer import sweep
-    from sim.validation.validate import validate
+    from sim.traces.answer import replay
+    from sim.validation.answer import validate
 
     __version__: str
 
@@ -65,10 +67,12 @@ __all__ = [
     "load",
     "names",
     "plan",
+    "replay",
     "run",
     "sliders",
     "sweep",
     "validate",
+    "workers",
 ]
 
 _HOMES = {
@@ -93,10 +97,12 @@ _HOMES = {
     "load": "sim.scenario.scenario",
     "names": "sim.config.catalog",
     "plan": "sim.search.plan",
-    "run": "sim.simulate:simulate",
+    "replay": "sim.traces.answer",
+    "run": "sim.samples.run",
     "sliders": "sim.plots.sliders",
     "sweep": "sim.sweeps.answer",
-    "validate": "sim.validation.validate",
+    "validate": "sim.validation.answer",
+    "workers": "sim.comparison.workers",
 }
 
 

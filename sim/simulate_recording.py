@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from sim.recording.recording import Recording
 from sim.recording.scaled import scaled
 from sim.results.assemble_recording import report
 from sim.results.result import Result
-from sim.scenario.scenario import RecordedScenario
-from sim.scenario.setup import load_stack, load_topology, machine
+from sim.scenario.scenario import RecordedScenario, flat
+from sim.scenario.setup import Written, load_stack, load_topology, machine
 
 
 def simulate_recording(
@@ -53,10 +54,12 @@ def play_recording(
     on = machine(topology, None, scenario.straggler, scenario.name)
     record = play(written, on, engine=engine, unfold=unfold)
     wall = time.perf_counter() - began
-    return report(
+    result = report(
         scenario.name, stages, written, memories, stack, on, record, accounts(record),
         wall_seconds=wall,
     )  # fmt: skip
+    inputs = replace(result.inputs, change=dict(flat(scenario.change)))
+    return replace(result, inputs=inputs, setup=Written(program=written, machine=on))
 
 
 def written_for(

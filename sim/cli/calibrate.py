@@ -10,6 +10,7 @@ import click
 from sim.cli import options
 from sim.cli.files import output, wrote
 from sim.config.errors import InputError
+from sim.config.units import quantity_of
 
 if TYPE_CHECKING:
     from sim.formats.operation_times import OperationTime
@@ -240,7 +241,7 @@ def _gpus() -> int:
 
 
 def _bytes(text: str | None) -> float:
-    size = options.quantity_of("--largest", text, "B") if text else math.inf
+    size = quantity_of("--largest", text, "B") if text else math.inf
     if size < SMALLEST:
         remedy = f"sizes begin at {SMALLEST} B; take more"
         raise InputError("--largest", f"{text!r} leaves nothing to time", remedy)

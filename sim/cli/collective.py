@@ -1,13 +1,14 @@
 """`sim collective`: what nccl-tests would print for a cluster, by algorithm and protocol."""
 
-import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
 from sim.cli import options
-from sim.cli.files import output, wrote
+from sim.cli.files import output, show, wrote
 from sim.config.errors import InputError
+from sim.config.units import quantity_of
 from sim.plots import SUFFIXES
 
 _MOST = 64  # sizes, each twice the one before
@@ -22,9 +23,18 @@ _MOST = 64  # sizes, each twice the one before
 @click.option(
     "--slow", multiple=True, metavar="LINK=FACTOR", help="Divide a link's bandwidth: node3.nic0=2."
 )
+@click.option(
+    "--traffic", multiple=True, metavar="LINK=RATE", help='What others send over it: pod0="1 Tb/s".'
+)
+@click.option("--late", multiple=True, metavar="RANK=TIME", help='A rank comes late: 3="20 us".')
+@click.option(
+    "--placement", metavar="random|A,B,...", default="", help="Which GPU each rank is; random:SEED."
+)
 @click.option("--messages", is_flag=True, help="Play each algorithm message by message too.")
-@output("--picture", SUFFIXES, "Draw bandwidth against size, and the busiest links")
+@options.SETTINGS
+@output("--picture", SUFFIXES, "Draw bandwidth against size, and who loads the network")
 @output("--trace", (".json", ".gz"), "Trace every message of one algorithm")
+@options.LIMIT
 @options.JSON
 def collective(
     kind: str,
@@ -33,13 +43,21 @@ def collective(
     algorithm: str,
     sizes: str | None,
     slow: tuple[str, ...],
+    traffic: tuple[str, ...],
+    late: tuple[str, ...],
+    placement: str,
     messages: bool,
+    settings: tuple[str, ...],
     picture: Path | None,
     trace: Path | None,
     as_json: bool,
 ) -> None:
     """Time a collective KIND (all_reduce, all_gather, ...) of SIZE bytes (or --sizes) on TOPOLOGY,
-    in nccl-tests' columns, and say what the library would choose and which links are busiest."""
+    in nccl-tests' columns, and say what the library would choose and which links are busiest.
+
+    --set takes the keys of scenarios that concern a cluster: topology, network, node, device,
+    straggler.
+    """
     from sim.results.collective_times import collective as timed
 
     *size, topology = rest
@@ -49,22 +67,19 @@ def collective(
         topology,
         gpus=gpus,
         algorithm=[name.strip() for name in algorithm.split(",") if name.strip()],
-        slow=dict(map(_slowed, slow)),
+        slow={link: options.factor_of("--slow", own) for link, own in _pairs("--slow", slow)},
+        traffic=dict(_pairs("--traffic", traffic)),
+        late={_rank(rank): own for rank, own in _pairs("--late", late)},
+        placement=_placement(placement),
         messages=messages,
+        settings=settings,
     )
-    if picture is not None:
-        from sim.plots.collective_times import figure
-        from sim.plots.picture import save
-
-        save(figure(times), picture)
-        wrote(picture)
     if trace is not None:
         from sim.formats.perfetto import write
-        from sim.results.collective_times import trace as traced
 
-        write(traced(times), trace)
+        write(times.trace(), trace)
         wrote(trace)
-    click.echo(json.dumps(times.to_dict()) if as_json else str(times))
+    show(times, as_json=as_json, picture=picture)
 
 
 def _sizes(size: list[str], span: str | None) -> list[float]:
@@ -85,16 +100,31 @@ def _sizes(size: list[str], span: str | None) -> list[float]:
 
 
 def _bytes(where: str, text: str) -> float:
-    size = options.quantity_of(where, text, "B")
+    size = quantity_of(where, text, "B")
     if size < 1.0:
         raise InputError(where, f"{text} is less than a byte", "write it like 1 MiB")
     return size
 
 
-def _slowed(text: str) -> tuple[str, float]:
-    link, _, factor = text.rpartition("=")
-    try:
-        return link, float(factor)
-    except ValueError:
-        what = f"{text!r} is not of the form LINK=FACTOR"
-        raise InputError("--slow", what, "write it like node3.nic0=2") from None
+_PAIRS = {"--slow": "node3.nic0=2", "--traffic": 'node3.nic0="100 Gb/s"', "--late": '3="20 us"'}
+
+
+def _pairs(option: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name.strip():
+            what = f"{text!r} has no '='"
+            raise InputError(option, what, f"write it like {_PAIRS[option]}")
+        yield name.strip(), value.strip()
+
+
+def _rank(text: str) -> int:
+    if not text.isdecimal():
+        raise InputError("--late", f"{text!r} is no rank", f"write it like {_PAIRS['--late']}")
+    return int(text)
+
+
+def _placement(text: str) -> str | list[int]:
+    """The GPU of each rank, or what says how to choose them."""
+    places = [place.strip() for place in text.split(",") if place.strip()]
+    return list(map(int, places)) if places and all(map(str.isdecimal, places)) else text

@@ -5,7 +5,9 @@ from pathlib import Path
 import click
 
 from sim.cli import options
-from sim.cli.files import output, show
+from sim.cli.files import output, show, wrote
+from sim.config import reads
+from sim.config.reads import recorded
 from sim.plots import SUFFIXES
 
 
@@ -18,7 +20,10 @@ from sim.plots import SUFFIXES
 @options.TASK
 @options.PRICE
 @output("--picture", SUFFIXES, "Draw all of them to one scale")
+@output("--report", (".html",), "Write a page to look around in")
+@options.LIMIT
 @options.JSON
+@recorded()  # a report shows what was read
 def compare(
     jobs: tuple[str, ...],
     settings: tuple[str, ...],
@@ -26,6 +31,7 @@ def compare(
     task: Path | None,
     price: str | None,
     picture: Path | None,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Hold JOBS against the first of them: what differs, where it comes from, which is best.
@@ -37,4 +43,11 @@ def compare(
     from sim.comparison.compare import compare as compared
 
     answer = compared(*jobs, settings=settings, price=price, target=target, task=task)
+    if report is not None:
+        from sim.config.files import atomic_write
+        from sim.plots.page.comparison import page
+
+        with atomic_write(report) as part:
+            part.write_text(page(answer, reads.so_far()), encoding="utf-8")
+        wrote(report)
     show(answer, as_json=as_json, picture=picture)

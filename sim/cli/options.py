@@ -8,7 +8,7 @@ import click
 
 from sim.config import gate, limit
 from sim.config.errors import InputError
-from sim.config.units import quantity
+from sim.config.units import quantity_of
 
 if TYPE_CHECKING:
     from sim.scenario.scenario import Scenario
@@ -56,12 +56,12 @@ def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> Non
         limit.allow(quantity_of("--limit", value, "s"))
 
 
-def quantity_of(where: str, text: str, unit: str) -> float:
-    """The SI value of an option's text. Raises `InputError`."""
+def factor_of(where: str, text: str) -> float:
+    """A positive factor. Raises `InputError`."""
     try:
-        return quantity(text, unit)
+        return gate.number_in(text)
     except ValueError as error:
-        raise InputError.of(where, error) from None
+        raise InputError(where, str(error), "write a positive factor") from None
 
 
 NUMBER = _Number()

@@ -1,17 +1,13 @@
 """`sim replay`: traces of real steps, played again."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sim.cli import options
-from sim.config import gate
+from sim.cli.files import PICTURE, show
 from sim.config.errors import InputError
-
-if TYPE_CHECKING:
-    from sim.engine.machine import Machine
 
 
 @click.command()
@@ -28,6 +24,7 @@ if TYPE_CHECKING:
     help="No collective beside kernels, or none that kernels wait for.",
 )  # fmt: skip
 @click.option("--remove", default="", metavar="NAME", help="Leave out operators named so.")
+@PICTURE
 @options.JSON
 def replay(
     traces: tuple[Path, ...],
@@ -37,42 +34,31 @@ def replay(
     gpus: int | None,
     overlap: Any,
     remove: str,
+    picture: Path | None,
     as_json: bool,
 ) -> None:
     """Play the steps of PyTorch profiler TRACES (.json, .json.gz; one a rank) again, say what they
     wait for, and what they would take with something changed."""
-    from sim.traces.changes import Changes
-    from sim.traces.replay import replay as played
+    from sim.traces.answer import replay as played
 
-    if gpus is not None and topology is None:
-        raise InputError("--gpus", "changes no collective by itself", "name the --topology too")
-    changes = Changes(
-        kernels=tuple(_factor(text) for text in kernels),
-        host=1.0 if host is None else _number("--host", host),
-        machine=None if topology is None else _machine(topology, gpus),
+    factors: dict[str, float] = {}
+    for text in kernels:
+        name, factor = _factor(text)
+        factors[name] = factors.get(name, 1.0) * factor
+    answer = played(
+        *traces,
+        kernels=factors,
+        host=1.0 if host is None else options.factor_of("--host", host),
+        topology=topology,
+        gpus=gpus,
         overlap=overlap,
+        remove=remove,
     )
-    result = played(traces, None if changes == Changes() else changes, removed=remove)
-    click.echo(json.dumps(result.to_dict()) if as_json else str(result))
+    show(answer, as_json=as_json, picture=picture)
 
 
 def _factor(text: str) -> tuple[str, float]:
     name, _, number = text.rpartition("=")
     if not name:
         raise InputError("--kernels", f"{text!r} is not NAME=FACTOR", "write gemm=0.5")
-    return name, _number(f"--kernels {name}", number)
-
-
-def _number(where: str, text: str) -> float:
-    try:
-        return gate.number_in(text)
-    except ValueError as error:
-        raise InputError(where, str(error), "write a positive factor") from None
-
-
-def _machine(name: str, gpus: int | None) -> "Machine":
-    from sim.hardware.cluster import topology as topologies
-    from sim.scenario.setup import machine
-
-    topology = topologies.load(name, where="--topology")
-    return machine(topology.with_gpus(gpus or topology.gpus), None, (), name)
+    return name, options.factor_of(f"--kernels {name}", number)

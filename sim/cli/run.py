@@ -1,10 +1,9 @@
 """`sim run`: one training step, or many with stragglers, and the files that show them."""
 
-import json
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -14,9 +13,6 @@ from sim.config.errors import InputError
 from sim.config.plugins import modules
 from sim.config.progress import waited
 from sim.config.reads import recorded
-
-if TYPE_CHECKING:
-    from sim.scenario.scenario import Scenario
 
 
 def _outputs() -> dict[str, ModuleType]:
@@ -86,45 +82,24 @@ def run(
 ) -> None:
     """Predict one training step of SCENARIO (a name or a TOML file), or of a --model on a
     --topology. The exit code is 3 where it does not fit into memory."""
-    from sim.simulate import simulate
+    from sim.samples.run import run as asked
 
     named = {"model": model, "topology": topology, "stack": stack, "gpus": gpus}
     settings = settings if price is None else (*settings, f"topology.price.hour={price}")
     job = options.scenario_of(scenario, settings, profiles, named)
     files = {name: path for name, path in outputs.items() if path is not None}
     if samples is not None:
-        _refuse_with_samples(files, unfold=unfold, clock=engine == "clock")
-        return _sample(job, samples, task, files, as_json)
-    result = simulate(job, unfold=unfold, engine=engine, task=task)
+        _refuse_with_samples(files)
+    answer = asked(job, samples=samples, unfold=unfold, engine=engine, task=task)
+    writer = "write" if samples is None else "write_samples"
     for name, path in files.items():
-        waited(f"writing {path}")(_outputs()[name].write)(result, path)
+        waited(f"writing {path}")(getattr(_outputs()[name], writer))(answer, path)
         wrote(path)
-    show(result, as_json=as_json)
+    show(answer, as_json=as_json)
 
 
-def _refuse_with_samples(files: dict[str, Path], *, unfold: bool, clock: bool) -> None:
-    given = [_flag(name) for name in files if not hasattr(_outputs()[name], "write_samples")]
-    given += ["--unfold"] if unfold else []
-    given += ["--engine clock"] if clock else []
-    for option in given:
-        raise InputError(option, "shows one step or run, not --samples", "leave out one of the two")
-
-
-def _sample(
-    job: "Scenario", count: int, task: Path | None, files: dict[str, Path], as_json: bool
-) -> None:
-    """Many steps with stragglers, or runs of many seeds: their distribution, not one result."""
-    from sim.samples import samples, sharing
-    from sim.scenario.scenario import SharingScenario
-    from sim.sharing.learning.own_task import refuse_task
-
-    drawn: samples.Samples | sharing.SharingSamples
-    if isinstance(job, SharingScenario):
-        drawn = sharing.samples(job, count, task=task)
-    else:
-        refuse_task(job.name, task)
-        drawn = samples.samples(job, count)
-    for name, path in files.items():
-        waited(f"writing {path}")(_outputs()[name].write_samples)(drawn, path)
-        wrote(path)
-    click.echo(json.dumps(drawn.to_dict()) if as_json else str(drawn))
+def _refuse_with_samples(files: dict[str, Path]) -> None:
+    for name in files:
+        if not hasattr(_outputs()[name], "write_samples"):
+            what = "shows one step or run, not --samples"
+            raise InputError(_flag(name), what, "leave out one of the two")

@@ -1,13 +1,14 @@
 """`sim validate`: predictions beside measured runs."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sim.cli import options
-from sim.cli.files import output, wrote
+from sim.cli.files import output, show, wrote
 from sim.plots import SUFFIXES
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@output("--plot", SUFFIXES, "Draw predicted against measured")
+@output("--picture", SUFFIXES, "Draw predicted against measured", "--plot")
 @output("--rows", (".csv",), "Write every row's prediction")
 @output("--spread", (".toml",), "Write how far off the tables are, for intervals")
 @output("--page", (), "Write every row, with pictures, as pages of Markdown")
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Print the tables' errors only, not every row.")
 def validate(
     tables: tuple[str, ...],
-    plot: Path | None,
+    picture: Path | None,
     rows: Path | None,
     spread: Path | None,
     page: Path | None,
@@ -44,39 +45,27 @@ def validate(
 ) -> None:
     """Hold predictions against measured runs: of each TABLE, a name of measurements/ or a CSV, or
     of all of measurements/."""
-    from sim.scenario.scenario import setting
-    from sim.validation import coverage as coverages
-    from sim.validation import errors, shipped, text
     from sim.validation import rows as rows_file
     from sim.validation import spread as spread_file
-    from sim.validation.validate import validate as validated
+    from sim.validation.answer import validate as validated
 
-    paths = [shipped.table(name) for name in tables] or shipped.tables()
     if ablation:
-        _ablate(paths, at_most, jobs, as_json)
+        _ablate(tables, at_most, jobs, as_json)
         return
-    runs = validated(paths, settings=dict(map(setting, settings)), at_most=at_most, jobs=jobs)
-    if plot is not None:
-        from sim.plots import picture, validation
-
-        picture.save(validation.figure(runs), plot)
-        wrote(plot)
+    answer = validated(
+        *tables, settings=settings, at_most=at_most, jobs=jobs, coverage=coverage, quiet=quiet
+    )
     if page is not None:
-        _write_pages(runs, page)
+        _write_pages(answer.tables, page)
         wrote(page)
     for path, write in ((rows, rows_file.write), (spread, spread_file.write)):
         if path is not None:
-            write(runs, path)
+            write(answer.tables, path)
             wrote(path)
-    answer, shown = errors.to_dict(runs), [text.text(runs, quiet=quiet)]
-    if coverage:
-        covered = coverages.coverage(runs)
-        answer["coverage"] = coverages.summary(covered)
-        shown.append(coverages.text(covered))
-    click.echo(json.dumps(answer) if as_json else "\n\n".join(shown))
+    show(answer, as_json=as_json, picture=picture)
 
 
-def _write_pages(runs: "list[ValidatedTable]", folder: Path) -> None:
+def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:
     """The pages of `sim.validation.page`, and a picture beside each that has timed rows."""
     from sim.config.files import atomic_write
     from sim.plots import picture, residuals
@@ -94,8 +83,9 @@ def _write_pages(runs: "list[ValidatedTable]", folder: Path) -> None:
             part.write_text(text, encoding="utf-8")
 
 
-def _ablate(paths: list[Path], at_most: int | None, jobs: int | None, as_json: bool) -> None:
-    from sim.validation import ablation
+def _ablate(tables: tuple[str, ...], at_most: int | None, jobs: int | None, as_json: bool) -> None:
+    from sim.validation import ablation, shipped
 
+    paths = [shipped.table(name) for name in tables] or shipped.tables()
     found = ablation.ablations(paths, at_most=at_most, jobs=jobs)
     click.echo(json.dumps(ablation.to_dict(found)) if as_json else ablation.text(found))

@@ -35,21 +35,19 @@ def workers(
     as_json: bool,
 ) -> None:
     """Where more workers of SCENARIO stop helping: time and cost of reaching its target."""
-    from sim.comparison.workers import worker_counts
-    from sim.scenario.scenario import SharingScenario, load, settings_of
-    from sim.sharing.learning.efficiency import Efficiency
+    from sim.comparison.workers import workers as counted
 
-    job = load(scenario, settings_of(settings, price))
-    if not isinstance(job, SharingScenario):
-        raise InputError(scenario, "has no [sharing] table", "name one that has")
-    if (critical_batch is None) != (least_samples is None):
-        what = "--critical-batch and --least-samples go together"
-        raise InputError("command line", what, "give both, or neither")
-    curve = None
-    if critical_batch is not None and least_samples is not None:
-        curve = Efficiency(critical_batch=critical_batch, least_samples=least_samples)
     try:
         numbers = [int(count) for count in counts.split(",")]
     except ValueError:
         raise InputError("--counts", f"{counts!r} are no numbers", "e.g. 1,2,4,8") from None
-    show(worker_counts(job, numbers, curve, task=task), as_json=as_json, picture=picture)
+    answer = counted(
+        scenario,
+        numbers,
+        critical_batch=critical_batch,
+        least_samples=least_samples,
+        task=task,
+        price=price,
+        settings=settings,
+    )
+    show(answer, as_json=as_json, picture=picture)

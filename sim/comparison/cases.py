@@ -12,10 +12,9 @@ from sim.results import stored
 from sim.results.outcome import Outcome
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario, SharingScenario, load, settings_of
-from sim.scenario.setup import from_scenario
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.sharing.learning.own_task import Task, refuse_task
-from sim.simulate import run
+from sim.simulate import simulate
 from sim.simulate_sharing import played
 
 Job = str | os.PathLike[str] | Scenario | Result | Outcome
@@ -94,7 +93,7 @@ def _case(name: str | None, job: Any, task: Task | None) -> Case:
         what = f"a {type(job).__name__} is no job"
         raise InputError("compare", what, "give names, scenarios or results")
     refuse_task(job.name, task)
-    return Case(name=name or job.name, result=run(from_scenario(job)))
+    return Case(name=name or job.name, result=simulate(job))
 
 
 def _short(found: list[Case]) -> list[Case]:

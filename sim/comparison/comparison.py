@@ -1,16 +1,15 @@
 """Jobs side by side: a table, where differences come from, why the best is best, a picture."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.comparison.cases import Case
-from sim.plots import picture
+from sim.results.answer import Answer, Inputs
 from sim.results.differences import differences
-from sim.results.formatting import finite, time_unit
-from sim.results.tables import Cells, aligned, html_image, html_table
+from sim.results.formatting import time_unit
+from sim.results.tables import Cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +68,23 @@ class Parted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Comparison(ABC):
-    """Two jobs or more, of which the first is what the others are held against."""
+class Comparison(Answer, ABC):
+    """Two jobs or more, of which the first is what the others are held against.
+
+    `inputs` are those of each case by its name, `asked` the texts that short names stand for,
+    `differences` seconds against the first case by title, case and name.
+    """
+
+    view = "sim.comparison.text"
+    unwritten = ("cases",)
+    derived: ClassVar[Mapping[str, str]] = {
+        "inputs": "inputs",
+        "cases": "records",
+        "asked": "asked",
+        "differences": "differences",
+        "best": "winner",
+        "reason": "reason",
+    }
 
     cases: tuple[Case, ...]
 
@@ -99,10 +113,6 @@ class Comparison(ABC):
     def reason(self) -> str:
         """Why, against the first or, where that is the best, the next."""
 
-    @abstractmethod
-    def plot(self) -> Any:
-        """One figure of all."""
-
     @property
     def title(self) -> str:
         return f"{len(self.cases)} side by side"
@@ -111,49 +121,33 @@ class Comparison(ABC):
     def names(self) -> list[str]:
         return [case.name for case in self.cases]
 
+    @property
+    def winner(self) -> str:
+        return self.best.name
+
+    @property
+    def inputs(self) -> dict[str, Inputs]:
+        return {case.name: case.result.inputs for case in self.cases}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        return {case.name: case.asked for case in self.cases if case.asked}
+
+    @property
+    def differences(self) -> dict[str, dict[str, dict[str, float]]]:
+        others = self.names[1:]
+        return {own.title: dict(zip(others, own.differences, strict=True)) for own in self.parts}
+
+    @property
+    def fits(self) -> bool:
+        """Whether any of them fits into memory."""
+        return any(case.result.fits for case in self.cases)
+
     def to_frame(self) -> "pd.DataFrame":
         """One row a case, by its name."""
         import pandas as pd
 
         return pd.DataFrame(self.records).set_index("name")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; `differences` are to the first case."""
-        others = self.names[1:]
-        return {
-            "cases": finite(self.records),
-            "asked": {case.name: case.asked for case in self.cases if case.asked},
-            "differences": {
-                own.title: dict(zip(others, own.differences, strict=True)) for own in self.parts
-            },
-            "best": self.best.name,
-            "reason": self.reason,
-        }
-
-    def __str__(self) -> str:
-        blocks = [(self.title, self.table), *self._blocks()]
-        pages = (f"{title}\n{aligned(rows, headed=True)}" for title, rows in blocks)
-        return "\n\n".join([*self._legend(), *pages, self.reason])
-
     def __repr__(self) -> str:
         return str(self)
-
-    def _repr_html_(self) -> str:
-        blocks = [(self.title, self.table), *self._blocks()]
-        shown = (f"<b>{escape(title)}</b>{html_table(rows)}" for title, rows in blocks)
-        legend = "".join(f"<pre>{escape(lines)}</pre>" for lines in self._legend())
-        return f"{legend}{''.join(shown)}<p>{escape(self.reason)}</p>{html_image(self.png())}"
-
-    def png(self) -> bytes:
-        """The figure as a picture."""
-        return picture.rendered(self.plot(), dpi=60)
-
-    def _legend(self) -> list[str]:
-        """What short names stand for, where there are any."""
-        lines = [f"{case.name}: {case.asked}" for case in self.cases if case.asked]
-        return ["\n".join(lines)] if lines else []
-
-    def _blocks(self) -> Iterable[tuple[str, Sequence[Cells]]]:
-        for own in self.parts:
-            if own.moves:
-                yield f"{own.title}, against {self.names[0]}", [("", *self.names), *own.rows]

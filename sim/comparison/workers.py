@@ -1,24 +1,27 @@
 """How many workers: time to a target and its cost against their number, and where to stop."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import HOUR, human_seconds
-from sim.plots import workers as plot
-from sim.results.outcome_text import aligned
-from sim.results.tables import Cells
-from sim.scenario.scenario import SharingScenario
+from sim.results.answer import Answer, Inputs
+from sim.results.assemble_sharing import inputs_of
+from sim.results.tables import Cells, aligned, preformatted
+from sim.scenario.scenario import Scenario, Settings, SharingScenario, load, settings_of
 from sim.scenario.sharing_setup import from_scenario
 from sim.sharing.learning.efficiency import Efficiency, efficiency_of
 from sim.sharing.learning.own_task import Task
 from sim.sharing.learning.task import NoTask
+from sim.sharing.memory import holders
 from sim.sharing.run import run
+from sim.sharing.setup import SharingSetup
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import pandas as pd
 
 _WORTH = 0.5  # of what workers are added, without a network: what reaching B_crit by doubling is
 
@@ -28,7 +31,7 @@ class WorkerCount:
     """So many workers: `batch` samples an update of the weights, `seconds` to the target, and
     `dollars` of rent for the workers' GPUs, where the topology has a price. `gain` is the share of
     the workers added since the row before that shortens the time: (T_before / T - 1) / (n /
-    n_before - 1); 1 for the first row."""
+    n_before - 1); 1 for the first row. `fits` says whether all have the memory."""
 
     workers: int
     gpus: int
@@ -37,6 +40,7 @@ class WorkerCount:
     samples_per_second: float
     gain: float = 1.0
     price: float | None = None
+    fits: bool = True
 
     @property
     def seconds(self) -> float:
@@ -52,10 +56,17 @@ class WorkerCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerCounts:
-    """Rows by their number of workers, and the curve that they are read off."""
+class WorkerCounts(Answer):
+    """Rows by their number of workers, and the curve that they are read off; `stop` is the number
+    beyond which more help little."""
 
-    title: str
+    view = "sim.comparison.workers"
+    picture = "sim.plots.workers"
+    unwritten = ("rows",)
+    derived: ClassVar[Mapping[str, str]] = {"stop": "stops_at", "rows": "records"}
+
+    scenario: str
+    inputs: Inputs
     efficiency: Efficiency
     rows: tuple[WorkerCount, ...]
 
@@ -75,29 +86,88 @@ class WorkerCounts:
         curve, stop, end = self.efficiency, self.stop, self.rows[-1]
         at = f"B_crit = {curve.critical_batch:,.0f} samples"
         if stop is end:
-            return f"{at}: {workers(end.workers)} still help ({_costs(end)})"
+            return f"{at}: {_many(end.workers)} still help ({_costs(end)})"
         more = f"{end.workers:,}: {_costs(end)}"
-        return f"{at}: beyond {workers(stop.workers)} ({_costs(stop)}) more help little ({more})"
+        return f"{at}: beyond {_many(stop.workers)} ({_costs(stop)}) more help little ({more})"
 
-    def plot(self) -> "Figure":
-        """Time and cost against the number of workers, beside what they would be if each counted
-        in full."""
-        cost = "GPU-hours" if self.rows[0].dollars is None else "dollars"
-        return plot.figure(self.title, self.sentence, [_point(row) for row in self.rows], cost)
+    @property
+    def stops_at(self) -> int:
+        return self.stop.workers
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        rows = [
+    @property
+    def fits(self) -> bool:
+        """Whether any of them has the memory."""
+        return any(row.fits for row in self.rows)
+
+    @property
+    def cost(self) -> str:
+        """What `points` state as cost."""
+        return "GPU-hours" if self.rows[0].dollars is None else "dollars"
+
+    @property
+    def points(self) -> list[tuple[int, float, float]]:
+        """Of each row its workers, seconds and cost."""
+        return [
+            (row.workers, row.seconds, row.gpu_hours if row.dollars is None else row.dollars)
+            for row in self.rows
+        ]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [
             {**asdict(row), "seconds": row.seconds, "gpu_hours": row.gpu_hours,
              "dollars": row.dollars}
             for row in self.rows
         ]  # fmt: skip
-        return {"efficiency": asdict(self.efficiency), "stop": self.stop.workers, "rows": rows}
 
-    def __str__(self) -> str:
-        head: Cells = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
-        cells = [head, *map(_cells, self.rows)]
-        return f"{self.title}\n{aligned(cells)}\n{self.sentence}"
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a number of workers."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records).set_index("workers")
+
+
+def text(counts: WorkerCounts) -> str:
+    """The rows, and where to stop."""
+    head: Cells = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
+    return f"{counts.scenario}\n{aligned([head, *map(_cells, counts.rows)])}\n{counts.sentence}"
+
+
+def html(counts: WorkerCounts) -> str:
+    """The same for a notebook."""
+    return preformatted(text(counts))
+
+
+def workers(
+    scenario: str | PathLike[str] | Scenario,
+    counts: Iterable[int] = (1, 2, 4, 8),
+    *,
+    critical_batch: float | None = None,
+    least_samples: float | None = None,
+    task: Task | None = None,
+    price: str | None = None,
+    settings: Settings = (),
+) -> WorkerCounts:
+    """Time to the target of a scenario and its cost with each number of workers.
+
+    `critical_batch` and `least_samples` (samples) are the curve of `[sharing.efficiency]`, that of
+    the scenario or of its task (or of `task`) otherwise; `price` is a GPU's rent such as "2 USD/h"
+    instead of the topology's. Raises `InputError`.
+
+    >>> curve = {"critical_batch": 64.0, "least_samples": 1e6}
+    >>> workers("all-reduce-ddp", (1, 2), **curve, settings="sharing.steps=3").rows[1].gpus
+    2
+    """
+    job = load(scenario, settings_of(settings, price))
+    if not isinstance(job, SharingScenario):
+        raise InputError(job.name, "has no [sharing] table", "name one that has")
+    if (critical_batch is None) != (least_samples is None):
+        what = "--critical-batch and --least-samples go together"
+        raise InputError("sim workers", what, "give both, or neither")
+    curve = None
+    if critical_batch is not None and least_samples is not None:
+        curve = Efficiency(critical_batch=critical_batch, least_samples=least_samples)
+    return worker_counts(job, list(counts), curve, task=task)
 
 
 def worker_counts(
@@ -120,19 +190,29 @@ def worker_counts(
         )
     curve = efficiency or scenario.sharing.efficiency or _of_task(scenario, task)
     rows: list[WorkerCount] = []
+    setup = None
     for count in counted(counts, total=len(counts), unit="number of workers"):
-        row = _row(scenario, count, curve)
+        setup = _setup(scenario, count)
+        row = _row(setup, count, curve)
         if rows:
             faster, more = rows[-1].seconds / row.seconds, count / rows[-1].workers
             row = replace(row, gain=(faster - 1.0) / (more - 1.0))
         rows.append(row)
-    return WorkerCounts(title=scenario.name, efficiency=curve, rows=tuple(rows))
+    assert setup is not None  # of the last row
+    return WorkerCounts(
+        scenario=scenario.name, inputs=inputs_of(setup), efficiency=curve, rows=tuple(rows)
+    )
 
 
-def _row(scenario: SharingScenario, count: int, curve: Efficiency) -> WorkerCount:
+def _setup(scenario: SharingScenario, count: int) -> SharingSetup:
     plan = replace(scenario.sharing, workers=count, learning=None)
-    setup = from_scenario(replace(scenario, sharing=plan), task=NoTask(), keep_spans=0)
-    pool, topology = run(setup), setup.machine.topology
+    return from_scenario(replace(scenario, sharing=plan), task=NoTask(), keep_spans=0)
+
+
+def _row(setup: SharingSetup, count: int, curve: Efficiency) -> WorkerCount:
+    pool, topology, plan = run(setup), setup.machine.topology, setup.plan
+    gpus = len(setup.workers[0].gpus)
+    held = holders(plan, setup.workloads, setup.servers, topology, gpus)
     return WorkerCount(
         workers=count,
         gpus=count * plan.gpus_of_worker(topology.gpus_per_node),
@@ -140,6 +220,7 @@ def _row(scenario: SharingScenario, count: int, curve: Efficiency) -> WorkerCoun
         samples=curve.samples(setup.batch),
         samples_per_second=pool.record.samples / pool.end,
         price=topology.price.hour if topology.price else None,
+        fits=all(one.fits for one in held),
     )
 
 
@@ -157,10 +238,10 @@ def _of_task(scenario: SharingScenario, task: Task | None) -> Efficiency:
     return efficiency_of(setup.task, rule, learning.target, batch=plan.batch, workers=count)
 
 
-def workers(count: int) -> str:
+def _many(count: int) -> str:
     """So many of them.
 
-    >>> workers(1), workers(2048)
+    >>> _many(1), _many(2048)
     ('1 worker', '2,048 workers')
     """
     return "1 worker" if count == 1 else f"{count:,} workers"
@@ -173,10 +254,6 @@ def _costs(row: WorkerCount) -> str:
 
 def _cost(row: WorkerCount) -> str:
     return f"{row.gpu_hours:,.3g} GPU-hours" if row.dollars is None else f"${row.dollars:,.2f}"
-
-
-def _point(row: WorkerCount) -> tuple[int, float, float]:
-    return row.workers, row.seconds, row.gpu_hours if row.dollars is None else row.dollars
 
 
 def _cells(row: WorkerCount) -> Cells:

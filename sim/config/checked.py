@@ -5,17 +5,20 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, lru_cache
 from itertools import compress
 from operator import attrgetter, is_not
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
+from sim.config import gate
 from sim.config.errors import InputError
 from sim.config.schema import validated_field
+from sim.config.units import Unit
 
 T = TypeVar("T")
 
 
 class Checked:
     """Validates the fields that are given when an instance is made: types, bounds and choices as
-    their annotations have them, tables and texts in short form spelled out.
+    their annotations have them, tables and texts in short form spelled out; a quantity is a text
+    with its unit, or a number in SI.
 
     What is made often is looked up: a search makes hundreds of thousands of plans of few values.
     Raises `InputError`.
@@ -25,13 +28,16 @@ class Checked:
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        values, defaults = _fields(kind)
+        values, defaults, quantities = _fields(kind)
         own = values(self)
         for key, value in compress(
             zip(defaults, own, strict=True), map(is_not, own, defaults.values())
         ):
             default = defaults[key]
             if type(value) is type(default) and value == default:
+                continue
+            if key in quantities and isinstance(value, int | float):
+                _check_number(value, f"{kind.__name__}, {key}")
                 continue
             try:
                 checked = _known(kind, key, value)
@@ -42,13 +48,28 @@ class Checked:
 
 
 @cache
-def _fields(kind: Any) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, Any]]:
-    """What reads the fields of a dataclass, and their defaults, `MISSING` where they have none."""
+def _fields(
+    kind: Any,
+) -> tuple[Callable[[Any], tuple[Any, ...]], dict[str, Any], frozenset[str]]:
+    """What reads the fields of a dataclass, their defaults (`MISSING` where they have none), and
+    those that are written with a unit."""
     defaults = {
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
         for f in fields(kind)
     }
-    return attrgetter(*defaults), defaults
+    hints = get_type_hints(kind, include_extras=True)
+    quantities = frozenset(name for name, hint in hints.items() if _has_unit(hint))
+    return attrgetter(*defaults), defaults, quantities
+
+
+def _has_unit(hint: Any) -> bool:
+    marks = (*getattr(hint, "__metadata__", ()), *get_args(hint))
+    return any(isinstance(mark, Unit) or _has_unit(mark) for mark in marks)
+
+
+def _check_number(value: float, where: str) -> None:
+    if fault := gate.fault_of(value) or ("is not positive" if value <= 0 else ""):
+        raise InputError(where, f"{value:g} {fault}", "write a positive number in SI units")
 
 
 @lru_cache(maxsize=4096, typed=True)

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Annotated, Any
 
 from sim.config import gate
+from sim.config.errors import InputError
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -71,6 +72,14 @@ def quantity(text: str, unit: str) -> float:
     if read.units not in accepted:
         raise ValueError(_wrong_unit(text, read.units, accepted, unit))
     return float(value * accepted[read.units])
+
+
+def quantity_of(where: str, text: str, unit: str) -> float:
+    """The SI value of an option's text. Raises `InputError`."""
+    try:
+        return quantity(text, unit)
+    except ValueError as error:
+        raise InputError.of(where, error) from None
 
 
 @cache

@@ -81,10 +81,17 @@ def play_collective(
     )
 
 
-def trace_collective(schedule: CollectiveSchedule, size: float, topology: Topology) -> Timeline:
+def trace_collective(
+    schedule: CollectiveSchedule,
+    size: float,
+    topology: Topology,
+    *,
+    gpus: Sequence[int] | None = None,
+    late: Mapping[int, float] | None = None,
+) -> Timeline:
     """The same as a timeline: a role for each rank, a span for each message that it sends, on a
     stream for each rank that it sends to. Raises `InputError` where messages are too many."""
-    graph = message_graph(schedule, size, topology)
+    graph = message_graph(schedule, size, topology, gpus=gpus, late=late)
     count = sum(len(run.hop) * run.times for run in graph.runs)
     if count > _TRACED:
         what = f"{count:,} messages are more than a trace can show ({_TRACED:,})"

@@ -1,15 +1,22 @@
-"""What if parts of the machine were faster or slower: step times on a grid of speeds, by replay."""
+"""What if parts of the machine were faster or slower, or microbatches larger or smaller: step times
+on a grid, by replay."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
+from sim.config.errors import InputError
+from sim.config.units import human_bytes
 from sim.engine.replay_shape import TransferClass
-from sim.scenario.setup import Setup
-from sim.uncertainty.draws import split
+from sim.engine.replay_weights import Floats
+from sim.parallel.memory import fullest, memories
+from sim.scenario.setup import Setup, Written, assemble
+from sim.uncertainty.draws import Split, split
 
 SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # times those of the scenario
+MICROBATCH = "sequences of a microbatch"
 _LEAST = 5e-4  # of a step: what changes less is no knob
 _LATENCY, _LINKS = "latency", "links"
 _KNOBS = {
@@ -18,43 +25,110 @@ _KNOBS = {
     "bandwidth of all other transfers": (_LINKS,),
     "speed of the hosts' launches": ("host",),
 }
-_MOST = 3  # knobs: every one multiplies the columns
+_MOST = 3  # knobs of speed: every one multiplies the columns
+_FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the microbatch, beside its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """What may be turned: its `values` in words, which of them is the step's `own`, and what is to
+    be said of each (`notes`), if anything."""
+
+    name: str
+    values: tuple[str, ...]
+    own: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Step times (s) by the `speeds` of each of the `knobs`, the last knob's changing fastest."""
+    """Step times (s) by the values of each of the `knobs`, the last knob's changing fastest."""
 
-    knobs: tuple[str, ...]
-    speeds: tuple[float, ...]
+    knobs: tuple[Knob, ...]
     times: tuple[float, ...]
 
 
-def what_if(setup: Setup) -> WhatIf:
-    """The knobs that matter most, all of their speeds together, as columns of one replay.
+def what_if(setup: Setup | Written, *, microbatches: bool = True) -> WhatIf:
+    """The knobs that matter most, all of their values together, as columns of a replay for each
+    microbatch that the plan allows with the same global batch.
 
     Kernels at twice the speed take half as long, launches and latencies as they did; everything
     that waits for what changes moves (`sim.explanation.limits`). Raises `InputError` for a step
     that cannot be replayed.
     """
     own = split(setup, _of_transfer)
-    rows = {
-        name: [n for n, kind in enumerate(own.kinds) if kind in kinds]
-        for name, kinds in _KNOBS.items()
-    }
-    alone = np.ones((len(own.kinds), 1 + len(rows)))
-    for column, found in enumerate(rows.values(), 1):
-        alone[found, column] = 1.0 / SPEEDS[0]
+    felt = _felt(own)
+    sizes = list(_microbatches(setup)) if microbatches and isinstance(setup, Setup) else []
+    speeds = tuple(f"{speed:g} x" for speed in SPEEDS)
+    knobs = [Knob(name=name, values=speeds, own=SPEEDS.index(1.0)) for name in felt]
+    if len(sizes) < 2:
+        return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt))))
+    played = [own if other is setup else split(other, _of_transfer) for other in sizes]
+    place = next(number for number, other in enumerate(sizes) if other is setup)
+    times = np.concatenate([_grid(one, felt) for one in played])
+    return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))
+
+
+def _felt(own: Split) -> tuple[str, ...]:
+    """Knobs of speed that the step feels most."""
+    alone = np.ones((len(own.kinds), 1 + len(_KNOBS)))
+    for column, kinds in enumerate(_KNOBS.values(), 1):
+        alone[_rows(own, kinds), column] = 1.0 / SPEEDS[0]
     step, *slower = map(float, own.times(alone))
-    cost = {name: time / step - 1.0 for name, time in zip(rows, slower, strict=True)}
-    felt = [name for name in rows if cost[name] > _LEAST]
-    knobs = sorted(sorted(felt, key=lambda name: -cost[name])[:_MOST], key=list(rows).index)
-    points = list(product(SPEEDS, repeat=len(knobs)))
+    cost = {name: time / step - 1.0 for name, time in zip(_KNOBS, slower, strict=True)}
+    felt = [name for name in _KNOBS if cost[name] > _LEAST]
+    most = sorted(felt, key=lambda name: -cost[name])[:_MOST]
+    return tuple(sorted(most, key=list(_KNOBS).index))
+
+
+def _grid(own: Split, felt: Sequence[str]) -> Floats:
+    """Step times (s) at all speeds of the knobs."""
+    points = list(product(SPEEDS, repeat=len(felt)))
     factors = np.ones((len(own.kinds), len(points)))
-    for number, name in enumerate(knobs):
-        factors[rows[name]] = 1.0 / np.array([point[number] for point in points])
-    times = tuple(map(float, own.times(factors)))
-    return WhatIf(knobs=tuple(knobs), speeds=SPEEDS, times=times)
+    for number, name in enumerate(felt):
+        factors[_rows(own, _KNOBS[name])] = 1.0 / np.array([point[number] for point in points])
+    return own.times(factors)
+
+
+def _rows(own: Split, kinds: Sequence[str]) -> list[int]:
+    return [number for number, kind in enumerate(own.kinds) if kind in kinds]
+
+
+def _microbatches(setup: Setup) -> Iterator[Setup]:
+    """The job with microbatches of other sizes, where its plan can have them, and as it is."""
+    job, own = setup.job, setup.job.plan.microbatch
+    sizes = {own, *(int(own * factor) for factor in _FACTORS if (own * factor).is_integer())}
+    for size in sorted(sizes):
+        if size == own:
+            yield setup
+            continue
+        try:
+            other = assemble(
+                setup.name,
+                model=job.model,
+                stack=job.stack,
+                topology=setup.machine.topology,
+                plan=replace(job.plan, microbatch=size),
+            )
+        except InputError:
+            continue
+        yield replace(other, machine=setup.machine)
+
+
+def _knob(sizes: Sequence[Setup], own: int) -> Knob:
+    plans = [one.job.plan for one in sizes]
+    return Knob(
+        name=MICROBATCH,
+        values=tuple(f"{plan.microbatch} ({plan.microbatches} a step)" for plan in plans),
+        own=own,
+        notes=tuple(map(_memory, sizes)),
+    )
+
+
+def _memory(setup: Setup) -> str:
+    held, room = fullest(memories(setup.job, setup.program)), setup.job.device.usable_memory
+    fits = "fits" if held.fits(room) else "does not fit"
+    return f"{human_bytes(held.reserved)} of {human_bytes(room)} of memory: {fits}"
 
 
 def _of_transfer(transfer: TransferClass) -> tuple[str, str]:

@@ -3,17 +3,23 @@
 from typing import Any
 
 from sim.config.units import human_bytes
+from sim.plots import topology
 from sim.plots.picture import PALETTE, Figure
+from sim.results.collective_text import title
 from sim.results.collective_times import CollectiveTimes
 
 
 def figure(times: CollectiveTimes) -> Figure:
-    """Bandwidths on the left, the busiest links of the largest size on the right."""
-    fig = Figure(figsize=(12.0, 5.2), layout="constrained")
-    left, right = fig.subplots(1, 2, width_ratios=(2, 1))
-    fig.suptitle(f"{times.kind} on {times.topology.gpus:,} GPUs of {times.topology.name}")
+    """Bandwidths on the left, the busiest links of the largest size on the right; below, how busy
+    links of each kind are on the drawing of the cluster."""
+    fig = Figure(figsize=(13.0, 11.0), layout="constrained")
+    fig.suptitle(title(times), fontweight="bold")
+    parts: Any = fig.subfigures(2, 1, height_ratios=(1.0, 1.15))
+    above, below = parts
+    left, right = above.subplots(1, 2, width_ratios=(2, 1))
     _curves(left, times)
     _links(right, times)
+    topology.draw(below, times.topology, times.busy)
     return fig
 
 
@@ -47,7 +53,7 @@ def _curves(axes: Any, times: CollectiveTimes) -> None:
 
 
 def _links(axes: Any, times: CollectiveTimes) -> None:
-    last = [row for row in times.rows if row.chosen][-1]
+    last = times.choice
     names, shares = list(last.links), [100.0 * share for share in last.links.values()]
     axes.barh(range(len(names)), shares, color=PALETTE[0], height=0.6)
     axes.set_yticks(range(len(names)), names)

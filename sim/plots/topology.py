@@ -5,10 +5,12 @@ palette, which colour-blind readers can tell apart). What repeats is drawn a few
 Where it is known how busy links are, cables have the colour of that instead.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import SubFigure
 
 from sim.hardware.cluster.topology import Topology
 from sim.plots.network import draw_network
@@ -24,10 +26,16 @@ _SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 def figure(topology: Topology, busy: Mapping[str, float] | None = None) -> Figure:
     """The node and the network of a topology, each where it has one; `busy` is the share of time
     for which its links of a kind (`sim.engine.link_loads`) carry all they can."""
-    panels = [draw_node] if 1 < topology.gpus_per_node <= _LARGEST else []
-    if topology.network is not None:
-        panels.append(draw_network)
-    fig = Figure(figsize=(1 + 6.5 * max(len(panels), 1), 6.0), layout="constrained")
+    fig = Figure(figsize=(1 + 6.5 * max(len(_panels(topology)), 1), 6.0), layout="constrained")
+    draw(fig, topology, busy)
+    return fig
+
+
+def draw(
+    fig: Figure | SubFigure, topology: Topology, busy: Mapping[str, float] | None = None
+) -> None:
+    """The same on a figure, or on a part of one."""
+    panels = _panels(topology)
     fig.suptitle(f"{heading(topology)}\n{device_text(topology)}", fontsize=12)
     for column, panel in enumerate(panels):
         axes = fig.add_subplot(1, len(panels), column + 1)
@@ -38,14 +46,21 @@ def figure(topology: Topology, busy: Mapping[str, float] | None = None) -> Figur
         each = rate(topology.bandwidth(("port-up", 0)))
         fig.supxlabel(f"{topology.node.title}, {each} each way per device", fontsize=10)
     if topology.degraded:
-        sick = ", ".join(f"{link.link} {link.factor:g} x slower" for link in topology.degraded)
+        sick = ", ".join(f"{link.link} {link.factor:.4g} x slower" for link in topology.degraded)
         fig.supxlabel(f"degraded: {sick}", color="#c0392b", fontsize=10)
     if busy:
         _shade(fig, busy)
-    return fig
 
 
-def _shade(fig: Figure, busy: Mapping[str, float]) -> None:
+def _panels(topology: Topology) -> list[Callable[[Axes, Topology], None]]:
+    panels = {
+        draw_node: 1 < topology.gpus_per_node <= _LARGEST,
+        draw_network: topology.network is not None,
+    }
+    return [panel for panel, there in panels.items() if there]
+
+
+def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
     """Cables by how busy they are, and what the colours mean."""
     most = max(busy.values())
     scale = Normalize(0.0, next((top for top in _SCALES if most <= top), most))

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from sim.plots.picture import PALETTE, Figure
+from sim.validation.answer import Validation
 from sim.validation.errors import summary
-from sim.validation.validate import ValidatedRun, ValidatedTable
+from sim.validation.validate import ValidatedRun
 
 _MARKERS = ("o", "^", "s", "D")  # when the colours are used up
 
 
-def figure(tables: Sequence[ValidatedTable]) -> Figure:
+def figure(validation: Validation) -> Figure:
     """Every run that was predicted, each table in a colour of its own, on logarithmic axes."""
+    tables = validation.tables
     fig = Figure(figsize=(7.0, 6.4), layout="constrained")
     axes = fig.add_subplot()
     timed = [[run for run in table.rows if run.error is not None] for table in tables]

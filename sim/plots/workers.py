@@ -1,17 +1,19 @@
 """Time to a target and its cost against the number of workers."""
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sim.config.units import HOUR
 from sim.plots.loss import plain
 from sim.plots.picture import PALETTE, Figure
 
-Point = tuple[int, float, float]  # workers, seconds, cost
+if TYPE_CHECKING:
+    from sim.comparison.workers import WorkerCounts
 
 
-def figure(title: str, sentence: str, points: Sequence[Point], cost: str) -> Figure:
+def figure(answer: "WorkerCounts") -> Figure:
     """Time against workers, beside what it would be if each of them counted in full, and cost
-    against time; the `sentence` below."""
+    against time; where to stop below."""
+    points, cost = answer.points, answer.cost
     fig = Figure(figsize=(11.0, 4.6), layout="constrained")
     by_count, by_time = fig.subplots(1, 2)
     counts = [count for count, _, _ in points]
@@ -28,6 +30,6 @@ def figure(title: str, sentence: str, points: Sequence[Point], cost: str) -> Fig
     for axes in (by_count, by_time):
         plain(axes)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    fig.supxlabel(sentence.replace("$", r"\$"), fontsize="small")
+    fig.suptitle(answer.scenario, x=0.01, ha="left", fontweight="bold")
+    fig.supxlabel(answer.sentence.replace("$", r"\$"), fontsize="small")
     return fig

@@ -77,6 +77,8 @@ def plain(value: Any) -> Any:
         return {key: own for key, own in value.to_dict().items() if key != "schema"}
     if is_dataclass(value) and not isinstance(value, type):
         return finite(asdict(value))
+    if isinstance(value, Mapping):
+        return {key: plain(own) for key, own in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [plain(one) for one in value]
     return finite(value)

@@ -210,8 +210,7 @@ def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
         if one.p95 > profiles.BUSY:
             yield profiles.busy(setup.machine.topology.backend, one.name, one.p95)
     if not worst.fits(topology.device.usable_memory):
-        held, room = human_bytes(worst.reserved), human_bytes(topology.device.usable_memory)
-        yield f"the job needs {held} on a GPU that offers {room}: it would not run"
+        yield too_big(worst, topology.device.usable_memory)
     if plan.tp > topology.gpus_per_node:
         yield (
             f"tp = {plan.tp} spans nodes of {topology.gpus_per_node} GPUs: "
@@ -221,3 +220,9 @@ def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
         yield "interleave > 1: the interleaved schedule was taken"
     if plan.zero and plan.degree(dividing("batch", "sequence")) == 1:
         yield "zero has no effect without data parallelism"
+
+
+def too_big(worst: Memory, room: float) -> str:
+    """What is to be said of a job that does not fit."""
+    held, offered = human_bytes(worst.reserved), human_bytes(room)
+    return f"the job needs {held} on a GPU that offers {offered}: it would not run"

@@ -6,10 +6,12 @@ from functools import partial
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role
 from sim.engine.hidden import hidden
+from sim.engine.link_loads import link_loads
 from sim.engine.machine import Machine
 from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
+from sim.hardware.cluster.price import per_million
 from sim.hardware.stack import Stack
 from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE
 from sim.program.program import Program
@@ -18,6 +20,7 @@ from sim.recording.axes import Axes
 from sim.recording.memory import BESIDE, Memory, Peak
 from sim.recording.recording import Recording
 from sim.recording.work import work_of
+from sim.results.answer import Inputs
 from sim.results.assemble import critical_rows
 from sim.results.result import Result
 from sim.uncertainty.campaign import Campaign
@@ -68,6 +71,15 @@ def report(
     fits = all(one.failure is None for one in peaks)
     return Result(
         scenario=name,
+        inputs=Inputs(
+            model=" ".join((recordings[0].script, *recordings[0].arguments)),
+            cluster=on.topology.name,
+            device=device.name,
+            gpus=gpus,
+            stack=stack.name,
+            plan=dict(axes.mesh),
+            price=str(on.topology.price or ""),
+        ),
         parameters=sum(own.parameters for own in recordings),
         active_parameters=sum(own.parameters for own in recordings),
         step_time=step,
@@ -78,6 +90,7 @@ def report(
         samples_per_second=sequences / step,
         tokens_per_second=tokens / step,
         tokens_per_second_per_gpu=tokens / step / gpus,
+        dollars_per_million_tokens=per_million(on.topology.price, gpus, tokens / step),
         mfu=flops / (step * full),
         hfu=executed / (step * full),
         model_tflops_per_gpu=flops / (step * gpus) / 1e12,
@@ -106,6 +119,7 @@ def report(
         remedies=() if fits else Deferred(partial(_remedies, memories)),
         timeline=record.timeline,
         memory=Deferred(partial(_curves, written, record)),
+        links=Deferred(lambda: link_loads(record.program(), record.end)),
         memory_per_gpu={
             **worst.parts,
             BESIDE: worst.reserved - worst.allocated,

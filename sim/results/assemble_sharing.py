@@ -47,16 +47,7 @@ def outcome(
     held = list(holders(setup.plan, setup.workloads, setup.servers, topology, gpus))
     result = Outcome(
         scenario=setup.name,
-        inputs=Inputs(
-            model=setup.model,
-            cluster=topology.name,
-            device=topology.device.name,
-            gpus=topology.gpus,
-            stack=setup.stack,
-            plan=said_of(setup.plan),
-            change=dict(setup.change),
-            price=str(topology.price or ""),
-        ),
+        inputs=inputs_of(setup),
         method=setup.plan.title,
         worker=setup.plan.worker_name(topology.gpus_per_node),
         time=end,
@@ -93,6 +84,21 @@ def outcome(
     )
     target = learning.target if learning else None
     return result if target is None else replace(result, time_to_target=result.time_to(target))
+
+
+def inputs_of(setup: SharingSetup) -> Inputs:
+    """What an answer of it is of."""
+    topology = setup.machine.topology
+    return Inputs(
+        model=setup.model,
+        cluster=topology.name,
+        device=topology.device.name,
+        gpus=topology.gpus,
+        stack=setup.stack,
+        plan=said_of(setup.plan),
+        change=dict(setup.change),
+        price=str(topology.price or ""),
+    )
 
 
 def _spread(pool: WorkerPool) -> dict[str, float]:

@@ -10,7 +10,7 @@ from sim.engine.timeline import Timeline
 from sim.parallel.plan import Plan
 from sim.program.schedule import Schedule
 from sim.results.answer import Answer, Inputs
-from sim.scenario.setup import Setup
+from sim.scenario.setup import Setup, Written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ class Result(Answer):
     timeline: Timeline = field(repr=False, compare=False)
     memory: Sequence[MemoryCurve] = field(default=(), repr=False, compare=False)
     links: Sequence[LinkLoad] = field(default=(), repr=False, compare=False)
-    setup: Setup | None = field(default=None, repr=False, compare=False)
+    setup: Setup | Written | None = field(default=None, repr=False, compare=False)
 
     def to_frame(self) -> "pd.DataFrame":
         """The timeline as a table, one row a span."""

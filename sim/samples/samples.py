@@ -7,8 +7,8 @@ So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import waited
 from sim.engine.replay_contention import SAMPLES, InexactError
+from sim.parallel.memory import fullest, memories
 from sim.parallel.step import training_step
-from sim.results.shown import Shown
+from sim.results.answer import Answer, Inputs
+from sim.results.assemble import inputs_of, too_big
 from sim.samples.rank_slowdowns import Draws, Floats, RankSlowdowns
 from sim.samples.replica_columns import Chosen, ReplicaColumns
 from sim.scenario.scenario import Scenario, load
@@ -25,6 +27,9 @@ from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left
 from sim.variability.jitter import Jitter
 from sim.variability.laws import Lognormal
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _CLOSER = 12_800  # columns for each closer look: at causes, meetings, nodes taken away
 _REMOVED = (1, 4, 16)
@@ -34,7 +39,7 @@ _OF_RANK = 1e-6  # s of a rank in a step, on one core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples(Shown):
+class Samples(Answer):
     """Step times (s) of many steps, and where their loss comes from.
 
     `healthy` is the step with every rank as fast as usual; `loss` the mean step beyond it, split
@@ -48,8 +53,20 @@ class Samples(Shown):
     """
 
     view = "sim.samples.text"
+    picture = "sim.plots.samples"
+    unwritten = ("step_times", "owed")
+    derived: ClassVar[Mapping[str, str]] = {
+        "step_times": "drawn",
+        "owed": "owed_by",
+        "median": "median",
+        "p95": "p95",
+        "p99": "p99",
+        "mean": "mean",
+        "loss": "loss",
+    }
 
     scenario: str
+    inputs: Inputs
     samples: int
     seed: int
     ranks: int
@@ -64,6 +81,7 @@ class Samples(Shown):
     contended: bool
     mean_error: float
     worst_error: float
+    fits: bool
     notes: tuple[str, ...]
     wall_seconds: float = field(compare=False)
 
@@ -79,13 +97,31 @@ class Samples(Shown):
         """The mean step beyond the healthy one (s)."""
         return self.mean - self.healthy
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, the step times of all samples included."""
-        data = {f.name: getattr(self, f.name) for f in fields(self)}
-        data |= {"step_times": self.step_times.tolist(), "owed": self.owed.tolist()}
-        quantiles = {"median": 0.5, "p95": 0.95, "p99": 0.99}
-        data |= {name: self.quantile(share) for name, share in quantiles.items()}
-        return {**data, "mean": self.mean, "loss": self.loss}
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    @property
+    def p95(self) -> float:
+        return self.quantile(0.95)
+
+    @property
+    def p99(self) -> float:
+        return self.quantile(0.99)
+
+    @property
+    def drawn(self) -> list[float]:
+        return list(map(float, self.step_times))
+
+    @property
+    def owed_by(self) -> list[list[float]]:
+        return [list(map(float, row)) for row in self.owed]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a step: its time (s)."""
+        import pandas as pd
+
+        return pd.DataFrame({"step_time": self.step_times}).rename_axis("sample")
 
 
 @waited("drawn steps")
@@ -107,7 +143,8 @@ def samples(scenario: Scenario | str, count: int = 1000) -> Samples:
 def _samples(scenario: Scenario, count: int) -> Samples:
     began = time.perf_counter()
     setup, jitter = from_scenario(scenario), scenario.jitter or Jitter()
-    if not training_step(setup.job).ends:
+    program = training_step(setup.job)
+    if not program.ends:
         what = "stages end a step apart: it has no single end to draw"
         raise InputError(
             "--samples", what, "take another schedule, or set change.stack.post_validation = false"
@@ -122,15 +159,22 @@ def _samples(scenario: Scenario, count: int) -> Samples:
     except InexactError:  # the healthy step's contention is not that of steps with stragglers
         columns = columns.contended_like(_some(columns, draws))
         evaluated = _evaluated(columns, draws)
+    held, room = fullest(memories(setup.job, program)), setup.job.device.usable_memory
+    fits = held.fits(room)
     return Samples(
         scenario=setup.name,
+        inputs=inputs_of(setup),
         samples=count,
         seed=jitter.seed,
         ranks=setup.machine.topology.gpus,
         healthy=columns.healthy,
         **evaluated,
         contended=columns.contended,
-        notes=_notes(jitter, columns, evaluated["mean_error"], evaluated["worst_error"]),
+        fits=fits,
+        notes=(
+            *_notes(jitter, columns, evaluated["mean_error"], evaluated["worst_error"]),
+            *([] if fits else [too_big(held, room)]),
+        ),
         wall_seconds=time.perf_counter() - began,
     )
 

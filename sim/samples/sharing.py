@@ -3,24 +3,26 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.config.units import human_seconds
-from sim.results.formatting import finite, loss
+from sim.results.answer import Answer, Inputs
+from sim.results.formatting import loss
 from sim.results.outcome import Outcome
 from sim.results.outcome_text import aligned
-from sim.results.shown import Shown
 from sim.results.tables import preformatted
 from sim.scenario.scenario import SharingScenario
 from sim.sharing.learning.own_task import Task
 from sim.simulate_sharing import simulate_sharing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = NDArray[np.float64]
 _DRAWN = ("time", "samples_per_second", "loss", "accuracy", "time_to_target")
@@ -33,10 +35,22 @@ _OF_RUN = 0.05  # s at least, on one core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharingSamples(Shown):
-    """Runs of seeds `seed`, `seed` + 1, ...; none keeps its timeline."""
+class SharingSamples(Answer):
+    """Runs of seeds `seed`, `seed` + 1, ...; none keeps its timeline.
+
+    `drawn` has by name (`time`, `samples_per_second`, and where something is learnt `loss`,
+    `accuracy` and `time_to_target`) one value of each of the `runs`, their `mean` and quantiles.
+    """
 
     view = "sim.samples.sharing"
+    picture = "sim.plots.sharing_samples"
+    unwritten = ("runs",)
+    derived: ClassVar[Mapping[str, str]] = {
+        "samples": "samples",
+        "inputs": "inputs",
+        "drawn": "drawn",
+        "diverged": "diverged",
+    }
 
     scenario: str
     seed: int
@@ -55,18 +69,35 @@ class SharingSamples(Shown):
         known = {name: own for name, own in drawn.items() if any(one is not None for one in own)}
         return {name: _above(own) for name, own in known.items()}
 
-    def to_frame(self) -> pd.DataFrame:
-        """What was learnt on the way (`curves`)."""
-        return curves(self.runs, self.seed)
+    @property
+    def inputs(self) -> Inputs:
+        return self.runs[0].inputs
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: every run, means and quantiles."""
-        plain: dict[str, Any] = {key: getattr(self, key) for key in ("scenario", "samples", "seed")}
-        for name, values in self.named.items():
-            quantiles = {key: _quantile(values, share) for key, share in _SHARES.items()}
-            plain[name] = {"runs": values.tolist(), "mean": float(values.mean()), **quantiles}
-        plain["diverged"] = sum(run.diverged for run in self.runs)
-        return dict(finite(plain))
+    @property
+    def fits(self) -> bool:
+        return all(run.fits for run in self.runs)
+
+    @property
+    def diverged(self) -> int:
+        """How many runs have."""
+        return sum(run.diverged for run in self.runs)
+
+    @property
+    def drawn(self) -> dict[str, dict[str, Any]]:
+        """Of each name the runs' values, their mean and quantiles."""
+        return {name: _distribution(values) for name, values in self.named.items()}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a run, by its seed; `curves` has what was learnt on the way."""
+        import pandas as pd
+
+        seeds = pd.RangeIndex(self.seed, self.seed + self.samples, name="seed")
+        return pd.DataFrame(dict(self.named), index=seeds)
+
+
+def _distribution(values: Floats) -> dict[str, Any]:
+    quantiles = {key: _quantile(values, share) for key, share in _SHARES.items()}
+    return {"runs": values.tolist(), "mean": float(values.mean()), **quantiles}
 
 
 def samples(scenario: SharingScenario, count: int, *, task: Task | None = None) -> SharingSamples:
@@ -97,8 +128,10 @@ def _quantile(values: Floats, share: float) -> float:
     return float(np.quantile(values, share, method=method))  # type: ignore[call-overload]
 
 
-def curves(runs: Sequence[Outcome], seed: int = 0) -> pd.DataFrame:
+def curves(runs: Sequence[Outcome], seed: int = 0) -> "pd.DataFrame":
     """The points of all curves: `seed`, `seconds`, `samples`, `loss`, `bytes`, `accuracy`."""
+    import pandas as pd
+
     return pd.concat(
         [run.curve_frame().assign(seed=seed + number) for number, run in enumerate(runs)],
         ignore_index=True,

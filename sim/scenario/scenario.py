@@ -40,10 +40,12 @@ _FILES = {
 class Straggler(Checked):
     """A rank, a stage, a node or a link that is slower than its peers by `factor`.
 
-    A GPU's kernels take `factor` times as long; a link has its bandwidth divided by it.
+    A GPU's kernels take `factor` times as long; a link has its bandwidth divided by it, or less
+    bandwidth by the `traffic` of others, which gives way to nobody.
     """
 
-    factor: Factor
+    factor: Factor | None = None
+    traffic: BytesPerSecond | None = None
     rank: int | None = None
     stage: int | None = None
     node: int | None = None
@@ -54,6 +56,10 @@ class Straggler(Checked):
         named = [key for key in ("rank", "stage", "node", "link") if getattr(self, key) is not None]
         if len(named) != 1:
             raise ValueError("name one of rank, stage, node or link; e.g. rank = 3")
+        if (self.factor is None) == (self.traffic is None):
+            raise ValueError("give either a factor, or the traffic of others on a link")
+        if self.traffic is not None and self.link is None:
+            raise ValueError('traffic is on a link: name it, e.g. link = "node3.nic0"')
         if self.factor == float("inf"):
             raise ValueError("factor must be finite; failures are another matter")
 
@@ -130,6 +136,16 @@ class RecordedScenario(Scenario):
     allocator: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterScenario(Scenario):
+    """A question about a cluster alone, which runs nothing."""
+
+    model: str | Transformer = ""
+    plan: Plan = field(default_factory=lambda: NoPlan(global_batch=1))
+
+
+_OF_CLUSTER = ("straggler", "topology", "network", "node", "device", "host")
+
 Settings = str | Iterable[str] | Mapping[str, Any]
 
 
@@ -175,6 +191,20 @@ def settings_of(settings: Settings, price: str | None = None) -> dict[str, Any]:
     for key, value in pairs:
         gate.refuse_depth(value, f"setting {gate.shown(key)}")
     return dict(pairs if price is None else [*pairs, ("topology.price.hour", price)])
+
+
+def cluster_scenario(
+    topology: str | Topology, settings: Settings = (), gpus: int | None = None
+) -> ClusterScenario:
+    """A cluster with what settings change of it or make slow, as in any scenario. Raises
+    `InputError` for settings that are of no cluster."""
+    changes = settings_of(settings)
+    for key in changes:
+        if _head(key) not in _OF_CLUSTER:
+            what = f"a cluster alone has no {_head(key)}"
+            raise InputError(f"setting {key}", what, f"set one of {', '.join(_OF_CLUSTER)}")
+    named = {"name": name_of(topology), "topology": topology}
+    return _changed(ClusterScenario(**named, gpus=gpus), changes)  # type: ignore[return-value, arg-type]
 
 
 def described(

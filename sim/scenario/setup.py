@@ -33,8 +33,10 @@ from sim.parallel.mesh import Mesh
 from sim.parallel.offloading import with_checkpoints
 from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.recomputed_layers import check_method
+from sim.parallel.step import training_step
 from sim.parallel.unused import check_used
 from sim.parallel.versions import check_versions
+from sim.program.program import Program
 from sim.scenario.scenario import (
     RecordedScenario,
     Scenario,
@@ -59,10 +61,23 @@ class Setup:
     model: str = ""
     change: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def program(self) -> Program:
+        """What every rank does in a step."""
+        return training_step(self.job)
+
     def same_as(self, other: "Setup") -> bool:
         """Whether the two are one job on one machine, whatever it and its model are called."""
         jobs = (replace(one.job, model=replace(one.job.model, name="")) for one in (self, other))
         return self.machine == other.machine and next(jobs) == next(jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A program that was not written from a plan, and the machine that it runs on."""
+
+    program: Program
+    machine: Machine
 
 
 def from_scenario(scenario: Scenario) -> Setup:
@@ -282,10 +297,12 @@ def machine(
     slowdown: dict[int, float] = {}
     for number, straggler in enumerate(stragglers):
         where = f"{name}, straggler {number + 1}"
-        if straggler.link is not None:
-            topology = topology.slowed(straggler.link, straggler.factor)
+        if straggler.link is not None and straggler.traffic is not None:
+            topology = topology.shared(straggler.link, straggler.traffic)
+        elif straggler.link is not None:
+            topology = topology.slowed(straggler.link, straggler.factor or 1.0)
         for rank in _slow_ranks(straggler, topology, plan, ranks or topology.gpus, where):
-            slowdown[rank] = slowdown.get(rank, 1.0) * straggler.factor
+            slowdown[rank] = slowdown.get(rank, 1.0) * (straggler.factor or 1.0)
     where = f"topology {topology.name}, backend"
     return Machine(topology, backends.load(backend or topology.backend, where=where), slowdown)
 

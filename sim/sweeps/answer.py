@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sim.config.errors import InputError
 from sim.config.version import VERSION
 from sim.results.answer import Answer
-from sim.scenario.scenario import Settings, settings_of
+from sim.scenario.scenario import Scenario, Settings, settings_of
 from sim.sweeps import points, table
 from sim.sweeps.sweep import sweep as swept
 
@@ -44,6 +44,12 @@ class Sweep(Answer):
         return int(self.frame["valid"].sum())
 
     @property
+    def fits(self) -> bool:
+        """Whether any point that could be simulated fits."""
+        known = self.frame["fits"].dropna() if "fits" in self.frame else ()
+        return not len(known) or any(known)
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         return table.records(self.frame)
 
@@ -53,7 +59,7 @@ class Sweep(Answer):
 
 
 def sweep(
-    scenario: str | PathLike[str],
+    scenario: str | PathLike[str] | Scenario,
     vary: Varied = (),
     *,
     zipped: bool = False,
@@ -65,7 +71,7 @@ def sweep(
     price: str | None = None,
     settings: Settings = (),
 ) -> Sweep:
-    """Simulate a scenario at every point of a grid or table.
+    """Simulate a scenario (a name, a file or a `Scenario`) at every point of a grid or table.
 
     `vary` are texts as `sim sweep --vary` takes them ("plan.tp=1,2,4"), or a mapping of keys to
     values; `zipped` takes values side by side. `csv` has a point a row. `samples` steps with
@@ -85,8 +91,9 @@ def sweep(
     given = points.rows(Path(csv)) if csv is not None else [{}]
     always = settings_of(settings, price)
     grid = points.points(axes, given, zipped=zipped)
+    job = scenario if isinstance(scenario, Scenario) else fspath(scenario)
     frame = swept(
-        fspath(scenario),
+        job,
         grid,
         always=always,
         samples=samples or 0,
@@ -95,7 +102,7 @@ def sweep(
         cluster=cluster,
     )
     return Sweep(
-        scenario=fspath(scenario),
+        scenario=job if isinstance(job, str) else job.name,
         inputs={"change": always, "version": VERSION},
         frame=frame,
         damaged=frame.attrs["damaged"],

@@ -16,10 +16,18 @@ from sim.config import reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, SharingScenario, load, name_of
+from sim.scenario.scenario import (
+    NoPlan,
+    RecordedScenario,
+    Scenario,
+    SharingScenario,
+    load,
+    name_of,
+)
 from sim.scenario.setup import from_scenario
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.simulate import run
+from sim.simulate_recording import simulate_recording
 from sim.simulate_sharing import simulate_sharing
 from sim.sweeps import executors, fingerprint
 from sim.sweeps.points import Point
@@ -39,14 +47,14 @@ Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
 class SweepTask:
     """A point to simulate, and the hash of the question."""
 
-    scenario: str
+    scenario: str | Scenario
     point: Point
     key: str
     samples: int = 0
 
 
 def sweep(
-    scenario: str,
+    scenario: str | Scenario,
     points: Sequence[Point],
     *,
     always: Point | None = None,
@@ -86,7 +94,7 @@ def sweep(
     return frame
 
 
-def check(scenario: str, points: Sequence[Point]) -> None:
+def check(scenario: str | Scenario, points: Sequence[Point]) -> None:
     """Refuse mistakes before any work: values that are wrong at every point that has them.
 
     What only does not fit together (sizes that do not divide) is an invalid row, not a mistake.
@@ -107,12 +115,14 @@ def check(scenario: str, points: Sequence[Point]) -> None:
             raise wrong
 
 
-def _mistake(scenario: str, point: Point) -> InputError | None:
+def _mistake(scenario: str | Scenario, point: Point) -> InputError | None:
     """What is wrong with a point by itself, beside sizes."""
     try:
         changed = load(scenario, point)
         if isinstance(changed, SharingScenario):
             shared(changed, keep_spans=0)
+        elif isinstance(changed, RecordedScenario):
+            simulate_recording(changed)
         else:
             from_scenario(changed)
     except InputError as error:
@@ -187,21 +197,20 @@ def answer(task: SweepTask) -> Answer:
     return fingerprint.key(task.scenario, task.point, (task.samples,)), text, seen
 
 
-def row(scenario: str, point: Point, samples: int = 0) -> Row:
+def row(scenario: str | Scenario, point: Point, samples: int = 0) -> Row:
     """Inputs and metrics of one point; `reason` says why a row is not valid."""
     job = load(scenario, point)
     if isinstance(job, SharingScenario):
         return _shared_row(job, samples)
-    inputs: Row = {
-        "scenario": job.name,
-        "model": name_of(job.model),
-        "topology": name_of(job.topology),
-    }
-    inputs |= {"stack": name_of(job.stack), **_plan(job.plan)}
+    inputs = {**_named(job), **_plan(job.plan)}
     try:
-        setup = from_scenario(job)
-        inputs |= {"gpus": setup.machine.topology.gpus, **_plan(setup.job.plan)}
-        result = run(setup)
+        if isinstance(job, RecordedScenario):
+            result = simulate_recording(job)
+            inputs |= {"gpus": result.ranks}
+        else:
+            setup = from_scenario(job)
+            inputs |= {"gpus": setup.machine.topology.gpus, **_plan(setup.job.plan)}
+            result = run(setup)
         drawn = _drawn(job, samples) if samples else {}
     except InputError as error:
         return {**inputs, "valid": False, "reason": str(error), WALL: 0.0}
@@ -210,14 +219,14 @@ def row(scenario: str, point: Point, samples: int = 0) -> Row:
             WALL: result.wall_seconds}  # fmt: skip
 
 
+def _named(job: Scenario) -> Row:
+    named = {"model": job.model, "topology": job.topology, "stack": job.stack}
+    return {"scenario": job.name, **{key: name_of(own) for key, own in named.items()}}
+
+
 def _shared_row(job: SharingScenario, samples: int) -> Row:
     """The same of workers that share updates."""
-    inputs: Row = {
-        "scenario": job.name,
-        "model": name_of(job.model),
-        "topology": name_of(job.topology),
-    }
-    inputs |= {"stack": name_of(job.stack), "method": job.sharing.method}
+    inputs = {**_named(job), "method": job.sharing.method}
     try:
         outcome = simulate_sharing(job, keep_spans=0)
         drawn = _drawn_runs(job, samples) if samples else {}
@@ -235,7 +244,7 @@ def _drawn_runs(job: SharingScenario, count: int) -> Row:
     """The distribution over seeds."""
     from sim.samples.sharing import samples
 
-    drawn = samples(job, count).to_dict()
+    drawn = samples(job, count).drawn
     shares = ("mean", "median", "p95", "p99")
     return {
         f"samples.{name}.{share}": drawn[name][share]
@@ -255,6 +264,8 @@ def _drawn(job: Scenario, count: int) -> Row:
 
 
 def _plan(plan: Any) -> Row:
+    if isinstance(plan, NoPlan):
+        return {}
     return {f"plan.{key}": value for key, value in asdict(plan).items()}
 
 

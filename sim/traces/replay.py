@@ -2,19 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sim.config.errors import InputError
 from sim.engine import clock
 from sim.engine.record import Record
-from sim.results.shown import Shown
+from sim.results.answer import Answer, Inputs, said_of
 from sim.traces.account import account
 from sim.traces.activity import Rank
 from sim.traces.changes import Changes
 from sim.traces.program import program
 from sim.traces.reading import read
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,7 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay(Shown):
+class Replay(Answer):
     """Steps of one or several ranks, a step's seconds each.
 
     `measured` is the trace's own, `replayed` what the engine makes of it: that agrees as far as the
@@ -37,7 +40,9 @@ class Replay(Shown):
     """
 
     view = "sim.traces.text"
+    picture = "sim.plots.replay"
 
+    inputs: Inputs = field(default_factory=Inputs)
     files: tuple[str, ...]
     steps: int
     measured: float
@@ -46,9 +51,18 @@ class Replay(Shown):
     changed: Played | None
     kernels: dict[str, float]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a rank as it was, and as it would be: a step's seconds by reason."""
+        import pandas as pd
+
+        played = {"as it was": self.replayed, "changed": self.changed}
+        rows = [
+            {"step": name, "rank": rank, **seconds}
+            for name, own in played.items()
+            if own is not None
+            for rank, seconds in own.ranks.items()
+        ]
+        return pd.DataFrame(rows).set_index(["step", "rank"])
 
 
 def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
@@ -69,6 +83,7 @@ def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: st
     for kernel in ranks[0].kernels:
         seconds[kernel.name] += kernel.seconds / steps
     return Replay(
+        inputs=_inputs(changes, removed),
         files=tuple(path.name for path in paths),
         steps=steps,
         measured=max(rank.measured for rank in ranks) / steps,
@@ -76,6 +91,20 @@ def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: st
         explained=_played([_without_lags(rank) for rank in ranks], steps).step_time,
         changed=changed,
         kernels=dict(sorted(seconds.items(), key=lambda item: -item[1])),
+    )
+
+
+def _inputs(changes: Changes | None, removed: str) -> Inputs:
+    """What was changed, and for which cluster."""
+    said = {"remove": removed} if removed else {}
+    if changes is None:
+        return Inputs(change=said)
+    said |= said_of(replace(changes, machine=None, world=0))
+    if changes.machine is None:
+        return Inputs(change=said)
+    topology = changes.machine.topology
+    return Inputs(
+        cluster=topology.name, device=topology.device.name, gpus=topology.gpus, change=said
     )
 
 

@@ -22,9 +22,8 @@ from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_contention
 from sim.engine.replay_shape import ComputeClass, Shape, TransferClass
 from sim.engine.replay_weights import Floats
-from sim.parallel.step import training_step
 from sim.program.program import Program
-from sim.scenario.setup import Setup
+from sim.scenario.setup import Setup, Written
 from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import mix
 from sim.variability.generators import generator
@@ -55,10 +54,10 @@ def as_collectives(transfer: TransferClass) -> tuple[str, str]:
     return "collective", "collective"
 
 
-def split(setup: Setup, of_transfer: OfTransfer = as_collectives) -> Split:
+def split(setup: Setup | Written, of_transfer: OfTransfer = as_collectives) -> Split:
     """A job's step, compiled, in `KINDS` and what else transfers are said to be. Where transfers
     share links, they are slowed as on the clock."""
-    program = training_step(setup.job)
+    program = setup.program
     folded = fold(program, setup.machine)
     contention = clocked_contention(folded)
     replay = Replay(folded, factors=contention.factors, longer=contention.longer)

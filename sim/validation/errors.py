@@ -163,8 +163,3 @@ def _spearman(runs: Sequence[ValidatedRun]) -> float | None:
     predicted = pd.Series([run.predicted for run in runs]).rank()
     measured = pd.Series([run.measured for run in runs]).rank()
     return float(predicted.corr(measured))
-
-
-def to_dict(tables: Sequence[ValidatedTable]) -> dict[str, Any]:
-    """What `--json` prints."""
-    return {"tables": [summary(view) for table in tables for view in table.views]}

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sim.config.files import atomic_write
 from sim.validation.validate import ValidatedTable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _COLUMNS = (
     "id", "measured", "predicted", "error", "memory_measured", "memory_predicted", "memory_error",
@@ -12,19 +16,25 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def write(tables: Sequence[ValidatedTable], path: Path) -> None:
-    """One line a row. Raises `InputError` where the file cannot be written."""
+def frame(tables: Sequence[ValidatedTable]) -> "pd.DataFrame":
+    """One line a row."""
     import pandas as pd
 
-    lines = [
-        {
-            "table": table.name,
-            **{column: getattr(run, column) for column in _COLUMNS},
-            "step_low": run.low,
-            "step_high": run.high,
-        }
-        for table in tables
-        for run in table.rows
-    ]
+    return pd.DataFrame(
+        [
+            {
+                "table": table.name,
+                **{column: getattr(run, column) for column in _COLUMNS},
+                "step_low": run.low,
+                "step_high": run.high,
+            }
+            for table in tables
+            for run in table.rows
+        ]
+    )
+
+
+def write(tables: Sequence[ValidatedTable], path: Path) -> None:
+    """The same as a file. Raises `InputError` where it cannot be written."""
     with atomic_write(path) as part:
-        pd.DataFrame(lines).to_csv(part, index=False)
+        frame(tables).to_csv(part, index=False)

@@ -242,3 +242,13 @@ def test_a_target_below_zero_is_refused() -> None:
     asked = CliRunner().invoke(main, ["compare", "ps-ssp", ": sharing.bound=0", "--target", "-1"])
     assert asked.exit_code == 2
     assert "not positive" in asked.output
+
+
+def test_the_exit_code_says_where_nothing_fits_and_one_that_does_is_enough() -> None:
+    words = ["compare", "megatron-1.7b: plan.microbatch=1", ": plan.microbatch=16"]
+    small = ["--set", "device.memory=40 GiB"]
+    assert CliRunner().invoke(main, [*words, *small]).exit_code == 0
+    small = ["--set", "device.memory=10 GiB"]
+    refused = CliRunner().invoke(main, [*words, *small])
+    assert refused.exit_code == 3
+    assert refused.stderr == ""

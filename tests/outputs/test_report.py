@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from click.testing import CliRunner
 from sim.cli.main import main
 from sim.config.units import human_bytes, human_seconds
 from sim.outputs import report
+from sim.recording.file import write
 from sim.results.formatting import count, large, percent
 from sim.simulate import simulate
+from tests.recording.test_play import LAUNCH, REDUCE, recorded
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -33,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def written(folder: Path, *arguments: str) -> Path:
     """The page that `sim run` writes, once."""
-    page = folder / f"{arguments[0]}.html"
+    page = folder / f"{Path(arguments[0]).stem}.html"
     if not page.exists():
         result = CliRunner().invoke(main, ["run", *arguments, "--report", str(page)])
         assert result.exit_code == 0, result.output
@@ -153,20 +156,39 @@ def test_a_pass_says_what_it_is(step: Opened) -> None:
     assert "backward" in tip.inner_text() or "forward" in tip.inner_text()
 
 
+def column(columns: Any, **moved: int) -> float:
+    """The step time with knobs (by number) moved from their own values."""
+    place = 0
+    for number, knob in enumerate(columns["knobs"]):
+        place = place * len(knob["values"]) + knob["own"] + moved.get(str(number), 0)
+    return float(columns["times"][place])
+
+
 def test_a_slider_answers_from_its_column(step: Opened) -> None:
     columns, result = step.json("columns"), step.json("result")
-    own = columns["speeds"].index(1.0)
     assert step.shown("#what-if-time") == human_seconds(result["step_time"])
-    step.page.focus("#knob-0")
+    for number, knob in enumerate(columns["knobs"]):
+        step.page.focus(f"#knob-{number}")
+        by = -1 if knob["own"] else 1
+        step.page.keyboard.press("ArrowLeft" if by < 0 else "ArrowRight")
+        moved = column(columns, **{str(number): by})
+        assert step.shown("#what-if-time") == human_seconds(moved), knob["name"]
+        assert step.shown(f"[data-value='{number}']") == knob["values"][knob["own"] + by]
+        step.page.click("#what-if-reset")
+        assert step.shown("#what-if-change") == "as simulated"
+
+
+def test_another_microbatch_says_whether_it_fits(step: Opened) -> None:
+    columns = step.json("columns")
+    (number,) = (n for n, one in enumerate(columns["knobs"]) if "microbatch" in one["name"])
+    knob = columns["knobs"][number]
+    assert step.shown("#what-if-notes").strip() == f"{knob['notes'][knob['own']]}."
+    step.page.focus(f"#knob-{number}")
     step.page.keyboard.press("ArrowRight")
-    place = 0
-    for knob in range(len(columns["knobs"])):
-        place = place * len(columns["speeds"]) + own + (knob == 0)
-    assert step.shown("#what-if-time") == human_seconds(columns["times"][place])
-    assert step.shown("[data-speed='0']") == f"{columns['speeds'][own + 1]} x"
-    assert step.shown("#what-if-change").startswith("\u2212")
+    after = knob["notes"][knob["own"] + 1]
+    assert step.shown("#what-if-notes").strip() == f"{after}."
+    assert after != knob["notes"][knob["own"]]
     step.page.click("#what-if-reset")
-    assert step.shown("#what-if-change") == "as simulated"
 
 
 def test_the_keyboard_reaches_everything_in_order(step: Opened) -> None:
@@ -218,6 +240,25 @@ def test_workers_that_share_updates_have_a_page_too(browser: Any, folder: Path) 
     opened.page.keyboard.press("+")
     assert opened.span("learning") != before
     assert opened.page.locator("#network svg").count() == 1
+    opened.close()
+
+
+def test_a_recording_has_a_page_with_its_links_and_sliders(browser: Any, folder: Path) -> None:
+    words = ("--topology", "dgx-h100-ndr")
+    script = recorded(*[LAUNCH] * 20, REDUCE, replace(LAUNCH, reads=(7,), line=0))
+    write(script, folder / "record.json")
+    opened = Opened(browser, written(folder, str(folder / "record.json"), *words))
+    numbers, columns = opened.json("result"), opened.json("columns")
+    assert opened.shown("[data-key=step_time]") == human_seconds(numbers["step_time"])
+    assert numbers["inputs"]["model"] == "train.py"
+    assert numbers["inputs"]["cluster"] == "dgx-h100-ndr"
+    assert opened.page.locator("#network svg").count() == 1
+    assert "NICs of nodes" in opened.shown("#network table")
+    assert column(columns) == pytest.approx(numbers["step_time"], rel=1e-6)
+    opened.page.focus("#knob-0")
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.shown("#what-if-time") == human_seconds(column(columns, **{"0": 1}))
+    assert opened.shown("#inputs pre").startswith("dgx-h100-ndr: 16 x")
     opened.close()
 
 

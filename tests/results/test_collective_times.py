@@ -14,6 +14,8 @@ from sim.collectives.schedule import KINDS, CollectiveKind
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.plots.collective_times import figure
+from sim.plots.node import NIC_LINE
+from sim.results.collective_times import CollectiveTimes
 
 TWO_NODES = topology.load("dgx-a100-hdr").with_gpus(16)
 SIZES = [2.0**power for power in range(10, 34, 3)]
@@ -59,6 +61,83 @@ def test_a_slow_link_is_the_busiest_and_takes_its_factor() -> None:
     assert sick.bound == pytest.approx(usual.bound / 2)
 
 
+def test_traffic_of_others_takes_its_rate_as_a_straggler_of_any_scenario_does() -> None:
+    """100 Gb/s of 200 halve a NIC; the same key makes a scenario's step longer."""
+    half = f"{TWO_NODES.capacity(('nic-up', 1, 2)) / 2e9} GB/s"
+    key = {"straggler": [{"link": "node1.nic2", "traffic": half}]}
+    ways = ({"slow": {"node1.nic2": 2.0}}, {"traffic": {"node1.nic2": half}}, {"settings": key})
+    slow, busy, same = (
+        sim.collective("all_reduce", 2**33, TWO_NODES, algorithm=["ring"], **own) for own in ways
+    )
+    assert _seconds(busy) == pytest.approx(_seconds(slow))
+    assert _seconds(same) == _seconds(busy)
+    job = sim.load("megatron-39b", {"straggler": [{"link": "node1.nic2", "traffic": "12 GB/s"}]})
+    assert sim.run(job).step_time > sim.run("megatron-39b").step_time
+
+
+def _seconds(times: CollectiveTimes) -> list[float]:
+    return [row.seconds for row in times.rows]
+
+
+def test_a_late_rank_holds_up_a_library_and_messages_no_more_than_they_wait_for_it() -> None:
+    late = 1e-3
+    usual = sim.collective("all_reduce", 2**26, TWO_NODES, algorithm=["ring"], messages=True)
+    held = sim.collective(
+        "all_reduce", 2**26, TWO_NODES, algorithm=["ring"], messages=True, late={3: "1 ms"}
+    )
+    assert held.late == {3: late}
+    for before, after in zip(usual.rows, held.rows, strict=True):
+        assert before.seconds < after.seconds
+        if after.protocol == "messages":
+            assert after.seconds < before.seconds + late  # what others have sent has arrived
+        else:
+            assert after.seconds == pytest.approx(before.seconds + late)
+    assert "rank 3 1.00 ms late" in str(held)
+
+
+def test_places_apart_use_the_network_and_random_ones_are_those_of_the_seed() -> None:
+    """Two GPUs of one node have NVLink; one of each of two nodes has a NIC."""
+    whole = topology.load("dgx-a100-hdr")
+    near = sim.collective("all_gather", 2**28, whole, placement=[0, 1])
+    far = sim.collective("all_gather", 2**28, whole, placement=[0, 8])
+    assert far.choice.seconds > 3 * near.choice.seconds
+    assert set(far.busy) == {"nic"}
+    assert set(near.busy) == {"port"}
+    again = [
+        sim.collective("all_reduce", 2**28, whole, gpus=16, placement=word).places
+        for word in ("random:1", "random:1", "random:2")
+    ]
+    assert again[0] == again[1] != again[2]
+    ranks = sim.collective("all_reduce", 2**28, whole, gpus=16, placement="random")
+    packed = sim.collective("all_reduce", 2**28, whole, gpus=16)
+    assert ranks.gpus == packed.gpus == 16
+    assert ranks.choice.seconds != packed.choice.seconds
+
+
+def test_a_random_order_of_the_same_gpus_matters_to_messages_alone() -> None:
+    """One NIC a node: a ring in order crosses it once, one of random places several times."""
+    one = topology.load("dgx-a100-hdr", {"network.nics": 1}).with_gpus(16)
+    near, mixed = (
+        sim.collective("all_reduce", 2**28, one, algorithm=["ring"], messages=True, placement=order)
+        for order in ([], "random")
+    )
+    assert sorted(mixed.places) == list(range(16))
+    (played,), (shuffled,) = (
+        [row.seconds for row in times.rows if row.protocol == "messages"] for times in (near, mixed)
+    )
+    assert shuffled > 1.5 * played
+    assert _seconds(near)[:-1] == pytest.approx(_seconds(mixed)[:-1])
+
+
+def test_settings_are_those_of_a_scenario() -> None:
+    slow = sim.collective(
+        "all_reduce", 2**30, "dgx-a100-hdr", gpus=64, settings="network.bandwidth=50 Gb/s"
+    )
+    usual = sim.collective("all_reduce", 2**30, "dgx-a100-hdr", gpus=64)
+    assert slow.bound == pytest.approx(usual.bound / 4)
+    assert slow.to_dict()["inputs"]["change"] == {"network.bandwidth": "50 Gb/s"}
+
+
 def test_messages_of_one_ring_take_its_closed_form() -> None:
     node = topology.load("dgx-a100-hdr").with_gpus(8)
     (played,) = (
@@ -73,7 +152,14 @@ def test_messages_of_one_ring_take_its_closed_form() -> None:
 def test_the_picture_has_a_curve_for_each_algorithm_and_protocol() -> None:
     times = sim.collective("all_reduce", SIZES, TWO_NODES)
     curves = {(row.algorithm, row.protocol) for row in times.rows}
-    assert len(figure(times).axes[0].lines) == len(curves) + 2  # the choice, and the bound
+    drawn = figure(times)
+    assert len(drawn.axes[0].lines) == len(curves) + 2  # the choice, and the bound
+    titles = [axes.get_title() for axes in drawn.axes]
+    assert any(title.startswith("The network") for title in titles)
+    nics = [line for axes in drawn.axes for line in axes.lines if line.get_gid() == "nic"]
+    assert nics
+    (shade,) = {line.get_color() for line in nics}
+    assert shade != NIC_LINE
 
 
 def test_the_command_prints_and_draws(tmp_path: Path) -> None:
@@ -107,10 +193,32 @@ def test_a_trace_has_every_message_and_ends_with_the_last(tmp_path: Path) -> Non
         (["all_reduce", "dgx-a100-hdr", "--sizes", "2KiB"], "no span"),
         (["all_reduce", "many", "dgx-a100-hdr"], "many"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--algorithm", "rink"], "ring"),
-        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--slow", "node0.nic0"], "LINK=FACTOR"),
+        (
+            ["all_reduce", "1 MiB", "dgx-a100-hdr", "--slow", "node0.nic0"],
+            "write it like node3.nic0=2",
+        ),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--slow", "node99999.nic0=2"], "no such link"),
         (["point_to_point", "1 MiB", "dgx-a100-hdr", "--gpus", "8"], "use 2"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--gpus", "1"], "use more"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--slow", "node0.nic0=0"], "positive"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--late", "3"], "write it like 3="),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--late", "a=1 s"], "no rank"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--gpus=8", "--late", "8=1 s"], "no such rank"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--late", "3=-1 s"], "no delay"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--late", "3=1 GB"], "not in s"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--traffic", "node0.nic0=1 s"], "Gb/s"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--traffic", "node0.nic0=1 Tb/s"], "leave some"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--placement", "rand"], "random:SEED"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--placement", "0,0"], "twice"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--placement", "0,99999"], "no GPU 99999"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--placement", "0,8", "--gpus=4"], "2 places"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--set", "plan.tp=2"], "has no plan"),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--set", "model.seq=2"], "has no model"),
+        (
+            ["all_reduce", "1 MiB", "dgx-a100-hdr", "--set", "straggler=[{rank=1, factor=2}]"],
+            "computes nothing",
+        ),
+        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--set", "straggler=5"], "straggler"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], told: str) -> None:

@@ -1,7 +1,10 @@
 """What `--json` prints is what `docs/schema` says, and what it answers is in it."""
 
 import json
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -10,13 +13,26 @@ import sim
 from docs import schema
 from sim.results.answer import SCHEMA, Answer
 from sim.search.space import Space
+from tests.test_imports import MODULES
+from tests.traces.synthetic import Machine
 
 JOB = "gpt2-one-gpu"
 PLAN = {"only": {"zero": [1], "schedule": ["1f1b"], "microbatch": [1]}, "jobs": 1}
 
 
-def answers() -> dict[str, Answer]:
+FEW = {"sharing.steps": 5, "sharing.workers": 2}
+CURVE = {"critical_batch": 64.0, "least_samples": 1e6}
+OF_NO_MODEL = ("sweep", "collective", "replay", "validate")  # nor of one plan
+SEVERAL = ("compare", "compare-sharing")
+
+
+def answers(folder: Path) -> dict[str, Answer]:
     """One answer of each kind."""
+    rank = Machine()
+    rank.launch(100.0)
+    rank.reduce(300.0)
+    trace = rank.write(folder / "trace.json")
+    shared = sim.load("ps-async", FEW)
     return {
         "run": sim.run("megatron-1.7b"),
         "run-sharing": sim.run("ps-async"),  # type: ignore[dict-item]
@@ -25,12 +41,20 @@ def answers() -> dict[str, Answer]:
         "explain": sim.explain(JOB),
         "goodput": sim.goodput(JOB, days=1.0),
         "cost": sim.cost(JOB, tokens=1e9),
+        "run-samples": sim.run("megatron-1.7b", samples=20),
+        "run-sharing-samples": sim.run(shared, samples=2),
+        "compare": sim.compare(JOB, ": plan.microbatch=2"),
+        "compare-sharing": sim.compare(shared, sim.load(shared, {"sharing.batch": 16})),
+        "workers": sim.workers("all-reduce-ddp", (1, 2), **CURVE, settings="sharing.steps=3"),
+        "collective": sim.collective("all_reduce", [2.0**20, 2.0**30], "dgx-h100-ndr", gpus=16),
+        "replay": sim.replay(trace, kernels={"gemm": 0.5}, topology="dgx-h100-ndr", gpus=64),
+        "validate": sim.validate("zero_bubble", at_most=2, jobs=1, coverage=True),
     }
 
 
 @pytest.fixture(scope="module")
-def given() -> dict[str, Answer]:
-    return answers()
+def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    return answers(tmp_path_factory.mktemp("traces"))
 
 
 @pytest.mark.parametrize("name", schema.ANSWERS)
@@ -51,13 +75,44 @@ def test_an_answer_keeps_to_its_schema(name: str, given: dict[str, Answer]) -> N
         jsonschema.validate({**printed, "further": 1}, rules)
 
 
-@pytest.mark.parametrize("name", [name for name in schema.ANSWERS if name != "sweep"])
+@pytest.mark.parametrize("name", schema.ANSWERS)
 def test_an_answer_says_what_it_is_of(name: str, given: dict[str, Answer]) -> None:
     said = given[name].to_dict()
-    assert (said["schema"], said["inputs"]["version"]) == (SCHEMA, sim.__version__)
-    assert said["inputs"]["cluster"]
-    assert said["inputs"]["model"]
-    assert said["inputs"]["plan"]
+    assert said["schema"] == SCHEMA
+    for inputs in said["inputs"].values() if name in SEVERAL else [said["inputs"]]:
+        assert inputs["version"] == sim.__version__
+        if name not in OF_NO_MODEL:
+            assert all(inputs[key] for key in ("cluster", "model", "plan"))
+
+
+def test_every_class_of_answers_is_published() -> None:
+    """Answers are those of which nothing else is made, in any module that speaks of them."""
+    for module, path in MODULES.items():
+        if "results.answer import" in path.read_text(encoding="utf-8"):
+            import_module(module)
+    assert all(issubclass(schema.answer(name), Answer) for name in schema.ANSWERS)
+    kinds = list(_below(Answer))
+    further = {_name(kind) for kind in kinds if kind.__subclasses__()}
+    assert set(map(_name, kinds)) - further == set(schema.ANSWERS.values())
+
+
+def _below(kind: type[Any]) -> Iterator[type[Any]]:
+    """Classes with slots are made a second time, so that names count and not classes."""
+    for own in kind.__subclasses__():
+        yield from (own, *_below(own))
+
+
+def _name(kind: type[Any]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def test_inputs_of_what_is_changed_or_slow_are_said(given: dict[str, Answer]) -> None:
+    replayed = given["replay"].to_dict()["inputs"]
+    assert replayed["change"] == {"kernels": [["gemm", 0.5]]}
+    assert (replayed["cluster"], replayed["gpus"]) == ("dgx-h100-ndr", 64)
+    sick = sim.collective("all_reduce", 2**20, "dgx-h100-ndr", gpus=16, slow={"node1.nic0": 2})
+    slow = {"link": "node1.nic0", "factor": 2}
+    assert sick.to_dict()["inputs"]["change"] == {"straggler": [slow]}
 
 
 @pytest.mark.parametrize("name", schema.ANSWERS)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
+from sim.cli.files import DOES_NOT_FIT
 from sim.cli.main import main
 from sim.comparison.nine_ways import nine_ways
 from sim.config.units import human_seconds
@@ -133,7 +134,9 @@ def test_a_sweep_refuses_a_key_that_is_not_there_and_keeps_what_does_not_fit() -
     refused = CliRunner().invoke(main, [*words, "sharing.workerz=2"])
     assert refused.exit_code == 2
     assert "did you mean" in refused.stderr
-    assert not _asked(*words, "model=gpt3-175b", "--jobs", "1")["valid"]
+    kept = CliRunner().invoke(main, [*words, "model=gpt3-175b", "--jobs", "1", "--json"])
+    assert kept.exit_code == DOES_NOT_FIT
+    assert json.loads(kept.stdout)["valid"] == 0
 
 
 def test_cost_of_shared_updates_is_the_time_of_their_samples_on_all_devices() -> None:
@@ -180,7 +183,7 @@ def test_curves_of_what_does_not_learn_are_refused(seeds: tuple[str, ...], tmp_p
 
 def test_samples_are_runs_of_other_seeds() -> None:
     few = ("--set", "sharing.steps=5", "--set", "sharing.workers=2")
-    drawn = _asked("run", "ps-async", "--samples", "3", *few)
+    drawn = _asked("run", "ps-async", "--samples", "3", *few)["drawn"]
     assert len(set(drawn["time"]["runs"])) == 3
     once = _asked("run", "ps-async", "--set", "sharing.seed=2", *few)
     assert drawn["time"]["runs"][2] == once["time"]

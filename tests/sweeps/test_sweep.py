@@ -19,10 +19,12 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import sim
 from sim.cli.main import main
 from sim.config import catalog, reads
 from sim.config.errors import InputError
 from sim.scenario.scenario import load
+from sim.scenario.setup import load_topology
 from sim.simulate import simulate
 from sim.sweeps import executors, fingerprint, sweep, table
 from sim.sweeps.answer import Sweep
@@ -433,3 +435,31 @@ def test_a_value_that_is_wrong_everywhere_is_a_mistake() -> None:
     grid = points([axis("network.nodes_per_pod=1,2"), axis("network.oversubscription=2,zwei")])
     with pytest.raises(InputError, match="oversubscription"):
         sweep.sweep("megatron-1.7b", grid, jobs=1)
+
+
+def test_a_scenario_of_objects_is_swept_like_its_file_and_stored_by_what_it_says(
+    folder: Path,
+) -> None:
+    vary = {"plan.microbatch": [1, 2], "network.bandwidth": ["100 Gb/s"]}
+    of_file = sim.sweep(folder / "job.toml", vary, jobs=1).frame
+    job = load("job.toml")
+    store = folder / "objects.db"
+    first = sim.sweep(job, vary, jobs=1, store=store)
+    assert first.scenario == "job"
+    assert first.frame["step_time"].tolist() == of_file["step_time"].tolist()
+    again = sim.sweep(load("job.toml"), vary, jobs=1, store=store).frame
+    assert again.equals(first.frame)  # with the same seconds of simulation: answered from the store
+    other = sim.sweep(load(job, {"plan.tp": 1}), vary, jobs=1, store=store).frame
+    assert other["plan.tp"].tolist() == [1, 1]
+    fast = load_topology(load("job.toml", {"network.bandwidth": "400 Gb/s"}))
+    of_objects = sim.Scenario(model="gpt2-124m", topology=fast, plan=job.plan, gpus=8)
+    swept = sim.sweep(of_objects, {"plan.microbatch": [1, 2]}, jobs=2, store=store)
+    assert swept.valid == 2
+    keys = {fingerprint.key(one, {}) for one in (job, of_objects, "job.toml")}
+    assert len(keys) == 3
+
+
+def test_a_sweep_of_which_nothing_fits_ends_with_its_own_code(folder: Path) -> None:
+    words = ["sweep", "job.toml", "--no-store", "--jobs=1", "--vary", "plan.microbatch=1,2"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert CliRunner().invoke(main, [*words, "--set", "device.memory=2 GiB"]).exit_code == 3

@@ -5,8 +5,10 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.plots import picture, validation
+from sim.results.answer import Inputs
 from sim.validation import rows as rows_file
-from sim.validation.errors import naive_mape, summary, to_dict
+from sim.validation.answer import Validation
+from sim.validation.errors import naive_mape, summary
 from sim.validation.table import REQUIRED, records
 from sim.validation.text import text
 from sim.validation.validate import ValidatedRun, ValidatedTable, validate
@@ -109,7 +111,9 @@ def test_all_required_columns_are_in_the_sample():
 
 def test_the_plot_and_the_rows_are_written(tmp_path):
     tables = [rows((1.0, 1.1), (2.0, 1.8))]
-    picture.save(validation.figure(tables), tmp_path / "p.png")
+    picture.save(
+        validation.figure(Validation(inputs=Inputs(), tables=tuple(tables))), tmp_path / "p.png"
+    )
     rows_file.write(tables, tmp_path / "r.csv")
     assert (tmp_path / "p.png").stat().st_size > 10_000
     assert len(pd.read_csv(tmp_path / "r.csv")) == 2
@@ -120,7 +124,8 @@ def test_rows_that_measured_an_incident_are_listed_apart():
         ValidatedRun(id="calm", measured=1.0, predicted=1.1, at_peak=0.5),
         ValidatedRun(id="stalled", measured=4.0, predicted=1.0, at_peak=0.5, incident="stall"),
     ]
-    seen = to_dict([ValidatedTable(name="t", rows=tuple(made))])["tables"]
+    table = ValidatedTable(name="t", rows=tuple(made))
+    seen = [summary(view) for view in table.views]
     assert [view["table"] for view in seen] == ["t", "t, undisturbed"]
     assert [view["mape"] for view in seen] == pytest.approx([(0.1 + 0.75) / 2, 0.1])
     assert "t, undisturbed" in text([ValidatedTable(name="t", rows=tuple(made))])

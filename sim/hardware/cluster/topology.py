@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.config.units import human_rate
 from sim.hardware.cluster import inventory
 from sim.hardware.cluster.host import HOST_LINKS, Host
 from sim.hardware.cluster.link import FORMS, Link, Route, link_name, links_named
@@ -83,6 +84,25 @@ class Topology(Placement):
         except ValueError as error:
             raise InputError.of(f"link {text!r}", error) from None
         return self._changed(degraded=(*self.degraded, sick))
+
+    def shared(self, link: str, rate: float) -> "Topology":
+        """The same cluster with `rate` (B/s) of a link's capacity taken by others.
+
+        Raises `InputError` where there is no such link, or nothing of it would be left.
+
+        >>> busy = load("dgx-a100-hdr").shared("node3.nic0", 5e9)
+        >>> busy.capacity(("nic-up", 3, 1)) - busy.capacity(("nic-up", 3, 0))
+        5000000000.0
+        """
+        own = self
+        for one in self.parse_link(link):
+            capacity = self.capacity(one)
+            if rate >= capacity:
+                has = human_rate(capacity, "B/s")
+                what = f"{human_rate(rate, 'B/s')} of traffic on a link that carries {has}"
+                raise InputError(f"link {link!r}", what, "leave something of it")
+            own = own.slowed(one, capacity / (capacity - rate))
+        return own
 
     def _changed(self, **changes: Any) -> "Topology":
         try:

@@ -38,6 +38,13 @@ def section(inputs: Inputs, names: Sequence[str], given: Sequence[str]) -> Secti
     )
 
 
+def told(inputs: Inputs) -> str:
+    """Inputs as a text of their own."""
+    said = {"model": inputs.model, "cluster": inputs.cluster, "GPUs": f"{inputs.gpus:,}"}
+    keys = {**said, "stack": inputs.stack, **inputs.plan, **inputs.change}
+    return aligned([(key, str(value)) for key, value in keys.items() if value])
+
+
 def _files(names: Sequence[str]) -> Iterator[tuple[int, str, str]]:
     for name in names:
         path = path_of(name)

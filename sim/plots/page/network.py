@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from matplotlib.figure import Figure
+
 from sim.config.units import human_bytes
 from sim.engine.link_loads import LinkLoad
 from sim.hardware.cluster.topology import Topology
@@ -31,14 +33,13 @@ def section(topology: Topology, busy: Mapping[str, float], table: Table, text: s
         name="network",
         title="Network",
         text=[text],
-        drawing=svg(topology, busy),
+        drawing=element(drawing.figure(topology, busy)),
         tables=[table] if table.body else [],
     )
 
 
-def svg(topology: Topology, busy: Mapping[str, float]) -> str:
-    """The drawing as an element of a page."""
-    figure = drawing.figure(topology, busy)
+def element(figure: Figure) -> str:
+    """A picture as an element of a page."""
     figure.patch.set_visible(False)
     whole = rendered(figure, "svg").decode()
     return whole[whole.index("<svg") :]

@@ -3,7 +3,7 @@
   const data = (id) => JSON.parse(document.getElementById(id).textContent);
   const result = data("result"), columns = data("columns");
 
-  // --- What if: one of the columns, the last knob's speed changing fastest.
+  // --- What if: one of the columns, the last knob's value changing fastest.
   const digits = (value) => {
     const whole = Math.floor(Math.log10(Math.abs(value))) + 1;
     return value.toFixed(Math.max(0, Math.min(3 - whole, 9)));
@@ -14,15 +14,17 @@
   };
   const say = (id, text) => { document.getElementById(id).textContent = text; };
   const knobs = [...document.querySelectorAll("[data-knob]")];
+  const place = (places) => columns.knobs.reduce((sum, knob, n) => sum * knob.values.length + places[n], 0);
   const answer = () => {
-    const places = knobs.map((knob) => Number(knob.value)), { speeds, times } = columns;
-    const time = times[places.reduce((sum, place) => sum * speeds.length + place, 0)];
-    const ratio = time / times[knobs.reduce((sum) => sum * speeds.length + speeds.indexOf(1), 0)];
+    const places = knobs.map((knob) => Number(knob.value)), { times } = columns;
+    const time = times[place(places)], ratio = time / times[place(columns.knobs.map((knob) => knob.own))];
     knobs.forEach((knob, n) => {
-      const speed = `${speeds[places[n]]} x`;
-      knob.setAttribute("aria-valuetext", speed);
-      document.querySelector(`[data-speed="${n}"]`).textContent = speed;
+      const value = columns.knobs[n].values[places[n]];
+      knob.setAttribute("aria-valuetext", value);
+      document.querySelector(`[data-value="${n}"]`).textContent = value;
     });
+    const notes = columns.knobs.map((knob, n) => knob.notes[places[n]]).filter(Boolean);
+    say("what-if-notes", notes.map((note) => ` ${note}.`).join(""));
     const change = 100 * (ratio - 1);
     say("what-if-time", seconds(time));
     say("what-if-change", ratio === 1 ? "as simulated" : `${change > 0 ? "+" : "\u2212"}${Math.abs(change).toFixed(1)} %`);
@@ -32,7 +34,7 @@
   if (knobs.length) {
     knobs.forEach((knob) => knob.addEventListener("input", answer));
     document.getElementById("what-if-reset").addEventListener("click", () => {
-      knobs.forEach((knob) => { knob.value = columns.speeds.indexOf(1); });
+      knobs.forEach((knob, n) => { knob.value = columns.knobs[n].own; });
       answer();
     });
     answer();

@@ -19,8 +19,10 @@ def html(
     sections: Sequence[Section],
     numbers: Mapping[str, Any],
     columns: Mapping[str, Any] | None = None,
+    command: str = "sim run",
 ) -> str:
-    """One page. `numbers` are the JSON of the result, `columns` what its sliders look up."""
+    """One page. `numbers` are the JSON that a `command` writes, `columns` what its sliders look
+    up."""
     charts = [chart for section in sections for chart in section.charts]
     library = Resources(mode="inline", components=["bokeh"])  # no widgets: the page has HTML's own
     script, places = components({chart.name: chart.figure for chart in charts}, wrap_script=False)
@@ -36,6 +38,7 @@ def html(
         sections=sections,
         numbers=numbers,
         columns=columns,
+        command=command,
         library="\n".join(library.js_raw),
         script=script,
         places=places,

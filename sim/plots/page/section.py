@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim.explanation.what_if import Knob
 from sim.results.tables import Cells
 
 
@@ -43,8 +44,7 @@ class Chart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A part of the page. `text` stands above, `drawing` is SVG, `given` are aligned text, `files`
-    names with contents, `sliders` what a table of columns answers at those `speeds`
-    (`sim.explanation.what_if`)."""
+    names with contents, `sliders` what a table of columns answers (`sim.explanation.what_if`)."""
 
     name: str
     title: str
@@ -52,8 +52,7 @@ class Section:
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     drawing: str = ""
-    sliders: Sequence[str] = ()
-    speeds: Sequence[float] = ()
+    sliders: Sequence[Knob] = ()
     given: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 

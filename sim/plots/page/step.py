@@ -20,8 +20,10 @@ from sim.results.memory_advice import memory_line
 from sim.results.model import describe as describe_model
 from sim.results.result import Result
 from sim.results.topology import describe as describe_cluster
+from sim.scenario.setup import Setup
 
 _PATIENCE = 30.0  # s of simulation, above which no further questions are asked
+_QUICK = 6.0  # s, below which the step is also played with other microbatches
 
 
 def page(result: Result, files: Sequence[str]) -> str:
@@ -155,7 +157,7 @@ def _what_if(result: Result) -> tuple[WhatIf | None, str]:
         took = human_seconds(result.wall_seconds)
         return None, f"The step took {took} to simulate; `sim explain` answers what this would."
     try:
-        return what_if(result.setup), ""
+        return what_if(result.setup, microbatches=result.wall_seconds < _QUICK), ""
     except InputError as error:
         return None, f"No columns for this step: {error}"
 
@@ -163,19 +165,19 @@ def _what_if(result: Result) -> tuple[WhatIf | None, str]:
 def _questions(columns: WhatIf | None, why: str) -> Section:
     text = why or (
         "Moves along a grid of replays of this step, made beforehand; everything that waits for "
-        "what changes moves with it. Memory, and the choices of kernels and algorithms, stay."
+        "what changes moves with it. At other speeds memory, and the choices of kernels and "
+        "algorithms, stay; another microbatch has its own."
     )
     return Section(
         name="what-if",
         title="What if",
         text=[text],
         sliders=columns.knobs if columns else (),
-        speeds=columns.speeds if columns else (),
     )
 
 
 def _given(result: Result) -> Iterator[str]:
+    if isinstance(result.setup, Setup):
+        yield describe_model(result.setup.job.model, result.inputs.model)
     if result.setup is not None:
-        job, topology = result.setup.job, result.setup.machine.topology
-        yield describe_model(job.model, result.inputs.model)
-        yield describe_cluster(topology)
+        yield describe_cluster(result.setup.machine.topology)

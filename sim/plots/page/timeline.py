@@ -16,15 +16,18 @@ from sim.results.formatting import count, time_unit
 _MOST_ROWS, _MOST_BOXES = 64, 40_000  # some 30 bytes of page a box
 
 
-def chart(timeline: Timeline, along: Range1d, *, of: str) -> Chart:
-    """One row a role; rows that the page has no room for are left out, and it says so."""
-    scale, unit = time_unit(timeline.end)
+def chart(
+    timeline: Timeline, along: Range1d, *, of: str, name: str = "timeline", end: float | None = None
+) -> Chart:
+    """One row a role; rows that the page has no room for are left out, and it says so. Times are
+    in the unit of the `end` of `along`, by default the timeline's own (s)."""
+    scale, unit = time_unit(end or timeline.end)
     rows = timeline.roles[: _rows(timeline)]
     boxes = list(boxes_of(timeline, len(rows), scale))
     meanings = sorted({box.meaning for box in boxes}, key=legend_place)
     hover = _hover(rows, meanings, unit)
     made = blank(
-        name="timeline",
+        name=name,
         height=90 + max(18, min(34, 700 // max(len(rows), 1))) * max(len(rows), 3),
         along=along,
         hover=hover,
@@ -43,7 +46,7 @@ def chart(timeline: Timeline, along: Range1d, *, of: str) -> Chart:
     hidden = len(timeline.roles) - len(rows)
     left_out = f" {count(hidden)} more rows are left out." if hidden else ""
     return Chart(
-        name="timeline",
+        name=name,
         figure=made,
         says=f"Timeline of {of}: {count(len(rows))} rows, one for each group of ranks that do the "
         f"same, with {count(len(boxes))} passes and transfers.{left_out}",

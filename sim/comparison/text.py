@@ -1,0 +1,36 @@
+"""A comparison as a page of text."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from sim.comparison.comparison import Comparison
+from sim.plots import picture
+from sim.results.tables import Cells, aligned, html_image, html_table
+
+
+def text(compared: Comparison) -> str:
+    """The table, where differences come from, which is best and why."""
+    pages = (f"{title}\n{aligned(rows, headed=True)}" for title, rows in _blocks(compared))
+    return "\n\n".join([*_legend(compared), *pages, compared.reason])
+
+
+def html(compared: Comparison) -> str:
+    """The same for a notebook, with the picture."""
+    shown = (f"<b>{escape(title)}</b>{html_table(rows)}" for title, rows in _blocks(compared))
+    legend = "".join(f"<pre>{escape(lines)}</pre>" for lines in _legend(compared))
+    drawn = html_image(picture.rendered(compared.plot(), dpi=60))
+    return f"{legend}{''.join(shown)}<p>{escape(compared.reason)}</p>{drawn}"
+
+
+def _legend(compared: Comparison) -> list[str]:
+    """What short names stand for, where there are any."""
+    lines = [f"{name}: {asked}" for name, asked in compared.asked.items()]
+    return ["\n".join(lines)] if lines else []
+
+
+def _blocks(compared: Comparison) -> Iterator[tuple[str, Sequence[Cells]]]:
+    yield compared.title, compared.table
+    for own in compared.parts:
+        if own.moves:
+            head = ("", *compared.names)
+            yield f"{own.title}, against {compared.names[0]}", [head, *own.rows]
