@@ -119,7 +119,7 @@ def report(
         remedies=() if fits else Deferred(partial(_remedies, memories)),
         timeline=record.timeline,
         memory=Deferred(partial(_curves, written, record)),
-        links=Deferred(lambda: link_loads(record.program(), record.end)),
+        links=Deferred(partial(link_loads, record)),
         memory_per_gpu={
             **worst.parts,
             BESIDE: worst.reserved - worst.allocated,

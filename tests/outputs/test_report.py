@@ -246,7 +246,7 @@ def test_workers_that_share_updates_have_a_page_too(browser: Any, folder: Path) 
 def test_a_recording_has_a_page_with_its_links_and_sliders(browser: Any, folder: Path) -> None:
     words = ("--topology", "dgx-h100-ndr")
     script = recorded(*[LAUNCH] * 20, REDUCE, replace(LAUNCH, reads=(7,), line=0))
-    write(script, folder / "record.json")
+    write([script], folder / "record.json")
     opened = Opened(browser, written(folder, str(folder / "record.json"), *words))
     numbers, columns = opened.json("result"), opened.json("columns")
     assert opened.shown("[data-key=step_time]") == human_seconds(numbers["step_time"])
