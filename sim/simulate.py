@@ -22,7 +22,7 @@ from sim.engine.record import Record
 from sim.parallel.step import training_step
 from sim.results.assemble import report
 from sim.results.result import Result
-from sim.scenario.scenario import RecordedScenario, Scenario, Settings, SharingScenario, load
+from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario, load
 from sim.scenario.setup import Setup, from_scenario
 from sim.sharing.learning.own_task import Task, refuse_task
 from sim.simulate_recording import simulate_recording
@@ -32,15 +32,13 @@ from sim.simulate_sharing import simulate_sharing
 def simulate(
     scenario: Scenario | str | os.PathLike[str],
     *,
-    settings: Settings = (),
     unfold: bool = False,
     engine: Engine = "auto",
     task: Task | None = None,
 ) -> Result:
     """Predict one training step.
 
-    `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron", with `settings` applied;
-    `unfold` simulates every
+    `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
     rank by itself, which gives the same answer more slowly. `engine` "clock" plays the step on the
     SimPy clock, "replay" without one, which is faster and exact where no transfers share a link;
     "auto" takes it there, and the result says so (`Result.engine`). A scenario with a `[sharing]`
@@ -51,7 +49,7 @@ def simulate(
     >>> result.ranks, result.roles, result.fits
     (64, 8, True)
     """
-    scenario = load(scenario, settings)
+    scenario = load(scenario)
     if isinstance(scenario, SharingScenario):
         _refuse_engine(scenario, unfold, engine)
         outcome: Any = simulate_sharing(scenario, task=task)

@@ -2,21 +2,17 @@
 
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sim.comparison.cases import Case
 from sim.comparison.comparison import Comparison, Parted, Seconds
 from sim.config.units import human_bytes, human_seconds
-from sim.plots import loss, pipeline
 from sim.results.differences import differences, told
 from sim.results.formatting import count, percent
 from sim.results.formatting import loss as show
 from sim.results.outcome import Outcome
 from sim.results.tables import Cells
 from sim.sharing.update_record import CurvePoint
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
@@ -25,6 +21,8 @@ _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
     `target`: what is asked for, or else the lowest that every run reaches which learns at all."""
+
+    picture = "sim.plots.ways"
 
     target: float | None = None
 
@@ -182,17 +180,6 @@ class SharingComparison(Comparison):
             return f"{head}; {other} never is."
         needs = here.samples / there.samples
         return f"{head} ({other}: {human_seconds(there[0])}), with {needs:.2f} times the samples."
-
-    def plot(self) -> "Figure":
-        """Loss against time, samples and bytes; the first steps where nothing is learnt."""
-        outcomes = self.outcomes
-        if any(outcome.curve for outcome in outcomes.values()):
-            return loss.figure(outcomes.values(), names=list(outcomes), title=self.title)
-        drawn = {name: own for name, own in outcomes.items() if own.timeline.roles}
-        window = max((own.excerpt.end for own in drawn.values()), default=0.0)
-        timelines = [(name, own.first(window)) for name, own in drawn.items()]
-        shown = [f"{human_seconds(own.time)} in all" for own in drawn.values()]
-        return pipeline.figures(timelines, shown=shown)
 
 
 def _number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sim.comparison.cases import Case
 from sim.comparison.comparison import Comparison, Parted, Seconds
 from sim.config.units import human_bytes, human_seconds
-from sim.plots import comparison, pipeline
+from sim.plots import comparison
 from sim.results.differences import differences, told
 from sim.results.formatting import count, percent
 from sim.results.result import Result
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class StepComparison(Comparison):
     """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first's
     step has."""
+
+    picture = "sim.plots.timelines"
 
     @property
     def title(self) -> str:
@@ -159,11 +161,6 @@ class StepComparison(Comparison):
         if law["basis"] == same["basis"]:
             chance = faster(self.seconds[best], self.seconds[other], law["apart"])
             yield f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure."
-
-    def plot(self) -> "Figure":
-        """The timelines, one under the other, to one scale."""
-        drawn = [(case.name, case.result.timeline) for case in self.cases]
-        return pipeline.figures([pair for pair in drawn if pair[1].roles])
 
     def bars(self) -> "Figure":
         """Seconds by cause and memory by part, a bar each."""

@@ -1,8 +1,6 @@
 """Steps of traces that were played again: what each rank waits for, as it was and changed."""
 
-from matplotlib.figure import Figure
-
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.results.formatting import time_unit
 from sim.traces.account import REASONS
 from sim.traces.replay import Replay

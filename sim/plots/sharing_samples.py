@@ -1,9 +1,7 @@
 """Runs of shared updates with other seeds: what they learn on the way, or how their times vary."""
 
-from matplotlib.figure import Figure
-
 from sim.plots import loss
-from sim.plots.picture import PALETTE
+from sim.plots.picture import PALETTE, Figure
 from sim.results.formatting import time_unit
 from sim.samples.sharing import SharingSamples
 
