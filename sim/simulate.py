@@ -36,7 +36,7 @@ def simulate(
     engine: Engine = "auto",
     task: Task | None = None,
 ) -> Result:
-    """Predict one training step.
+    """Predict one training step; `sim.run` (`sim.samples.run`) changes the scenario before.
 
     `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
     rank by itself, which gives the same answer more slowly. `engine` "clock" plays the step on the
