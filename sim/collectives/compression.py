@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.errors import InputError
+from sim.config.units import Share
 from sim.config.without_effect import refuse
 
 Vector = NDArray[np.float64]
@@ -68,15 +69,11 @@ class Compression:
     """
 
     kind: CompressionKind
-    ratio: float = 0.01
+    ratio: Share = 0.01
     rank: int = 4
     feedback: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
-            raise ValueError(f"ratio = {self.ratio} must lie in (0, 1]; e.g. 0.01")
-        if self.rank < 1:
-            raise ValueError(f"rank = {self.rank} must be at least 1; e.g. 4")
         if self.kind not in ("topk", "randomk"):
             refuse(self, f'say nothing of "{self.kind}"; set kind = "topk"', "ratio")
         if self.kind != "powersgd":

@@ -88,8 +88,8 @@ def _texts(value: Any, key: str, path: Path) -> tuple[str, ...]:
 
 
 def has(folder: str, name: str) -> bool:
-    """Whether `find` knows a name (or a path)."""
-    return any(map(exists, _candidates(folder, name)))
+    """Whether `find` knows a name (or a path). Raises `InputError` where two files stand for it."""
+    return _found(folder, name, "command line") is not None
 
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
@@ -101,6 +101,17 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
     >>> find("topologies/stacks", "megatron-bridge-26.04").stem
     'megatron-bridge'
     """
+    path = _found(folder, name, where)
+    if path is not None:
+        return path
+    known = names(folder)
+    kind = _KINDS.get(folder, "file")
+    near = closest(Path(name).stem, known)
+    remedy = f"did you mean {near!r}?" if near else f"`sim list` shows every {kind}"
+    raise InputError(where, _absence(name, kind), remedy)
+
+
+def _found(folder: str, name: str, where: str) -> Path | None:
     for path in _candidates(folder, name):
         if exists(path):
             return path
@@ -111,11 +122,7 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
             raise InputError(where, what, "narrow the `names` of one of them")
         if matching:
             return matching[0]
-    known = names(folder)
-    kind = _KINDS.get(folder, "file")
-    near = closest(Path(name).stem, known)
-    remedy = f"did you mean {near!r}?" if near else f"`sim list` shows every {kind}"
-    raise InputError(where, _absence(name, kind), remedy)
+    return None
 
 
 def _absence(name: str, kind: str) -> str:

@@ -11,6 +11,8 @@ from functools import cache, lru_cache
 from math import isfinite
 from typing import Annotated, Any
 
+from annotated_types import Ge, Gt, Le
+
 from sim.config import gate
 from sim.config.errors import InputError
 
@@ -135,6 +137,8 @@ Hertz = Annotated[float, Unit("Hz")]
 Watts = Annotated[float, Unit("W")]
 DollarsPerHour = Annotated[float, Unit("USD/h", positive=False)]
 DollarsPerJoule = Annotated[float, Unit("USD/J", positive=False)]
+Share = Annotated[float, Gt(0), Le(1)]
+Portion = Annotated[float, Ge(0), Le(1)]
 
 
 def human_seconds(seconds: float) -> str:

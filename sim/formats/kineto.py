@@ -18,9 +18,16 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from sim.config import reads
+from sim.config import gate, reads
 from sim.config.errors import InputError
 from sim.formats.operation_times import OperationTime, of_samples
+
+_REMEDY = "give a whole trace of PyTorch's profiler"
+_MOST = 1 << 62  # of ranks, elements, numbers of calls
+_COUNTS = (
+    *("In msg nelems", "Out msg nelems", "Group size", "correlation", "stream", "wait_on_stream"),
+    *("rank", "world_size", "pg_size"),
+)
 
 Event = Mapping[str, Any]
 Key = tuple[tuple[str, Any], ...]
@@ -84,14 +91,60 @@ def trace_of(path: Path) -> Mapping[str, Any]:
         raise _wrong(path, error.lineno, f"is not JSON ({error.msg})") from None
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise _wrong(path, 1, "holds no traceEvents")
+    _refuse_other_kinds(trace, path)
     return trace
+
+
+def _refuse_other_kinds(trace: Mapping[str, Any], path: Path) -> None:
+    """Refuse values of another kind than Kineto's, so that readers need not look at each."""
+    job = trace.get("distributedInfo") or {}
+    groups = job.get("pg_config") or [{}] if isinstance(job, dict) else None
+    known = isinstance(groups, list) and all(isinstance(group, dict) for group in groups)
+    if not known or not isinstance(trace.get("deviceProperties") or [], list):
+        raise InputError(str(path), "has a head that is not a profiler's", _REMEDY)
+    if fault := _fault(job, _COUNTS) or _fault(groups[0], _COUNTS):  # type: ignore[index]
+        raise InputError(f"{path}, distributedInfo", fault, _REMEDY)
+    for number, event in enumerate(trace["traceEvents"]):
+        if fault := _fault_of(event):
+            raise InputError(f"{path}, event {number}", fault, _REMEDY)
+
+
+def _fault_of(event: Any) -> str:
+    """What is wrong with an event; empty where nothing is."""
+    if not isinstance(event, dict):
+        return "is no object"
+    if event.get("ph") != "X":
+        return ""
+    args = event.get("args") or {}
+    if not isinstance(event.get("name"), str) or not isinstance(args, dict):
+        return "has no name, or args that are no object"
+    if not _is_number(event.get("ts")) or not _is_number(event.get("dur", 0)):
+        return "has a time that is no number"
+    return _fault(args, _COUNTS)
+
+
+def _fault(table: Mapping[str, Any], counts: Iterable[str]) -> str:
+    for key in counts:
+        value = table.get(key, 0)
+        if not isinstance(value, int) or not -1 <= value < _MOST:
+            return f"{key} = {gate.shown(value)} is no count"
+    return ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not gate.fault_of(value)
 
 
 def _text(path: Path) -> str:
     data = reads.content(path)
     if path.suffix == ".gz":
         data = _unpacked(data, path)
-    return data.decode(errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if error.end == len(data):  # cut short within a letter
+            return data[: error.start].decode()
+        raise InputError(str(path), "is not UTF-8 text", _REMEDY) from None
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
@@ -204,4 +257,4 @@ def _dtype(name: Any) -> tuple[str, int]:
 
 
 def _wrong(path: Path, line: int, what: str) -> InputError:
-    return InputError(f"{path}, line {line}", what, "give a whole trace of PyTorch's profiler")
+    return InputError(f"{path}, line {line}", what, _REMEDY)

@@ -1,10 +1,11 @@
 """A device: the rates and sizes that its data sheet states, read from `topologies/devices`."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Lt
 
 from sim.config import catalog
 from sim.config.errors import InputError
@@ -68,7 +69,7 @@ class Device:
     stream: MemoryBoundRates
     attention: Mapping[str, AttentionRates]
     lanes: int = INTEGER_LANES
-    interference: float = 0.0
+    interference: Annotated[float, Ge(0), Lt(1)] = 0.0
     host: float = 1.0
     profile: str = ""
 
@@ -76,10 +77,8 @@ class Device:
         for key in ("sms", "lanes"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
-        if not math.isfinite(self.memory) or not 0 <= self.reserve < self.memory:
+        if self.reserve >= self.memory:
             raise ValueError("reserve must be smaller than memory")
-        if not 0 <= self.interference < 1:
-            raise ValueError(f"interference = {self.interference} is outside [0, 1)")
 
     @cached_property
     def _hash(self) -> int:

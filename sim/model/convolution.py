@@ -68,7 +68,7 @@ class Convolutional:
     synchronised: bool = False
 
     def __post_init__(self) -> None:
-        if not self.stages or any(one.blocks < 1 or one.width < 1 for one in self.stages):
+        if not self.stages:
             raise ValueError("stages need blocks and a width; e.g. { blocks = 3, width = 64 }")
         if self.image % 32:
             raise ValueError(f"image = {self.image} is not a multiple of 32; e.g. 224")

@@ -59,9 +59,6 @@ class Recommendation:
         for key in ("tables", "bottom", "top"):
             if not getattr(self, key) or min(getattr(self, key)) < 1:
                 raise ValueError(f"{key} needs sizes of at least 1; e.g. {key} = [512, 128]")
-        for key in ("dense", "dim", "lookups"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} = {getattr(self, key)} must be at least 1")
         if len(self.tables) > _MOST_TABLES:
             raise ValueError(f"{len(self.tables):,} tables are more than can be simulated")
         if self.bottom[-1] != self.dim:

@@ -37,11 +37,6 @@ class Latent:
     kv: int
     rotary: int
 
-    def __post_init__(self) -> None:
-        for key, least in (("query", 0), ("kv", 1), ("rotary", 0)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key} = {getattr(self, key)} must be at least {least}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:

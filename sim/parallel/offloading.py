@@ -1,7 +1,8 @@
 """What a plan leaves to the host: the `[plan.offload]` table of a scenario."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+from sim.config.units import Portion
 from sim.model.checkpointing import FULL, Checkpointing, Names
 
 
@@ -15,17 +16,11 @@ class Offload:
     drives between updates.
     """
 
-    optimizer: float = 0.0
-    parameters: float = 0.0
-    activations: float = 0.0
+    optimizer: Portion = 0.0
+    parameters: Portion = 0.0
+    activations: Portion = 0.0
     overlap: bool = True
     nvme: bool = False
-
-    def __post_init__(self) -> None:
-        for own in fields(self)[:3]:
-            share = getattr(self, own.name)
-            if not 0.0 <= share <= 1.0:
-                raise ValueError(f"{own.name} = {share} must lie in 0 to 1; 1 is all of it")
 
     def __bool__(self) -> bool:
         return bool(self.optimizer or self.parameters or self.activations)

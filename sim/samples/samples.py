@@ -158,7 +158,11 @@ def _samples(scenario: Scenario, count: int) -> Samples:
         evaluated = _evaluated(columns, draws)
     except InexactError:  # the healthy step's contention is not that of steps with stragglers
         columns = columns.contended_like(_some(columns, draws))
-        evaluated = _evaluated(columns, draws)
+        try:
+            evaluated = _evaluated(columns, draws)
+        except InexactError as error:
+            remedy = "lower the spread of [jitter], or play single steps"
+            raise InexactError("--samples", error.what, remedy) from None
     held, room = fullest(memories(setup.job, program)), setup.job.device.usable_memory
     fits = held.fits(room)
     return Samples(

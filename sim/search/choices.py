@@ -34,6 +34,7 @@ OFFLOADS = {
     "all": Offload(optimizer=1.0, parameters=1.0, activations=1.0),
 }
 EVEN, BALANCED = "even", "balanced"
+YES_OR_NO = ("yes", "no")
 ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours in every framework
 
 _TOKENS = 4096  # fewest of a sequence on a rank where context parallelism is not asked for
@@ -44,10 +45,15 @@ _MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """`possible` are all values that the sizes allow, `usual` tells those worth trying unasked;
-    `take` makes a plan with one of them. Plans to which it does not apply stay as they are."""
+    `take` makes a plan with one of them. Plans to which it does not apply stay as they are.
+
+    In an option values are written as numbers, or as one of `words`; where the choice is `open`
+    others than these may be asked for."""
 
     name: str
     possible: Callable[[Space, Plan], Iterable[Any]]
+    words: Callable[[], Iterable[str]] | None = None
+    open: bool = False
     applies: Callable[[Plan], bool] = lambda plan: True
     usual: Callable[[Space, Plan, Any], bool] = lambda space, plan, value: True
     take: Callable[[Space, Plan, Any], Plan] | None = None
@@ -62,6 +68,17 @@ class Choice:
                 yield self.take(space, plan, value)
             else:
                 yield replace(plan, **{self.name: value})
+
+    def check(self, values: Iterable[str], option: str) -> None:
+        """Refuse words that no value is written as. Raises `InputError`."""
+        words = None if self.words is None else list(self.words())
+        for value in values:
+            if words is None and not value.isdecimal():
+                what = f"{self.name} = {value!r} is not a number"
+                raise InputError(option, what, f"write {self.name}=4")
+            if words and value not in words and not (self.open and option == "--only"):
+                what = f"{self.name} = {value!r} is not one"
+                raise InputError(option, what, nearest(value, words))
 
     def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:
         only, without = space.only.get(self.name), space.without.get(self.name, ())
@@ -79,7 +96,7 @@ def text(value: object) -> str:
     """
     if isinstance(value, tuple):
         return "+".join(value)
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return YES_OR_NO[not value] if isinstance(value, bool) else str(value)
 
 
 def divisors(number: int, most: int) -> list[int]:
@@ -309,20 +326,23 @@ PASSES = (
         possible=_microbatches,
         usual=lambda space, plan, size: size <= _MICROBATCH and size & (size - 1) == 0,
     ),
-    Choice(name="recompute", possible=_recomputation),
+    Choice(name="recompute", possible=_recomputation, words=lambda: MODES, open=True),
     Choice(
         name="context",
+        words=lambda: get_args(Context),
         possible=_contexts,
         applies=lambda plan: plan.cp > 1,
         usual=lambda space, plan, context: context == space.stack.context,
     ),
     Choice(
         name="sequence_parallel",
+        words=lambda: YES_OR_NO,
         possible=lambda space, plan: (False, True),
         applies=lambda plan: plan.tp > 1,
     ),
     Choice(
         name="schedule",
+        words=schedules.table,
         possible=_schedules,
         applies=_pipelined,
         usual=_usual_schedule,
@@ -335,6 +355,7 @@ PASSES = (
     ),
     Choice(
         name="layers",
+        words=lambda: (EVEN, BALANCED),
         possible=_splits,
         applies=_pipelined,
         usual=lambda space, plan, split: split == EVEN or plan.chunks == 1,
@@ -342,6 +363,7 @@ PASSES = (
     ),
     Choice(
         name="dispatcher",
+        words=lambda: get_args(Dispatcher),
         possible=lambda space, plan: get_args(Dispatcher),
         applies=lambda plan: plan.ep > 1,
         usual=lambda space, plan, name: name == space.stack.dispatcher,
@@ -349,6 +371,7 @@ PASSES = (
     ),
     Choice(
         name="overlap_experts",
+        words=lambda: YES_OR_NO,
         possible=_turns,
         applies=lambda plan: plan.ep > 1 and not plan.versions(0),
         usual=lambda space, plan, value: not value,
@@ -358,6 +381,7 @@ PASSES = (
 STATES = (
     Choice(
         name="zero",
+        words=lambda: "0123",
         possible=lambda space, plan: range(1 + (space.stack.pipeline_zero if plan.pp > 1 else 3)),
         applies=lambda plan: (
             plan.degree(dividing("batch", "sequence")) > 1 and not plan.versions(0)
@@ -365,18 +389,21 @@ STATES = (
     ),
     Choice(
         name="reshard",
+        words=lambda: YES_OR_NO,
         possible=lambda space, plan: (True, False),
         applies=lambda plan: plan.zero >= 3,
         usual=lambda space, plan, value: plan.pp == 1 or not value,
     ),
     Choice(
         name="no_sync",
+        words=lambda: YES_OR_NO,
         possible=lambda space, plan: (False, True),
         applies=lambda plan: plan.zero >= 2 and plan.microbatches > 1,
         usual=lambda space, plan, value: value == (plan.pp > 1),
     ),
     Choice(
         name="offload",
+        words=lambda: OFFLOADS,
         possible=_offloads,
         applies=lambda plan: not plan.versions(0),
         usual=lambda space, plan, name: name == "none",
@@ -390,6 +417,7 @@ STATES = (
     ),
     Choice(
         name="order",
+        words=lambda: ORDERS,
         possible=lambda space, plan: ORDERS,
         applies=lambda plan: plan.pp > 1 and plan.data_parallel > 1,
     ),
@@ -402,38 +430,14 @@ def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
     >>> parsed(["zero=1,3", "schedule=1f1b"], "--only")
     {'zero': ('1', '3'), 'schedule': ('1f1b',)}
     """
-    known = [choice.name for choice in (*sizes(), *PASSES, *STATES)]
+    known = {choice.name: choice for choice in (*sizes(), *PASSES, *STATES)}
     values: dict[str, tuple[str, ...]] = {}
     for word in words:
         name, equals, own = word.partition("=")
         if name not in known:
-            raise InputError(option, f"{name!r} is not a choice", nearest(name, known))
+            raise InputError(option, f"{name!r} is not a choice", nearest(name, [*known]))
         if not equals or not own:
             raise InputError(option, f"{word!r} has no value", f"write {name}=VALUE[,VALUE]")
         values[name] = (*values.get(name, ()), *own.split(","))
-        _check(name, values[name], option)
+        known[name].check(values[name], option)
     return values
-
-
-def _check(name: str, values: Iterable[str], option: str) -> None:
-    """Refuse words that no value of a choice is written as."""
-    words = {
-        "schedule": list(schedules.table()),
-        "layers": [EVEN, BALANCED],
-        **{
-            key: ["yes", "no"]
-            for key in ("sequence_parallel", "reshard", "no_sync", "overlap_experts")
-        },
-        "dispatcher": list(get_args(Dispatcher)),
-        "order": list(ORDERS),
-        "context": list(get_args(Context)),
-        "offload": list(OFFLOADS),
-        "zero": list("0123"),
-        **({"recompute": list(MODES)} if option == "--without" else {}),
-    }.get(name)
-    numbers = words is None and name != "recompute"
-    for value in values:
-        if words is not None and value not in words:
-            raise InputError(option, f"{name} = {value!r} is not one", nearest(value, words))
-        if numbers and not value.isdigit():
-            raise InputError(option, f"{name} = {value!r} is not a number", f"write {name}=4")

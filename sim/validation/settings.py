@@ -52,11 +52,8 @@ def check(
         own = _of_cluster(cluster, settings, cluster)
         topologies.load(cluster, own)
         taken |= {key if key in settings else f"topology.{key}" for key in own}
-    for software in {software for *_, software in named}:
-        try:
-            own = _of_stack(software, settings, software)
-        except InputError:
-            continue  # the rows say that there is none
+    for software in {software for *_, software in named if catalog.has(_STACKS, software)}:
+        own = _of_stack(software, settings, software)
         _stack(software, own, software)
         taken |= {f"stack.{key}" for key in own}
     if all_used and (unused := [key for key in settings if key not in taken]):

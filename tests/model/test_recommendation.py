@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sim.collectives.algorithms import direct
+from sim.config.schema import validate
 from sim.hardware import device, stack
 from sim.model import counts
 from sim.model.block import Block, block
@@ -181,7 +182,7 @@ def test_servers_hold_whole_tables_and_workers_the_rows_that_they_pulled():
     ("changes", "words"),
     [
         ({"tables": ()}, "tables needs sizes"),
-        ({"dim": 0}, "dim = 0 must be at least 1"),
+        ({"dim": 0}, "dim = 0 must be positive"),
         ({"bottom": (16, 4)}, "bottom ends with 4, but its pairs are with dim = 8"),
         ({"top": (32, 2)}, "top ends with 2"),
         ({"lookups": 0}, "lookups = 0"),
@@ -189,7 +190,7 @@ def test_servers_hold_whole_tables_and_workers_the_rows_that_they_pulled():
 )
 def test_a_shape_that_cannot_be_is_refused(changes, words):
     with pytest.raises(ValueError, match=words):
-        Recommendation(**{**SMALL, **changes})
+        validate({**SMALL, **changes}, Recommendation, "dlrm.toml")
 
 
 def test_a_bag_of_more_rows_reads_more_and_sends_as_much():

@@ -20,7 +20,7 @@ from sim.collectives.schedule import (
 )
 from sim.collectives.selection import on_levels, refused
 from sim.config.errors import InputError
-from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.config.units import Bytes, BytesPerSecond, Portion, Seconds
 from sim.program.selection import AUTO
 
 
@@ -58,14 +58,8 @@ class Gloo:
 
     message: Seconds
     segment: Bytes
-    acknowledgements: float
+    acknowledgements: Portion
     pace: Mapping[str, HostRates] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.acknowledgements <= 1.0:
-            raise ValueError(
-                f"acknowledgements = {self.acknowledgements} must be 0 to 1 a packet; 0.5 is usual"
-            )
 
     def returned(self, efficiency: float) -> float:
         """Bytes of acknowledgements for each byte on the wire, on the links' other direction.

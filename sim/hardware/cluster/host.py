@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sim.config.units import Bytes, BytesPerSecond, Seconds
+from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
 
 # Transfers a second of a lane, and the share of them that is data (PCI Express base specifications:
 # 8b/10b up to generation 2, 128b/130b to 5, 1b/1b flits with 236 of 256 bytes in 6).
@@ -32,7 +32,7 @@ class Host:
     memory_bandwidth: BytesPerSecond
     read: BytesPerSecond = 0.0
     write: BytesPerSecond = 0.0
-    efficiency: float = 0.85
+    efficiency: Share = 0.85
     latency: Seconds = 10e-6
 
     def __post_init__(self) -> None:
@@ -40,13 +40,6 @@ class Host:
             raise ValueError("a host has one kind of link; give generation (of PCIe) or bandwidth")
         if self.generation and self.generation not in _LANES:
             raise ValueError(f"generation = {self.generation} of PCIe; known are 3 to 6")
-        for key in ("lanes", "devices_per_link", "memory", "memory_bandwidth"):
-            if getattr(self, key) <= 0:
-                raise ValueError(f"{key} = {getattr(self, key)} must be positive")
-        if not 0 < self.efficiency <= 1:
-            raise ValueError(
-                f"efficiency = {self.efficiency} must be above 0 and at most 1; e.g. 0.85"
-            )
 
     def bandwidth_of(self, kind: str) -> float:
         """B/s of a link of this kind, headers counted.

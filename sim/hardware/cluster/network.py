@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
-from sim.config.units import BytesPerSecond, Seconds
+from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.hardware.cluster.link import Link, Route
 from sim.program.measured_bandwidth import MeasuredBandwidth
 from sim.program.selection import AlgorithmChoice
@@ -34,24 +34,13 @@ class ClusterNetwork:
     kind: NetworkKind
     bandwidth: BytesPerSecond
     latency: Seconds
-    efficiency: float = 1.0
+    efficiency: Share = 1.0
     algorithm: AlgorithmChoice = ()
     measured: tuple[MeasuredBandwidth, ...] = ()
     nics: int = field(default=0, init=False)
     """NICs of a node; 0 where nodes are cabled to each other."""
     spread: bool = field(default=False, init=False)
     """Whether software uses all cables of a node at once."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.efficiency <= 1:
-            raise ValueError(
-                f"efficiency = {self.efficiency} must be above 0 and at most 1; e.g. 0.98"
-            )
-
-    def _positive(self, *keys: str) -> None:
-        for key in keys:
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} = {getattr(self, key)} must be positive")
 
     @property
     def cabled(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from sim.config.plugins import dataclasses
 from sim.config.schema import Tagged
-from sim.config.units import BytesPerSecond, Seconds
+from sim.config.units import BytesPerSecond, Seconds, Share
 from sim.program.selection import AlgorithmChoice
 
 NvLinks = tuple[tuple[int, int, int], ...]
@@ -37,18 +37,12 @@ class NodeFabric:
     fabric: str
     bandwidth: BytesPerSecond
     latency: Seconds
-    efficiency: float = 1.0
+    efficiency: Share = 1.0
     algorithm: AlgorithmChoice = ()
     spread: bool = field(default=False, init=False)
     """Whether software uses all NVLinks of a device at once."""
     reduces: bool = field(default=False, init=False)
     """Whether the switch adds up itself (NVLink SHARP, what NCCL's NVLS needs)."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.efficiency <= 1:
-            raise ValueError(
-                f"efficiency = {self.efficiency} must be above 0 and at most 1; e.g. 0.98"
-            )
 
     @property
     def ports(self) -> bool:

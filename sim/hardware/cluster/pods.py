@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
+from typing import Annotated
+
+from annotated_types import Ge
 
 from sim.config.units import Seconds
 from sim.hardware.cluster.link import Link, Route
@@ -15,15 +17,11 @@ class PodNetwork(SwitchedNetwork):
     oversubscription of 1 they never limit anything. `hop_latency` is added by each uplink."""
 
     nodes_per_pod: int = 0
-    oversubscription: float = 1.0
+    oversubscription: Annotated[float, Ge(1)] = 1.0
     hop_latency: Seconds = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.oversubscription < inf:
-            raise ValueError(f"oversubscription = {self.oversubscription} must be at least 1")
-        if self.nodes_per_pod < 0:
-            raise ValueError(f"nodes_per_pod = {self.nodes_per_pod} must be positive")
         if self.has_pods and not self.nodes_per_pod:
             raise ValueError("oversubscription needs pods; add nodes_per_pod = ...")
 

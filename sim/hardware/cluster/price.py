@@ -1,6 +1,9 @@
 """What a cluster costs while it works: rent and electricity, the `[price]` table of a topology."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Lt
 
 from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Watts
 
@@ -19,12 +22,8 @@ class Price:
     source: str = ""
     date: str = ""
     watts: Watts | None = None
-    pue: float = 1.0
+    pue: Annotated[float, Ge(1), Lt(10)] = 1.0
     electricity: DollarsPerJoule | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.pue < 10:
-            raise ValueError(f"pue = {self.pue} must be at least 1; e.g. 1.1")
 
     def __str__(self) -> str:
         origin = ", ".join(filter(None, (self.source, self.date))) or "as given"

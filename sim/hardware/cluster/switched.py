@@ -16,8 +16,6 @@ class SwitchedNetwork(ClusterNetwork):
     nic_of_slot: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self._positive("nics")
         if any(not 0 <= nic < self.nics for nic in self.nic_of_slot):
             raise ValueError(f"nic_of_slot names a NIC that is not among {self.nics}")
 

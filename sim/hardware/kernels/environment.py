@@ -75,10 +75,6 @@ class Slowdown:
     beside: Beside
     slowdown: float
 
-    def __post_init__(self) -> None:
-        if not 0 < self.slowdown < math.inf:
-            raise ValueError(f"slowdown = {self.slowdown} must be positive")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:

@@ -85,11 +85,6 @@ class GemmRates:
     floor: Seconds
     misaligned: float = 1.0
 
-    def __post_init__(self) -> None:
-        for key in ("burst", "half_tile", "quarter_tile", "misaligned"):
-            if not getattr(self, key) > 0.0:
-                raise ValueError(f"{key} = {getattr(self, key)} must be positive")
-
     def tile_share(self, area: int) -> float:
         """Inner-loop rate of a tensor-core tile against the largest's."""
         if area >= 256 * 128:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sim.config.units import Seconds
+from sim.config.units import Seconds, Share
 from sim.model.kernels import MemoryBound
 
 
@@ -11,12 +11,8 @@ class MemoryBoundRates:
     """What memory-bound kernels achieve: a share of the data sheet's bandwidth, and the time of a
     kernel that moves almost nothing (start, ramp and drain)."""
 
-    bandwidth: float
+    bandwidth: Share
     floor: Seconds
-
-    def __post_init__(self) -> None:
-        if not 0 < self.bandwidth <= 1:
-            raise ValueError(f"bandwidth = {self.bandwidth} is a share of the peak, in (0, 1]")
 
 
 # Integer operations of one number of Philox4x32-10 (Salmon et al. 2011, section 3.2), torch's

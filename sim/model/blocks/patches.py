@@ -23,11 +23,6 @@ class Patches:
     patch: int
     channels: int = 3
 
-    def __post_init__(self) -> None:
-        if self.patch < 1 or self.channels < 1:
-            what = f"patch = {self.patch}, channels = {self.channels}"
-            raise ValueError(f"{what}: both are at least 1")
-
     @property
     def pixels(self) -> int:
         return self.patch**2 * self.channels

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 
 from sim.config import reads
@@ -34,18 +35,12 @@ class Routing:
     """
 
     law: Literal["balanced", "round-robin", "zipf", "dirichlet", "file"] = "balanced"
-    exponent: float = 1.0
-    alpha: float = 1.0
+    exponent: Annotated[float, Ge(0), Le(10)] = 1.0
+    alpha: Annotated[float, Gt(0), Le(1e6)] = 1.0
     seed: int = 0
     file: str = ""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.exponent <= 10.0:
-            raise ValueError(f"exponent = {self.exponent} is outside [0, 10]")
-        if not 0.0 < self.alpha <= 1e6:
-            raise ValueError(f"alpha = {self.alpha} is outside (0, 1e6]")
-        if self.seed < 0:
-            raise ValueError(f"seed = {self.seed} must not be negative")
         for key, law in (("exponent", "zipf"), ("alpha", "dirichlet")):
             if getattr(self, key) != 1.0 and self.law != law:
                 what = f'{key} = {getattr(self, key)} with law = "{self.law}"'

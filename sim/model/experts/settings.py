@@ -32,16 +32,12 @@ class Experts:
     routing: Routing = field(default_factory=Routing)
 
     def __post_init__(self) -> None:
-        if self.experts < 1 or self.ffn < 1:
-            raise ValueError(f"experts = {self.experts}, ffn = {self.ffn}: both are at least 1")
         if self.experts > _MOST_EXPERTS:
             what = f"experts = {self.experts:,} is more than can be simulated"
             raise ValueError(f"{what}; use at most {_MOST_EXPERTS:,}")
-        if not 1 <= self.top_k <= self.experts:
+        if self.top_k > self.experts:
             raise ValueError(f"top_k = {self.top_k} of {self.experts} experts; use 1 to experts")
-        if min(self.shared, self.shared_ffn, self.limit) < 0:
-            raise ValueError("shared, shared_ffn and limit must not be negative")
-        if self.groups < 1 or self.experts % self.groups or self.limit > self.groups:
+        if self.experts % self.groups or self.limit > self.groups:
             what = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
             raise ValueError(f"{what}; groups divide the experts, limit is at most groups")
         if self.groups > 1 and not self.limit:

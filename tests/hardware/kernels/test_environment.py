@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
 
@@ -40,8 +41,9 @@ def test_a_copy_takes_time(time: float) -> None:
 
 
 def test_a_slowdown_is_a_positive_number() -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        Slowdown(kernel="gemm", beside="copy", slowdown=float("nan"))
+    for slowdown, said in ((float("nan"), "finite"), (0.0, "positive"), (-1.0, "positive")):
+        with pytest.raises(InputError, match=said):
+            validate({"kernel": "gemm", "beside": "copy", "slowdown": slowdown}, Slowdown, "it")
 
 
 def test_times_of_a_busy_machine_are_written_without_an_exponent() -> None:

@@ -17,7 +17,6 @@ class NvLinkMesh(CabledFabric):
     cables: NvLinks
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if any(a == b or min(a, b) < 0 or count < 1 for a, b, count in self.cables):
             raise ValueError("cables join two different slots; write [slot, slot, number]")
 

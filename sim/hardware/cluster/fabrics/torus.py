@@ -1,7 +1,9 @@
 """A torus of cables inside one fast domain, as the slices of TPU pods are wired."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Le
 
 from sim.hardware.cluster.grid import grid_of
 from sim.hardware.cluster.node_fabric import NodeFabric, Torus
@@ -19,14 +21,8 @@ class TorusFabric(NodeFabric):
     fabric: Literal["torus"] = "torus"
     title: ClassVar[str] = "torus"
 
-    dimensions: int
+    dimensions: Annotated[int, Ge(1), Le(6)]
     cores: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.dimensions <= 6 or self.cores < 1:
-            what = f"dimensions = {self.dimensions}, cores = {self.cores}"
-            raise ValueError(f"{what}; use 1 to 6 dimensions and at least one core")
 
     def check(self, slots: int) -> None:
         if slots % self.cores:

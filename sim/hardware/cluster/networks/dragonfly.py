@@ -32,7 +32,6 @@ class Dragonfly(SwitchedNetwork, CabledNetwork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._positive("groups", "routers", "nodes_per_router", "routers_per_node")
         if self.routers % self.routers_per_node:
             each = f"routers_per_node = {self.routers_per_node}"
             raise ValueError(f"{each} does not divide routers = {self.routers}")

@@ -13,10 +13,6 @@ class FullMesh(NodeCables):
     shape: Literal["full-mesh"] = "full-mesh"
     size: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._positive("size")
-
     @property
     def vertices(self) -> int:
         return self.size

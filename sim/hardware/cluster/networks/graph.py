@@ -19,10 +19,6 @@ class CableGraph(NodeCables):
     cables: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self._positive("size")
-        if self.switches < 0:
-            raise ValueError(f"switches = {self.switches} must not be negative")
         if any(not 2 <= len(cable) <= 3 or min(cable[2:], default=1) < 1 for cable in self.cables):
             raise ValueError("a cable is [node, node] or [node, node, number]")
         if any(a == b or min(a, b) < 0 or max(a, b) >= self.vertices for a, b, *_ in self.cables):

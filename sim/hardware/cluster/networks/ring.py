@@ -14,10 +14,6 @@ class Ring(NodeCables):
     shape: Literal["ring"] = "ring"
     size: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._positive("size")
-
     @property
     def vertices(self) -> int:
         return self.size

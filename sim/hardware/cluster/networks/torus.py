@@ -16,7 +16,6 @@ class Torus(NodeCables):
     dims: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.dims or min(self.dims) < 1:
             raise ValueError(f"dims = {list(self.dims)} must be positive; write [4, 4]")
 
