@@ -33,7 +33,7 @@ demo: $(BASE) ## Install, predict a step of GPT-3 175B on 64 A100s, leave a trac
 test: $(DEV) ## Install what the tests need and run them all.
 	$(BIN)/python -m pytest $(PYTEST)
 
-campaign: $(DEV) ## SECONDS (an hour) of mistakes in files and options, laws, kills, flips; violations go to out/campaign.
+campaign: $(DEV) ## SECONDS (an hour) of mistakes in files and options, laws, flips, kills; violations go to out/campaign.
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS_OF_IT)
 
 testbed: $(TORCH) ## Predict, then measure real gloo processes on a network of namespaces (root).

@@ -1,98 +1,137 @@
-"""`python -m tests.campaign`: mistakes in files and options, laws, kills and flips for so long; or
-cases, or the laws of a number (`--law 1007`), once more."""
+"""`python -m tests.campaign`: mistakes in files and options, laws, flips and kills, round after
+round; `--replay FILE` tries what was written down once more.
+
+A round has 100 cases, 20 laws, 5 flips and a kill, all drawn from its number, so that a number
+plays them again. Rounds that are done are remembered in the folder of the campaign: the next run
+goes on behind them, and its summary is of all.
+"""
 
 import argparse
 import contextlib
+import json
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from typing import Any
 
 from sim.cli.main import main as sim
+from tests.campaign import fuzz, harm, laws
 from tests.campaign.bases import BASES
-from tests.campaign.case import Case, kept, play
-from tests.campaign.fuzz import cases
-from tests.campaign.laws import TRIALS, round_, tried
+from tests.campaign.case import Case, own_folder
+from tests.campaign.trials import Slice, Trial, Verdict, tried
 
-BATCH = 200  # cases of one seed
-ROUNDS = 5  # of all laws for each of them
+CASES, LAWS = 100, 20  # of a round
+BAR = {"cases": 10_000, "laws": 2_000, "kills": 100, "flips": 500}
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (Case, laws.LawTrial, harm.Flip, harm.SweepKill, harm.CalibrationKill)
+}
 
 
 def warm() -> None:
-    """Run every base once, so that forked cases find modules and files in memory."""
-    here = Path.cwd()
+    """Run every base once, so that children find modules and files in memory."""
     for base in BASES:
-        with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+        with own_folder(), open(os.devnull, "w") as nowhere:
             for name, data in base.files().items():
-                path = Path(folder) / name
+                path = Path(name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-            os.chdir(folder)
-            with contextlib.redirect_stdout(nowhere), contextlib.suppress(Exception, SystemExit):
+            quiet = contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere)
+            with quiet[0], quiet[1], contextlib.suppress(Exception, SystemExit):
                 sim.main(list(base.arguments), standalone_mode=False)
-            os.chdir(here)
 
 
-def batch(number: int, count: int, found: Counter[str], folder: Path) -> None:
-    """So many cases of a seed; every violation is written down."""
+def slices(number: int) -> list[Slice]:
+    """The trials of a round: cases in one child, laws in another, flips and kills in a third."""
 
-    @seed(number)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases())
-    def plays(case: Case) -> None:
-        outcome = play(case)
-        found["cases"] += 1
-        found[f"code {outcome.code}"] += 1
-        if outcome.violation:
-            found["violations"] += 1
-            print(f"{kept(case, outcome, folder)}: {outcome.violation}", file=sys.stderr)
+    def law_by_law(play: Any) -> None:
+        for place in range(LAWS):
+            play(laws.trial(LAWS * number + place))
 
-    plays()
+    def harm_by_harm(play: Any) -> None:
+        for own in harm.harms(number):
+            play(own)
+
+    return [lambda play: fuzz.cases_of(number, CASES, play), law_by_law, harm_by_harm]
 
 
-def campaign(seconds: float, first: int, folder: Path) -> Counter[str]:
-    """Batches until the time is over."""
+def round_(number: int, found: Counter[str], folder: Path) -> None:
+    """Every trial of a round; what is a violation is written down."""
+    for own in slices(number):
+        for verdict in tried(own):
+            found[verdict.counted_as] += 1
+            if verdict.violation:
+                found["violations"] += 1
+                print(f"{kept(verdict, folder)}: {verdict.violation}", file=sys.stderr, flush=True)
+
+
+def kept(verdict: Verdict, folder: Path) -> Path:
+    """Write a violation down; `python -m tests.campaign --replay FILE` tries it again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{verdict.trial['kind']}-{time.time_ns()}.json"
+    path.write_text(json.dumps({**verdict.trial, "said": verdict.violation}, indent=1) + "\n")
+    return path
+
+
+def read(path: Path) -> Trial:
+    """The trial that was written down."""
+    content = json.loads(path.read_text())
+    trial: Trial = _KINDS[content["class"]].of(content)
+    return trial
+
+
+def replayed(path: Path) -> str | None:
+    """What is to be said of a file's trial now."""
+    trial = read(path)
+    return next(verdict.violation for verdict in tried(lambda play: play(trial)))
+
+
+def campaign(seconds: float, first: int | None, rounds: int, folder: Path) -> Counter[str]:
+    """Rounds until the time is over; what all rounds of the folder have found."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "rounds.jsonl"
+    done = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    if first is None:
+        first = max((own["round"] for own in done), default=0) + 1
     warm()
-    found: Counter[str] = Counter(violations=0)
-    end, number = time.monotonic() + seconds, first
-    while time.monotonic() < end:
-        batch(number, BATCH, found, folder)
-        for turn in range(ROUNDS):
-            round_(1000 * number + len(TRIALS) * turn, found)
-        number += 1
-    return found
+    end = time.monotonic() + seconds
+    with contextlib.suppress(KeyboardInterrupt):
+        for number in range(first, first + rounds):
+            if time.monotonic() >= end:
+                break
+            found: Counter[str] = Counter()
+            round_(number, found, folder)
+            done.append({"round": number, "found": found})
+            with log.open("a") as lines:
+                lines.write(json.dumps(done[-1]) + "\n")
+    return sum((Counter(own["found"]) for own in done), Counter({"rounds": len(done)}))
+
+
+def summary(found: Counter[str]) -> str:
+    """One line: so many of each, beside the bar."""
+    counts = [f"{found[kind]:,} of {bar:,} {kind}" for kind, bar in BAR.items()]
+    refused = sum(count for kind, count in found.items() if kind.endswith("refused"))
+    told = f"{refused:,} that say nothing, {found['violations']:,} violations"
+    return f"{found['rounds']:,} rounds: {', '.join(counts)}; {told}"
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
-    parser.add_argument("cases", nargs="*", type=Path, help="play these again")
+    parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE", help="try these again")
     parser.add_argument("--seconds", type=float, default=3600.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--law", type=int, help="try every law on the job of this number")
+    parser.add_argument("--rounds", type=int, default=10**6)
+    parser.add_argument("--first", type=int, help="the first round's number; else the next one")
     parser.add_argument("--out", type=Path, default=Path("out/campaign"))
-    given_ = parser.parse_args()
-    if given_.law is not None:
-        said = {name: tried(name, given_.law) for name in TRIALS}
-        print("\n".join(f"{name}: {text or 'holds'}" for name, text in said.items()))
-        return int(any(said.values()))
-    if given_.cases:
-        told = {path: play(Case.read(path.read_text())) for path in given_.cases}
-        for path, outcome in told.items():
-            print(f"{path}: {outcome.violation or 'holds'}\n{outcome.complaint}")
-        return int(any(outcome.violation for outcome in told.values()))
-    found = campaign(given_.seconds, given_.seed, given_.out)
-    print(", ".join(f"{count:,} {name}" for name, count in sorted(found.items())))
+    given = parser.parse_args()
+    if given.replay:
+        told = {path: replayed(path) for path in given.replay}
+        print("\n".join(f"{path}: {said or 'holds'}" for path, said in told.items()))
+        return int(any(told.values()))
+    found = campaign(given.seconds, given.first, given.rounds, given.out.absolute())
+    print(summary(found))
     return int(found["violations"] > 0)
 
 

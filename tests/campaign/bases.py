@@ -1,12 +1,14 @@
 """Jobs that hold, one of every kind, with all files that they reach beside them; mistakes are made
 in these."""
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from sim.config import catalog
+from tests.traces.synthetic import Machine
 
 TRACE = """{"schemaVersion": 1, "traceEvents": [
  {"ph": "X", "cat": "kernel", "name": "ampere_gemm", "ts": 1.0, "dur": 12.5, "args": {}},
@@ -24,6 +26,12 @@ gpus,tp,pp,dp,zero,microbatch,global_batch,interleave,schedule,recompute,sequenc
 attention,software,step_time_s
 run-1,dgx-a100-hdr,gpt,12,768,12,12,3072,50304,1024,false,true,8,1,1,8,0,8,64,1,none,none,false,\
 fp16,standard,megatron-lm-2021,0.1
+"""
+MEGATRON = """torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 4 \\
+ --hidden-size 512 \\
+ --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50257 \\
+ --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 2 \\
+ --global-batch-size 64 --bf16 --use-distributed-optimizer --recompute-activations
 """
 ORDER = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 
@@ -96,6 +104,17 @@ def _step(job: str, model: str, topology: str, device: str, stack: str, **more: 
         ),
         options=("--gpus", "--samples", "--model", "--stack", "--engine", "--profile"),
     )
+
+
+def _steps() -> str:
+    """Two steps of a rank that launches kernels and reduces, as Kineto writes them."""
+    rank = Machine()
+    for _ in range(4):
+        rank.launch(30.0)
+        rank.reduce(50.0)
+        rank.wait(7, 20)
+    with tempfile.TemporaryDirectory() as folder:
+        return rank.write(Path(folder) / "trace.json", steps=2).read_text()
 
 
 def _shared(name: str, model: str, topology: str) -> Base:
@@ -285,4 +304,52 @@ BASES = (
         options=("--gpus", "--picture"),
     ),
     Base(arguments=("show", "models/gpt2-124m.toml"), copied=_DENSE.copied),
+    _shared("async-local-sgd", "gpt2-124m", "dgx-a100-hdr"),
+    _shared("easgd", "resnet50", "dgx-1-v100"),
+    Base(
+        arguments=(
+            "collective",
+            "all_reduce",
+            "1 MiB",
+            "topologies/dgx-a100-hdr.toml",
+            "--gpus=16",
+        ),
+        copied=_DENSE.copied,
+        options=("--gpus", "--algorithm", "--sizes", "--slow", "--slow=node0.nic0", "--trace"),
+    ),
+    Base(
+        arguments=(
+            *("plan", "gpt2-124m", "dgx-a100-hdr", "--gpus=2", "--global-batch=4", "--jobs=1"),
+            *("--only=microbatch=2", "--only=recompute=none", "--only=zero=0,1"),
+        ),
+        copied=_DENSE.copied,
+        options=(
+            *("--gpus", "--global-batch", "--seq", "--stack", "--precision", "--within", "--emit"),
+            *("--only=tp", "--without=zero", "--price", "--only"),
+        ),
+    ),
+    Base(
+        arguments=("explain", "job.toml"),
+        copied=_DENSE.copied,
+        own=_DENSE.own,
+        keys=_DENSE.keys,
+        options=("--profile", "--picture"),
+    ),
+    Base(
+        arguments=("compare", "job.toml", ": plan.microbatch=1"),
+        copied=_DENSE.copied,
+        own=_DENSE.own,
+        keys=_DENSE.keys,
+        options=("--target", "--price"),
+    ),
+    Base(
+        arguments=("replay", "trace.json"),
+        own={"trace.json": _steps()},
+        options=("--kernels", "--kernels=gemm", "--host", "--topology", "--gpus", "--remove"),
+    ),
+    Base(
+        arguments=("import", "megatron", "arguments.sh", "--topology=dgx-a100-hdr"),
+        own={"arguments.sh": MEGATRON},
+        options=("--gpus", "--topology", "--model", "--name"),
+    ),
 )

@@ -1,26 +1,23 @@
-"""A case: files and a command line, played in a process of its own; what a user must never see."""
+"""A case: files and a command line, called in this process; what a user must never see."""
 
 import base64
 import contextlib
-import json
+import gc
+import io
 import os
 import re
-import resource
-import select
-import signal
-import sys
 import tempfile
-import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from sim.cli.files import DOES_NOT_FIT
 from sim.cli.main import main
+from sim.config import limit
 
-PATIENCE = 20  # s of CPU time, not of a busy machine's clock; every base takes less than one
-ASLEEP = 15 * PATIENCE  # s on the clock; what waits for ever uses no CPU
-MEMORY = 6 << 30  # bytes of address space
+TRACEBACK = 70  # the exit code of what ends with one
 _NUMBER_THAT_IS_NONE = re.compile(r"(?<![\w.\-/])[-+]?(?:nan|NaN|inf|Infinity)(?![\w-])")
 
 
@@ -28,20 +25,29 @@ _NUMBER_THAT_IS_NONE = re.compile(r"(?<![\w.\-/])[-+]?(?:nan|NaN|inf|Infinity)(?
 class Case:
     """A command line in a folder with these files."""
 
+    kind: ClassVar[str] = "cases"
+
     arguments: tuple[str, ...]
     files: dict[str, bytes]
 
-    def text(self) -> str:
-        """As JSON, from which `read` makes it again."""
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
         files = {name: base64.b85encode(data).decode() for name, data in self.files.items()}
-        return json.dumps({"arguments": self.arguments, "files": files}, indent=1)
+        return {"arguments": self.arguments, "files": files}
 
     @classmethod
-    def read(cls, text: str) -> "Case":
-        """The case of a text."""
-        content = json.loads(text)
+    def of(cls, content: dict[str, Any]) -> "Case":
+        """The case that `to_dict` has written."""
         files = {name: base64.b85decode(data) for name, data in content["files"].items()}
         return cls(arguments=tuple(content["arguments"]), files=files)
+
+    def violation(self) -> str:
+        """What a user must never see, empty where all is well."""
+        for name, data in self.files.items():
+            path = Path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return called(self.arguments).violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,72 +69,41 @@ class Outcome:
             lines = self.complaint.splitlines()
             good = len([line for line in lines if not line.startswith("warning: ")]) == 1
             return "" if good and lines[-1].startswith("error: ") else "is not one line"
-        if self.code in (-signal.SIGXCPU, -signal.SIGKILL):
-            return f"hangs (longer than {PATIENCE} s)"
         lines = self.complaint.strip().splitlines() or ["?"]
         return f"ends with code {self.code}: {lines[-1][:200]}"
 
 
-def play(case: Case) -> Outcome:
-    """Run a case in a process forked from this one, so that nothing has to be imported again."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, data in case.files.items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            _run(case, folder)
-        code = _awaited(child)
-        output, complaint = (
-            (Path(folder) / name).read_text(errors="replace") for name in (".out", ".err")
-        )
-    return Outcome(code=code, output=output, complaint=complaint)
-
-
-def _awaited(child: int) -> int:
-    """The exit code of a child, or minus the signal that ended it."""
-    watch = os.pidfd_open(child)
-    try:
-        if not select.select([watch], [], [], ASLEEP)[0]:
-            os.kill(child, signal.SIGKILL)
-    finally:
-        os.close(watch)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _run(case: Case, folder: str) -> None:
-    """In the child: the command as the console script runs it; never returns."""
-    code = 70
-    try:
-        os.chdir(folder)
-        for stream, name in ((1, ".out"), (2, ".err")):
-            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT, 0o600), stream)
-        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, 2 * PATIENCE))
+def called(arguments: tuple[str, ...]) -> Outcome:
+    """The command as the console script runs it, in the folder where this process is."""
+    code, output, complaint = TRACEBACK, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaint):
         try:
-            main.main(list(case.arguments), prog_name="sim")
+            main.main(list(arguments), prog_name="sim")
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        except BaseException:
+            traceback.print_exc()
+    left = _left_behind()
+    if left:
+        code, complaint = TRACEBACK, io.StringIO(left)
+    return Outcome(code=code, output=output.getvalue(), complaint=complaint.getvalue())
 
 
-def kept(case: Case, outcome: Outcome, folder: Path) -> Path:
-    """Write a violation down; `python -m tests.campaign FILE` plays it again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{time.time_ns()}.json"
-    path.write_text(case.text())
-    path.with_suffix(".txt").write_text(
-        f"sim {' '.join(case.arguments)}\n{outcome.violation}\n\n{outcome.complaint}\n"
-    )
-    return path
+def _left_behind() -> str:
+    """What a command has changed for the next one in the same process."""
+    if limit.allowed() != limit.USUAL:
+        return f"leaves a limit of {limit.allowed()} s behind"
+    return "" if gc.isenabled() else "leaves the garbage collector off"
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[None]:
+    """An empty folder to be in."""
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(here)

@@ -1,11 +1,11 @@
 """Files and options that somebody might write by mistake, or that a disk has spoiled."""
 
 import copy
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tomli_w
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from sim.config import catalog
@@ -206,6 +206,19 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(arguments=safe, files=files)
 
 
-def file_of(folder: str, name: str) -> bytes:
-    """A packaged file."""
-    return Path(catalog.find(folder, name)).read_bytes()
+def cases_of(number: int, count: int, play: Callable[[Case], None]) -> None:
+    """Hand so many cases of a seed to `play`."""
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases())
+    def plays(case: Case) -> None:
+        play(case)
+
+    plays()

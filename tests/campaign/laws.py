@@ -1,191 +1,479 @@
-"""Laws that every valid job obeys, on jobs drawn at random; kills of sweeps and flips in stores.
+"""Laws that every valid job obeys, tried on jobs drawn at random.
 
-Everything is drawn from a number, so that the number alone plays a violation again.
+A law looks at a job, perhaps in several forms, and says what it finds against itself: nothing where
+it holds.
 """
 
-import contextlib
+import copy
+import json
 import os
 import random
-import signal
+import subprocess
 import sys
-import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import tomli_w
+
+from sim.cli.files import DOES_NOT_FIT
 from sim.config.errors import InputError
+from sim.config.units import human_seconds
+from sim.engine.replay_contention import TOLERANCE, InexactError
+from sim.hardware.cluster import topology as topologies
+from sim.parallel.job import Known
 from sim.samples.samples import samples
-from sim.scenario.scenario import load
+from sim.scenario.scenario import flat, load
 from sim.scenario.setup import from_scenario
+from sim.search.evaluate import Candidate, Evaluator
+from sim.search.mesh_layouts import MeshLayouts
+from sim.search.space import Space
 from sim.simulate import simulate
-from sim.sweeps import table
 from sim.sweeps.sweep import sweep
+from tests.campaign.case import called
+from tests.campaign.jobs import PARTS, Document, drawn
 
 SAME = 1e-9  # relative; of two ways to the same number
-SLOWER = 1e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost
-_KINDS = {
-    "gpt2-124m": ("dgx-a100-hdr", "megatron-lm-2022", "fp16"),
-    "llama2-7b": ("dgx-h100-ndr", "megatron-core", "bf16"),
-    "mixtral-8x7b": ("dgx-a100-hdr", "megatron-core", "bf16"),
-}
-_GRID = [{"plan.microbatch": size} for size in (1, 2, 4)]
-
-Settings = dict[str, Any]
+SLOWER = 2e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost
+STEPS = ("dense", "experts", "offload")
+# Methods in which all wait for all, so that what is faster is never later (Graham 1969 has the
+# anomalies of the others).
+_IN_STEP = ("all_reduce", "data_parallel", "local_sgd")
 
 
-def drawn(number: int) -> str:
-    """A small job: a model of few layers, a layout, perhaps experts, offload, a slow rank."""
-    chance = random.Random(number)
-    model = chance.choice(sorted(_KINDS))
-    topology, stack, precision = _KINDS[model]
-    tp, pp = chance.choice([(1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1)])
-    microbatch = chance.choice([1, 2])
-    gpus = chance.choice([8, 16])
-    dp = gpus // (tp * pp)
-    text = f'model = "{model}"\ntopology = "{topology}"\nstack = "{stack}"\ngpus = {gpus}\n'
-    plan: Settings = {
-        "tp": tp, "pp": pp, "microbatch": microbatch, "precision": f'"{precision}"',
-        "global_batch": dp * microbatch * chance.choice([1, 2, 4]) * pp,
-        "zero": chance.choice([0, 1, 2] if pp == 1 else [0, 1]),
-        "recompute": chance.choice(['"none"', '"full"', '"selective"']),
-    }  # fmt: skip
-    if model == "mixtral-8x7b" and tp == 1:
-        plan["ep"] = chance.choice([e for e in (1, 2, 4) if dp % e == 0])
-    text += "[plan]\n" + "".join(f"{key} = {value}\n" for key, value in plan.items())
-    if model == "llama2-7b" and pp == 1 and plan["zero"] == 2 and chance.random() < 0.5:
-        text += "[plan.offload]\noptimizer = 1.0\n"
-    if chance.random() < 0.3:
-        text += f"[[straggler]]\nrank = {chance.randrange(gpus)}\nfactor = 1.3\n"
-    text += '[[jitter.cause]]\nname = "kernels"\nkind = "lognormal"\nsigma = 0.1\n'
-    text += f"[change]\nmodel.layers = {pp * chance.choice([1, 2])}\n"
-    return text
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A scenario in `job.toml` of the folder where this process is."""
+
+    kind: str
+    document: Document
+
+    def time(self, settings: dict[str, Any] | None = None, **ways: Any) -> float:
+        """Seconds of a step, or of the run of workers that share updates."""
+        return _time(simulate(load(self.write(), settings or {}), **ways))
+
+    def write(self, name: str = "job.toml") -> str:
+        Path(name).write_text(tomli_w.dumps(self.document))
+        return name
+
+    def but(self, changes: dict[str, Any]) -> "Job":
+        """The same with values of dotted keys in its file changed."""
+        document = copy.deepcopy(self.document)
+        for key, value in changes.items():
+            *path, last = key.split(".")
+            inner = document
+            for step in path:
+                inner = inner.setdefault(step, {})
+            inner[last] = value
+        return Job(self.kind, document)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all ranks or workers wait for one another in every step."""
+        sharing = self.document.get("sharing", {})
+        if sharing.get("method") == "parameter_server":
+            return bool(sharing.get("mode", "bsp") == "bsp")
+        return not sharing or sharing["method"] in _IN_STEP
 
 
-def _time(settings: Settings | None = None, **ways: Any) -> float:
-    return simulate(load("job.toml", settings or {}), **ways).step_time
+def _time(result: Any) -> float:
+    return float(result.step_time if hasattr(result, "step_time") else result.time)
+
+
+Found = Callable[[Job, random.Random], str]
+
+
+@dataclass(frozen=True, slots=True)
+class LawTrial:
+    """A law on the job of a number; `job` instead of that of the number, when it is tried again."""
+
+    kind: ClassVar[str] = "laws"
+
+    law: str
+    part: str
+    number: int
+    job: Document | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        job = self.job or drawn(self.part, self.number)
+        return {"law": self.law, "part": self.part, "number": self.number, "job": job}
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> "LawTrial":
+        return cls(content["law"], content["part"], content["number"], content["job"])
+
+    def violation(self) -> str | None:
+        job = Job(self.part, self.job or drawn(self.part, self.number))
+        try:
+            simulate(load(job.write()))
+        except InputError:
+            return None  # a layout that does not divide, for one
+        try:
+            return LAWS[self.law][1](job, random.Random(self.number))
+        except InexactError:
+            return None  # refused, as it should be
+
+
+def trial(number: int) -> LawTrial:
+    """One law after the other, each on the kinds of jobs that it is of."""
+    name = [*LAWS][number % len(LAWS)]
+    parts = LAWS[name][0]
+    return LawTrial(name, parts[number // len(LAWS) % len(parts)], number)
+
+
+# --- Ways to the same answer ---------------------------------------------------------------------
 
 
 def _same(one: float, other: float) -> str:
     return "" if abs(one - other) <= SAME * abs(one) else f"{one!r} is not {other!r}"
 
 
-def _faster(key: str, factor: float) -> str:
-    scaled = _scaled(key, factor)
-    usual, found = _time(), _time({key: scaled})
-    return "" if found <= usual * (1.0 + SLOWER) else f"{found!r} with {scaled}, {usual!r} without"
-
-
-def _scaled(key: str, factor: float) -> str:
-    topology = from_scenario(load("job.toml")).machine.topology  # type: ignore[arg-type]
-    if key == "network.bandwidth":
-        return f"{factor * topology.network.bandwidth} B/s"
-    if key == "node.bandwidth":
-        return f"{factor * topology.node.bandwidth} B/s"
-    name = key.rpartition(".")[2]
-    return f"{factor * getattr(topology.device.peak, name)} FLOP/s"
-
-
-def _clock_equals_replay() -> str:
+def _clock_equals_replay(job: Job, chance: random.Random) -> str:
     try:
-        replayed = _time(engine="replay")
+        replayed = job.time(engine="replay")
     except InputError:
         return ""  # contends: only the clock plays it
-    return _same(_time(engine="clock"), replayed)
+    return _same(job.time(engine="clock"), replayed)
 
 
-def _renamed() -> str:
-    before = _time()
-    text = Path("job.toml").read_text()
-    Path("another.toml").write_text(f'name = "another"\n{text}')
-    return _same(before, simulate("another.toml").step_time)
+def _unfolded(job: Job, chance: random.Random) -> str:
+    return _same(job.time(), job.time(unfold=True))
 
 
-def _split() -> str:
-    short, long = (samples(load("job.toml"), count).step_times for count in (4, 9))  # type: ignore[arg-type]
-    return "" if abs(long[:4] / short - 1.0).max() <= SAME else f"{short} are not {long[:4]}"
+def _renamed(job: Job, chance: random.Random) -> str:
+    before = job.time()
+    Job(job.kind, {"name": "another", **job.document}).write("another.toml")
+    return _same(before, _time(simulate("another.toml")))
 
 
-def _answers(frame: Any) -> str:
-    return str(frame.drop(columns=[table.WALL], errors="ignore").to_csv())
+def _again(job: Job, chance: random.Random) -> str:
+    one, other = (simulate(load(job.write())).to_dict() for _ in range(2))
+    one["wall_seconds"] = other["wall_seconds"] = 0.0
+    return "" if json.dumps(one) == json.dumps(other) else "another answer the second time"
 
 
-def flip(number: int) -> str:
-    """A bit of a store is flipped: the same rows come, or one line."""
-    chance, store = random.Random(number), Path("flipped.db")
-    whole = _answers(sweep("job.toml", _GRID, store=store, jobs=1))
-    data = bytearray(store.read_bytes())
-    place = chance.randrange(len(data))
-    data[place] ^= 1 << chance.randrange(8)
-    store.write_bytes(data)
+_ASK = """
+import json, sys, sim
+answer = sim.run("job.toml").to_dict()
+answer["wall_seconds"] = 0.0
+json.dump(answer, sys.stdout)
+"""
+
+
+def _over_hash_seeds(job: Job, chance: random.Random) -> str:
+    job.write()
+    answers = set()
+    for seed in (chance.randrange(1, 1000), chance.randrange(1000, 2000)):
+        said = subprocess.run(
+            [sys.executable, "-c", _ASK],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+        )
+        if said.returncode:
+            return said.stderr.strip()[-200:]
+        answers.add(said.stdout)
+    return "" if len(answers) == 1 else "another answer with another hash seed"
+
+
+def _set_is_edit(job: Job, chance: random.Random) -> str:
+    """A value set on the command line is the value in the file."""
+    leaves = [
+        (key, value)
+        for key, value in flat(job.document)
+        if isinstance(value, int | float) and "." in key and not key.startswith("change.")
+    ]
+    key, value = chance.choice(leaves)
+    new = (not value) if isinstance(value, bool) else value * chance.choice((2, 3)) or 1
+    edited = _answer(lambda: job.but({key: new}).time())
+    return "" if edited == _answer(lambda: job.time({key: new})) else f"{key} = {new}"
+
+
+def _answer(ask: Callable[[], float]) -> float | None:
     try:
-        again = _answers(sweep("job.toml", _GRID, store=store, jobs=1))
+        return ask()
     except InputError:
+        return None
+
+
+def _in_another_unit(job: Job, chance: random.Random) -> str:
+    writings = chance.choice(
+        (
+            ("network.bandwidth", ("80 Gb/s", "10 GB/s", "10000 MB/s")),
+            ("network.latency", ("3 us", "3000 ns", "0.003 ms")),
+            ("device.memory", ("16 GiB", "16384 MiB")),
+        )
+    )
+    key, texts = writings
+    times = [job.time({key: text}) for text in texts]
+    return next((said for one in times if (said := _same(times[0], one))), "")
+
+
+def _swept(job: Job, chance: random.Random) -> str:
+    row = sweep(job.write(), [{}], jobs=1).iloc[0]
+    if row["reason"] and not row["valid"] and "step_time" not in row and "time" not in row:
+        return f"the row is not valid: {row['reason']}"
+    return _same(job.time(), float(row["step_time" if "step_time" in row else "time"]))
+
+
+def _json_is_text(job: Job, chance: random.Random) -> str:
+    """Both are of one answer, and all numbers are finite."""
+    outcomes = [called(("run", job.write(), *option)) for option in ((), ("--json",))]
+    for outcome in outcomes:
+        if outcome.violation or outcome.code not in (0, DOES_NOT_FIT):
+            return outcome.violation or outcome.complaint
+    answer, text = json.loads(outcomes[1].output), outcomes[0].output
+    told = answer.get("step_time", answer.get("time"))
+    shown = human_seconds(told)
+    return "" if shown in text else f"{shown} of --json is not in the text"
+
+
+def _more_samples(job: Job, chance: random.Random) -> str:
+    """Exactly; where transfers contend, as nearly as replay is held to the clock."""
+    few, more = (samples(load(job.write()), count) for count in (4, 9))
+    short, long = few.step_times, more.step_times[:4]
+    near = TOLERANCE if few.contended or more.contended else SAME
+    return "" if abs(long / short - 1.0).max() <= near else f"{short} are not {long}"
+
+
+def _searched(job: Job, chance: random.Random) -> str:
+    """Where nothing contends the search says what the run says, and never more than it."""
+    if job.document.get("straggler"):
+        job = Job(job.kind, {k: v for k, v in job.document.items() if k != "straggler"})
+    result = simulate(load(job.write()))
+    setup = from_scenario(load(job.write()))
+    said = float(Evaluator().times([Candidate.of(setup.job, setup.machine)])[0])
+    if result.engine == "replay":
+        return _same(result.step_time, said)
+    above = said > result.step_time * (1.0 + SLOWER)
+    return f"{said!r} without contention, {result.step_time!r} with" if above else ""
+
+
+# --- Accounts ------------------------------------------------------------------------------------
+
+
+def _adds_up(job: Job, chance: random.Random) -> str:
+    result: Any = simulate(load(job.write()))
+    if job.kind != "shared":
+        for name, parts in (
+            ("breakdown", result.breakdown),
+            ("critical path", {n: row["seconds"] for n, row in enumerate(result.critical_path)}),
+        ):
+            if min(parts.values()) < 0.0:
+                return f"{name}: {parts}"
+            if said := _same(result.step_time, sum(parts.values())):
+                return f"{name}: {said}"
+        memory = dict(result.memory_per_gpu)
+        return _same(memory.pop("total"), sum(memory.values()))
+    for row in result.workers:
+        parts = {key: value for key, value in row.items() if key not in ("rank", "steps")}
+        if min(parts.values()) < 0.0 or abs(sum(parts.values()) - 1.0) > SAME:
+            return f"worker {row['rank']}: {parts}"
+    return _same(1.0, sum(result.shares.values()))
+
+
+def _tokens(job: Job, chance: random.Random) -> str:
+    """Rates are what their names say."""
+    result: Any = simulate(load(job.write()))
+    if job.kind == "shared":
+        return _same(result.samples, result.samples_per_second * result.time)
+    batch = job.document["plan"]["global_batch"]
+    for name, rate, whole in (
+        ("samples", result.samples_per_second, batch),
+        ("per GPU", result.tokens_per_second_per_gpu * result.ranks, result.tokens_per_second),
+    ):
+        if said := _same(whole, rate * (result.step_time if name == "samples" else 1.0)):
+            return f"{name}: {said}"
+    return "" if 0.0 < result.mfu < 1.0 and result.hfu < 1.0 else f"MFU {result.mfu}"
+
+
+def _likely(job: Job, chance: random.Random) -> str:
+    result = simulate(load(job.write()))
+    low, high = result.step_time_low, result.step_time_high
+    return "" if 0.0 < low <= result.step_time_expected <= high else f"{low} to {high}"
+
+
+# --- What is faster, slower, more ----------------------------------------------------------------
+
+
+def _not_longer(usual: float, found: float, what: str) -> str:
+    return "" if found <= usual * (1.0 + SLOWER) else f"{found!r} with {what}, {usual!r} without"
+
+
+def _faster(key: str, unit: str, factor: float) -> Found:
+    def found(job: Job, chance: random.Random) -> str:
+        if not job.in_step:
+            return ""
+        value = _quantity(job, key)
+        if not value:
+            return ""
+        scaled = f"{factor * value!r} {unit}"
+        return _not_longer(job.time(), job.time({key: scaled}), f"{key} = {scaled}")
+
+    return found
+
+
+def _quantity(job: Job, key: str) -> float:
+    """An SI value of the topology's file, 0 where it has none."""
+    value: Any = topologies.load(job.document["topology"])
+    for name in key.split("."):
+        value = getattr(value, name, None)
+        if name == "peak":
+            value = value and getattr(value, job.document["plan"]["precision"], 0.0)
+            break
+    return float(value or 0.0)
+
+
+def _faster_products(job: Job, chance: random.Random) -> str:
+    key = f"device.peak.{job.document['plan']['precision']}"
+    scaled = f"{2.0 * _quantity(job, key)!r} FLOP/s"
+    return _not_longer(job.time(), job.time({key: scaled}), f"{key} = {scaled}")
+
+
+def _straggler(job: Job, chance: random.Random) -> str:
+    """The same work with another rank slow."""
+    if not job.in_step:
         return ""
-    return "" if again == whole else f"other rows after a flip in byte {place}"
+    factor = chance.choice((1.2, 2.0))
+    if job.kind == "shared":
+        rank = chance.randrange(job.document["sharing"]["workers"])
+        slow = {"sharing.group": [{"ranks": [rank], "slowdown": factor}]}
+    else:
+        rank = chance.randrange(job.document["gpus"])
+        before = job.document.get("straggler", [])
+        slow = {"straggler": [*before, {"rank": rank, "factor": factor}]}
+    return _not_longer(job.but(slow).time(), job.time(), f"without a slow rank {rank}")
 
 
-def kill(number: int) -> str:
-    """A sweep is killed at some moment: the same command ends with the same table."""
-    chance, store = random.Random(number), Path("killed.db")
-    began = time.perf_counter()
-    whole = _answers(sweep("job.toml", _GRID, jobs=1))
-    took = time.perf_counter() - began
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            sweep("job.toml", _GRID, store=store, jobs=1)
-        os._exit(0)
-    time.sleep(chance.uniform(0.0, 1.2 * took))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    again = _answers(sweep("job.toml", _GRID, store=store, jobs=1))
-    return "" if again == whole else "another table after a kill"
+def _nodes_swapped(job: Job, chance: random.Random) -> str:
+    """Equal nodes change places: a slow rank in one is as bad as in the other.
+
+    Of jobs whose every stage fills pairs of nodes, so that node n and node n xor 1 do the same.
+    """
+    plan, gpus = job.document["plan"], job.document["gpus"]
+    if gpus // plan["pp"] % 16 or plan.get("ep", 1) > 8 or plan.get("cp", 1) > 1:
+        return ""
+    rank = chance.randrange(gpus)
+    one, other = (
+        job.but({"straggler": [{"rank": own, "factor": 1.7}]}).time() for own in (rank, rank ^ 8)
+    )
+    return _same(one, other)
 
 
-LAWS: dict[str, Callable[[], str]] = {
-    "the clock equals the replay": _clock_equals_replay,
-    "folded equals unfolded": lambda: _same(_time(), _time(unfold=True)),
-    "renaming changes nothing": _renamed,
-    "more samples begin with the same": _split,
-    "twice the network is not slower": lambda: _faster("network.bandwidth", 2.0),
-    "twice the links of a node are not slower": lambda: _faster("node.bandwidth", 2.0),
-    "twice the FLOP/s are not slower": lambda: _faster(
-        "device.peak.fp16" if "fp16" in Path("job.toml").read_text() else "device.peak.bf16", 2.0
+def _workers_swapped(job: Job, chance: random.Random) -> str:
+    """Equal workers change places."""
+    sharing = job.document["sharing"]
+    if not job.in_step or "straggler" in sharing or "site" in sharing:
+        return ""
+    if sharing["method"] == "data_parallel":  # whose worker 0 has work of its own
+        return ""
+    if job.document["topology"] == "dgx-1-v100" and sharing["workers"] < 8:
+        return ""  # some of the GPUs of a cube mesh have other cables
+    ranks = chance.sample(range(sharing["workers"]), 2)
+    one, other = (
+        job.but({"sharing.group": [{"ranks": [rank], "slowdown": 2.0}]}).time() for rank in ranks
+    )
+    return _same(one, other)
+
+
+def _twice_the_batch(job: Job, chance: random.Random) -> str:
+    """Twice the microbatches take longer, and no more than two steps."""
+    twice = {"plan.global_batch": 2 * job.document["plan"]["global_batch"]}
+    one, two = job.time(), job.time(twice)
+    inside = one * (1.0 - SLOWER) <= two <= 2.0 * one * (1.0 + SLOWER)
+    return "" if inside else f"{two!r} for two batches, {one!r} for one"
+
+
+def _more_layers(job: Job, chance: random.Random) -> str:
+    more = {"model.layers": 2 * job.document["change"]["model.layers"]}
+    return _not_longer(job.time(more), job.time(), "half the layers")
+
+
+def _longer_sequences(job: Job, chance: random.Random) -> str:
+    one, other = (job.time({"model.seq": tokens}) for tokens in (512, 1024))
+    return _not_longer(other, one, "half the tokens")
+
+
+def _more_steps(job: Job, chance: random.Random) -> str:
+    steps = job.document["sharing"]["steps"]
+    return _not_longer(job.time({"sharing.steps": 2 * steps}), job.time(), "half the steps")
+
+
+def _memory(job: Job, settings: dict[str, Any]) -> float:
+    return simulate(load(job.write(), settings)).memory_per_gpu["total"]
+
+
+def _recomputation_saves(job: Job, chance: random.Random) -> str:
+    if "activations" in job.document["plan"].get("offload", {}):
+        return ""  # of what is not kept there is nothing to offload
+    # Of one layer a stage nothing is saved: what runs again is all that there is.
+    more = {"model.layers": 4 * job.document["change"]["model.layers"]}
+    none, full = (_memory(job, {**more, "plan.recompute": mode}) for mode in ("none", "full"))
+    return "" if full <= none * (1.0 + SLOWER) else f"{full} B with recomputation, {none} without"
+
+
+def _sharding_saves(job: Job, chance: random.Random) -> str:
+    if "offload" in job.document["plan"]:
+        return ""
+    none, sharded = (_memory(job, {"plan.zero": stage}) for stage in (0, 1))
+    return "" if sharded <= none * (1.0 + SLOWER) else f"{sharded} B with ZeRO-1, {none} without"
+
+
+def _planned_memory(job: Job, chance: random.Random) -> str:
+    """The search's memory of the layout is the run's, and its lower bound is one."""
+    result, setup = simulate(load(job.write())), from_scenario(load(job.write()))
+    own = setup.job
+    space = Space(
+        model=own.model,
+        topology=setup.machine.topology,
+        stack=own.stack,
+        global_batch=own.plan.global_batch,
+        precision=own.plan.precision,
+    )
+    mesh = MeshLayouts(space, own.plan, Known())
+    mesh.capacity = inf
+    candidate, least = mesh.candidate(own.plan), mesh.least_memory(own.plan)
+    if candidate is None:
+        return ""  # beyond the host's memory
+    if least > candidate.memory * (1.0 + SAME):
+        return f"at least {least!r} B, but {candidate.memory!r} B"
+    return _same(result.memory_per_gpu["total"], candidate.memory)
+
+
+ALL, SHARED = PARTS, ("shared",)
+LAWS: dict[str, tuple[tuple[str, ...], Found]] = {
+    "the clock equals the replay": (STEPS, _clock_equals_replay),
+    "folded equals unfolded": (STEPS, _unfolded),
+    "renaming changes nothing": (ALL, _renamed),
+    "asked twice it is the same": (ALL, _again),
+    "it is the same over hash seeds": (ALL, _over_hash_seeds),
+    "--set is an edit of the file": (ALL, _set_is_edit),
+    "another unit is the same quantity": (STEPS, _in_another_unit),
+    "a sweep's row is the run's": (ALL, _swept),
+    "JSON is the text's answer": (ALL, _json_is_text),
+    "more samples begin with the same": (STEPS, _more_samples),
+    "the search says what the run says": (STEPS, _searched),
+    "causes add up": (ALL, _adds_up),
+    "rates are of the whole": (ALL, _tokens),
+    "the expected time is in its interval": (STEPS, _likely),
+    "twice the network is not slower": (ALL, _faster("network.bandwidth", "B/s", 2.0)),
+    "half the latency is not slower": (ALL, _faster("network.latency", "s", 0.5)),
+    "twice the links of a node are not slower": (STEPS, _faster("node.bandwidth", "B/s", 2.0)),
+    "twice the memory's bandwidth is not slower": (
+        STEPS,
+        _faster("device.memory_bandwidth", "B/s", 2.0),
     ),
+    "twice the FLOP/s are not slower": (STEPS, _faster_products),
+    "a slow rank never shortens the same work": (ALL, _straggler),
+    "equal nodes may change places": (STEPS, _nodes_swapped),
+    "equal workers may change places": (SHARED, _workers_swapped),
+    "twice the batch takes one to two steps": (STEPS, _twice_the_batch),
+    "more layers are not faster": (STEPS, _more_layers),
+    "longer sequences are not faster": (STEPS, _longer_sequences),
+    "more steps are not faster": (SHARED, _more_steps),
+    "recomputation saves memory": (STEPS, _recomputation_saves),
+    "sharding saves memory": (STEPS, _sharding_saves),
+    "the search knows the run's memory": (STEPS, _planned_memory),
 }
-TRIALS: dict[str, Callable[[int], str]] = {
-    **{name: (lambda number, law=law: law()) for name, law in LAWS.items()},  # type: ignore[misc]
-    "a flip in a store changes no row": flip,
-    "a killed sweep ends with the same table": kill,
-}
-
-
-def round_(number: int, found: Counter[str]) -> None:
-    """Every law on a job of its own."""
-    for place, name in enumerate(TRIALS):
-        said = tried(name, number + place)
-        found["laws refused" if said is None else "laws"] += 1
-        if said:
-            found["violations"] += 1
-            print(f"{name}, {number + place}: {said}", file=sys.stderr)
-
-
-def tried(name: str, number: int) -> str | None:
-    """What the job of a number says against a law, empty if nothing; None where the job itself is
-    refused (a layout that does not divide)."""
-    here = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            Path("job.toml").write_text(drawn(number))
-            try:
-                simulate("job.toml")
-            except InputError:
-                return None
-            return TRIALS[name](number)
-        except Exception as error:  # of any kind: nothing may end a law
-            return f"{type(error).__name__}: {error}"
-        finally:
-            os.chdir(here)
