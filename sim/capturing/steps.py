@@ -60,12 +60,13 @@ class Steps:
 
     def _name_parts(self, log: Log) -> None:
         """Say which blocks hold parameters, gradients and the optimizer's state."""
-        weights = [
-            weight
+        held = {
+            id(weight): weight
             for optimizer in self._optimizers.values()
             for group in optimizer.param_groups
             for weight in group["params"]
-        ]
+        }
+        weights = list(held.values())
         self.parameters = sum(int(weight.numel()) for weight in weights)
         for weight in weights:
             self._name(log, weight, "parameters")
