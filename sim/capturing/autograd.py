@@ -41,8 +41,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
 
     def resized(storage: Any, size: int) -> Any:
         found = resize(storage, size)
-        if storage.device.type == "cuda":
-            log.track(storage, stream(), -1, resized=True)
+        log.track(storage, stream(), -1, resized=True)
         return found
 
     for module in (torch.autograd, torch.autograd.graph, torch._tensor):

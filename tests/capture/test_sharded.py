@@ -4,7 +4,7 @@ import pytest
 
 import sim
 from sim.recording.axes import axes_of
-from sim.recording.recording import Recording
+from sim.recording.recording import PARTS, Recording
 from sim.recording.scaled import scaled
 from sim.recording.work import work_of
 from sim.scenario.scenario import RecordedScenario
@@ -54,6 +54,7 @@ model = Model().to("cuda")
 model.layers = nn.ModuleList(Again(layer) for layer in model.layers)
 train(model)
 """
+STATES = ("parameters", "gradients", "optimizer")
 WHOLE = "train(Model().to('cuda'))\n"
 
 
@@ -128,3 +129,10 @@ def test_fewer_ranks_have_larger_shares(captured: Capture) -> None:
 def test_one_that_shares_batches_refuses_other_worlds(captured: Capture) -> None:
     with pytest.raises(sim.InputError, match="take a multiple of 8"):
         scaled(captured(HSDP, world=64), 60)
+
+
+def test_weights_that_fsdp2_gathers_are_given_back(captured: Capture) -> None:
+    own, live = captured(FSDP2, world=64), {}
+    for one in own.memory:
+        live[one.block] = one.bytes if PARTS[one.part] not in STATES else 0
+    assert sum(live.values()) < 2 * 12 * WIDTH**2  # less than one layer in half precision
