@@ -166,8 +166,8 @@ def _propagated(graph: Graph, rows: Floats, group: int, space: _Space) -> Floats
     space.fit(graph, rows.shape[1])
     for level in graph.levels:
         _advance(level, space, rows)
-        if group > 1 and level.meeting < level.last:
-            met = space.values[level.meeting : level.last]
+        if group > 1 and level.meeting > level.first:
+            met = space.values[level.first : level.meeting]
             met = met.reshape(len(met), -1, group)
             met[:] = met.max(axis=2, keepdims=True)
     return space.values

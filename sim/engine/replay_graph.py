@@ -45,7 +45,8 @@ class Terms:
 class Level:
     """Nodes first to last - 1, each the maximum over k of times[nodes[k]] + rows[weights[k]].
 
-    Replicas meet at those from `meeting` on.
+    Replicas meet at those before `meeting`; behind these, nodes of more terms come first. A node of
+    fewer terms than others repeats its first one.
     """
 
     first: int
@@ -249,13 +250,15 @@ class _GraphBuilder:
         return table, rows
 
     def _levels(self) -> tuple[NDArray[np.intp], list[tuple[int, int]]]:
-        """Nodes by level, those at which replicas meet last, and where each level lies."""
+        """Nodes by level, those at which replicas meet first, then those of more terms, and where
+        each level lies."""
         level = [0] * len(self.before)
         for node, terms in enumerate(self.before):
             if node:
                 level[node] = 1 + max(level[before] for before, _ in terms)
-        meets = [node in self.meeting for node in range(len(level))]
-        order = np.lexsort(np.array((range(len(level)), meets, level)))
+        apart = [node not in self.meeting for node in range(len(level))]
+        fewer = [-len(terms) for terms in self.before]
+        order = np.lexsort(np.array((range(len(level)), fewer, apart, level)))
         heights = np.array(level)[order]
         bounds = np.flatnonzero(np.diff(heights)) + 1
         edges = [*bounds.tolist(), len(order)]
@@ -275,7 +278,7 @@ class _GraphBuilder:
         table = np.array(padded, dtype=np.intp).reshape(len(terms), most, 2)
         nodes = np.ascontiguousarray(place[table[:, :, 0]].T)
         weights = np.ascontiguousarray(rows[table[:, :, 1]].T)
-        meeting = last - sum(node in self.meeting for node in order[first:last].tolist())
+        meeting = first + sum(node in self.meeting for node in order[first:last].tolist())
         return Level(first, meeting, last, nodes, weights)
 
 

@@ -11,6 +11,7 @@ millionth of them, and half the memory moves.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +23,20 @@ from sim.engine.replay_weights import Floats, Sum, Table
 Singles = NDArray[np.float32]
 Moves = Mapping[int, tuple[int, float]]  # parameter -> the coordinate that moves it, and how far
 
-_CHUNK = 256  # columns at a time: their values stay in the processor's cache
+_CHUNK = 1024  # columns at a time: what a level needs of them stays in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A level with the slack of its terms: nodes first to last - 1, `terms` times as many rows."""
+    """A level, its terms in rows: first one of every node that is reached in the reference, whose
+    slack is nothing, then the others with theirs; `after` are the nodes of the second ones, third
+    ones and so on, as far as there are any."""
 
     level: Level
     nodes: NDArray[np.intp]
     weights: NDArray[np.intp]
     slack: Singles
+    after: tuple[slice, ...]
 
 
 class Nearby:
@@ -90,8 +94,8 @@ class Nearby:
         for step in self._steps:
             _advance(step, values, rows, terms, weights)
             level = step.level
-            if group > 1 and level.meeting < level.last:
-                met = values[level.meeting : level.last].reshape(-1, columns // group, group)
+            if group > 1 and level.meeting > level.first:
+                met = values[level.first : level.meeting].reshape(-1, columns // group, group)
                 met[:] = met.max(axis=2, keepdims=True)
         ends = values[last.nodes].astype(np.float64) + rows[self._end_rows] - self._end_slack
         return np.asarray(ends.max(axis=0))
@@ -106,25 +110,39 @@ class Nearby:
 
 
 def _advance(step: _Step, values: Singles, rows: Singles, terms: Singles, more: Singles) -> None:
-    size, wide = step.nodes.size, step.level.last - step.level.first
+    size, wide = len(step.nodes), step.level.last - step.level.first
     terms, more = terms[:size], more[:size]
     values.take(step.nodes, 0, terms, "clip")
     rows.take(step.weights, 0, more, "clip")
-    np.add(terms, more, out=terms)
-    np.subtract(terms, step.slack, out=terms)
     out = values[step.level.first : step.level.last]
-    np.maximum(terms[:wide], terms[-wide:], out=out)
-    for k in range(1, size // wide - 1):
-        np.maximum(out, terms[k * wide : (k + 1) * wide], out=out)
+    np.add(terms[:wide], more[:wide], out=out)
+    others = terms[wide:]
+    np.add(others, more[wide:], out=others)
+    np.subtract(others, step.slack, out=others)
+    place = 0
+    for nodes in step.after:
+        own = out[nodes]
+        np.maximum(own, others[place : place + len(own)], out=own)
+        place += len(own)
 
 
 def _step(level: Level, values: Floats, rows: Floats, place: NDArray[np.intp]) -> _Step:
     slack = values[level.first : level.last] - (values[level.nodes] + rows[level.weights])
+    again = (level.nodes == level.nodes[0]) & (level.weights == level.weights[0])
+    again[0] = False  # what a node of few terms repeats
+    order = np.argsort(np.where(again, np.inf, slack), axis=0, kind="stable")
+    widths = [1 + int(row.nonzero()[0].max(initial=-1)) for row in ~again]
+
+    def rowed(table: NDArray[Any]) -> NDArray[Any]:
+        ordered = np.take_along_axis(table, order, axis=0)
+        return np.concatenate([row[:wide] for row, wide in zip(ordered, widths, strict=True)])
+
     return _Step(
         level,
-        level.nodes.ravel(),
-        place[level.weights.ravel()],
-        slack.astype(np.float32).ravel()[:, None],
+        rowed(level.nodes),
+        place[rowed(level.weights)],
+        rowed(slack)[widths[0] :].astype(np.float32)[:, None],
+        tuple(slice(0, wide) for wide in widths[1:] if wide),
     )
 
 
