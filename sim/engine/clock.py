@@ -8,11 +8,11 @@ import simpy
 from sim.config.errors import InputError
 from sim.config.progress import polled
 from sim.engine.costs import Parts
-from sim.engine.folded import CommunicateStep, FoldedProgram
+from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram
 from sim.engine.meetings import Meetings
 from sim.engine.network import Network
 from sim.engine.record import COMMUNICATION, Record, Track, flights_of
-from sim.engine.role_process import Logged, RoleProcess
+from sim.engine.role_process import Log, RoleProcess
 
 
 def play(program: FoldedProgram, *, because: str = "asked for") -> Record:
@@ -30,9 +30,10 @@ def perform(program: FoldedProgram) -> tuple[simpy.Environment, Meetings, list[R
     network = Network(env, [link.capacity for link in program.links])
     meetings = Meetings(env, program.transfers, network)
     processes = [RoleProcess(env, role, meetings) for role in program.roles]
-    steps = sum(len(own) for role in program.roles for own in role.streams.values())
     logs = [log for process in processes for log in process.logs.values()]
-    with polled(lambda: sum(map(len, logs)), total=steps, unit="operation"):
+    with polled(lambda: sum(log.played for log in logs), total=program.steps, unit="operation"):
+        for process in processes:
+            process.begin()
         env.run()
     _refuse_deadlock(processes)
     return env, meetings, processes
@@ -40,16 +41,15 @@ def perform(program: FoldedProgram) -> tuple[simpy.Environment, Meetings, list[R
 
 def end_of(processes: Iterable[RoleProcess]) -> float:
     """When the last step ended; the clock itself may run on to alarms that nobody needs."""
-    ends = (log[-1].end for process in processes for log in process.logs.values() if log)
+    ends = (log.end[-1] for process in processes for log in process.logs.values() if log.end)
     return max(ends, default=0.0)
 
 
 def _refuse_deadlock(processes: Iterable[RoleProcess]) -> None:
     for process in processes:
-        for stream, steps in process.program.streams.items():
-            played = len(process.logs[stream])
-            if played < len(steps):
-                who, stuck = process.program.role.name, steps[played].name
+        for log in process.logs.values():
+            if log.played < len(log.steps):
+                who, stuck = process.program.role.name, log.steps[log.played].name
                 what = f"{who} waits forever at {stuck!r}"
                 raise InputError("plan", what, "check the schedule")
 
@@ -74,11 +74,11 @@ class _Recorder:
             for stream, log in process.logs.items()
         )
         passes = (
-            logged.end
+            end
             for process in processes
             for log in process.logs.values()
-            for logged in log
-            if getattr(logged.step, "action", None)
+            for step, end in zip(log.steps, log.end, strict=True)
+            if isinstance(step, ComputeStep) and step.action
         )
         return Record(
             roles=tuple(role.role for role in self.program.roles),
@@ -94,25 +94,24 @@ class _Recorder:
             because=because,
         )
 
-    def _track(self, process: RoleProcess, stream: str, log: Sequence[Logged]) -> Track:
-        most = flights_of([logged.step for logged in log])
-        transfers = np.full((len(log), most), -1, dtype=np.intp)
-        begun = np.full((len(log), most), np.nan)
-        arrived = np.full((len(log), most), np.nan)
-        rows = np.full(len(log), COMMUNICATION, dtype=np.intp)
-        for n, logged in enumerate(log):
-            if isinstance(logged.step, CommunicateStep):
-                for column, number in enumerate(logged.step.transfers):
+    def _track(self, process: RoleProcess, stream: str, log: Log) -> Track:
+        shape = len(log.steps), flights_of(log.steps)
+        transfers = np.full(shape, -1, dtype=np.intp)
+        begun, arrived = np.full((2, *shape), np.nan)
+        rows = np.full(len(log.steps), COMMUNICATION, dtype=np.intp)
+        for n, step in enumerate(log.steps):
+            if isinstance(step, CommunicateStep):
+                for column, number in enumerate(step.transfers):
                     transfers[n, column] = self.of_transfer[number]
                     begun[n, column] = self.meetings.start[number]
                     arrived[n, column] = self.meetings.end[number]
             else:
-                rows[n] = self._row(logged.parts)
+                rows[n] = self._row(log.parts[n])
         return Track(
             role=process.program.role.index,
             stream=stream,
-            start=np.array([logged.start for logged in log]),
-            end=np.array([logged.end for logged in log]),
+            start=np.array(log.start),
+            end=np.array(log.end),
             parts=rows,
             transfers=transfers,
             begun=begun,

@@ -1,6 +1,7 @@
 """Meetings: a transfer starts when all roles that take part have come, and ends once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import simpy
 from simpy.events import Event
@@ -17,7 +18,7 @@ class Meetings:
     ) -> None:
         self.env, self.network, self.all = env, network, transfers
         self._missing = [transfer.arity for transfer in transfers]
-        self._done: list[Event | None] = [None] * len(transfers)
+        self._waiting: dict[int, list[Callable[[Any], Any]]] = {}
         self.start = [float("nan")] * len(transfers)
         self.end = [float("nan")] * len(transfers)
 
@@ -39,20 +40,16 @@ class Meetings:
 
     def _finish(self, number: int) -> None:
         self.end[number] = self.env.now
-        waiting = self._done[number]
-        if waiting is not None:
-            waiting.succeed()
+        for act in self._waiting.pop(number, ()):
+            act(None)
 
     def ended(self, number: int) -> bool:
         """Whether a transfer is over."""
         return self.end[number] == self.end[number]  # not NaN
 
-    def done(self, number: int) -> Event:
-        """Fires at the end of a transfer that has not ended yet."""
-        waiting = self._done[number]
-        if waiting is None:
-            waiting = self._done[number] = Event(self.env)
-        return waiting
+    def wait(self, number: int, act: Callable[[Any], Any]) -> None:
+        """Call `act` at the end of a transfer that has not ended yet."""
+        self._waiting.setdefault(number, []).append(act)
 
     def alone(self, traffic: Traffic, passed: float = 0.0) -> Event:
         """Fires when traffic of one role arrives that has been alone for `passed` seconds."""

@@ -59,39 +59,37 @@ class Network:
         self._affected: dict[int, Flow] = {}  # flows whose rates are to be computed anew
         self._settling = False
         self._started = 0
-        self._watching: dict[int, list[Event]] = {}
+        self._watching: list[list[Callable[[Any], Any]]] = [[] for _ in capacities]
 
     def idle(self, links: Iterable[int]) -> bool:
         """Whether nothing is on any of these links, nor anybody watching who has traffic there."""
-        return not any(self._on_link[link] or self._watching.get(link) for link in links)
+        return not any(self._on_link[link] or self._watching[link] for link in links)
 
-    def watch(self, links: Iterable[int]) -> Event:
-        """An event that fires as soon as a flow comes upon any of these links."""
-        event = Event(self.env)
+    def watch(self, links: Iterable[int], act: Callable[[Any], Any]) -> None:
+        """Call `act` as soon as a flow comes upon any of these links."""
         for link in links:
-            self._watching.setdefault(link, []).append(event)
-        return event
+            self._watching[link].append(act)
 
-    def unwatch(self, links: Iterable[int], event: Event) -> None:
+    def unwatch(self, links: Iterable[int], act: Callable[[Any], Any]) -> None:
         """Stop watching."""
         for link in links:
-            self._watching[link].remove(event)
+            self._watching[link].remove(act)
 
     def start(self, size: float, loads: Loads, arrived: Arrived, value: Any = None) -> None:
         """Put `size` bytes on the links of `loads` now and call `arrived(value)` at the end."""
         self._started += 1
         flow = Flow(arrived, value, size, loads, self._started, self.env.now)
-        alone = True
+        alone, watching = True, []
         for link, _ in loads:
             alone = alone and not self._on_link[link]
             self._on_link[link][flow.serial] = flow
-            for event in self._watching.get(link, ()):
-                if not event.triggered:
-                    event.succeed()
+            watching += self._watching[link]
         if alone:
             self._set_rate(flow, min(self.capacities[link] / load for link, load in loads))
         else:
             self._settle_later({flow.serial: flow})
+        for act in dict.fromkeys(watching):
+            act(None)
 
     def _set_rate(self, flow: Flow, rate: float) -> None:
         now = self.env.now

@@ -43,10 +43,10 @@ def clocked_contention(program: FoldedProgram) -> Contention:
             factors[number] = 1.0 + late / traffic.seconds
     longer = {}
     for number, process in enumerate(processes):
-        for logged in (logged for log in process.logs.values() for logged in log):
-            step = logged.step
-            if isinstance(step, ComputeStep) and logged.parts is not step.cost.parts:
-                more = sum(logged.parts.values()) - step.cost.duration.device
+        logs = process.logs.values()
+        for step, parts in (own for log in logs for own in zip(log.steps, log.parts, strict=True)):
+            if isinstance(step, ComputeStep) and parts is not step.cost.parts:
+                more = sum(parts.values()) - step.cost.duration.device
                 if more > least:
                     longer[number, step.index] = more
     return Contention(factors, longer)

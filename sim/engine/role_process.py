@@ -1,130 +1,148 @@
-"""A role at work: one SimPy process per stream plays its steps in order.
+"""A role at work: one generator per stream plays its steps in order.
 
 The host runs ahead of the device: it frees itself after its launches, whatever the device does,
 unless a computation is marked `sync`. A computation with collectives inside is one wait for as long
 as nothing else comes upon their links; while something does, its items are played one by one.
+
+A stream waits by leaving its `resume` with what it waits for: an event of the clock, the end of a
+transfer, the end of a step of another stream. The latter two call it at once, so that the clock
+only has events at which time passes.
 """
 
-from collections.abc import Generator
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import Any
 
 import simpy
-from simpy.events import Event
 
 from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, RoleProgram, Step
 from sim.engine.meetings import Meetings
+from sim.engine.network import then
 from sim.engine.undisturbed import Progress
 from sim.program.operations import COMPUTE_STREAM
 
-Process = Generator[Event, object, None]
-
-
-class Logged(NamedTuple):
-    """A step that has been played: when it was ready, when it ended, its seconds by cause."""
-
-    step: Step
-    start: float
-    end: float
-    parts: Parts
-
+Resume = Callable[[Any], Any]
+Playing = Generator[None, Any, None]
 
 _NO_PARTS: Parts = {}
 
 
+class Log:
+    """What a stream has played of its steps: when each was ready, when it ended, its seconds by
+    cause."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self.steps = steps
+        self.start: list[float] = []
+        self.end: list[float] = []
+        self.parts: list[Parts] = []
+
+    @property
+    def played(self) -> int:
+        """How many steps have ended."""
+        return len(self.end)
+
+
 class RoleProcess:
-    """Plays one role's program; `logs` collects what each stream has played, in order."""
+    """Plays one role's program; `logs` collects what each stream has played."""
 
     def __init__(self, env: simpy.Environment, program: RoleProgram, meetings: Meetings) -> None:
         self.env, self.program, self.meetings = env, program, meetings
-        self.logs: dict[str, list[Logged]] = {stream: [] for stream in program.streams}
+        self.logs = {stream: Log(steps) for stream, steps in program.streams.items()}
         self.host_free = 0.0
         self._ended = bytearray(program.steps)
-        self._waiting: dict[int, Event] = {}
-        for name, steps in program.streams.items():
-            env.process(self._play(name, steps))
+        self._waiting: dict[int, list[Resume]] = {}
 
-    def _play(self, stream: str, steps: list[Step]) -> Process:
-        env, ended, log = self.env, self._ended, self.logs[stream]
-        for step in steps:
+    def begin(self) -> None:
+        """Let all streams run until they wait for something."""
+        for stream, log in self.logs.items():
+            playing = self._play(stream == COMPUTE_STREAM, log)
+            next(playing)
+            playing.send(playing.send)
+
+    def _play(self, of_host: bool, log: Log) -> Playing:
+        env, ended = self.env, self._ended
+        resume: Resume = yield
+        for step in log.steps:
             for cause in step.after:
                 if not ended[cause]:
-                    yield self._end_of(cause)
-            ready, parts = env.now, _NO_PARTS
-            if isinstance(step, CommunicateStep):
-                yield from self._communicate(step, of_host=stream == COMPUTE_STREAM)
-            elif step.items:
-                progress = Progress(step, ready, self.host_free)
-                yield from self._watched(progress)
-                self.host_free, parts = progress.host_free, progress.parts
-                if step.sync:
-                    self.host_free = env.now
+                    self._waiting.setdefault(cause, []).append(resume)
+                    yield
+            log.start.append(env.now)
+            if isinstance(step, ComputeStep):
+                log.parts.append((yield from self._compute(step, resume)))
             else:
-                yield from self._compute(step)
-                parts = step.cost.parts
-            log.append(Logged(step, ready, env.now, parts))
-            self._finish(step.index)
+                yield from self._communicate(step, of_host, resume)
+                log.parts.append(_NO_PARTS)
+            log.end.append(env.now)
+            ended[step.index] = 1
+            for waiting in self._waiting.pop(step.index, ()):
+                waiting(None)
+        yield  # for nobody: a stream that returned would tell whoever resumed it
 
-    def _compute(self, step: ComputeStep) -> Process:
+    def _compute(self, step: ComputeStep, resume: Resume) -> Generator[None, Any, Parts]:
         """Launch when the device is ready and the host has come this far; wait for the end."""
+        if step.items:
+            progress = Progress(step, self.env.now, self.host_free)
+            yield from self._watched(progress, resume)
+            self.host_free = self.env.now if step.sync else progress.host_free
+            return progress.parts
         if step.joins:
-            yield from self._join(step.joins, of_host=True)
-        duration, now = step.cost.duration, self.env.now
-        end = duration.end(now, self.host_free)
-        self.host_free = end if step.sync else duration.launched(now, self.host_free)
-        if end > now:
-            yield self.env.timeout(end - now)
+            yield from self._join(step.joins, True, resume)
+        now, host, duration = self.env.now, self.host_free, step.cost.duration
+        end = duration.end(now, host)
+        self.host_free = end if step.sync else duration.launched(now, host)
+        yield from self._until(end, resume)
+        return step.cost.parts
 
-    def _watched(self, progress: Progress) -> Process:
-        """A computation whose links others may come upon: whole, or item by item meanwhile."""
-        env, network = self.env, self.meetings.network
-        while not progress.over:
-            if network.idle(progress.step.links):
-                end = env.timeout(max(progress.end() - env.now, 0.0))
-                disturbed = network.watch(progress.step.links)
-                yield end | disturbed
-                network.unwatch(progress.step.links, disturbed)
-                progress.advance(env.now, whole=end.processed)
-            if not progress.over:
-                yield from self._item(progress)
-
-    def _item(self, progress: Progress) -> Process:
-        """The item that is under way, its traffic in competition with others."""
-        item, passed = progress.item, progress.passed(self.env.now)
-        begin = progress.begin()
-        if begin > self.env.now:
-            yield self.env.timeout(begin - self.env.now)
-        arrivals = [self.meetings.alone(traffic, passed) for traffic, _ in item.traffic]
-        end = progress.kernels_end()
-        if end > self.env.now:
-            yield self.env.timeout(end - self.env.now)
-        for arrival in arrivals:
-            if not arrival.processed:
-                yield arrival
-        progress.played(self.env.now)
-
-    def _communicate(self, step: CommunicateStep, of_host: bool) -> Process:
+    def _communicate(self, step: CommunicateStep, of_host: bool, resume: Resume) -> Playing:
         """Join all transfers at once, unless a computation did; wait for every one of them."""
+        meetings = self.meetings
         if not step.joined:
-            yield from self._join(step.transfers, of_host)
+            yield from self._join(step.transfers, of_host, resume)
         for number in step.transfers:
-            if not self.meetings.ended(number):
-                yield self.meetings.done(number)
+            if not meetings.ended(number):
+                meetings.wait(number, resume)
+                yield
         if step.sync:
             self.host_free = max(self.host_free, self.env.now)
 
-    def _join(self, transfers: tuple[int, ...], of_host: bool) -> Process:
+    def _join(self, transfers: tuple[int, ...], of_host: bool, resume: Resume) -> Playing:
         """Take part; on the compute stream the host must have come this far."""
-        if of_host and self.host_free > self.env.now:
-            yield self.env.timeout(self.host_free - self.env.now)
+        if of_host:
+            yield from self._until(self.host_free, resume)
         for number in transfers:
             self.meetings.join(number)
 
-    def _end_of(self, index: int) -> Event:
-        return self._waiting.setdefault(index, Event(self.env))
+    def _until(self, moment: float, resume: Resume) -> Playing:
+        if moment > self.env.now:
+            then(self.env.timeout(moment - self.env.now), resume)
+            yield
 
-    def _finish(self, index: int) -> None:
-        self._ended[index] = 1
-        waiting = self._waiting.pop(index, None)
-        if waiting is not None:
-            waiting.succeed()
+    def _watched(self, progress: Progress, resume: Resume) -> Playing:
+        """A computation whose links others may come upon: whole, or item by item meanwhile."""
+        env, network, links = self.env, self.meetings.network, progress.step.links
+        while not progress.over:
+            if network.idle(links):
+                end = env.timeout(max(progress.end() - env.now, 0.0))
+                then(end, resume)
+                network.watch(links, resume)
+                ended = yield
+                network.unwatch(links, resume)
+                if ended is not end:
+                    end.callbacks.remove(resume)
+                progress.advance(env.now, whole=ended is end)
+            if not progress.over:
+                yield from self._item(progress, resume)
+
+    def _item(self, progress: Progress, resume: Resume) -> Playing:
+        """The item that is under way, its traffic in competition with others."""
+        item, passed = progress.item, progress.passed(self.env.now)
+        yield from self._until(progress.begin(), resume)
+        arrivals = [self.meetings.alone(traffic, passed) for traffic, _ in item.traffic]
+        yield from self._until(progress.kernels_end(), resume)
+        for arrival in arrivals:
+            if not arrival.processed:
+                then(arrival, resume)
+                yield
+        progress.played(self.env.now)

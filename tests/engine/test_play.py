@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
+from sim.engine import clock
 from sim.engine.accounts import Account, accounts
 from sim.engine.fold import fold
+from sim.engine.folded import ComputeStep
 from sim.engine.machine import Machine
 from sim.engine.play import play
 from sim.engine.record import Record
@@ -242,3 +244,11 @@ def test_an_unknown_engine_names_a_known_one():
     program, on = on_dgx(QUIET)
     with pytest.raises(InputError, match=r"'clok' is not one.*'clock'"):
         play(program, on, engine="clok")  # type: ignore[arg-type]
+
+
+def test_the_clock_has_no_event_at_which_no_time_passes():
+    program = fold(training(pp=4, dp=2, host=0.0), undisturbed(machine("dgx-h100-ndr", 8)))
+    steps = [step for role in program.roles for row in role.streams.values() for step in row]
+    computations = sum(isinstance(step, ComputeStep) for step in steps)
+    # A computation has its end, a transfer its latency and its end.
+    assert clock.play(program).events == computations + 2 * len(program.transfers)
