@@ -107,7 +107,7 @@ class _Read(dict[str, Any]):
 
 def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[str, list[str]]:
     """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known;
-    and the choices of the plan that no argument says. "toml" is the table of a scenario.
+    and what no argument says of either. "toml" is the table of a scenario.
 
     Raises `InputError` for what the framework does not have.
     """
@@ -122,11 +122,37 @@ def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[
     keys["stack.overlap_gradients"] = keys["stack.overlap_gather"] = plan.data_parallel > 1
     text = framework.render(write(framework.table, keys))
     usual = Plan(global_batch=plan.global_batch, dp=plan.dp, axes=plan.axes)
-    return text, [
-        f"{one.name} = {getattr(plan, one.name)}"
-        for one in fields(Plan)
-        if f"plan.{one.name}" not in keys.read
-        and getattr(plan, one.name) != getattr(usual, one.name)
+    unsaid = _unsaid(
+        "plan", plan, {one.name: getattr(usual, one.name) for one in fields(Plan)}, keys
+    )
+    if "model.layers" in keys.read:
+        plain = {one.name: one.default for one in fields(Transformer) if one.name not in _DERIVED}
+        unsaid += _unsaid("model", model, plain, keys)
+    return text, unsaid
+
+
+# Keys of a model that others follow from, or that say nothing of its shape.
+_DERIVED = (
+    "name",
+    "family",
+    "pattern",
+    "blocks",
+    "notes",
+    "head",
+    "kv_heads",
+    "value_head",
+    "causal",
+)
+
+
+def _unsaid(
+    table: str, given: Plan | Transformer, usual: Mapping[str, Any], keys: _Read
+) -> list[str]:
+    """What nobody read of the values that are not as usual."""
+    return [
+        f"{name} = {getattr(given, name)}"
+        for name, value in usual.items()
+        if f"{table}.{name}" not in keys.read and getattr(given, name) != value
     ]
 
 

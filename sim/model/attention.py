@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from sim.config.errors import InputError
 from sim.model import context_parallel, latent_attention
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Item, MemoryBound
@@ -62,15 +63,27 @@ def project_out(run: Execution) -> Operator:
 
 def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
     """QK norm of what a projection made: the heads of Q and K one by one, all with the same gain
-    (Dehghani et al. 2023, section 2; Qwen3's has one a layer), or without any."""
+    (Dehghani et al. 2023, section 2; Qwen3's has one a layer), or without any; or all heads of a
+    token together, each column with its own (OLMo et al. 2024, arXiv 2501.00656, section 3.2).
+    Raises `InputError` where ranks have some heads each of what is normalised together."""
     if run.model.qk_norm == "none":
         return ()
+    whole = run.model.qk_norm == "whole"
+    if whole and run.tp > 1:
+        what = f"tp = {run.tp}: norms over the heads of all ranks are not known"
+        raise InputError("plan", what, "set tp = 1")
     heads = {"q norm": run.heads, "k norm": run.kv_heads}
     norms = (
-        normalise(run, name, run.rows * count, width=run.model.head, residual=False)
+        normalise(
+            run,
+            name,
+            run.rows * (1 if whole else count),
+            width=run.model.head * (count if whole else 1),
+            residual=False,
+        )
         for name, count in heads.items()
     )
-    gains = run.model.qk_norm == "rmsnorm"
+    gains = run.model.qk_norm != "l2"
     return tuple(
         replace(norm, reads=(projection,), parameters=norm.parameters * gains) for norm in norms
     )

@@ -109,7 +109,9 @@ def _variant(name: str, model: Transformer) -> tuple[ModuleType, Transformer, An
     if settings:
         settings = validate({key: entry[key] for key in entry if key in own}, settings, where)
     if shape := {key: entry[key] for key in entry if key not in own + of_entry}:
-        values = {key: getattr(model, key) for key in _names(Transformer)}
+        values = {
+            key: own for key in _names(Transformer) if (own := getattr(model, key)) is not None
+        }
         model = validate(values | shape, Transformer, where)
     return module, model, settings
 

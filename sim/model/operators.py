@@ -168,7 +168,7 @@ def normalise(
     fused = run.fused("norm") or run.model.normalisation == "layernorm"
     (ahead, launches), (back, more) = _norm_traffic(run, fused=fused)
     name = name.replace("norm", "rms norm") if run.model.normalisation == "rmsnorm" else name
-    serial = run.fusion.serial_gains and run.model.normalisation == "layernorm"
+    serial = run.fusion.serial_gains and run.model.normalisation == "layernorm" and hooks > 0
     gains = 2 * width * elements if serial else 0
     moved = float(back * elements - gains)
     kernels = [MemoryBound(name=f"{name} grad", bytes=moved, launches=more + hooks - serial)]

@@ -11,7 +11,7 @@ Positions = Literal["learned", "rotary", "relative", "alibi", "none"]
 Normalisation = Literal["layernorm", "rmsnorm"]
 AttentionKernel = Literal["standard", "flash"]
 Linears = Literal["qkv", "attention output", "ffn", "logits"]
-QkNorm = Literal["none", "rmsnorm", "l2"]
+QkNorm = Literal["none", "rmsnorm", "whole", "l2"]
 
 DECODER = "decoder"  # the kind of a layer that looks at an encoder's result
 MOST_LAYERS, _MOST_MTP = 10_000, 100  # a hundred times what has been trained
@@ -48,7 +48,8 @@ class Transformer:
     `value_head` that of V where it is another. A query sees `window` keys at most, itself included,
     or those of its own `chunk` of the sequence (0: all). With `documents` a sequence is packed with
     documents of that many tokens in the mean, whose queries see no other one's keys. `qk_norm`
-    normalises each head of Q and K, by its root mean square with a gain or ("l2") without; `sinks`
+    normalises each head of Q and K, by its root mean square with a gain or ("l2") without, or all
+    heads together ("whole"); `sinks`
     gives each head a logit to leave attention on. `latent` makes it multi-head latent attention.
     `ffn` is the inner width of the feed-forward block, which is three matrices when `gated_mlp`;
     `glu_limit` clamps its gate and what that gates (0: neither).
@@ -56,7 +57,9 @@ class Transformer:
     `predictions` > 0 makes the output layer BERT's: a transform, then logits for that many masked
     tokens of each sequence; `pooler` adds its next-sentence classifier; `post_norm` normalises
     after each residual sum (no final normalisation, but one after the embedding), `output_norms`
-    also what attention and feed-forward block give to it. `bias` gives one to every linear layer of
+    also what attention and feed-forward block give to it, and nothing else without `pre_norm`. A
+    norm has `norm_weights` for each column: a gain, and LayerNorm a shift where linear layers have
+    biases, unless said. `bias` gives one to every linear layer of
     a block, `biases` to those that it names. A learned table of positions has `position_rows` (0:
     one for each token of a sequence); "relative" ones add to each score of attention one of
     `position_buckets` numbers of its head, those of encoder and decoder apart (Raffel et al. 2020,
@@ -98,7 +101,9 @@ class Transformer:
     dropout: bool = True
     causal: bool = True
     attention: AttentionKernel = "standard"
+    norm_weights: Literal[0, 1, 2] | None = None
     post_norm: bool = False
+    pre_norm: bool = True
     output_norms: bool = False
     position_rows: int = 0
     position_buckets: int = 32
@@ -131,6 +136,10 @@ class Transformer:
             raise ValueError(f"seq = {self.seq} exceeds position_rows = {self.position_rows}")
         if self.post_norm and self.output_norms:
             raise ValueError("post_norm and output_norms exclude one another; choose one")
+        if not (self.pre_norm or self.output_norms or self.post_norm):
+            raise ValueError(
+                "pre_norm = false leaves layers without norms; set output_norms = true"
+            )
         if self.predictions > self.seq:
             raise ValueError(f"predictions = {self.predictions} exceeds seq = {self.seq}")
 
@@ -208,6 +217,8 @@ class Transformer:
     @property
     def norm_gains(self) -> int:
         """Parameters of a normalisation for each column: a gain, a shift of LayerNorm's biases."""
+        if self.norm_weights is not None:
+            return self.norm_weights
         return 2 if self.normalisation == "layernorm" and self.bias else 1
 
     @property

@@ -1,15 +1,19 @@
 """Configs of Hugging Face checkpoints: the models that they stand for, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sim.config.errors import InputError
-from sim.model.counts import parameters
+from sim.model.counts import model_flops, parameters, whole
+from sim.model.execution import Execution, Sharding
 from sim.model.hugging_face.document import document
 from sim.model.hugging_face.layers import pattern
+from sim.model.kinds import specialised
+from sim.model.operators import Operator
 from sim.model.reading import load, model_of
 
 # Configs, their architectures and numbers of parameters: transformers 5.23.0 on the meta device.
@@ -55,6 +59,66 @@ def test_layers_slide_where_the_config_says_so() -> None:
     assert gemma.entry("sliding_dense")["window"] == CASES["gemma-3"]["config"]["sliding_window"]
 
 
+@pytest.mark.parametrize(
+    ("case", "pattern", "entry", "keys"),
+    [
+        ("llama4-scout", "3 chunked_experts, unrotated_experts", "unrotated_experts",
+         {"positions": "none", "qk_norm": "none"}),
+        ("llama4-maverick", "chunked_dense, chunked_experts, chunked_dense, unrotated_experts",
+         "chunked_dense", {"chunk": 8192}),
+        ("cohere2", "3 sliding_parallel, unrotated_parallel", "sliding_parallel",
+         {"window": 4096}),
+        ("smollm3", "3 dense, unrotated_dense", "unrotated_dense", {"positions": "none"}),
+        ("exaone4", "3 sliding_dense, unrotated_dense", "sliding_dense", {"window": 4096}),
+    ],
+)  # fmt: skip
+def test_layers_differ_where_the_config_says_so(
+    case: str, pattern: str, entry: str, keys: dict[str, Any]
+) -> None:
+    model = model_of(described(CASES[case]["config"]), case)
+    assert model.pattern == pattern
+    assert keys.items() <= model.entry(entry).items()
+
+
+def test_llama_4_is_the_packaged_one() -> None:
+    ours, theirs = load("llama4-scout"), model_of(described(CASES["llama4-scout"]["config"]), "")
+    assert parameters(theirs) == parameters(ours)
+    assert model_flops(replace(theirs, seq=ours.seq), 1) == model_flops(ours, 1)
+
+
+def test_a_file_may_be_like_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CASES["qwen2.5-7b"]["config"]))
+    (tmp_path / "mine.toml").write_text('like = "config.json"\nseq = 2048\nlayers = 2\n')
+    model = load("mine.toml")
+    assert (model.seq, model.layers, model.hidden) == (2048, 2, 3584)
+
+
+def test_norms_lie_where_their_family_has_them() -> None:
+    for case, names in (
+        ("olmo2", ["q norm", "k norm", "attention output norm", "ffn output norm"]),
+        ("glm4", ["attention norm", "attention output norm", "ffn norm", "ffn output norm"]),
+        ("cohere", ["attention norm"]),
+    ):
+        model = model_of(described(CASES[case]["config"]), case)
+        operators = operators_of(model.kinds[0], whole(model, 1))
+        found = [one.name.replace(" rms", "") for one in operators if one.name.endswith("norm")]
+        assert found == names, case
+
+
+def test_norms_of_all_heads_are_not_divided() -> None:
+    model = model_of(described(CASES["olmo2"]["config"]), "olmo2")
+    run = replace(whole(model, 1), sharding=Sharding(tp=2))
+    with pytest.raises(InputError, match="tp = 2: norms over the heads of all ranks"):
+        operators_of("dense", run)
+
+
+def operators_of(kind: str, run: Execution) -> tuple[Operator, ...]:
+    module, own = specialised(kind, run)
+    found: tuple[Operator, ...] = module.operators(own)
+    return found
+
+
 def test_a_pattern_is_its_shortest_period() -> None:
     assert pattern(["a"] * 7) == "a"
     assert pattern(["a", "b"] * 3) == "a, b"
@@ -75,7 +139,7 @@ def test_what_is_not_modelled_is_said() -> None:
 @pytest.mark.parametrize(
     ("case", "changes", "words"),
     [
-        ("llama", {"model_type": "mamba"}, "model_type = 'mamba' is not known"),
+        ("llama", {"model_type": "mamba3"}, "model_type = 'mamba3' is not known"),
         ("llama", {"model_type": "lama"}, "did you mean 'llama'"),
         ("llama", {"hidden_size": None}, "hidden_size is missing in this llama config"),
         ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before = False is not modelled"),
@@ -83,6 +147,17 @@ def test_what_is_not_modelled_is_said() -> None:
         ("deepseek-v3", {"attention_bias": True}, "attention_bias = True is not modelled"),
         ("gemma-3", {"layer_types": ["full_attention"]}, "names 1 layers of 26"),
         ("bert", {"architectures": ["BertModel"]}, "this head is not modelled"),
+        ("llama", {"model_type": "mamba"}, "'mamba' has layers with a state in place of attention"),
+        ("llama", {"model_type": "jamba"}, "'jamba' has layers with a state in place of attention"),
+        ("llama", {"model_type": "qwen3_next"}, "'qwen3_next' has linear attention"),
+        ("llama", {"model_type": "gemma3n_text"}, "'gemma3n_text' has embeddings in each layer"),
+        ("llama", {"model_type": "mllama"}, "'mllama' has attention to images in some layers"),
+        ("t5-small", {"model_type": "umt5"}, "'umt5' has relative positions of its own in each"),
+        ("cohere", {"use_qk_norm": True}, "use_qk_norm = True is not modelled"),
+        ("olmo", {"clip_qkv": 8.0}, "clip_qkv = 8.0 is not modelled"),
+        ("mpt", {"attn_config": {"alibi": False}}, "attn_config without alibi"),
+        ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual = True is not"),
+        ("llama4-scout", {"no_rope_layers": [1] * 48}, "name different layers"),
     ],
 )
 def test_what_cannot_be_is_refused(case: str, changes: dict[str, Any], words: str) -> None:
@@ -94,6 +169,6 @@ def test_a_config_of_text_and_images_has_its_language_model() -> None:
     text = {key: value for key, value in CASES["gemma-3"]["config"].items() if key != "model_type"}
     whole = described({"model_type": "gemma3", "text_config": text, "vision_config": {}})
     assert whole["layers"] == text["num_hidden_layers"]
-    assert "vision tower of gemma3 is left out" in whole["notes"][-1]
+    assert "of gemma3 the language model is taken" in whole["notes"][-1]
     with pytest.raises(InputError, match="without text_config"):
         described({"model_type": "gemma3"})

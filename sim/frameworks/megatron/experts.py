@@ -55,7 +55,11 @@ def _pattern(given: Given) -> str:
 
 
 def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
-    own = keys.get("model.blocks", {}).get("experts")
+    own, kinds = keys.get("model.blocks", {}).get("experts"), keys["model.kinds"]
+    if set(kinds) - {"dense", "experts"}:
+        raise InputError(
+            "model", f"layers of {', '.join(sorted(set(kinds)))}", "write them by hand"
+        )
     if not own:
         return {}
     own = dict(own)
@@ -63,11 +67,6 @@ def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
     words: dict[str, tuple[str, ...]] = {
         name: (str(own[key]),) for name, key in _EXPERTS.items() if own.get(key)
     }
-    kinds = keys["model.kinds"]
-    if set(kinds) - {"dense", "experts"}:
-        raise InputError(
-            "model", f"layers of {', '.join(sorted(set(kinds)))}", "write them by hand"
-        )
     if "dense" in kinds:
         runs = ((kind, len(list(alike))) for kind, alike in groupby(kinds))
         text = "+".join(f"[{int(kind == 'experts')}]*{often}" for kind, often in runs)

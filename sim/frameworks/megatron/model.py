@@ -111,6 +111,15 @@ def _write_latent(keys: Keys) -> dict[str, tuple[str, ...]]:
     return {"multi-latent-attention": (), **words}
 
 
+def _write_qk_norm(keys: Keys) -> dict[str, tuple[str, ...]]:
+    """Of each head, as the other norms are."""
+    kind = keys.get("model.qk_norm", "none")
+    if kind not in ("none", "rmsnorm"):
+        what = f"qk_norm = {kind!r} has no argument"
+        raise InputError("model", what, "write them by hand")
+    return {"qk-layernorm": ()} if kind == "rmsnorm" else {}
+
+
 def _dropout(given: Given) -> dict[str, Any]:
     rates = [
         float(value_of(given, name, float)) if name in given else 0.1
@@ -178,7 +187,11 @@ MODEL: tuple[Entry, ...] = (
     Flag(argument="swiglu", key="model.gated_mlp"),
     Flag(argument="disable-bias-linear", key="model.bias", on=False, off=True),
     Flag(argument="add-qkv-bias", key="model.biases", on=["qkv"], off=None),
-    Flag(argument="qk-layernorm", key="model.qk_norm", on="rmsnorm", off=None),
+    Together(
+        arguments=("qk-layernorm",),
+        reading=lambda given: {"model.qk_norm": "rmsnorm"} if "qk-layernorm" in given else {},
+        writing=_write_qk_norm,
+    ),
     Together(
         arguments=("hidden-dropout", "attention-dropout"),
         all_needed=True,

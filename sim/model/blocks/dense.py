@@ -5,8 +5,11 @@ s b h (10 + 24 / t + 5 a s / (h t)) bytes, divided by t throughout under sequenc
 (Korthikanti et al. 2022, equations 2 and 4).
 """
 
+from dataclasses import replace
+
 from sim.model import attention, feed_forward
 from sim.model.execution import Execution
+from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator, belonging, dropout_add, normalise, scoped
 
 
@@ -24,8 +27,8 @@ def attention_part(run: Execution) -> tuple[Operator, ...]:
     return scoped(
         "attn",
         (
-            normalise(run, "attention norm", run.local, into="" if run.model.latent else "qkv"),
-            *attention.operators(run, normed=True),
+            *before(run, "attention", into="" if run.model.latent else "qkv"),
+            *forked(run, attention.operators(run, normed=run.model.pre_norm)),
             *joined(run, "attention"),
         ),
     )
@@ -36,11 +39,28 @@ def feed_forward_part(run: Execution) -> tuple[Operator, ...]:
     return scoped(
         "mlp",
         (
-            normalise(run, "ffn norm", run.local, into="ffn in"),
-            *belonging("mlp", feed_forward.operators(run, normed=True)),
+            *before(run, "ffn", into="ffn in"),
+            *forked(run, belonging("mlp", feed_forward.operators(run, normed=run.model.pre_norm))),
             *joined(run, "ffn"),
         ),
     )
+
+
+def before(run: Execution, part: str, into: str = "") -> tuple[Operator, ...]:
+    """The norm in front of a part of the layer, if it has one."""
+    norm = normalise(run, f"{part} norm", run.local, into=into)
+    return (norm,) if run.model.pre_norm else ()
+
+
+def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """A part of the layer; where no norm does so, its first operator adds the residual stream's
+    gradient to its own."""
+    if run.model.pre_norm or run.fusion.compiled:
+        return operators
+    first, *rest = operators
+    size = float(run.local * run.model.hidden * (run.width + 2 * run.stream_width))
+    added = MemoryBound(name=f"{first.name} residual grad", bytes=size)
+    return (replace(first, input_gradient=(*first.input_gradient, added)), *rest)
 
 
 def joined(run: Execution, part: str) -> tuple[Operator, ...]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from sim.model.blocks.dense import attention_part, joined
+from sim.model.blocks.dense import attention_part, before, forked, joined
 from sim.model.execution import Execution
 from sim.model.experts import dispatch, products, router, shared
 from sim.model.experts.layer import Layer
 from sim.model.experts.settings import Experts
-from sim.model.operators import Operator, belonging, normalise, scoped
+from sim.model.operators import Operator, belonging, scoped
 
 SETTINGS = Experts
 
@@ -16,8 +16,8 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     """Its operators on one rank, in forward order."""
     return (
         *attention_part(run),
-        *scoped("moe_router", [normalise(run, "ffn norm", run.local)]),
-        *belonging("moe", tuple(_experts(Layer(run)))),
+        *scoped("moe_router", before(run, "ffn")),
+        *forked(run, belonging("moe", tuple(_experts(Layer(run))))),
         *joined(run, "ffn"),
     )
 

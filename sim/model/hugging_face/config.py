@@ -15,7 +15,7 @@ _SILENT = re.compile(
     "_.*|model_type|architectures|auto_map|transformers_version|(torch_)?dtype|use_cache|return_dict|id2label"
     "|label2id|problem_type|.*_token_id|.*_token_ids|initializer_.*|init_std|.*_eps|.*_epsilon"
     "|rope_.*|rotary_.*|partial_rotary_factor|original_max_position_embeddings|hidden_act.*"
-    "|activation_function|pretraining_tp|output_.*|router_.*|summary_.*|classifier_dropout"
+    "|activation(_function)?|pretraining_tp|output_.*|router_.*|summary_.*|classifier_dropout"
     "|scale_.*|reorder_and_upcast_attn|chunk_size_feed_forward|task_specific_params"
     "|is_encoder_decoder|scoring_func|norm_topk_prob|routed_scaling_factor|aux_loss_.*"
     "|seq_aux|ep_size|query_pre_attn_scalar|swiglu_.*|position_embedding_type"

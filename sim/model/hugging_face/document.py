@@ -10,38 +10,88 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.model.hugging_face import encoders, experts, gpt, llama
 from sim.model.hugging_face.config import Config, Document
-from sim.model.hugging_face.encoders import bert, t5, vit
-from sim.model.hugging_face.experts import deepseek, gpt_oss, mixtral, qwen2_moe, qwen3_moe
-from sim.model.hugging_face.gpt import gpt2, gpt_neox, opt, phi
-from sim.model.hugging_face.llama import gemma, gemma2, gemma3, llama, mistral, phi3, qwen2, qwen3
 
 _TYPES: dict[str, Callable[[Config], Document]] = {
-    "llama": llama,
-    "mistral": mistral,
-    "qwen2": qwen2,
-    "qwen3": qwen3,
-    "qwen2_moe": qwen2_moe,
-    "qwen3_moe": qwen3_moe,
-    "mixtral": mixtral,
-    "deepseek_v2": deepseek,
-    "deepseek_v3": deepseek,
-    "kimi_k2": deepseek,
-    "gpt_oss": gpt_oss,
-    "gemma": gemma,
-    "gemma2": gemma2,
-    "gemma3_text": gemma3,
-    "phi": phi,
-    "phi3": phi3,
-    "gpt2": gpt2,
-    "gpt_neox": gpt_neox,
-    "opt": opt,
-    "bert": bert,
-    "t5": t5,
-    "mt5": t5,
-    "vit": vit,
+    "llama": llama.llama,
+    "mistral": llama.mistral,
+    "ministral": llama.mistral,
+    "qwen2": llama.qwen2,
+    "qwen2_vl_text": llama.qwen2,
+    "qwen2_5_vl_text": llama.qwen2,
+    "qwen3": llama.qwen3,
+    "qwen3_vl_text": llama.qwen3,
+    "qwen2_moe": experts.qwen2_moe,
+    "qwen3_moe": experts.qwen3_moe,
+    "qwen3_vl_moe_text": experts.qwen3_moe,
+    "mixtral": experts.mixtral,
+    "deepseek_v2": experts.deepseek,
+    "deepseek_v3": experts.deepseek,
+    "kimi_k2": experts.deepseek,
+    "glm": llama.glm,
+    "glm4": llama.glm4,
+    "glm4_moe": experts.glm4_moe,
+    "glm4v_moe_text": experts.glm4_moe,
+    "gpt_oss": experts.gpt_oss,
+    "llama4_text": experts.llama4,
+    "gemma": llama.gemma,
+    "gemma2": llama.gemma2,
+    "gemma3_text": llama.gemma3,
+    "phi": gpt.phi,
+    "phi3": llama.phi3,
+    "granite": llama.granite,
+    "granitemoe": experts.granite_moe,
+    "olmo": llama.olmo,
+    "olmo2": llama.olmo2,
+    "olmo3": llama.olmo2,
+    "olmoe": experts.olmoe,
+    "cohere": gpt.cohere,
+    "cohere2": gpt.cohere2,
+    "exaone4": llama.exaone4,
+    "smollm3": llama.smollm3,
+    "seed_oss": llama.seed_oss,
+    "ernie4_5": llama.ernie,
+    "arcee": llama.arcee,
+    "nemotron": gpt.nemotron,
+    "stablelm": gpt.stablelm,
+    "starcoder2": gpt.starcoder2,
+    "falcon": gpt.falcon,
+    "mpt": gpt.mpt,
+    "gpt2": gpt.gpt2,
+    "gptj": gpt.gptj,
+    "gpt_neox": gpt.gpt_neox,
+    "opt": gpt.opt,
+    "bert": encoders.bert,
+    "t5": encoders.t5,
+    "mt5": encoders.t5,
+    "vit": encoders.vit,
 }
-_WRAPPED = {"gemma3": "gemma3_text"}  # language models inside models of images and text
+# What is known and has something that no block here does.
+_STATES, _LINEAR = "layers with a state in place of attention", "linear attention"
+_REFUSED = {
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv", "recurrent_gemma"), _STATES),
+    **dict.fromkeys(("jamba", "bamba", "zamba", "zamba2", "falcon_h1"), _STATES),
+    **dict.fromkeys(("nemotron_h", "granitemoehybrid", "lfm2", "lfm2_moe"), _STATES),
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "kimi_linear"), _LINEAR),
+    "minimax": _LINEAR,
+    **dict.fromkeys(
+        ("gemma3n", "gemma3n_text"), "embeddings in each layer, and alternating updates"
+    ),
+    **dict.fromkeys(("gemma4", "gemma4_text"), "embeddings in each layer, and shared keys"),
+    **dict.fromkeys(("mllama", "mllama_text_model"), "attention to images in some layers"),
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), "attention to keys that an indexer chooses"),
+    "longcat_flash": "experts that compute nothing, and two attentions a layer",
+    "bloom": "a norm behind the embedding",
+    "umt5": "relative positions of its own in each layer",
+    "switch_transformers": "experts in an encoder and a decoder",
+    **dict.fromkeys(
+        ("bart", "mbart", "pegasus", "marian"), "a decoder with norms behind its parts"
+    ),
+    "whisper": "an encoder of sound",
+    **dict.fromkeys(("deberta", "deberta-v2"), "attention to positions apart"),
+}
+_WRAPPED = {"gemma3": "gemma3_text"}  # where an older config leaves its text's type out
 
 
 def is_config(document: Mapping[str, Any]) -> bool:
@@ -60,7 +110,10 @@ def document(content: Mapping[str, Any], place: str) -> Document:
     [768, 3072, True]
     """
     kind = str(content.get("model_type"))
-    if kind in _WRAPPED:
+    if kind in _REFUSED:
+        what = f"model_type = {kind!r} has {_REFUSED[kind]}, which is not modelled"
+        raise InputError(place, what, "describe a model like it in a TOML file")
+    if kind in _WRAPPED or (kind not in _TYPES and "text_config" in content):
         return _inner(content, kind, place)
     if kind not in _TYPES:
         raise InputError(place, f"model_type = {kind!r} is not known", nearest(kind, [*_TYPES]))
@@ -74,6 +127,8 @@ def _inner(content: Mapping[str, Any], kind: str, place: str) -> Document:
     inner = content.get("text_config")
     if not isinstance(inner, Mapping):
         raise InputError(place, f"{kind} without text_config", "take the whole config.json")
-    described = document({"model_type": _WRAPPED[kind], **inner}, place)
-    note = f"{place}: the vision tower of {kind} is left out"
+    usual = {"model_type": _WRAPPED[kind]} if kind in _WRAPPED else {}
+    tied = {key: content[key] for key in ("tie_word_embeddings",) if key in content}
+    described = document({**usual, **inner, **tied}, place)
+    note = f"{place}: of {kind} the language model is taken, its towers of images or sound left out"
     return described | {"notes": [*described["notes"], note]}

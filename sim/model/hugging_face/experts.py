@@ -1,8 +1,9 @@
 """Models with experts, in some of their layers or in all."""
 
+from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document
-from sim.model.hugging_face.layers import in_turn
-from sim.model.hugging_face.llama import llama, mistral
+from sim.model.hugging_face.layers import in_turn, laid_out, layer_types
+from sim.model.hugging_face.llama import granite, llama, mistral, unrotated
 
 
 def _sparse(config: Config) -> list[bool]:
@@ -51,6 +52,11 @@ def deepseek(config: Config) -> Document:
         "value_head": config("v_head_dim"),
     }
     latent = {"query": config("q_lora_rank", 0), "kv": config("kv_lora_rank"), "rotary": rotary}
+    experts, sparse = _deepseek_experts(config), _behind_dense(config)
+    return in_turn(config, shape | {"latent": latent}, experts=experts, sparse=sparse)
+
+
+def _deepseek_experts(config: Config) -> Document:
     own = {"experts": config("n_routed_experts"), "top_k": config("num_experts_per_tok")}
     own |= {"ffn": config("moe_intermediate_size"), "shared": config("n_shared_experts", 0)}
     grouped = config("topk_method", "noaux_tc") != "greedy" and config("n_group", 1) > 1
@@ -60,9 +66,12 @@ def deepseek(config: Config) -> Document:
     if config("num_nextn_predict_layers", 0):
         what = "the layers of multi-token prediction are left out, as transformers does"
         config.notes.append(f"{config.place}: {what}; set model.mtp to have them")
+    return own
+
+
+def _behind_dense(config: Config) -> list[bool]:
     layers, dense = config("num_hidden_layers"), config("first_k_dense_replace", 0)
-    sparse = [layer >= dense for layer in range(layers)]
-    return in_turn(config, shape | {"latent": latent}, experts=own, sparse=sparse)
+    return [layer >= dense for layer in range(layers)]
 
 
 def gpt_oss(config: Config) -> Document:
@@ -73,3 +82,50 @@ def gpt_oss(config: Config) -> Document:
     shape = llama(config) | {"bias": True, "biases": [], "sinks": True}
     shape["glu_limit"] = config("swiglu_limit", 7.0)
     return in_turn(config, shape, experts=own, sparse=every, period=2)
+
+
+def granite_moe(config: Config) -> Document:
+    own = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
+    own |= {"ffn": config("intermediate_size")}
+    every = [True] * config("num_hidden_layers")
+    return in_turn(config, granite(config), experts=own, sparse=every)
+
+
+def olmoe(config: Config) -> Document:
+    config.refuse_unless("clip_qkv", None)
+    own = {"experts": config("num_experts"), "top_k": config("num_experts_per_tok")}
+    own |= {"ffn": config("intermediate_size")}
+    every = [True] * config("num_hidden_layers")
+    return in_turn(config, llama(config) | {"qk_norm": "whole"}, experts=own, sparse=every)
+
+
+def glm4_moe(config: Config) -> Document:
+    """GLM-4.5: grouped queries, and DeepSeek-V3's experts."""
+    biases = ["qkv"] if config("attention_bias", False) else []
+    norms = "rmsnorm" if config("use_qk_norm", False) else "none"
+    shape = llama(config) | {"biases": biases, "qk_norm": norms}
+    shape["head"] = config("head_dim", shape["hidden"] // shape["heads"])
+    return in_turn(config, shape, experts=_deepseek_experts(config), sparse=_behind_dense(config))
+
+
+def llama4(config: Config) -> Document:
+    """Chunks and positions in three of four layers, experts in all or in every second one."""
+    types = layer_types(config, count := config("num_hidden_layers"))
+    step = config("interleave_moe_layer_step", 1)
+    usual = [layer for layer in range(count) if (layer + 1) % step == 0]
+    sparse = set(config("moe_layers", None) or usual)
+    bare = {"positions": "none", "qk_norm": "none"}
+    chunk = config("attention_chunk_size", 0)
+    own = [bare if none else {"chunk": chunk} if chunk else {} for none in unrotated(config)]
+    if types and [one == "full_attention" for one in types] != unrotated(config):
+        what = "layer_types and no_rope_layers name different layers"
+        raise InputError(config.place, what, "only layers without positions may see all keys")
+    experts = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
+    experts |= {"ffn": config("intermediate_size"), "shared": 1}
+    config.read |= {"attn_scale", "attn_temperature_tuning", "floor_scale"}
+    shape = llama(config) | {
+        "ffn": config("intermediate_size_mlp"),
+        "qk_norm": "l2" if config("use_qk_norm", True) else "none",
+    }
+    kinds = ["experts" if layer in sparse else "dense" for layer in range(count)]
+    return laid_out(shape, list(zip(kinds, own, strict=True)), experts=experts)

@@ -1,6 +1,9 @@
 """GPT and its relatives: LayerNorm, a bias in every linear layer."""
 
+from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document, length
+from sim.model.hugging_face.layers import in_turn
+from sim.model.hugging_face.llama import llama
 
 
 def with_biases(config: Config, *dropouts: str) -> Document:
@@ -77,3 +80,101 @@ def opt(config: Config) -> Document:
         "tied_embeddings": config("tie_word_embeddings", True),
         "positions": "learned",
     }  # fmt: skip
+
+
+def gptj(config: Config) -> Document:
+    hidden = config("n_embd")
+    return with_biases(config, "resid_pdrop", "embd_pdrop", "attn_pdrop") | {
+        "layers": config("n_layer"),
+        "hidden": hidden,
+        "heads": config("n_head"),
+        "ffn": config("n_inner", 4 * hidden),
+        "seq": length(config, "n_positions"),
+        "tied_embeddings": config("tie_word_embeddings", False),
+        "positions": "rotary",
+        "bias": False,
+        "biases": ["ffn", "logits"],
+        "norm_weights": 2,
+        "pattern": "parallel",
+    }
+
+
+def falcon(config: Config) -> Document:
+    """7B: one norm and one head of keys; 40B and 180B ("new"): two norms and groups of heads."""
+    new, heads = config("new_decoder_architecture", False), config("num_attention_heads")
+    single, groups = 1 if config("multi_query", True) else heads, config("num_kv_heads", heads)
+    norms = config("num_ln_in_parallel_attn", 2) if new else 1
+    both = config("parallel_attn", True) or new
+    kind = {"pattern": "parallel", "blocks": {"parallel": {"norms": norms}}} if both else {}
+    alibi = config("alibi", False)
+    return with_biases(config, "hidden_dropout", "attention_dropout") | usual(config) | kind | {
+        "kv_heads": groups if new else single,
+        "ffn": config("ffn_hidden_size", 4 * config("hidden_size")),
+        "seq": length(config),
+        "tied_embeddings": config("tie_word_embeddings", True),
+        "positions": "alibi" if alibi else "rotary",
+        "bias": config("bias", False),
+        "norm_weights": 2,
+    }  # fmt: skip
+
+
+def starcoder2(config: Config) -> Document:
+    drops = ("residual_dropout", "embedding_dropout", "attention_dropout")
+    return with_biases(config, *drops) | usual(config) | {
+        "kv_heads": config("num_key_value_heads", 2),
+        "ffn": config("intermediate_size"),
+        "seq": length(config),
+        "window": config("sliding_window", 0),
+        "tied_embeddings": config("tie_word_embeddings", True),
+        "positions": "rotary",
+        "bias": config("use_bias", True),
+        "norm_weights": 2,
+    }  # fmt: skip
+
+
+def nemotron(config: Config) -> Document:
+    """LayerNorm1P, squared ReLU, no biases."""
+    return llama(config) | {"gated_mlp": False, "normalisation": "layernorm", "norm_weights": 2}
+
+
+def stablelm(config: Config) -> Document:
+    config.refuse_unless("use_parallel_residual", False)
+    config.refuse_unless("qk_layernorm", False)
+    biases = ["qkv"] if config("use_qkv_bias", False) else []
+    dropout = config.dropout("hidden_dropout", "attention_dropout")
+    own = {"normalisation": "layernorm", "norm_weights": 2, "biases": biases, "dropout": dropout}
+    return llama(config) | own
+
+
+def cohere(config: Config) -> Document:
+    """Command R: LayerNorm without shifts, both parts of a layer behind the same one."""
+    config.refuse_unless("use_qk_norm", False)
+    config("logit_scale", 1.0)
+    own = {"normalisation": "layernorm", "norm_weights": 1, "pattern": "parallel"}
+    return llama(config, tied=True) | own
+
+
+def cohere2(config: Config) -> Document:
+    """Positions in the layers with a window only (Cohere2Attention)."""
+    period = config("sliding_window_pattern", config("_sliding_window_pattern", 4))
+    return in_turn(config, cohere(config), kind="parallel", period=period,
+                   full={"positions": "none"})  # fmt: skip
+
+
+def mpt(config: Config) -> Document:
+    attention, hidden = config("attn_config", {}), config("d_model")
+    if not attention.get("alibi") or attention.get("qk_ln") or not config("no_bias", True):
+        what = "attn_config without alibi, or with qk_ln, or no_bias = false is not modelled"
+        raise InputError(config.place, what, "describe the model in a TOML file")
+    config.read |= {"learned_pos_emb", "norm_type", "embedding_fraction", "init_device"}
+    return with_biases(config, "resid_pdrop", "emb_pdrop") | {
+        "layers": config("n_layers"),
+        "hidden": hidden,
+        "heads": config("n_heads"),
+        "ffn": config("expansion_ratio", 4) * hidden,
+        "seq": length(config, "max_seq_len"),
+        "tied_embeddings": config("tie_word_embeddings", True),
+        "positions": "alibi",
+        "bias": False,
+        "family": "mpt",
+    }

@@ -6,48 +6,70 @@ from itertools import groupby
 from sim.config.errors import InputError
 from sim.model.hugging_face.config import Config, Document
 
+_TYPES = ("sliding_attention", "full_attention", "chunked_attention")
+# What a variant of a kind is called, by the key in which it differs.
+_WORDS = {"window": "sliding", "chunk": "chunked", "positions": "unrotated"}
+
 
 def in_turn(
     config: Config,
     shape: Document,
     *,
+    kind: str = "dense",
     period: int = 0,
     slides_from: int | None = None,
     experts: Document | None = None,
     sparse: Sequence[bool] = (),
+    full: Document | None = None,
 ) -> Document:
-    """A model whose layers see a window or all of the sequence, and have experts or not.
+    """A model whose layers see a window or all of the sequence, and have experts or are of a
+    `kind`; those that see all of it may differ in the keys of `full`.
 
     `layer_types` of the config says which slide; else all but each `period`-th, or those from
     `slides_from` on. Where all slide, the window is the model's own.
     """
     count, window = shape["layers"], config("sliding_window", 0)
-    types = config("layer_types", None)
-    if types is not None:
-        _check_types(config, types, count)
-        slides = [kind == "sliding_attention" for kind in types]
+    types = layer_types(config, count)
+    if types:
+        slides = [one == "sliding_attention" for one in types]
     elif period:
         slides = [(layer + 1) % period != 0 for layer in range(count)]
     else:
         slides = [slides_from is not None and layer >= slides_from for layer in range(count)]
-    kinds = ["experts" if each else "dense" for each in (sparse or [False] * count)]
-    blocks: Document = {"experts": dict(experts)} if experts and any(sparse) else {}
-    if any(slides) and window:
-        for kind in dict.fromkeys(one for one, own in zip(kinds, slides, strict=True) if own):
-            blocks[f"sliding_{kind}"] = {"kind": kind, "window": window}
-        names = zip(kinds, slides, strict=True)
-        kinds = [f"sliding_{kind}" if own else kind for kind, own in names]
-    family = {"family": "moe"} if "experts" in blocks else {}
-    return shape | family | {"pattern": pattern(kinds), "blocks": blocks}
+    kinds = ["experts" if each else kind for each in (sparse or [False] * count)]
+    own: Document = {"window": window} if window else {}
+    return laid_out(
+        shape,
+        [(one, own if each else full or {}) for one, each in zip(kinds, slides, strict=True)],
+        experts=experts,
+    )
 
 
-def _check_types(config: Config, types: Sequence[str], count: int) -> None:
-    if len(types) != count:
+def laid_out(
+    shape: Document, layers: Sequence[tuple[str, Document]], *, experts: Document | None = None
+) -> Document:
+    """A model of layers of kinds, each with the keys in which it differs from the others."""
+    has_experts = bool(experts) and any(kind == "experts" for kind, _ in layers)
+    blocks: Document = {**shape.get("blocks", {}), **({"experts": experts} if has_experts else {})}
+    names = []
+    for kind, own in layers:
+        names.append("_".join([*(word for key, word in _WORDS.items() if key in own), kind]))
+        if own:
+            blocks[names[-1]] = {"kind": kind, **own}
+    family = {"family": "moe"} if has_experts else {}
+    return shape | family | {"pattern": pattern(names), "blocks": blocks}
+
+
+def layer_types(config: Config, count: int) -> Sequence[str]:
+    """What the config says of each layer, if it does. Raises `InputError`."""
+    types: Sequence[str] = config("layer_types", None) or ()
+    if types and len(types) != count:
         what = f"layer_types names {len(types)} layers of {count}"
         raise InputError(config.place, what, "name each layer once")
-    if unknown := set(types) - {"sliding_attention", "full_attention"}:
+    if unknown := set(types) - set(_TYPES):
         what = f"layer_types: {min(unknown)!r} is not modelled"
-        raise InputError(config.place, what, "known: sliding_attention, full_attention")
+        raise InputError(config.place, what, f"known: {', '.join(_TYPES)}")
+    return types
 
 
 def pattern(kinds: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Llama and its dense relatives: RMSNorm, rotary positions, a gated feed-forward block."""
 
 from sim.model.hugging_face.config import Config, Document, length
-from sim.model.hugging_face.layers import in_turn
+from sim.model.hugging_face.layers import in_turn, laid_out
 
 
 def llama(config: Config, *, tied: bool = False) -> Document:
@@ -61,3 +61,69 @@ def gemma3(config: Config) -> Document:
 def phi3(config: Config) -> Document:
     shape = llama(config) | {"window": config("sliding_window", 0)}
     return shape | {"dropout": config.dropout("resid_pdrop", "embd_pdrop", "attention_dropout")}
+
+
+def granite(config: Config) -> Document:
+    """Llama with fixed factors on embeddings, attention, residuals and logits."""
+    config.read |= {"embedding_multiplier", "residual_multiplier", "attention_multiplier"}
+    config("logits_scaling", 1.0)
+    return llama(config)
+
+
+def glm(config: Config) -> Document:
+    return llama(config) | {"biases": ["qkv"] if config("attention_bias", False) else []}
+
+
+def glm4(config: Config) -> Document:
+    return glm(config) | {"output_norms": True}
+
+
+def seed_oss(config: Config) -> Document:
+    biases = ["qkv"] if config("attention_bias", True) else []
+    biases += ["attention output"] if config("attention_out_bias", False) else []
+    biases += ["ffn"] if config("mlp_bias", False) else []
+    dropout = config.dropout("attention_dropout", "residual_dropout")
+    return llama(config) | {"biases": biases, "dropout": dropout}
+
+
+def ernie(config: Config) -> Document:
+    biases = ["qkv", "attention output", "ffn"] if config("use_bias", False) else []
+    return llama(config, tied=True) | {"biases": biases}
+
+
+def arcee(config: Config) -> Document:
+    return llama(config) | {"gated_mlp": False}
+
+
+def olmo(config: Config) -> Document:
+    """LayerNorm without gains (Groeneveld et al. 2024, arXiv 2402.00838, section 2.1)."""
+    config.refuse_unless("clip_qkv", None)
+    return llama(config) | {"normalisation": "layernorm", "norm_weights": 0}
+
+
+def olmo2(config: Config) -> Document:
+    """Norms behind attention and feed-forward block only; OLMo 3 has windows, too."""
+    behind = {"output_norms": True, "pre_norm": False, "qk_norm": "whole"}
+    return in_turn(config, llama(config) | behind)
+
+
+def exaone4(config: Config) -> Document:
+    """Positions in the layers with a window only, where there are some (Exaone4Attention)."""
+    config.read |= {"sliding_window_pattern"}
+    shape = llama(config) | {"output_norms": True, "pre_norm": False, "qk_norm": "rmsnorm"}
+    return in_turn(config, shape, full={"positions": "none"} if config("sliding_window", 0) else {})
+
+
+def smollm3(config: Config) -> Document:
+    """No positions where `no_rope_layers` has a zero (SmolLM3Config: in every fourth layer)."""
+    config.refuse_unless("use_sliding_window", False)
+    config.read |= {"sliding_window", "layer_types"}
+    shape, kinds = llama(config, tied=True), unrotated(config)
+    return laid_out(shape, [("dense", {"positions": "none"} if one else {}) for one in kinds])
+
+
+def unrotated(config: Config) -> list[bool]:
+    """Which layers have no positions."""
+    count, every = config("num_hidden_layers"), config("no_rope_layer_interval", 4)
+    usual = [(layer + 1) % every != 0 for layer in range(count)]
+    return [not one for one in config("no_rope_layers", None) or usual]
