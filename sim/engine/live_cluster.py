@@ -6,6 +6,7 @@ A synchronous step is a program that is known beforehand; asynchronous training 
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -33,13 +34,15 @@ _LAST_OF_THIS_INSTANT = EventPriority(3)  # flows settle at 2 (`flow_classes`)
 class LiveCluster:
     """A machine on a clock, its links, and what has happened on them.
 
-    `overhead` is the software's cost of a message (s). Only the first `keep_spans` spans are kept;
-    seconds and bytes are counted to the end.
+    `overhead` is the software's cost of a message (s), `guests` are nodes of other regions than
+    their number says. Only the first `keep_spans` spans are kept; seconds and bytes are counted to
+    the end.
     """
 
     machine: Machine
     overhead: float = 0.0
     regions: Regions | None = None
+    guests: Mapping[int, int] = field(default_factory=dict)
     keep_spans: int = 200_000
     each_message: bool = False
     env: simpy.Environment = field(default_factory=simpy.Environment)
@@ -53,7 +56,7 @@ class LiveCluster:
 
     def __post_init__(self) -> None:
         self.network = FlowClassNetwork(self.env)
-        self.routes = Routes(self.machine, self.overhead, self.regions)
+        self.routes = Routes(self.machine, self.overhead, self.regions, self.guests)
 
     @property
     def topology(self) -> Topology:
@@ -98,11 +101,12 @@ class LiveCluster:
             parts = [{endpoint: share} for endpoint, share in shares.items()]
             return self.all_of([self._scatter(size, root, p, outwards=outwards) for p in parts])
         key = (outwards, root, tuple(shares), tuple(shares.values()))
-        if key not in self._numbered_routes:
+        route = self._numbered_routes.get(key)  # hashed once: there are thousands of them
+        if route is None:
             pairs = [((root, leaf) if outwards else (leaf, root)) for leaf in shares]
             loads, latency = self.routes.together(pairs, shares.values())
-            self._numbered_routes[key] = self._numbered(loads), latency
-        return self._launch(size, *self._numbered_routes[key])
+            route = self._numbered_routes[key] = self._numbered(loads), latency
+        return self._launch(size, *route)
 
     def swap(self, size: float, left: Endpoint, right: Endpoint) -> Event:
         """Both send `size` bytes to each other at once, and acknowledge what they receive."""
@@ -170,8 +174,10 @@ class LiveCluster:
 
     def run(self, until: Event | None = None) -> None:
         """Let time pass until an event, or until nothing is left to happen."""
-        while not self.is_still and not (until is not None and until.processed):
-            self.env.step()
+        step = self.env.step
+        with suppress(simpy.core.EmptySchedule):
+            while until is None or not until.processed:
+                step()
 
     # What is recorded.
 

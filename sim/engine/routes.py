@@ -4,7 +4,7 @@ Links of the topology, and one more for each region where endpoints are far apar
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 from typing import Annotated
@@ -48,10 +48,18 @@ class Regions:
 
 
 class Routes:
-    """All routes of a machine; `overhead` is the software's cost of a message (s)."""
+    """All routes of a machine; `overhead` is the software's cost of a message (s), `guests` the
+    regions of nodes that are elsewhere than their number says."""
 
-    def __init__(self, machine: Machine, overhead: float, regions: Regions | None) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        overhead: float,
+        regions: Regions | None,
+        guests: Mapping[int, int] | None = None,
+    ) -> None:
         self.machine, self.overhead, self.regions = machine, overhead, regions
+        self._guests = guests or {}
         self.topology = machine.topology
         self._routes: dict[tuple[Endpoint, Endpoint], Route] = {}
         self._spread: dict[tuple[str, Endpoint], dict[Link, float]] = {}
@@ -59,9 +67,10 @@ class Routes:
     def between(self, source: Endpoint, target: Endpoint) -> Route:
         """The route of one message."""
         key = (source, target)
-        if key not in self._routes:
-            self._routes[key] = self._route(source, target)
-        return self._routes[key]
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._route(source, target)
+        return route
 
     def together(
         self, pairs: Iterable[tuple[Endpoint, Endpoint]], shares: Iterable[float]
@@ -92,7 +101,7 @@ class Routes:
                 if load := port * cost.port + nic * cost.nic:
                     loads[link] = loads.get(link, 0.0) + load
         latency, across = cost.latency, cost.nic * len(groups)
-        crossed = sorted({self._region(endpoint) for endpoint in endpoints}) if self.regions else []
+        crossed = sorted({self.region(endpoint) for endpoint in endpoints}) if self.regions else []
         if self.regions and len(crossed) > 1:
             loads |= {(link, r): across for r in crossed for link in ("region-up", "region-down")}
             hops = 2 * (len(crossed) - 1) if kind == "all_reduce" else ceil(log2(len(crossed)))
@@ -114,7 +123,7 @@ class Routes:
         named = re.fullmatch(r"region(\d+)(?:\.(up|down))?", text)
         if not named or self.regions is None:
             return self.topology.parse_link(text)
-        region, last = int(named[1]), self._region_of(self.topology.gpus - 1)
+        region, last = int(named[1]), max(map(self._region_of, range(self.topology.gpus)))
         if region > last:
             raise InputError(f"link {text!r}", "no such region", f"there are regions 0 to {last}")
         ends = ("up", "down") if named[2] is None else (named[2],)
@@ -125,7 +134,7 @@ class Routes:
             return (), 0.0
         route = self.topology.route(source.first, target.first)
         latency = self.overhead + sum(self.topology.latency(link) for link in route)
-        if self.regions and self._region(source) != self._region(target):
+        if self.regions and self.region(source) != self.region(target):
             latency += self.regions.latency
         return self._loads(source, target, route), latency
 
@@ -137,7 +146,7 @@ class Routes:
         if topology.node_of(a) != topology.node_of(b) and nics:
             loads = {link: 1.0 for link in route if str(link[0]).startswith(("pod", "edge"))}
             loads |= self._nics("nic-up", source) | self._nics("nic-down", target)
-        if self.regions and (here := self._region(source)) != (there := self._region(target)):
+        if self.regions and (here := self.region(source)) != (there := self.region(target)):
             loads |= {("region-up", here): 1.0, ("region-down", there): 1.0}
         return tuple(loads.items())
 
@@ -151,12 +160,14 @@ class Routes:
                 loads[link] = loads.get(link, 0.0) + 1.0 / len(endpoint.gpus)
         return self._spread[key]
 
-    def _region(self, endpoint: Endpoint) -> int:
+    def region(self, endpoint: Endpoint) -> int:
+        """The region that an endpoint is in."""
         return self._region_of(endpoint.first)
 
     def _region_of(self, gpu: int) -> int:
         assert self.regions is not None
-        return self.topology.node_of(gpu) // self.regions.nodes
+        node = self.topology.node_of(gpu)
+        return self._guests.get(node, node // self.regions.nodes)
 
 
 def name_of(link: Link) -> str:

@@ -8,6 +8,7 @@ from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.link_variability import vary_links
 from sim.sharing.plan import ServerBased, Sharing
 from sim.sharing.server import Server, Shards
+from sim.sharing.server_placement import guest_regions
 from sim.sharing.setup import SharingSetup
 from sim.sharing.shared_weights import SharedWeights
 from sim.sharing.update_record import UpdateRecord
@@ -75,11 +76,12 @@ def _fail(plan: Sharing, pool: WorkerPool) -> None:
 
 
 def _cluster(setup: SharingSetup) -> LiveCluster:
-    plan = setup.plan
+    plan, each = setup.plan, setup.machine.topology.gpus_per_node
     cluster = LiveCluster(
         setup.machine,
         plan.overhead,
         plan.regions,
+        guest_regions(plan, setup.workers, setup.servers, each),
         keep_spans=setup.keep_spans,
         each_message=not plan.fluid,
     )

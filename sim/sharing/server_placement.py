@@ -1,6 +1,6 @@
 """Where servers are, and each one's share of the weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint
@@ -54,6 +54,18 @@ def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dic
     whole = n * n + k * n - 2 * k
     shares = {worker: (n - k) / whole for worker in workers if n > k}
     return shares | dict.fromkeys(spare[:k], 2 * (n - 1) / whole)
+
+
+def guest_regions(
+    plan: Sharing, workers: Sequence[Endpoint], servers: Iterable[Endpoint], gpus_per_node: int
+) -> dict[int, int]:
+    """The regions of hosts that only serve: those of the workers, in turn, not one of their own
+    whose link everything would have to pass."""
+    if plan.regions is None:
+        return {}
+    nodes = [host.first // gpus_per_node for host in servers if host not in workers]
+    regions = 1 + workers[-1].first // gpus_per_node // plan.regions.nodes
+    return {node: place * regions // len(nodes) for place, node in enumerate(nodes)}
 
 
 def _whole_nodes(gpus: int, gpus_per_node: int) -> int:
