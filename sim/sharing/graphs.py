@@ -1,5 +1,6 @@
 """Graphs over which workers gossip: their neighbours and mixing weights."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import isqrt
 
@@ -69,13 +70,11 @@ NAMED: dict[str, Callable[[int], Neighbours]] = {
 
 
 def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
-    """The neighbours of each of n workers, from a name or a list of edges.
+    """The neighbours of each of n workers, from a name (of `NAMED`) or a list of edges.
 
     Raises `InputError` where an edge leads nowhere or the graph is not connected.
     """
     if isinstance(kind, str):
-        if kind not in NAMED:
-            raise InputError(where, f"no graph named {kind!r}", f"known: {', '.join(NAMED)}")
         return NAMED[kind](n)
     beside: list[set[int]] = [set() for _ in range(n)]
     for edge in kind:
@@ -87,6 +86,22 @@ def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
     neighbours = tuple(tuple(sorted(others)) for others in beside)
     check_connected(neighbours, where)
     return neighbours
+
+
+def mean_square_degree(kind: str | Edges, n: int) -> float:
+    """How many neighbours a worker has, squared, in the mean; of those graphs that have many,
+    without making them.
+
+    >>> mean_square_degree("complete", 5), mean_square_degree([[0, 1], [1, 2]], 3)
+    (16.0, 2.0)
+    """
+    if kind == "complete":
+        return float((n - 1) ** 2)
+    if isinstance(kind, str):
+        degrees = [len(others) for others in graph(kind, n)]
+    else:
+        degrees = list(Counter(end for edge in kind for end in edge).values())
+    return sum(degree**2 for degree in degrees) / n
 
 
 def check_connected(neighbours: Neighbours, where: str) -> None:

@@ -14,6 +14,7 @@ from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds
 from sim.engine.routes import Regions
 from sim.model import optimizers
 from sim.model.kernels import Precision
+from sim.sharing import members
 from sim.sharing.learning.efficiency import Efficiency
 from sim.sharing.learning.optimizers import Optimizer
 from sim.sharing.learning.task import LearningTask, shapes
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # of the gradients averaged, in the rate
 
 Momentum = Annotated[NonNegative, Lt(1)]
+OF_UPDATE = 3e-4  # s of one core
 FP32 = 4.0  # bytes of what methods keep beside a step
 
 
@@ -131,6 +133,30 @@ class Sharing(ABC):
         learning = self.learning or Learning()
         return learning.rate * float(self.averaged(workers) ** _POWERS[learning.scaling])
 
+    def update_seconds(self, workers: int, layers: int) -> float:
+        """What one core simulates an update in, without its arithmetic: the order of magnitude."""
+        return OF_UPDATE
+
+    def tries(self, seconds: float) -> float:
+        """How many times as many steps of so many seconds are begun as come to an end."""
+        return 1.0
+
+    def reach(self, workers: int) -> float:
+        """How far a worker's gradient moves the weights that are reported, in the end: the rate
+        over the gradients that they average, and 1 / (1 - beta) times that with a momentum."""
+        learning = self.learning or Learning()
+        beta = learning.beta if learning.optimizer in ("momentum", "nesterov") else 0.0
+        return self.outer_reach * self.rate(workers) / self.spread(workers) / (1.0 - beta)
+
+    def spread(self, workers: int) -> float:
+        """How many workers' gradients the weights that are reported average."""
+        return self.averaged(workers)
+
+    @property
+    def outer_reach(self) -> float:
+        """The same of an outer optimizer, for what a round has come to."""
+        return 1.0
+
     def rule(self, workers: int, task: LearningTask) -> Optimizer:
         """The (inner) optimizer of so many workers."""
         learning = self.learning
@@ -187,20 +213,10 @@ class Sharing(ABC):
             if getattr(self.recovery, key) != getattr(Recovery(), key):
                 what = f"recovery.{key}: of servers, but this method has none"
                 raise InputError(where, what, "leave it out")
-        ranks = [("fault", fault.rank) for fault in self.fault if fault.rank is not None]
         if any(fault.server is not None for fault in self.fault) and not self.shard_count:
             what = "fault: a server fails, but this method has none"
             raise InputError(where, what, "name a rank")
-        ranks += [("straggler", rank) for cause in self.straggler for rank in cause.ranks or ()]
-        ranks += [("group", rank) for group in self.group for rank in group.ranks]
-        for key, rank in ranks:
-            if rank >= workers:
-                what = f"{key}: there is no worker of rank {rank}"
-                raise InputError(where, what, f"use 0 to {workers - 1}")
-        for node in (node for cause in self.straggler for node in cause.nodes or ()):
-            if node >= nodes:
-                what = f"straggler: there are no workers on node {node}"
-                raise InputError(where, what, f"use 0 to {nodes - 1}")
+        members.check(self.group, self.straggler, self.fault, workers, nodes, where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +258,9 @@ class ServerBased(Sharing):
         if self.servers == "spare":
             return {}
         return {"optimizer": optimizers.of(self.optimizer).state_bytes(parameters, ())}
+
+    def update_seconds(self, workers: int, layers: int) -> float:
+        return OF_UPDATE + (1e-5 if self.fluid else 1e-4) * self.shards
 
     @property
     def shard_count(self) -> int:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim.config import limit
 from sim.engine.live_cluster import Endpoint
 from sim.engine.machine import Machine
+from sim.sharing import limits
 from sim.sharing.learning.own_task import Task
 from sim.sharing.learning.task import LearningTask, NoTask
 from sim.sharing.learning.tasks import task_of
@@ -60,18 +60,6 @@ class SharingSetup:
         return replace(self, plan=plan, machine=machine, task=NoTask(), keep_spans=0)
 
 
-def _refuse_long(plan: Sharing, workers: int, where: str) -> None:
-    """Say so before what takes long or does not fit into memory."""
-    # Seconds of an update on one core, and for each weight (some two dozen FLOP and copies).
-    updates, size = workers * plan.steps, plan.learning.size if plan.learning else 0
-    seconds = updates * (3e-4 + 2e-8 * size)
-    limit.refuse_long(where, f"{updates:,} updates of {size:,} weights", seconds)
-    # Every worker has its own weights and gradient, beside a thousand rows of data.
-    limit.refuse_large(
-        where, f"{workers:,} workers", workers * 1e4 + 8.0 * size * (2 * workers + 1000)
-    )
-
-
 def assemble(
     plan: Sharing,
     machine: Machine,
@@ -90,8 +78,8 @@ def assemble(
     each = plan.gpus_of_worker(topology.gpus_per_node)
     available = topology.gpus - reserved_gpus(plan, topology.gpus_per_node)
     count = plan.workers or max(1, available // each)
-    _refuse_long(plan, count, where)
     workloads = (workload,) * count if isinstance(workload, Workload) else tuple(workload)
+    limits.refuse(plan, workloads, where)
     plan.check(count, -(-count * each // topology.gpus_per_node), where)
     plan.compression.check(workloads[0].whole.shapes, f"{where}.compression")
     own = plan.own_gpus(topology.gpus_per_node)

@@ -16,6 +16,7 @@ Count = Annotated[int, Ge(1), Le(1_000_000)]  # more would not come to an end
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
+_FARTHEST = 1e6  # optima of workers from that of all, which is 1: beyond, rounding hides it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +108,16 @@ class Learning:
     """A task of `sim.sharing.learning` that the simulated order of updates drives. One of the
     user's own is code, which no file of data runs: it is named on the command line, or from Python.
 
-    `unlike` makes the workers' data differ; on a quadratic, whose gradients are linear, the mean of
-    all workers learns alike on every graph. The rate and rule are those of the (inner) optimizer.
-    With `scaling` the rate is that of one gradient by itself: n times as high where n of them are
-    averaged with "linear" (Goyal et al. 2017, section 2.1; `Sharing.averaged`), as is paired with
-    SGD and LARS, sqrt(n) times with "sqrt" (Krizhevsky 2014; You et al. 2020, with
-    LAMB). In the first `warmup` steps it climbs from there, or from 0 without scaling. `beta` is
-    the momentum, `trust` and `weight_decay` those of `Optimizer`. An update of shared weights that
-    is s updates late counts (1 + s)^-`decay`: 1 in Zhang et al. 2016 (arXiv 1511.05950), 0.5 in
-    FedBuff (Nguyen et al. 2022; FLSim's PolynomialStalenessWeight).
+    `unlike` makes the workers' data differ: it is the chance of a sample to be of a worker's own
+    part, or on a quadratic how far the workers' optima lie apart (gradients there are linear, so
+    that the mean of all workers learns alike on every graph). The rate and rule are those of the
+    (inner) optimizer. With `scaling` the rate is that of one gradient by itself: n times as high
+    where n of them are averaged with "linear" (Goyal et al. 2017, section 2.1;
+    `Sharing.averaged`), as is paired with SGD and LARS, sqrt(n) times with "sqrt" (Krizhevsky
+    2014; You et al. 2020, with LAMB). In the first `warmup` steps it climbs from there, or from 0
+    without scaling. `beta` is the momentum, `trust` and `weight_decay` those of `Optimizer`. An
+    update of shared weights that is s updates late counts (1 + s)^-`decay`: 1 in Zhang et al. 2016
+    (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's PolynomialStalenessWeight).
     """
 
     task: str = "perceptron"
@@ -140,6 +142,9 @@ class Learning:
             raise ValueError(f"there is no task {self.task!r}; it is one of {', '.join(TASKS)}")
         if self.task != "quadratic":
             refuse(self, 'say nothing of this task; set task = "quadratic"', "noise", "condition")
+        most = _FARTHEST if self.task == "quadratic" else 1.0
+        if self.unlike > most:
+            raise ValueError(f"unlike = {self.unlike:g} of this task; set it to at most {most:g}")
         if self.optimizer != "lars":
             refuse(self, 'say nothing of this rule; set optimizer = "lars"', "trust")
         if self.optimizer in ("sgd", "adagrad", "rmsprop"):

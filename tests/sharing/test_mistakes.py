@@ -102,6 +102,42 @@ MISTAKES = {
         "shards = 9 colocated with 8 workers",
     ),
     "a share above 1": ('method = "federated"\nfraction = 1.5', "set fraction at most 1"),
+    "a worker in two groups": (
+        'method = "all_reduce"\n[[sharing.group]]\nranks = [1, 2]\nslowdown = 2.0\n'
+        "[[sharing.group]]\nranks = [2]\nslowdown = 3.0",
+        "group: rank 2 is named twice; name each once",
+    ),
+    "a straggler named twice": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "constant"\nfactor = 2.0\n'
+        "ranks = [1, 1]",
+        "straggler: rank 1 is named twice",
+    ),
+    "a failure of what is away": (
+        'method = "all_reduce"\n[[sharing.fault]]\nrank = 3\nat = "10 s"\nafter = "5 s"\n'
+        '[[sharing.fault]]\nrank = 3\nat = "12 s"',
+        "fault: rank 3 fails at 12.0 s, when it is away from 10.0 s on",
+    ),
+    "a failure of what never came back": (
+        'method = "all_reduce"\n[[sharing.fault]]\nrank = 3\nat = "1 s"\n'
+        '[[sharing.fault]]\nrank = 3\nat = "12 s"\nafter = "5 s"',
+        "fault: rank 3 fails at 12.0 s, when it is away from 1.00 s on",
+    ),
+    "data more unlike than can be": (
+        SERVER + '[sharing.learning]\ntask = "perceptron"\nunlike = 1e9',
+        "unlike = 1e+09 of this task; set it to at most 1",
+    ),
+    "optima that rounding hides": (
+        SERVER + '[sharing.learning]\ntask = "quadratic"\nunlike = 1e9',
+        "unlike = 1e+09 of this task; set it to at most 1e+06",
+    ),
+    "clients that go offline and never come": (
+        'method = "federated"\noffline = "1 d"',
+        "online and offline take turns: give both, or neither",
+    ),
+    "a precision that the device lacks": (
+        'method = "all_reduce"\nprecision = "fp4"',
+        "V100 32GB SXM2 has no fp4; it has fp32, fp16",
+    ),
     "a link that is not there": (
         'method = "all_reduce"\n[[sharing.change]]\nlink = "node9.nic0"\nat = "1 s"\nfactor = 2.0',
         "node9.nic0",

@@ -11,7 +11,7 @@ from sim.config.units import Bytes
 from sim.config.without_effect import refuse
 from sim.engine.live_cluster import Process
 from sim.sharing.averaging import Averaging, count_update
-from sim.sharing.plan import Sharing
+from sim.sharing.plan import OF_UPDATE, Sharing
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.sharing.workload import buckets
@@ -36,6 +36,9 @@ class AllReduce(Sharing):
     @property
     def details(self) -> list[str]:
         return ["overlapped"] if self.overlap else []
+
+    def update_seconds(self, workers: int, layers: int) -> float:
+        return OF_UPDATE * (layers if self.overlap else 1)
 
     def start(self, pool: WorkerPool) -> None:
         pool.train(overlapped(self, pool) if self.overlap else synchronous_sgd(self, pool))

@@ -69,6 +69,10 @@ class AsyncLocalSGD(ServerBased):
     def averaged(self, workers: int) -> float:
         return float(max(self.delay, self.buffer))
 
+    @property
+    def outer_reach(self) -> float:
+        return self.outer_rate / (1.0 - self.outer_momentum)
+
     def start(self, pool: WorkerPool) -> None:
         pool.train(asynchronous(self, pool))
 

@@ -38,6 +38,9 @@ class Elastic(ServerBased):
     def averaged(self, workers: int) -> float:
         return 1.0
 
+    def spread(self, workers: int) -> float:
+        return float(workers)
+
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         own = ServerBased.kept(self, parameters, width, workers)
         return {**own, "centre": width * parameters}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from math import exp
 from typing import Annotated, Literal
 
 import numpy as np
@@ -33,6 +34,10 @@ class Federated(ServerBased):
     offline: Seconds = 0.0
     late: Annotated[NonNegative, Lt(1)] = 0.0
 
+    def __post_init__(self) -> None:
+        if bool(self.online) != bool(self.offline):
+            raise ValueError("online and offline take turns: give both, or neither")
+
     @property
     def fails_alone(self) -> bool:
         return True
@@ -43,6 +48,12 @@ class Federated(ServerBased):
 
     def averaged(self, workers: int) -> float:
         return max(1.0, self.fraction * workers * (1.0 - self.late))
+
+    def tries(self, seconds: float) -> float:
+        """A client stays for its round, of exponential times online, with chance exp(-T / mean)."""
+        if not self.online:
+            return 1.0
+        return exp(min(self.period * seconds / self.online, 100.0))
 
     def start(self, pool: WorkerPool) -> None:
         pool.cluster.start(rounds(self, pool))
@@ -176,7 +187,7 @@ class Availability:
 def _changes(plan: Federated, rng: np.random.Generator) -> Iterator[float]:
     """Exponential times online and offline by turns; no change where a client always stays."""
     moment = 0.0
-    while plan.online and plan.offline:
+    while plan.online:
         for time in (plan.online, plan.offline):
             moment += float(rng.exponential(time))
             yield moment

@@ -8,14 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.errors import InputError
+from sim.config.schema import nearest
 from sim.config.without_effect import refuse
 from sim.engine.live_cluster import Process
 from sim.program.causes import COMMUNICATION, NEIGHBOURS
-from sim.sharing.graphs import Neighbours, exponential_hops, graph, mixing
+from sim.sharing.graphs import (
+    NAMED,
+    Neighbours,
+    exponential_hops,
+    graph,
+    mean_square_degree,
+    mixing,
+)
 from sim.sharing.learning.task import shapes
 from sim.sharing.peer_estimates import PeerEstimates
 from sim.sharing.peers import LocalPeriods, partner, random_pairs, receive, receive_all
-from sim.sharing.plan import Sharing
+from sim.sharing.plan import OF_UPDATE, Sharing
 from sim.sharing.tables import Count, Positive
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
@@ -50,6 +58,8 @@ class Gossip(Sharing):
 
     def __post_init__(self) -> None:
         kind = self.compression.kind
+        if isinstance(self.graph, str) and self.graph not in NAMED:
+            raise ValueError(f"no graph named {self.graph!r}; {nearest(self.graph, [*NAMED])}")
         if self.algorithm == "sgp" and kind not in ("none", "fp16", "int8"):
             raise ValueError(f'push-sum needs whole sums: "{kind}" sends a part; write "fp16"')
         if self.algorithm == "ad_psgd" and self.rendezvous:
@@ -84,6 +94,13 @@ class Gossip(Sharing):
     def neighbours(self, workers: int, where: str = "") -> Neighbours:
         """Of every worker. Raises `InputError` for a graph that does not connect them."""
         return graph(self.graph, workers, where=f"{where}.graph")
+
+    def update_seconds(self, workers: int, layers: int) -> float:
+        """Messages to all neighbours share links with those of all of theirs."""
+        squares = 1.0
+        if self.algorithm == "d_psgd":
+            squares = mean_square_degree(self.graph, workers)
+        return OF_UPDATE + 1e-6 * squares
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         """Weights of every neighbour as they arrive, one where a worker has one at a time."""

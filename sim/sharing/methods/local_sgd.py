@@ -98,6 +98,10 @@ class LocalSGD(Sharing):
             own["on their way"] = away / self.fragments * FP32 * parameters
         return own
 
+    @property
+    def outer_reach(self) -> float:
+        return self.outer_rate / (1.0 - self.outer_momentum)
+
     def start(self, pool: WorkerPool) -> None:
         pool.train(local_sgd(self, pool))
 

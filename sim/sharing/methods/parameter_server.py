@@ -109,6 +109,10 @@ class ParameterServer(ServerBased):
         }
         return [modes[self.mode], *(name for name, holds in told.items() if holds)]
 
+    def update_seconds(self, workers: int, layers: int) -> float:
+        own = ServerBased.update_seconds(self, workers, layers)
+        return own * (layers if self.overlap else 1)
+
     @property
     def optimizer_elsewhere(self) -> bool:
         return self.servers != "spare"

@@ -1,0 +1,47 @@
+"""What would take long, or more memory than there is, is refused before it begins.
+
+Seconds are of the order of magnitude of one core.
+"""
+
+from collections.abc import Sequence
+
+from sim.config import limit
+from sim.config.errors import InputError
+from sim.sharing.learning.cost import cost_of
+from sim.sharing.plan import Sharing
+from sim.sharing.workload import Workload
+
+_OF_CHANGE = 3e-5  # s of a link that gets another rate
+_OF_WORKER = 1e4  # bytes
+
+
+def refuse(plan: Sharing, workloads: Sequence[Workload], where: str) -> None:
+    """Raise `InputError` where a run of so many workers passes what is allowed."""
+    workers, first = len(workloads), workloads[0]
+    steps, tries = _steps(plan, first, where), plan.tries(first.seconds)
+    updates, cost = workers * steps * tries, cost_of(plan.learning)
+    size = plan.learning.size if plan.learning else 0
+    asked = f"{workers * steps:,.0f} updates" + (
+        f" of {cost.weights(size):,} weights" if size else ""
+    )
+    if tries > 2.0:
+        asked += f", {1.0 / tries:.2g} of which come to an end,"
+    seconds = updates * plan.update_seconds(workers, len(first.layers))
+    limit.refuse_long(where, asked, seconds + cost.seconds(size, first.batch, updates))
+    held = cost.memory(size, workers)
+    limit.refuse_large(where, f"{workers:,} workers", workers * _OF_WORKER + held)
+    for cause in plan.straggler:
+        changes = steps * tries * first.seconds / cause.interval * len(cause.links)
+        limit.refuse_long(
+            f"{where}.straggler", f"{changes:,.0f} changes of links", changes * _OF_CHANGE
+        )
+
+
+def _steps(plan: Sharing, step: Workload, where: str) -> float:
+    """Of every worker, as if messages took no time."""
+    if plan.until is None:
+        return plan.steps
+    if not step.seconds:
+        what = "until, but a step takes no time, so that no number of them is enough"
+        raise InputError(where, what, "give steps, or sharing.times.forward")
+    return plan.until / step.seconds
