@@ -96,7 +96,7 @@ class Convolutional:
         """Runs anywhere, at 16 bits or more. Raises `InputError`."""
         if BYTES[precision] < 2:
             what = f"precision = {precision!r} of convolutions is not known"
-            raise InputError("plan", what, 'set precision = "bf16"')
+            raise InputError("plan", what, "set a precision of 16 bits or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,7 @@ class Recommendation:
         """Runs anywhere, at 16 bits or more. Raises `InputError`."""
         if BYTES[precision] < 2:
             what = f"precision = {precision!r} of embedding tables is not known"
-            raise InputError("plan", what, 'set precision = "bf16"')
+            raise InputError("plan", what, "set a precision of 16 bits or more")
 
     def check_ranks(self, ep: int, ranks: int, where: str) -> None:
         """Raise `InputError` unless tables are divided over all `ranks` that train with them."""

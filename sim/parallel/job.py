@@ -170,6 +170,8 @@ class Job:
             lambda: self.stack.recipe(plan.precision, plan.recipe, where="plan, recipe"),
         )
         turns = self.device.transposes_operands
+        if found:
+            self.device.peak_rate(plan.precision)  # refuses what no recipe can help
         if found and found.scaled_by_tensor_cores and not self.device.scales_blocks:
             what = f"{self.device.name} does not scale blocks as {found.name} does"
             raise InputError("plan, recipe", what, "name another recipe, such as current-scaling")

@@ -218,6 +218,7 @@ def _check_network(model: Transformer, plan: Plan, topology: Topology, where: st
         key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
         what = f"{key} of layers that are no transformer's are not known"
         raise InputError(where, what, f"leave {key} out")
+    topology.device.peak_rate(plan.precision)  # refuses what the device does not have
     model.source.check(plan.precision, topology.device.name)
 
 

@@ -54,6 +54,7 @@ def worker_step(
         precision=plan.precision,
         optimizer=plan.optimizer,
     )
+    device.peak_rate(plan.precision)  # refuses what the device does not have
     width = float(max(2, BYTES[plan.precision]))
     inputs, outputs = 0.0, (model.predictions or model.seq) * model.vocab * width
     stored = 0.0
