@@ -72,7 +72,8 @@ class Comparison(Answer, ABC):
     """Two jobs or more, of which the first is what the others are held against.
 
     `inputs` are those of each case by its name, `asked` the texts that short names stand for,
-    `differences` seconds against the first case by title, case and name.
+    `differences` seconds against the first case by title, case and name, `notes` what to know of the
+    cases.
     """
 
     view = "sim.comparison.text"
@@ -84,6 +85,7 @@ class Comparison(Answer, ABC):
         "differences": "differences",
         "best": "winner",
         "reason": "reason",
+        "notes": "notes",
     }
 
     cases: tuple[Case, ...]
@@ -112,6 +114,13 @@ class Comparison(Answer, ABC):
     @abstractmethod
     def reason(self) -> str:
         """Why, against the first or, where that is the best, the next."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the cases before they are held against one another."""
+        return [
+            f"{case.name}: {warning}" for case in self.cases for warning in case.result.warnings
+        ]
 
     @property
     def title(self) -> str:

@@ -14,6 +14,7 @@ from sim.results.outcome import Outcome
 from sim.results.tables import Cells
 from sim.sharing.update_record import CurvePoint
 
+_UNLIKE = 1.05  # times a rate: less decides nothing
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
 
@@ -90,15 +91,15 @@ class SharingComparison(Comparison):
     @property
     def table(self) -> list[Cells]:
         learnt = self.loss is not None
-        head: Cells = ("", "samples/s", "waiting", "staleness", "bytes")
+        head: Cells = ("", "samples/s", "waiting", "staleness", "sent in all")
         if learnt:
             head += (
                 f"loss at {human_seconds(self.seconds)}",
-                "worst worker",
-                f"at {self.samples:,.0f} samples",
-                f"{self.loss:.3g} after",
-                "samples",
-                "bytes",
+                f"loss at {self.samples:,.0f} samples",
+                "worst worker's at the end",
+                f"time to {self.loss:.3g}",
+                "samples to it",
+                "sent to it",
             )
         rent = any(case.rent for case in self.cases)
         if rent:
@@ -116,8 +117,8 @@ class SharingComparison(Comparison):
         if learnt:
             cells += (
                 _number(row["loss_at_equal_time"]),
-                _number(row["worst_loss"]),
                 _number(row["loss_at_equal_samples"]),
+                _number(row["worst_loss"]),
                 "never" if row["time_to_target"] is None else human_seconds(row["time_to_target"]),
                 "" if row["samples_to_target"] is None else f"{row['samples_to_target']:,.0f}",
                 "" if row["bytes_to_target"] is None else human_bytes(row["bytes_to_target"]),
@@ -168,6 +169,19 @@ class SharingComparison(Comparison):
         why = f"a worker's time for {self.samples:,.0f} samples differs by {moved or 'nothing'}"
         head = self._first(own, theirs, ranking[0].name, other.name)
         return f"{head} {ranking[0].name} has {pace:.2f} times the samples a second: {why}."
+
+    @property
+    def notes(self) -> list[str]:
+        usual = super(SharingComparison, self).notes
+        reaches = {name: own.reach for name, own in self.outcomes.items() if own.reach}
+        if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
+            return usual
+        told = ", ".join(f"{name} {reach:.3g}" for name, reach in reaches.items())
+        said = (
+            f"a worker's gradient moves the weights by unlike rates ({told}), which may decide "
+            'more than the method: try sharing.learning.scaling = "linear", or equal rates'
+        )
+        return [said, *usual]
 
     def _first(self, own: Outcome, theirs: Outcome, name: str, other: str) -> str:
         here, there = self.at_target(own), self.at_target(theirs)

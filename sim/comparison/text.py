@@ -9,9 +9,10 @@ from sim.results.tables import Cells, aligned, html_image, html_table
 
 
 def text(compared: Comparison) -> str:
-    """The table, where differences come from, which is best and why."""
+    """The table, where differences come from, which is best and why, and what to know of them."""
     pages = (f"{title}\n{aligned(rows, headed=True)}" for title, rows in _blocks(compared))
-    return "\n\n".join([*_legend(compared), *pages, compared.reason])
+    said = "\n".join([compared.reason, *(f"note: {note}" for note in compared.notes)])
+    return "\n\n".join([*_legend(compared), *pages, said])
 
 
 def html(compared: Comparison) -> str:
@@ -19,7 +20,8 @@ def html(compared: Comparison) -> str:
     shown = (f"<b>{escape(title)}</b>{html_table(rows)}" for title, rows in _blocks(compared))
     legend = "".join(f"<pre>{escape(lines)}</pre>" for lines in _legend(compared))
     drawn = html_image(picture.rendered(compared.plot(), dpi=60))
-    return f"{legend}{''.join(shown)}<p>{escape(compared.reason)}</p>{drawn}"
+    said = "".join(f"<p>{escape(line)}</p>" for line in (compared.reason, *compared.notes))
+    return f"{legend}{''.join(shown)}{said}{drawn}"
 
 
 def _legend(compared: Comparison) -> list[str]:

@@ -1,6 +1,6 @@
 """From workers at the end of their training to the outcome of the run."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, sqrt
 from typing import Any
@@ -31,6 +31,7 @@ _SHARES: tuple[str, ...] = (
 _BUSIEST = 16
 _ROUNDING = 1e-12
 _NEWS = 1.05  # times the samples asked for; a last round that adds less is nothing to warn of
+_MUCH = 0.1  # of the workers' time
 
 
 def outcome(
@@ -68,6 +69,7 @@ def outcome(
         diverged=loss is not None and not isfinite(loss),
         spread=_spread(pool) if learnt else {},
         rate=_rate(setup) if learnt else "",
+        reach=setup.plan.reach(len(setup.workers)) if learnt and learning else None,
         curve=tuple(record.curve),
         time_to_target=None,
         task=pool.task.name,
@@ -80,7 +82,7 @@ def outcome(
         fits=all(one.fits for one in held),
         step=dict(setup.workloads[0].spent),
         to_target=_to_target(setup, record.samples / end if end else 0.0),
-        warnings=(*_too_small(held), *_warnings(pool)),
+        warnings=(*_too_small(held), *_far_servers(setup, pool, rows), *_warnings(pool)),
     )
     target = learning.target if learning else None
     return result if target is None else replace(result, time_to_target=result.time_to(target))
@@ -151,6 +153,23 @@ def _too_small(held: Iterable[Holder]) -> Iterator[str]:
             yield f"{one.name} needs {needs} and has {has}: it would not run"
 
 
+def _far_servers(
+    setup: SharingSetup, pool: WorkerPool, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Servers in fewer regions than workers, which then do not take part alike."""
+    if setup.plan.regions is None or not setup.servers:
+        return
+    region = pool.cluster.routes.region
+    own, serving = ({region(one) for one in ones} for ones in (setup.workers, setup.servers))
+    sent = [row[causes.COMMUNICATION] for row in rows]
+    if len(serving) < len(own) and max(sent) > min(sent) + _MUCH:
+        yield (
+            f"servers are in {len(serving)} of {len(own)} regions: workers there communicate for "
+            f"{min(sent):.0%} of their time, others for up to {max(sent):.0%}; shards = {len(own)} "
+            "puts a server into each"
+        )
+
+
 def _row(worker: Worker, end: float) -> dict[str, Any]:
     """A worker's seconds as shares of the run."""
     seconds = worker.seconds_until(end)
@@ -206,5 +225,18 @@ def _warnings(pool: WorkerPool) -> Iterator[str]:
     if pool.until is None and record.enough.triggered and record.samples > _NEWS * record.budget:
         steps, asked = record.samples / record.budget, "as many as were asked for"
         yield f"runs end with a whole round: {record.samples:g} samples, {steps:.3g} times {asked}"
+    yield from _unfinished(pool)
     if lost := [worker.rank for worker in pool.workers if worker.lost]:
         yield f"workers {lost} failed and did not come back"
+
+
+def _unfinished(pool: WorkerPool) -> Iterator[str]:
+    """Steps of rounds that the end of the run has cut off."""
+    record = pool.record
+    done = sum(worker.steps * worker.workload.batch for worker in pool.workers if not worker.lost)
+    rest = done - record.samples
+    if not (record.dropped or record.lost) and rest > (_NEWS - 1.0) * done:
+        yield (
+            f"{rest / done:.0%} of the samples that were computed are of rounds that had not ended "
+            "and do not count, though their time does: give more steps"
+        )

@@ -31,7 +31,8 @@ class Outcome(Answer):
     `loss` is that of the weights that the method gives (the servers', or the mean of all workers'),
     no finite number where the run has `diverged` (None in JSON),
     `spread` that of its `worker`s in the mean, of the `worst` of them, and the `distance` between
-    them: the root mean square of |x_i - mean|. `rate` says how far a step goes. `curve` holds (s,
+    them: the root mean square of |x_i - mean|. `rate` says how far a step goes, `reach` how far the
+    gradient of one worker moves the weights in the end (`Sharing.reach`). `curve` holds (s,
     samples, loss, bytes, accuracy) on the way (`curve_frame`), `accuracy` the share of right
     answers at the end where the task has any, and `time_to_target` when the loss was first as
     low as asked; `label` says what all of this shows. `to_target` has the `seconds` and `samples`
@@ -68,6 +69,7 @@ class Outcome(Answer):
     label: str
     events: int
     wall_seconds: float
+    reach: float | None = None
     accuracy: float | None = None
     diverged: bool = False
     to_target: dict[str, float] = field(default_factory=dict)

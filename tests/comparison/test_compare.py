@@ -252,3 +252,18 @@ def test_the_exit_code_says_where_nothing_fits_and_one_that_does_is_enough() -> 
     refused = CliRunner().invoke(main, [*words, *small])
     assert refused.exit_code == 3
     assert refused.stderr == ""
+
+
+def test_unlike_rates_of_learning_and_warnings_of_runs_are_noted() -> None:
+    """A mean of eight gradients at the rate of one goes an eighth as far for each of them."""
+    jobs = ("ps-async", ": sharing.mode=bsp")
+    quick = ("sharing.steps=6", "sharing.learning.task=perceptron")
+    unlike = sim.compare(*jobs, settings=quick)
+    (note,) = unlike.notes
+    assert "(ps-async 0.05, sharing.mode=bsp 0.00625), which may decide more" in note
+    assert f"note: {note}" in str(unlike)
+    assert unlike.to_dict()["notes"] == [note]
+    alike = sim.compare(*jobs, settings=(*quick, "sharing.learning.scaling=linear"))
+    assert alike.notes == []
+    late = sim.compare("local-sgd", ": sharing.period=9", settings=("sharing.workers=2",))
+    assert late.notes == [f"sharing.period=9: {late.cases[1].result.warnings[0]}"]

@@ -212,3 +212,38 @@ def test_what_a_worker_is_is_said():
         assert result.worker == said
         assert str(result).splitlines()[0].endswith(f"2 workers of {said}")
     assert result.samples == 2 * 2 * 4 * 32
+
+
+FAR = Regions(nodes=1, bandwidth=RATE / 100, latency=0.0)
+ROUNDS = {"period": 4, "steps": 24, "regions": FAR}
+
+
+def test_servers_are_in_the_regions_of_the_workers_and_not_behind_a_link_of_their_own():
+    one = outcome("async_local_sgd", **ROUNDS)
+    regions = {
+        link["link"].split(".")[0] for link in one.links if link["link"].startswith("region")
+    }
+    assert regions == {f"region{n}" for n in range(4)}
+    near, *others = (row["communication"] for row in one.workers)
+    assert near < 0.5 * min(others)
+    (warning,) = [one for one in one.warnings if "regions" in one]
+    assert warning.startswith("servers are in 1 of 4 regions: workers there communicate for")
+
+
+def test_with_a_shard_for_each_region_all_workers_are_alike():
+    spread = outcome("async_local_sgd", shards=4, **ROUNDS)
+    shares = [row["communication"] for row in spread.workers]
+    assert max(shares) == pytest.approx(min(shares), abs=0.02)
+    assert not any("regions" in warning for warning in spread.warnings)
+
+
+def test_rounds_that_the_end_cuts_off_are_told():
+    """Of four workers whose rounds have ten steps each, 40 samples are over after one each; the
+    slowest of them has done less than that of its second."""
+    slow = StragglerCause(law=Constant(factor=1.9), ranks=(0,))
+    cut = outcome("async_local_sgd", period=10, steps=10, straggler=(slow,))
+    (warning,) = [one for one in cut.warnings if "had not ended" in one]
+    done = sum(row["steps"] for row in cut.workers)
+    assert warning.startswith(f"{1 - cut.samples / done:.0%} of the samples that were computed")
+    whole = outcome("async_local_sgd", period=1, steps=100)
+    assert not any("had not ended" in one for one in whole.warnings)
