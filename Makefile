@@ -57,6 +57,7 @@ format: $(DEV) ## Lay the code out as ruff does.
 bench: $(DEV) ## Speed: every figure beside a plain way to the same; TABLE=runs.csv adds the regret of choices.
 	$(BIN)/python -m benchmarks.run $(if $(TABLE),--table $(TABLE))
 	$(BIN)/python -m benchmarks.sharing
+	$(BIN)/python -m benchmarks.learning
 
 docs: $(DEV) ## Run what README.md and docs show and write down what it prints; TABLES=... fills their tables.
 	$(BIN)/python -m docs.refresh $(TABLES)

@@ -60,7 +60,7 @@ class Worker:
         seed: int = 0,
     ) -> None:
         self.rank, self.endpoint, self.cluster = rank, endpoint, cluster
-        self.workload, self.task = workload, task
+        self.workload, self.task, self._shapes = workload, task, shapes(task)
         self.slowdown, self.mean_slowdown = slowdown, mean_slowdown
         self._absences = tuple(absences)
         self._to_come = sorted(absences)
@@ -146,7 +146,7 @@ class Worker:
         """What a receiver reads of a vector about some elements; what is left out waits for the
         next one about them."""
         seed, error = (self.seed, step), self.error[elements]
-        of = shapes(self.task) if elements == EVERYTHING else ()
+        of = self._shapes if elements == EVERYTHING else ()
         sent, self.error[elements] = self.compression.encode(vector, error, seed, of)
         return sent
 
