@@ -72,8 +72,8 @@ class Comparison(Answer, ABC):
     """Two jobs or more, of which the first is what the others are held against.
 
     `inputs` are those of each case by its name, `asked` the texts that short names stand for,
-    `differences` seconds against the first case by title, case and name, `notes` what to know of the
-    cases.
+    `differences` seconds against the first case by title, case and name, `notes` what to
+    know of the cases.
     """
 
     view = "sim.comparison.text"
