@@ -37,8 +37,8 @@ def replay(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Play the steps of PyTorch profiler TRACES (.json, .json.gz; one a rank) again, say what they
-    wait for, and what they would take with something changed."""
+    """Play the steps of TRACES again, one a rank, of PyTorch's profiler (.json, .json.gz) or of
+    Chakra (.et), say what they wait for, and what they would take with something changed."""
     from sim.traces.answer import replay as played
 
     factors: dict[str, float] = {}

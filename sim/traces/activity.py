@@ -13,13 +13,15 @@ Group = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """What a communication kernel sends: `key` is what its peers know it by."""
+    """What a communication kernel sends: `key` is what its peers know it by. Of the `ranks` that
+    take part the `members` are known, or at least on how many `nodes` they were."""
 
     key: Group
     kind: str
     bytes: float
     ranks: int
-    nodes: int
+    nodes: int = 1
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +51,11 @@ class HostItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """`steps` steps of one rank in a row, which `measured` seconds were taken by."""
+    """`steps` steps of one rank in a row, which `measured` seconds were taken by, if a trace knows;
+    one that does not, knows how long computations take but not its communications."""
 
     rank: int
     kernels: tuple[Kernel, ...]
     host: tuple[HostItem, ...]
     steps: int
-    measured: float
+    measured: float | None

@@ -1,5 +1,6 @@
 """What could be otherwise: ranks of a trace with something changed."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -68,14 +69,22 @@ class Changes:
 
 def seconds_of(call: Collective, machine: Machine, world: int) -> float:
     """Seconds of a collective on a machine; groups of all `world` ranks span all of its GPUs."""
-    topology = machine.topology
-    everybody = call.ranks == world
-    shape = GroupShape.of(topology.gpus if everybody else call.ranks, topology.gpus_per_node)
-    if not everybody and call.nodes > 1:
-        shape = GroupShape(ranks=call.ranks, nodes=call.nodes)
+    shape = _shape(call, machine, world)
     kind = "send" if call.kind == _MESSAGES else call.kind
     cost = machine.call_cost(kind, call.bytes, shape)
     return machine.call(kind, call.bytes, shape).duration(cost)
+
+
+def _shape(call: Collective, machine: Machine, world: int) -> GroupShape:
+    gpus, each = machine.topology.gpus, machine.topology.gpus_per_node
+    if call.ranks == world:
+        return GroupShape.of(gpus, each)
+    if call.members:
+        nodes = Counter(rank // each for rank in call.members)
+        return GroupShape(ranks=call.ranks, nodes=len(nodes), per_node=max(nodes.values()))
+    if call.nodes > 1:
+        return GroupShape(ranks=call.ranks, nodes=call.nodes)
+    return GroupShape.of(call.ranks, each)
 
 
 def _as_is(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:

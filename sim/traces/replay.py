@@ -10,11 +10,11 @@ from sim.config.errors import InputError
 from sim.engine import clock
 from sim.engine.record import Record
 from sim.results.answer import Answer, Inputs, said_of
+from sim.traces import chakra, reading
 from sim.traces.account import account
 from sim.traces.activity import Rank
 from sim.traces.changes import Changes
 from sim.traces.program import program
-from sim.traces.reading import read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +33,10 @@ class Played:
 class Replay(Answer):
     """Steps of one or several ranks, a step's seconds each.
 
-    `measured` is the trace's own, `replayed` what the engine makes of it: that agrees as far as the
-    trace is understood. `explained` leaves out what nothing explains (lags of kernels behind their
-    launch, their stream and what they wait for). `changed` is the step as it was asked for.
-    `kernels` are a step's seconds by name, the most first.
+    `measured` is the trace's own, if it knows, `replayed` what the engine makes of it: that agrees
+    as far as the trace is understood. `explained` leaves out what nothing explains (lags of kernels
+    behind their launch, their stream and what they wait for). `changed` is the step as it was asked
+    for. `kernels` are a step's seconds by name, the most first.
     """
 
     view = "sim.traces.text"
@@ -45,7 +45,7 @@ class Replay(Answer):
     inputs: Inputs = field(default_factory=Inputs)
     files: tuple[str, ...]
     steps: int
-    measured: float
+    measured: float | None
     replayed: Played
     explained: float
     changed: Played | None
@@ -68,17 +68,17 @@ class Replay(Answer):
 def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
     """Replay the traces of some ranks of one job. Raises `InputError` for files that hold no step,
     or not the same steps."""
-    ranks = [read(path) for path in paths]
+    ranks = _read(paths)
     _check(ranks, paths)
-    steps = ranks[0].steps
+    steps, asked = ranks[0].steps, changes or Changes()
+    asked = replace(asked, world=asked.world or _world(ranks))
+    others = _read(paths, removed) if removed else ranks
+    if any(rank.measured is None for rank in ranks):
+        network = _network(asked)
+        ranks, others, asked = network.of(ranks), network.of(others), replace(asked, machine=None)
     changed = None
-    if changes is not None or removed:
-        world = max(
-            (k.collective.ranks for r in ranks for k in r.kernels if k.collective), default=1
-        )
-        others = [read(path, removed) for path in paths] if removed else ranks
-        asked = changes or Changes()
-        changed = _played(replace(asked, world=asked.world or world).of(others), steps)
+    if removed or asked != Changes(world=asked.world):
+        changed = _played(asked.of(others), steps)
     seconds: defaultdict[str, float] = defaultdict(float)
     for kernel in ranks[0].kernels:
         seconds[kernel.name] += kernel.seconds / steps
@@ -86,7 +86,7 @@ def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: st
         inputs=_inputs(changes, removed),
         files=tuple(path.name for path in paths),
         steps=steps,
-        measured=max(rank.measured for rank in ranks) / steps,
+        measured=_longest(ranks),
         replayed=_played(ranks, steps),
         explained=_played([_without_lags(rank) for rank in ranks], steps).step_time,
         changed=changed,
@@ -106,6 +106,36 @@ def _inputs(changes: Changes | None, removed: str) -> Inputs:
     return Inputs(
         cluster=topology.name, device=topology.device.name, gpus=topology.gpus, change=said
     )
+
+
+def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
+    """Traces of PyTorch's profiler, or of Chakra by their suffix."""
+    return [
+        chakra.read(path, len(paths), removed)
+        if path.suffix == chakra.SUFFIX
+        else reading.read(path, removed)
+        for path in paths
+    ]
+
+
+def _world(ranks: Sequence[Rank]) -> int:
+    """How many ranks the job had, as far as its collectives tell."""
+    calls = [kernel.collective for rank in ranks for kernel in rank.kernels if kernel.collective]
+    return max((max(call.ranks, *(1 + one for one in call.members)) for call in calls), default=1)
+
+
+def _network(asked: Changes) -> Changes:
+    """What tells how long communications take that no trace has timed."""
+    if asked.machine is None:
+        what = "these traces do not say how long communications take"
+        raise InputError("traces", what, "name the --topology that is to carry them")
+    return Changes(machine=asked.machine, world=asked.world)
+
+
+def _longest(ranks: Sequence[Rank]) -> float | None:
+    """A step as it was measured on the rank that took longest, if one knows."""
+    known = [rank.measured / rank.steps for rank in ranks if rank.measured is not None]
+    return max(known, default=None)
 
 
 def _check(ranks: Sequence[Rank], paths: Sequence[Path]) -> None:

@@ -1,6 +1,9 @@
 """A replay as text."""
 
+from collections.abc import Iterable
+from functools import partial
 from html import escape
+from itertools import groupby
 
 from sim.config.units import human_seconds
 from sim.traces.account import REASONS
@@ -11,11 +14,18 @@ _SHOWN = 5
 
 def text(replay: Replay) -> str:
     """What was measured, what the step waits for, what a change makes of it."""
-    again = replay.replayed.step_time
+    again, measured = replay.replayed.step_time, replay.measured
+    many = f"steps: {replay.steps}, ranks: {len(replay.files)}"
+    whole = (
+        [f"replayed     {human_seconds(again)} a step; {many}"]
+        if measured is None
+        else [
+            f"measured     {human_seconds(measured)} a step; {many}",
+            f"replayed     {human_seconds(again)} ({again / measured - 1:+.1%})",
+        ]
+    )
     lines = [
-        f"measured     {human_seconds(replay.measured)} a step; "
-        f"steps: {replay.steps}, ranks: {len(replay.files)}",
-        f"replayed     {human_seconds(again)} ({again / replay.measured - 1:+.1%})",
+        *whole,
         f"explained    {replay.explained / again:.1%} of it by kernels, launches and waits",
         "",
         *_table(replay.replayed, replay.changed),
@@ -35,16 +45,25 @@ def html(replay: Replay) -> str:
 
 
 def _table(replayed: Played, changed: Played | None) -> list[str]:
-    rows = [f"{'':20}{'step':>10}" + "".join(f"  {reason:>7}" for reason in REASONS)]
+    found = [("", f"{'step':>10}" + "".join(f"  {reason:>7}" for reason in REASONS))]
     for name, played in (("as it was", replayed), ("changed", changed)):
         if played is not None:
-            rows += [_row(f"{name}, rank {n}", played, own) for n, own in played.ranks.items()]
+            alike = groupby(sorted(played.ranks), key=partial(_row, played))
+            found += [(f"{name}, {_ranks(own)}", row) for row, own in alike]
+    width = max(20, *(len(name) for name, _ in found))
+    rows = [f"{name:{width}}{row}" for name, row in found]
     if changed is not None:
         rows += ["", f"the change: {changed.step_time / replayed.step_time - 1:+.1%} a step"]
     return rows
 
 
-def _row(name: str, played: Played, own: dict[str, float]) -> str:
-    step = played.step_time or 1.0
+def _ranks(own: Iterable[int]) -> str:
+    """Ranks in a row that fared alike."""
+    first, *others = own
+    return f"ranks {first} to {others[-1]}" if others else f"rank {first}"
+
+
+def _row(played: Played, rank: int) -> str:
+    own, step = played.ranks[rank], played.step_time or 1.0
     shares = "".join(f"  {own[why] / step:>{max(len(why), 7)}.1%}" for why in REASONS)
-    return f"{name:20}{human_seconds(played.step_time):>10}{shares}"
+    return f"{human_seconds(played.step_time):>10}{shares}"

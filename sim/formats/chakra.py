@@ -1,0 +1,210 @@
+"""Chakra execution traces (Sridharan et al. 2023): what ASTRA-sim plays, a graph a rank.
+
+A file holds a `GlobalMetadata` and then `Node`s, each behind its length as a varint
+(mlcommons/chakra, schema/protobuf/et_def.proto; src/third_party/utils/protolib.py). Sizes of
+collectives are what a rank puts in (astra-sim, system/astraccl/native_collectives/collective_
+algorithm/Ring.cc: an all-gather ends with `data_size * nodes_in_ring`). Members of process groups
+are no part of a trace: they lie beside it, as `--comm-group-configuration` reads them.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+
+Kind = Literal["load", "store", "compute", "send", "receive", "collective"]
+_KINDS: dict[Kind, int] = {kind: number for number, kind in enumerate(get_args(Kind), 2)}
+_NAMES = {number: kind for kind, number in _KINDS.items()}
+COLLECTIVES = {
+    "all_reduce": 0,
+    "reduce": 1,
+    "all_gather": 2,
+    "broadcast": 5,
+    "all_to_all": 6,
+    "reduce_scatter": 7,
+}
+_VERSION = "0.0.4"
+_VALUES = ("int64_val", "int32_val", "uint64_val", "uint32_val", "bool_val", "string_val",
+           "double_val", "float_val")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operation of a rank, which begins when those numbered in `after` have ended.
+
+    A trace counts in whole microseconds. `attributes` are those of Chakra: `comm_type`,
+    `comm_size`, `pg_name`, `comm_src`, `comm_dst`, `comm_tag`, `num_ops`, `is_cpu_op`.
+    """
+
+    number: int
+    name: str
+    kind: Kind
+    microseconds: int = 0
+    after: tuple[int, ...] = ()
+    attributes: Mapping[str, int | bool | str | float] = field(default_factory=dict)
+
+
+def write(path: Path, nodes: Iterable[Node]) -> None:
+    """Write one rank's trace, whole or not at all. Raises `InputError` without protobuf."""
+    made = _messages()
+    with atomic_write(path) as part, part.open("wb") as file:
+        file.write(_framed(made["GlobalMetadata"](version=_VERSION)))
+        for node in nodes:
+            file.write(_framed(_message(node)))
+
+
+def read(path: Path) -> list[Node]:
+    """One rank's trace, operations of no interest to a replay left out. Raises `InputError` for
+    what is none, and without protobuf."""
+    messages = _messages()
+    parts = list(_parts(reads.content(path), path))
+    nodes = []
+    for number, part in enumerate(parts):
+        message = messages["Node" if number else "GlobalMetadata"]()
+        try:
+            message.ParseFromString(part)
+        except Exception as error:  # protobuf's DecodeError, which only it can name
+            raise _wrong(path, f"message {number} is none of Chakra's ({error})") from None
+        if number and message.type in _NAMES:
+            nodes.append(_node(message))
+    if not nodes:
+        raise _wrong(path, "holds no operations")
+    return nodes
+
+
+def write_groups(path: Path, groups: Mapping[int, Iterable[int]]) -> None:
+    """Write the members of process groups."""
+    with atomic_write(path) as part:
+        part.write_text(json.dumps({str(group): list(own) for group, own in groups.items()}))
+
+
+def read_groups(path: Path) -> dict[str, list[int]]:
+    """Members of process groups by name. Raises `InputError` for another content."""
+    try:
+        known = json.loads(reads.text(path))
+        return {str(group): [int(rank) for rank in own] for group, own in known.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        remedy = 'write {"0": [0, 1, 2, 3]}'
+        raise InputError(str(path), "is no list of the ranks of each group", remedy) from None
+
+
+def _message(node: Node) -> Any:
+    messages = _messages()
+    return messages["Node"](
+        id=node.number,
+        name=node.name,
+        type=_KINDS[node.kind],
+        duration_micros=node.microseconds,
+        ctrl_deps=node.after,
+        attr=[_attribute(name, value) for name, value in node.attributes.items()],
+    )
+
+
+def _attribute(name: str, value: float | str) -> Any:
+    kinds = {bool: "bool_val", int: "int64_val", str: "string_val", float: "double_val"}
+    return _messages()["AttributeProto"](name=name, **{kinds[type(value)]: value})
+
+
+def _node(message: Any) -> Node:
+    found = {own.name: value for own in message.attr if (value := _value(own)) is not None}
+    return Node(
+        number=message.id,
+        name=message.name,
+        kind=_NAMES[message.type],
+        microseconds=message.duration_micros,
+        after=tuple(sorted({*message.ctrl_deps, *message.data_deps})),
+        attributes=found,
+    )
+
+
+def _value(attribute: Any) -> Any:
+    """The value that is set, of the kinds that are read."""
+    known = attribute.WhichOneof("value")
+    return getattr(attribute, known) if known in _VALUES else None
+
+
+# --- Messages behind their lengths ---------------------------------------------------------------
+
+
+def _framed(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    length, size = bytearray(), len(data)
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*length, size]) + data
+
+
+def _parts(data: bytes, path: Path) -> Iterator[bytes]:
+    place = 0
+    while place < len(data):
+        size = shift = 0
+        while True:
+            if place >= len(data) or shift > 28:
+                raise _wrong(path, "is cut short, or no Chakra trace")
+            byte = data[place]
+            place, size, shift = place + 1, size | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                break
+        if place + size > len(data):
+            raise _wrong(path, "is cut short, or no Chakra trace")
+        yield data[place : place + size]
+        place += size
+
+
+def _wrong(path: Path, what: str) -> InputError:
+    return InputError(str(path), what, "give a Chakra execution trace (RANK.et)")
+
+
+# --- The schema, as far as it is needed; protobuf skips other fields ------------------------------
+
+_FIELDS: dict[str, list[tuple[str, int, str]]] = {
+    "GlobalMetadata": [("version", 1, "string")],
+    "AttributeProto": [
+        ("name", 1, "string"), ("double_val", 3, "double"), ("float_val", 5, "float"),
+        ("int32_val", 7, "int32"), ("int64_val", 9, "int64"), ("uint32_val", 11, "uint32"),
+        ("uint64_val", 13, "uint64"), ("bool_val", 27, "bool"), ("string_val", 29, "string"),
+    ],
+    "Node": [
+        ("id", 1, "uint64"), ("name", 2, "string"), ("type", 3, "int32"),
+        ("ctrl_deps", 4, "uint64*"), ("data_deps", 5, "uint64*"), ("duration_micros", 7, "uint64"),
+        ("attr", 10, "AttributeProto*"),
+    ],
+}  # fmt: skip
+
+
+@cache
+def _messages() -> Mapping[str, Any]:
+    """Protobuf's classes of messages by name."""
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError:
+        remedy = "pip install 'clustersim[chakra]'"
+        raise InputError("Chakra traces", "need protobuf", remedy) from None
+    package = "ChakraProtoMsg"
+    file = descriptor_pb2.FileDescriptorProto(name="et.proto", package=package, syntax="proto3")
+    for name, fields in _FIELDS.items():
+        message = file.message_type.add(name=name)
+        if name == "AttributeProto":
+            message.oneof_decl.add(name="value")
+        for field_name, number, kind in fields:
+            own = message.field.add(name=field_name, number=number)
+            own.label = own.LABEL_REPEATED if kind.endswith("*") else own.LABEL_OPTIONAL
+            if (inner := kind.rstrip("*")) in _FIELDS:
+                own.type, own.type_name = own.TYPE_MESSAGE, f".{package}.{inner}"
+            else:
+                own.type = getattr(own, f"TYPE_{inner.upper()}")
+            if field_name.endswith("_val"):
+                own.oneof_index = 0
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in _FIELDS
+    }
