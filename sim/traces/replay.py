@@ -121,7 +121,8 @@ def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
 def _world(ranks: Sequence[Rank]) -> int:
     """How many ranks the job had, as far as its collectives tell."""
     calls = [kernel.collective for rank in ranks for kernel in rank.kernels if kernel.collective]
-    return max((max(call.ranks, *(1 + one for one in call.members)) for call in calls), default=1)
+    numbers = (number for call in calls for number in (call.ranks, *(1 + n for n in call.members)))
+    return max(numbers, default=1)
 
 
 def _network(asked: Changes) -> Changes:
