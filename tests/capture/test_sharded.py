@@ -4,11 +4,12 @@ import pytest
 
 import sim
 from sim.recording.axes import axes_of
+from sim.recording.kernels import kernel_of
 from sim.recording.recording import PARTS, Recording
 from sim.recording.scaled import scaled
 from sim.recording.work import work_of
 from sim.scenario.scenario import RecordedScenario
-from tests.capture.conftest import Capture
+from tests.capture.conftest import DDP, Capture
 from tests.capture.test_capture import BATCH, LAYERS, LENGTH, PARAMETERS, WIDTH
 
 SHARD = """
@@ -106,7 +107,7 @@ def test_what_checkpointing_repeats_is_no_model_flop(captured: Capture) -> None:
     assert "recompute" not in played(captured(WHOLE, world=1)).breakdown
 
 
-@pytest.mark.parametrize("end", [FSDP2, HSDP])
+@pytest.mark.parametrize("end", [DDP, FSDP1, FSDP2, HSDP], ids=["ddp", "fsdp1", "fsdp2", "hsdp"])
 def test_a_recording_plays_in_another_world_as_one_that_was_captured_there(
     captured: Capture, end: str
 ) -> None:
@@ -136,3 +137,44 @@ def test_weights_that_fsdp2_gathers_are_given_back(captured: Capture) -> None:
     for one in own.memory:
         live[one.block] = one.bytes if PARTS[one.part] not in STATES else 0
     assert sum(live.values()) < 2 * 12 * WIDTH**2  # less than one layer in half precision
+
+
+CONTEXT = """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import set_rotate_method
+
+dist.init_process_group("nccl")
+mesh = init_device_mesh("cuda", (dist.get_world_size() // 4, 4), mesh_dim_names=("dp", "cp"))
+set_rotate_method("alltoall")
+model = fully_shard(Model().to("cuda"), mesh=mesh._flatten("all"))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+for _ in range(2):
+    tokens = torch.randint(VOCABULARY, (BATCH, LENGTH)).to("cuda")
+    with context_parallel(mesh["cp"], buffers=[tokens], buffer_seq_dims=[1]):
+        with torch.amp.autocast("cuda", dtype=torch.bfloat16):
+            logits = model(tokens)
+        F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_ring_of_four_divides_causal_attention_equally(captured: Capture) -> None:
+    own, whole = captured(CONTEXT, world=8), captured(WHOLE, world=1)
+    assert (
+        4 * attention(own) == attention(whole) == LAYERS * 3.5 * 4 * BATCH * LENGTH**2 / 2 * WIDTH
+    )
+    ring = [e for e in own.events if e.name == "all_to_all" and e.phase == "forward"]
+    keys_and_values = 2 * 2 * BATCH * LENGTH // 4 * WIDTH
+    assert [call.bytes for call in ring] == [keys_and_values] * LAYERS * 3
+    assert {own.groups[call.group].ranks for call in ring} == {(0, 1, 2, 3)}
+    result = played(own)
+    assert result.tokens_per_second * result.step_time == pytest.approx(2 * BATCH * LENGTH)
+
+
+def attention(own: Recording) -> float:
+    """Its FLOPs."""
+    kernels = [kernel_of(own.operators[e.operator]) for e in own.events if e.kind == "kernel"]
+    return sum(kernel.flops for kernel in kernels if kernel.family == "attention")
