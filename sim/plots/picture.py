@@ -18,7 +18,7 @@ PALETTE = (
 
 _PAGE = 1000  # pixels of a notebook's page
 _FINE = 100  # dots an inch
-_COLOURS = 128
+_COLOURS = 256
 
 
 class Figure(sheets.Figure):
