@@ -1,22 +1,19 @@
 """Synchronous jobs side by side: which step is shortest, and by what."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from sim.comparison.cases import Case
 from sim.comparison.comparison import Comparison, Parted, Seconds
 from sim.config.units import human_bytes, human_seconds
-from sim.plots import comparison
 from sim.results.differences import differences, told
 from sim.results.formatting import count, percent
+from sim.results.likely import likely
 from sim.results.result import Result
 from sim.results.tables import Cells
 from sim.uncertainty.intervals import faster
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -25,6 +22,7 @@ class StepComparison(Comparison):
     step has."""
 
     picture = "sim.plots.timelines"
+    pictures: ClassVar[Mapping[str, str]] = {"bars": "sim.plots.comparison"}
 
     @property
     def title(self) -> str:
@@ -35,17 +33,17 @@ class StepComparison(Comparison):
     @property
     def scales(self) -> list[float]:
         """Per case, the steps that have as many tokens as one of the first."""
-        tokens = [own.tokens_per_second * own.step_time for own in self._results]
+        tokens = [own.tokens_per_second * own.step_time for own in self.results]
         return [tokens[0] / own for own in tokens]
 
     @property
     def seconds(self) -> list[float]:
         """Per case, the time of those steps."""
-        pairs = zip(self._results, self.scales, strict=True)
+        pairs = zip(self.results, self.scales, strict=True)
         return [result.step_time * scale for result, scale in pairs]
 
     @property
-    def _results(self) -> list[Result]:
+    def results(self) -> list[Result]:
         return [case.result for case in self.cases if isinstance(case.result, Result)]
 
     @property
@@ -62,15 +60,17 @@ class StepComparison(Comparison):
                 "fits": result.fits,
                 "gpus": result.ranks,
                 "dollars_per_million_tokens": result.dollars_per_million_tokens,
+                **{f"dollars_{bound}": own for bound, own in _dollars(result).items()},
             }
-            for case, result, seconds in zip(self.cases, self._results, self.seconds, strict=True)
+            for case, result, seconds in zip(self.cases, self.results, self.seconds, strict=True)
         ]
 
     @property
     def table(self) -> list[Cells]:
         first = self.seconds[0]
+        level = f"{100.0 * self.results[0].interval['level']:.0f} %"
         head = ("", "time", "", "tokens/s", "MFU", "bubble", "memory", "fits", "GPUs", "$/1e6 tok")
-        rows: list[Cells] = [head]
+        rows: list[Cells] = [(*head, level)]
         for row in self.records:
             cost = row["dollars_per_million_tokens"]
             gain = row["seconds"] / first - 1.0
@@ -86,6 +86,7 @@ class StepComparison(Comparison):
                     "yes" if row["fits"] else "no",
                     f"{row['gpus']:,}",
                     "" if cost is None else f"{cost:.3f}",
+                    "" if cost is None else "{dollars_low:.3g} to {dollars_high:.3g}".format(**row),
                 )
             )
         return rows
@@ -95,20 +96,20 @@ class StepComparison(Comparison):
         return [
             Parted(
                 title="By cause, of the critical rank",
-                seconds=self._scaled([result.breakdown for result in self._results]),
+                seconds=self._scaled([result.breakdown for result in self.results]),
             ),
             Parted(title="On the critical path, by cause", seconds=self._path("cause")),
             Parted(title="On the critical path, by stage", seconds=self._path("stage")),
             Parted(
                 title="Hidden behind compute",
-                seconds=self._scaled([result.hidden for result in self._results]),
+                seconds=self._scaled([result.hidden for result in self.results]),
                 whole=False,
             ),
         ]
 
     def _path(self, key: str) -> tuple[Seconds, ...]:
         found: list[Seconds] = []
-        for result in self._results:
+        for result in self.results:
             seconds: defaultdict[str, float] = defaultdict(float)
             for row in result.critical_path:
                 name = f"stage {row[key]}" if key == "stage" else row[key]
@@ -123,7 +124,7 @@ class StepComparison(Comparison):
     @property
     def best(self) -> Case:
         """The shortest of those that fit, if any do."""
-        rows = list(zip(self.cases, self._results, self.seconds, strict=True))
+        rows = list(zip(self.cases, self.results, self.seconds, strict=True))
         fit = [row for row in rows if row[1].fits] or rows
         return min(fit, key=lambda row: row[2])[0]
 
@@ -134,7 +135,7 @@ class StepComparison(Comparison):
     def _reasons(self) -> Iterator[str]:
         best = self.cases.index(self.best)
         ranked = sorted(range(len(self.cases)), key=lambda n: self.seconds[n])
-        fit = [n for n in ranked if self._results[n].fits and n != best]
+        fit = [n for n in ranked if self.results[n].fits and n != best]
         other = 0 if best else next(iter(fit or [n for n in ranked if n != best]))
         for n in ranked:
             if self.seconds[n] < self.seconds[best]:
@@ -157,11 +158,13 @@ class StepComparison(Comparison):
 
     def _sure(self, best: int, other: int) -> Iterator[str]:
         """By measured layouts of a job, where both rest on the same runs."""
-        law, same = (self._results[n].interval for n in (best, other))
+        law, same = (self.results[n].interval for n in (best, other))
         if law["basis"] == same["basis"]:
             chance = faster(self.seconds[best], self.seconds[other], law["apart"])
             yield f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure."
 
-    def bars(self) -> "Figure":
-        """Seconds by cause and memory by part, a bar each."""
-        return comparison.figure(list(zip(self.names, self._results, strict=True)), self.scales)
+
+def _dollars(result: Result) -> dict[str, float]:
+    """What measured steps would make of the rent for a million tokens."""
+    known = result.dollars_per_million_tokens
+    return {} if known is None else likely(result).of(known)

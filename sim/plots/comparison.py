@@ -1,6 +1,7 @@
 """Jobs side by side as bars: where the seconds of each go, and what fills its memory."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 
@@ -10,7 +11,9 @@ from sim.plots.picture import PALETTE, Figure
 from sim.program import causes
 from sim.program.causes import Cause
 from sim.results.formatting import time_unit
-from sim.results.result import Result
+
+if TYPE_CHECKING:
+    from sim.comparison.steps import StepComparison
 
 _GIB = 2.0**30
 _SHADES = {  # of causes that have no colour of their own in a timeline
@@ -27,29 +30,26 @@ _CAUSES = {
 _THIN = 2e-3  # of the longest bar: what nobody would see has no place in the legend
 
 
-def figure(jobs: Sequence[tuple[str, Result]], scales: Sequence[float]) -> Figure:
-    """A row a job: `scales` of its steps by cause, and its fullest GPU by part, with a mark where
-    the memory of a GPU ends."""
-    fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(jobs)), layout="constrained")
+def figure(compared: "StepComparison") -> Figure:
+    """A row a job: a step of each, or what has as many tokens as the first's, by cause, and the
+    fullest GPU by part, with a mark where the memory of a GPU ends."""
+    results, steps = compared.results, compared.parts[0].seconds
+    fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(results)), layout="constrained")
     left, right = fig.subplots(1, 2, sharey=True)
-    steps = [
-        {cause: scale * own for cause, own in result.breakdown.items()}
-        for (_, result), scale in zip(jobs, scales, strict=True)
-    ]
     unit, name = time_unit(max(sum(step.values()) for step in steps))
     _bars(left, steps, unit, _CAUSES, f"step by cause ({name})")
     _end(left, [(sum(step.values()) / unit, human_seconds(sum(step.values()))) for step in steps])
-    memory = [result.memory_per_gpu for _, result in jobs]
+    memory = [result.memory_per_gpu for result in results]
     _bars(right, memory, _GIB, COLOURS, "memory of the fullest GPU (GiB), and what it has")
-    rooms = [result.capacity / _GIB for _, result in jobs]
-    rows = range(len(jobs))
+    rooms = [result.capacity / _GIB for result in results]
+    rows = range(len(results))
     right.vlines(rooms, [row - 0.4 for row in rows], [row + 0.4 for row in rows], color="black")
     sizes = [own["total"] for own in memory]
-    colours = [PALETTE[6] if result.fits else PALETTE[1] for _, result in jobs]
+    colours = [PALETTE[6] if result.fits else PALETTE[1] for result in results]
     _end(right, [(size / _GIB, human_bytes(size)) for size in sizes], colours)
     right.set_xlim(0.0, max(right.get_xlim()[1], 1.05 * max(rooms)))
-    left.set_yticks(rows, [title for title, _ in jobs], parse_math=False)
-    left.set_ylim(len(jobs) - 0.5, -0.5)
+    left.set_yticks(rows, compared.names, parse_math=False)
+    left.set_ylim(len(results) - 0.5, -0.5)
     return fig
 
 

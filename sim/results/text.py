@@ -85,8 +85,10 @@ def _active(result: Result) -> str:
 def _cost(result: Result) -> Iterator[Cells]:
     """Rent, where there is a price."""
     if result.dollars_per_million_tokens is not None:
-        each = f"{result.dollars_per_million_tokens:.3g} $"
-        yield "cost", each, f"a million tokens at {result.inputs.price}"
+        known = result.dollars_per_million_tokens
+        sure = likely.likely(result)
+        bounds = likely.interval((sure.low * known, sure.high * known), sure.level, "{:.3g}".format)
+        yield "cost", f"{known:.3g} $", f"a million tokens {bounds} at {result.inputs.price}"
 
 
 def _dropped(result: Result) -> Iterator[Cells]:

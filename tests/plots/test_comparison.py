@@ -24,7 +24,7 @@ def lengths(axes: Axes) -> list[float]:
 
 
 def test_bars_are_as_long_as_the_steps_and_as_the_memory(both: StepComparison) -> None:
-    left, right = both.bars().axes
+    left, right = both.plot("bars").axes
     assert lengths(left) == pytest.approx(both.seconds, rel=1e-9)
     frame = both.to_frame()
     assert lengths(right) == pytest.approx(list(frame["memory"] / 2**30), rel=1e-9)
@@ -32,12 +32,12 @@ def test_bars_are_as_long_as_the_steps_and_as_the_memory(both: StepComparison) -
 
 
 def test_what_does_not_fit_is_told_by_its_colour(both: StepComparison) -> None:
-    right = both.bars().axes[1]
+    right = both.plot("bars").axes[1]
     assert [text.get_color() for text in right.texts] == [PALETTE[6], PALETTE[1]]
 
 
 def test_every_part_that_can_be_seen_has_a_name(both: StepComparison) -> None:
-    left = both.bars().axes[0]
+    left = both.plot("bars").axes[0]
     legend = left.get_legend()
     assert legend is not None
     named = {text.get_text() for text in legend.get_texts()}
