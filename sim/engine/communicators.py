@@ -222,9 +222,11 @@ class _Grouping:
                 return self._messages(own, gpus, sends)
             return self._hops(own, gpus, self.kinds[self.scopes[int(members.scope[0])]])
         inside = self.ranks.axis in self.scopes[int(members.scope[0])].axes
-        pods = self.ranks.pods[members.rank] if inside else np.ones_like(own)
+        once = np.ones_like(own)
+        pods = self.ranks.pods[members.rank] if inside else once
+        count = self.ranks.count[members.rank] if inside else once
         across = np.array([shape.nodes > 1 for shape in self.shapes[first:]])[members.group]
-        return self.links.of_members(own, gpus, across, pods, sends, receives)
+        return self.links.of_members(own, gpus, across, _Spread(count, pods), sends, receives)
 
     def _messages(self, own: Indices, gpus: Indices, sends: Flags) -> Loads:
         """Of groups of two, one of which sends."""
@@ -266,6 +268,13 @@ class _Members(NamedTuple):
     rank: Indices
 
 
+class _Spread(NamedTuple):
+    """For each member of a group how many ranks it stands for, and in how many pods."""
+
+    ranks: Indices
+    pods: Indices
+
+
 @cache
 def _shape(ranks: int, nodes: int, per_node: int) -> GroupShape:
     return GroupShape(ranks=ranks, nodes=nodes, per_node=per_node)
@@ -305,12 +314,11 @@ class _Links:
         own: Indices,
         gpus: Indices,
         across: Flags,
-        pods: Indices,
+        spread: "_Spread",
         sends: Flags,
         receives: Flags,
     ) -> Loads:
-        """Ports carry what stays in a node; its members share what leaves it over their NICs; all
-        that a node of the group sends crosses a pod's uplinks once in each direction."""
+        """Ports carry what stays in a node; its members share what leaves it over their NICs."""
         node = gpus // self.slots
         _, inverse, counts = np.unique(
             own * (int(node.max(initial=0)) + 1) + node, return_inverse=True, return_counts=True
@@ -328,7 +336,7 @@ class _Links:
             if self.behind_port:
                 parts.append(self._part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
             if self.topology.pods > 1:
-                parts.append(self._uplinks(f"pod-{way}", own, node, pods, taking_part))
+                parts.append(self._uplinks(f"pod-{way}", own, node, spread, taking_part))
         return _summed(parts)
 
     def of_hosts(self, own: Indices, gpus: Indices, path: Iterable[HostLink]) -> Loads:
@@ -348,17 +356,26 @@ class _Links:
         return Loads(own, link, size * port, np.outer(size * nic, np.ones(self.ways)))
 
     def _uplinks(
-        self, kind: str, own: Indices, node: Indices, pods: Indices, taking_part: Flags
+        self, kind: str, own: Indices, node: Indices, spread: "_Spread", taking_part: Flags
     ) -> Loads:
+        """In rings, all that a node of the group sends crosses a pod's uplinks once in each
+        direction; where each of its N nodes sends to all others, each of the n in the pod sends
+        (N - n) / (N - 1) of it out."""
         nodes, position = np.unique(node, return_inverse=True)
         pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
         room = int(pod.max(initial=0)) + 1
         pairs, first = np.unique(own * room + pod, return_index=True)
-        spans = np.bincount(pairs // room, weights=pods[first])
+        spans = np.bincount(pairs // room, weights=spread.pods[first])
         some = np.unique((own * room + pod)[taking_part])
         groups, places = some // room, some % room
+        _, one = np.unique(own * len(nodes) + position, return_index=True)  # of each node
+        count = spread.ranks[one].astype(np.float64)
+        whole = np.bincount(own[one], weights=count)[groups]
+        here = np.bincount((own * room + pod)[one], weights=count / spread.pods[one])[some]
         crosses = spans[groups] > 1
-        return self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
+        out = (here * (whole - here) / np.maximum(whole - 1.0, 1.0))[crosses]
+        part = self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
+        return part._replace(nic=np.column_stack((part.nic[:, :-1], out)))
 
     def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
         """What groups load whose members send to each other by these hops."""
@@ -420,7 +437,9 @@ def group_loads(
     if topology.hierarchical:
         everybody = own == 0
         across = everybody if shape.nodes > 1 else ~everybody
-        loads = links.of_members(own, members, across, own + 1, everybody, everybody)
+        loads = links.of_members(
+            own, members, across, _Spread(own + 1, own + 1), everybody, everybody
+        )
     else:
         loads = links.of_routes([(0, hops(gpus, topology, {kind}))])
     return {

@@ -9,6 +9,7 @@ from sim.collectives.schedule import CollectiveKind, algorithms, offered
 from sim.config.errors import InputError
 from sim.hardware.cluster.cabled import NodeCables
 from sim.hardware.cluster.network import ClusterNetwork
+from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
 from sim.program.selection import AUTO
 
@@ -21,16 +22,19 @@ the wire or the NICs of a node carry."""
 
 EVERY = -1
 RINGS: Way = ("ring", "all_reduce")
+PAIRS: Way = ("direct", "all_to_all")
 _SAME = {"nvls": "tree", "nvls_tree": "tree", "relayed": "direct", "hierarchical": "ring"}
 
 
 @cache
 def ways(network: ClusterNetwork | None) -> tuple[Way, ...]:
-    """All ways between nodes that collectives may take: on switches every way loads the same."""
+    """All ways between nodes that collectives may take: on switches every way loads NICs alike, and
+    pods that share uplinks as rings do or as pairs."""
     if network is None or not network.cabled:
-        return (RINGS,)
+        shared = isinstance(network, PodNetwork) and network.has_pods
+        return (RINGS, PAIRS) if shared else (RINGS,)
     named = dict.fromkeys(name for rule in network.algorithm for name in rule.use if name != AUTO)
-    usual = [RINGS, ("tree", "all_reduce"), ("direct", "all_to_all")]
+    usual = [RINGS, ("tree", "all_reduce"), PAIRS]
     more = [way_of(kind, name) for name in named for kind in ("all_reduce", "all_to_all")]
     return tuple(way for way in dict.fromkeys(usual + more) if _offered(way))
 

@@ -17,6 +17,10 @@ from sim.hardware.cluster.networks.graph import CableGraph
 from sim.hardware.cluster.networks.ring import Ring
 from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.topology import Topology, load
+from sim.parallel.plan import Plan
+from sim.results.collective_times import collective
+from sim.scenario.scenario import Scenario
+from sim.simulate import simulate
 
 B = 25e9
 KEYS = {"kind": "roce", "bandwidth": B, "latency": 1e-6}
@@ -203,3 +207,47 @@ def test_bytes_over_cables_are_those_that_leave_the_busiest_node(name: str) -> N
 def test_trees_that_the_library_takes_itself_take_their_own_way() -> None:
     cluster = load("example-full-mesh")
     assert on_cables(cluster, "all_reduce", "tree") != on_cables(cluster, "all_reduce", "ring")
+
+
+@pytest.mark.parametrize("gpus", [128, 112, 40])
+def test_pairs_load_the_uplinks_with_all_that_leaves_a_pod(gpus: int) -> None:
+    """A ring passes a pod once; where all send to all, every pair of two pods adds its share."""
+    topology = load("example-fat-tree").with_gpus(gpus)
+    shape, nodes = GroupShape.of(gpus, 8), gpus // 8
+    loads = group_loads(range(gpus), topology, shape, "all_to_all", "direct")
+    rings = group_loads(range(gpus), topology, shape, "all_gather", "ring")
+    pods = [topology.pod_of(node) for node in range(nodes)]
+    for pod in set(pods):
+        leaving = sum(a == pod != b for a in pods for b in pods) / (nodes - 1)
+        for way in ("pod-up", "pod-down"):
+            assert loads[way, pod][1] == pytest.approx(leaving, rel=1e-12)
+            assert rings[way, pod][1] == 1.0
+    assert loads["nic-up", 0, 0] == rings["nic-up", 0, 0]
+
+
+def test_pairs_between_pods_wait_for_their_uplinks() -> None:
+    """16 nodes in pods of 4 under a quarter of their NICs: 4 x 12 / 15 of a node's bytes pass one
+    node's worth of uplinks."""
+    narrow = {"network.latency": "0 us", "network.hop_latency": "0 us"}
+    times = [
+        collective(
+            "all_to_all", 2**33, "example-fat-tree",
+            settings={**narrow, "network.oversubscription": over},
+        ).choice.seconds
+        for over in (1.0, 4.0)
+    ]  # fmt: skip
+    assert times[1] == pytest.approx(48 / 15 * times[0], rel=0.02)
+
+
+def test_experts_over_several_pods_fold_exactly() -> None:
+    pods = {"network.shape": "fat-tree", "network.nodes_per_pod": 2, "network.oversubscription": 4}
+    job = Scenario(
+        model="qwen3-30b-a3b",
+        topology="dgx-h100-ndr",
+        gpus=64,
+        plan=Plan(global_batch=64, zero=1, ep=64),
+        change={**pods, "model.layers": 2},
+    )
+    folded, unfolded = (simulate(job, unfold=unfold) for unfold in (False, True))
+    assert folded.roles < unfolded.roles
+    assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
