@@ -15,7 +15,9 @@ def test_what_does_not_fit_says_by_how_much_what_is_largest_and_what_to_do():
         "Memory of the fullest GPU: does not fit: 93.0 GiB of 80.0 GiB; the largest part is "
         "activations; with recompute = selective or with tp = 8, it fits"
     )
-    assert memory_line(RESULT).endswith("makes it fit; ask `sim plan`")
+    planned = dataclasses.replace(RESULT, plan=sim.Plan(global_batch=8))
+    assert memory_line(planned).endswith("makes it fit; ask `sim plan`")
+    assert "the script has to take less" in memory_line(RESULT)  # recorded: there is no plan
 
 
 def test_what_fits_says_so_and_advises_nothing():
