@@ -1,8 +1,8 @@
 """Calibrate the GPU at hand, measure training steps on it, write table and picture.
 
 `python -m benchmarks.calibration --device cuda --out topologies/profiles/NAME.toml` times the full
-kernel suite (once), then training steps of models that are not part of the suite, and compares
-each with its prediction from that profile. No work is started after `--minutes`; the same command
+kernel suite, then training steps of models that are not part of the suite, and compares
+each with its prediction from that profile. Nothing is begun after `--minutes`; the same command
 resumes until the table (NAME-steps.csv) and its picture (NAME-steps.png) are complete. With
 `--device cpu` it uses small models.
 """
@@ -109,7 +109,10 @@ def main(device: Literal["cuda", "cpu"], topology: str | None, out: Path, minute
         torch_device.require(device)
         if not out.exists():
             suite: Literal["full", "quick"] = "full" if device == "cuda" else "quick"
-            kernel_profile.calibrate(device, suite, out, note=click.echo)
+            left = minutes - (time.monotonic() - began) / 60
+            done = kernel_profile.calibrate(device, suite, out, minutes=left, note=click.echo)
+            if done is None:
+                return click.echo("the same command goes on from there")
         table = out.with_name(f"{out.stem}-steps.csv")
         done = {_key(row) for row in _rows(table)}
         missing = [job for job in training_jobs(device) if _key(asdict(job)) not in done]

@@ -1,7 +1,9 @@
 """`sim calibrate kernels`: from this machine's kernels to a profile of its device."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from sim.calibration.device_file import device_file
@@ -33,14 +35,17 @@ def calibrate(
     *,
     processes: int = 1,
     name: str = "",
+    minutes: float = inf,
     note: Callable[[str], None],
 ) -> Profile | None:
-    """Time a suite and write its profile to `out`; None on ranks that do not report.
+    """Time a suite and write its profile to `out`; None on ranks that do not report, and where the
+    `minutes` were over before the last kernel.
 
     Measurements are kept in `part_of(out)` until the profile is written, and a second call resumes
     from them. `name` is the device's file; a GPU's is guessed from what the driver calls it. Raises
     `InputError`.
     """
+    until = time.monotonic() + 60.0 * minutes
     torch_device.require(device)
     name = name or device_file(device)
     catalog.find("topologies/devices", name, where="--as")
@@ -49,9 +54,9 @@ def calibrate(
     threads = process_group.threads_each(processes) if device == "cpu" else 0
     process_group.run(
         _on_rank, processes, kernel_cases(device, suite), device, PASSES[device, suite], store,
-        device=device, threads=threads,
+        until, device=device, threads=threads,
     )  # fmt: skip
-    if process_group.own_rank() > 0:
+    if process_group.own_rank() > 0 or time.monotonic() > until:
         return None
     measured = quickest(read(store, store))
     profile = profiled(
@@ -73,7 +78,14 @@ def part_of(out: Path) -> Path:
     return out.with_suffix(".part.csv")
 
 
-def _on_rank(rank: int, cases: Sequence[KernelCase], device: str, passes: int, store: Path) -> None:
+def _on_rank(
+    rank: int,
+    cases: Sequence[KernelCase],
+    device: str,
+    passes: int,
+    store: Path,
+    until: float,
+) -> None:
     """Time the cases on every rank at once; rank 0 keeps the times."""
     from tqdm import tqdm
 
@@ -87,7 +99,7 @@ def _on_rank(rank: int, cases: Sequence[KernelCase], device: str, passes: int, s
         allocator.keep_freed()  # as in the training that `sim measure` times
     time_kernels(
         cases, clock_of(device), store=store, keep=rank == 0, passes=passes,
-        progress=bar, note=note, make=_call_together,
+        progress=bar, note=note, make=_call_together, until=until,
     )  # fmt: skip
 
 

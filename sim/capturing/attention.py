@@ -1,15 +1,82 @@
-"""Fused attention, as torch chooses it on a GPU; without one it composes attention of products."""
+"""Fused attention, as torch chooses it on a GPU; without one it composes attention of products.
 
+Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (`can_use_flash_attention`,
+`can_use_mem_efficient_attention`, `can_use_cudnn_attention`): of the kernels that are switched on
+(`torch.nn.attention.sdpa_kernel`) the first in torch's order which can do what is asked.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 
-def fused_attention(torch: Any) -> Any:
-    """A `scaled_dot_product_attention` that takes the kernel that CUDA would.
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a call asks for; each method answers None where its kernel cannot do it."""
 
-    Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: flash attention for half
-    precision without a mask, where Q, K and V are equally wide, else memory-efficient attention.
-    """
-    halves, aten = (torch.float16, torch.bfloat16), torch.ops.aten
+    torch: Any
+    q: Any
+    k: Any
+    v: Any
+    mask: Any
+    dropout: float
+    causal: bool
+    scale: float | None
+
+    @property
+    def half(self) -> bool:
+        return self.q.dtype in (self.torch.float16, self.torch.bfloat16)
+
+    @property
+    def grouped(self) -> bool:
+        return bool(self.q.size(-3) != self.k.size(-3))
+
+    def flash(self) -> Any:
+        if self.mask is not None or not self.half or self.q.shape[-1] != self.v.shape[-1]:
+            return None
+        return self.torch.ops.aten._scaled_dot_product_flash_attention(
+            self.q, self.k, self.v, self.dropout, self.causal, False, scale=self.scale
+        )[0]
+
+    def efficient(self) -> Any:
+        if self.grouped:
+            return None
+        mask = self.mask
+        if mask is not None:
+            mask = mask.to(self.q.dtype).expand(*self.q.shape[:-1], self.k.size(-2))
+        grad = self.torch.is_grad_enabled()
+        return self.torch.ops.aten._scaled_dot_product_efficient_attention(
+            self.q, self.k, self.v, mask, grad, self.dropout, self.causal, scale=self.scale
+        )[0]
+
+    def cudnn(self) -> Any:
+        wide = max(self.q.shape[-1], self.v.shape[-1])
+        if not self.half or wide > 128 or wide % 8:
+            return None
+        grad = self.torch.is_grad_enabled()
+        return self.torch.ops.aten._scaled_dot_product_cudnn_attention(
+            self.q, self.k, self.v, self.mask, grad, self.dropout, self.causal, False,
+            scale=self.scale,
+        )[0]  # fmt: skip
+
+    def math(self) -> Any:
+        return self.torch.ops.aten._scaled_dot_product_attention_math(
+            self.q, self.k, self.v, self.mask, self.dropout, self.causal, None,
+            scale=self.scale, enable_gqa=self.grouped,
+        )[0]  # fmt: skip
+
+
+_KERNELS: dict[str, Callable[[_Asked], Any]] = {
+    "FLASH_ATTENTION": _Asked.flash,
+    "EFFICIENT_ATTENTION": _Asked.efficient,
+    "CUDNN_ATTENTION": _Asked.cudnn,
+    "MATH": _Asked.math,
+}
+
+
+def fused_attention(torch: Any) -> Any:
+    """A `scaled_dot_product_attention` that takes the kernel that CUDA would. Where none can do
+    what is asked it raises `RuntimeError` as torch does."""
 
     def scaled_dot_product_attention(
         query: Any,
@@ -21,28 +88,13 @@ def fused_attention(torch: Any) -> Any:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        alike = query.shape[-1] == value.shape[-1]
-        if attn_mask is None and query.dtype in halves and alike:
-            return aten._scaled_dot_product_flash_attention(
-                query, key, value, dropout_p, is_causal, False, scale=scale
-            )[0]
-        heads = query.size(-3)
-        key, value = (
-            one if one.size(-3) == heads else one.repeat_interleave(heads // one.size(-3), -3)
-            for one in (key, value)
-        )
-        mask = None
-        if attn_mask is not None:
-            mask = attn_mask.to(query.dtype).expand(*query.shape[:-1], key.size(-2))
-        return aten._scaled_dot_product_efficient_attention(
-            query,
-            key,
-            value,
-            mask,
-            torch.is_grad_enabled(),
-            dropout_p,
-            is_causal,
-            scale=scale,
-        )[0]
+        own = _Asked(torch, query, key, value, attn_mask, dropout_p, is_causal, scale)
+        if own.grouped and not enable_gqa:
+            raise RuntimeError("queries and keys have unlike numbers of heads: enable_gqa")
+        for backend in torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True):
+            found = _KERNELS[backend.name](own) if backend.name in _KERNELS else None
+            if found is not None:
+                return found
+        raise RuntimeError("No available kernel. Aborting execution.")
 
     return scaled_dot_product_attention

@@ -51,6 +51,7 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
     patches.set(torch.amp.GradScaler, "_maybe_opt_step", _steps(streams))
+    patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
 

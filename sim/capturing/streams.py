@@ -34,15 +34,16 @@ class FakeEvent:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.id, self.device = next(self.streams.serial), self.streams.device
+        self.on = self.streams.current  # the stream of its last record
 
     def synchronize(self) -> None:
-        self.streams.sync()
+        self.streams.log.add("sync", self.on, mark=self.id)
 
     def query(self) -> bool:
-        return True
+        return self.streams.log.passed(self.id)
 
     def elapsed_time(self, end: Any) -> float:
-        return 1.0
+        return self.streams.log.milliseconds(self.id, end.id)
 
     def wait(self, stream: Any = None) -> None:
         (stream or self.streams.stack[-1]).wait_event(self)
@@ -50,6 +51,7 @@ class FakeEvent:
     def record(self, stream: Any = None) -> "FakeEvent":
         self.id = next(self.streams.serial)
         own = stream or self.streams.stack[-1]
+        self.on = own.stream_id
         self.streams.log.add("record", own.stream_id, mark=self.id)
         return self
 

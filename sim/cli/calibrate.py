@@ -32,12 +32,17 @@ def calibrate() -> None:
     help="Time in so many processes at once, each with its share of the cores (CPUs).",
 )  # fmt: skip
 @click.option("--as", "name", default="", metavar="NAME", help="The device's file, if not guessed.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0.0), default=math.inf,
+    help="Begin no kernel after; the same command goes on from there.",
+)  # fmt: skip
 @output("--out", (".toml",), "The profile, its table beside it", required=True)
 def kernels(
     device: Literal["cuda", "cpu"],
     suite: Literal["quick", "full"],
     processes: int,
     name: str,
+    minutes: float,
     out: Path,
 ) -> None:
     """Time this machine's kernels and write the profile that predictions use.
@@ -48,7 +53,7 @@ def kernels(
 
     try:
         profile = kernel_profile.calibrate(
-            device, suite, out, processes=processes, name=name,
+            device, suite, out, processes=processes, name=name, minutes=minutes,
             note=lambda message: click.echo(message, err=True),
         )  # fmt: skip
     except KeyboardInterrupt:
@@ -58,6 +63,8 @@ def kernels(
     if profile is not None:
         wrote(out)
         _residuals(profile)
+    elif (part := kernel_profile.part_of(out)).exists():
+        click.echo(f"{part} keeps what was measured, the same command goes on", err=True)
 
 
 @calibrate.command("import")

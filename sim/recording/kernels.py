@@ -90,7 +90,8 @@ def _product(operator: Operator, name: str) -> Gemm:
     x, y = operator.inputs[1:3] if "add" in name else operator.inputs[:2]
     batch = x.shape[0] if len(x.shape) == 3 else 1
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
-    return Gemm(name=name, m=m, n=n, k=k, batch=batch, precision=_precision(x))
+    precision = "tf32" if operator.flags.get("tf32") else _precision(x)
+    return Gemm(name=name, m=m, n=n, k=k, batch=batch, precision=precision)
 
 
 def _grouped(operator: Operator, name: str) -> Gemm:

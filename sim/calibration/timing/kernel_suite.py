@@ -91,10 +91,10 @@ def _products(
     for number in range(count):
         m, n, k = _dims(sizes, 16 if precision == "fp8" else 8, random)
         gemm = Gemm(name="forward", m=m, n=n, k=k, precision=precision)
-        if number % 8 == 7:
-            yield _batched(gemm, sizes, random)
-        elif precision == "fp8":
+        if precision == "fp8":  # torch has neither batches of them nor other layouts
             yield gemm
+        elif number % 8 == 7:
+            yield _batched(gemm, sizes, random)
         else:
             yield from (replace(gemm, name=name) for name in ("forward", "dgrad", "wgrad"))
 
@@ -122,16 +122,18 @@ def _attentions(
     """Forward and backward by each generation of fused attention that torch has on the device."""
     for number in range(count // 2):
         attention = _attention(sizes, precision, number, random)
-        for generation in _generations(device, precision, number):
+        for generation in _generations(device, attention, number):
             named = replace(attention, name=generation)
             yield from (replace(named, backward=backward) for backward in (False, True))
 
 
-def _generations(device: str, precision: Precision, number: int) -> tuple[str, ...]:
+def _generations(device: str, attention: Attention, number: int) -> tuple[str, ...]:
+    """Those that can do it: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp."""
     if device == "cpu":
         return ("cpu",)
-    half = ("flash2", "cudnn") if precision in ("fp16", "bf16") else ()
-    return (*half, "memory-efficient", *(("math",) if number % 4 == 0 else ()))
+    half = ("flash2", "cudnn") if attention.precision in ("fp16", "bf16") else ()
+    each = ("memory-efficient",) if attention.kv_heads == attention.heads else ()
+    return (*half, *each, *(("math",) if number % 4 == 0 else ()))
 
 
 def _attention(

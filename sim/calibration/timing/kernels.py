@@ -2,6 +2,7 @@
 
 import csv
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -26,8 +27,11 @@ def time_kernels(
     progress: Callable[[Iterable[KernelCase]], Iterable[KernelCase]] = iter,
     note: Callable[[str], None] = lambda message: None,
     make: Callable[[Kernel, str], Call] = call,
+    until: float = math.inf,
 ) -> list[Measurement]:
     """Time the kernels that `store` does not hold yet; with `keep` each is appended to it at once.
+
+    None is begun when `time.monotonic()` is past `until`.
 
     With several `passes` each kernel is timed in each of them and its shortest time is used: other
     work on the machine comes and goes. A kernel that runs out of memory, that torch cannot execute
@@ -45,7 +49,10 @@ def time_kernels(
         for case in cases
         if len(done.get(repr(case.kernel), ())) <= number
     ]
-    for case in progress(missing):
+    for number, case in enumerate(progress(missing)):
+        if time.monotonic() > until:
+            note(f"{len(missing) - number} kernels left")
+            break
         measured = _measured(case, clock, make, note)
         if measured is not None:
             done.setdefault(repr(case.kernel), []).append(measured)
@@ -79,12 +86,15 @@ def _measured(
     note: Callable[[str], None],
 ) -> Measurement | None:
     """The time of a case, or None if it cannot be measured here."""
-    kernel = case.kernel
+    kernel, failed = case.kernel, ""
     try:
         calls = [make(kernel, clock.device) for _ in range(_input_sets(kernel, clock.device))]
         timing = clock.time(calls)
     except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is a RuntimeError
-        note(f"left out {description(kernel)}: {_first_line(error)}")
+        failed = _first_line(error)
+    if failed:  # the error is gone, and with it what held the inputs
+        note(f"left out {description(kernel)}: {failed}")
+        _empty_cache(clock.device)
         return None
     if not 0 < timing.seconds < math.inf:
         note(f"left out {description(kernel)}: its time came out as {timing.seconds}")
@@ -92,6 +102,14 @@ def _measured(
     return Measurement(
         kernel=kernel, seconds=timing.seconds, spread=timing.spread, kept_out=case.kept_out
     )
+
+
+def _empty_cache(device: str) -> None:
+    """Memory in pieces of a size that did not fit is of no use to the next kernel."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def _input_sets(kernel: Kernel, device: str) -> int:

@@ -67,6 +67,8 @@ def _wait(device: str) -> Call:
 def _graph(number: Any) -> Call:
     import torch
 
+    number.add_(1)  # CUDA loads a kernel when it is first launched, which a capture forbids
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(LAUNCHES):

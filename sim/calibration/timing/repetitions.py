@@ -31,10 +31,9 @@ def repeated(
     slowest = torch.tensor(max(warm_up[-1][1] - warm_up[-1][0], 1e-9), device=device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     count = max(_LEAST, min(_MOST, int(_BUDGET / float(slowest))))
-    stamps = torch.tensor(_stamps(call, count, device), dtype=torch.float64, device=device)
-    by_rank = [torch.empty_like(stamps) for _ in range(dist.get_world_size())]
-    dist.all_gather(by_rank, stamps)
-    of_members = [by_rank[member].tolist() for members in case.groups for member in members]
+    by_rank: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(by_rank, _stamps(call, count, device))
+    of_members = [by_rank[member] for members in case.groups for member in members]
     return durations(of_members, one_clock=dist.get_world_size() <= per_node)
 
 

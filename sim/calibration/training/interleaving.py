@@ -57,7 +57,7 @@ def measure_on_rank(
         trainer.step()
     # Counting a CPU's allocations takes a profiler, so this step is not timed.
     # A graph's memory is a pool of its own, which torch does not count.
-    highest = 0.0 if job.stack.graph else peak(trainer.step, trainer.held, device)
+    highest = 0.0 if job.stack.graph else peak(trainer.step, lambda: trainer.held, device)
     rounds = []
     for number in range(plan.rounds):
         if rank == 0:

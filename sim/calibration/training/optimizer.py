@@ -39,7 +39,8 @@ class TorchOptimizer:
         fresh = self.stack.fusion.gradients == "fresh"
         if mixed:
             with torch.no_grad():
-                torch._foreach_copy_(self.parameters, self.updated)
+                own, masters = map(local, self.parameters), map(local, self.updated)
+                torch._foreach_copy_(list(own), list(masters))
             self.optimizer.zero_grad(set_to_none=True)
         for parameter in self.parameters:
             if fresh:
@@ -53,6 +54,11 @@ class TorchOptimizer:
             yield from (moment for moment in state.values() if isinstance(moment, torch.Tensor))
         if self.updated is not self.parameters:
             yield from (master.detach() for master in self.updated)
+
+
+def local(tensor: Any) -> Any:
+    """This rank's shard of a tensor that FSDP has sharded."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _master(parameter: Any) -> torch.nn.Parameter:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import Any
 
 
-def peak(step: Callable[[], Any], held: float, device: str) -> float:
+def peak(step: Callable[[], Any], held: Callable[[], float], device: str) -> float:
     """The most bytes that tensors take at once while `step` runs.
 
     On a GPU the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a CPU torch's
-    profiler counts allocations from here on; `held` are the bytes that were allocated before.
+    profiler counts allocations from here on; `held` says how many bytes were allocated before.
     """
     import torch
 
@@ -21,12 +21,13 @@ def peak(step: Callable[[], Any], held: float, device: str) -> float:
         return float(torch.cuda.max_memory_allocated())
     from torch.profiler import ProfilerActivity, profile
 
+    before = held()
     with (
         _standard_error_discarded(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
     ):
         step()
-    return held + highest_sum(_allocations(profiler))
+    return before + highest_sum(_allocations(profiler))
 
 
 @contextmanager

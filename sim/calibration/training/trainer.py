@@ -14,7 +14,7 @@ from sim.calibration.training import phase_timer
 from sim.calibration.training.job_measurement import PhaseSeconds
 from sim.calibration.training.modules.batch import Batch, draw
 from sim.calibration.training.modules.transformer import TransformerModel
-from sim.calibration.training.optimizer import TorchOptimizer
+from sim.calibration.training.optimizer import TorchOptimizer, local
 from sim.calibration.training.peak_memory import bytes_of
 from sim.parallel.job import Job
 
@@ -61,6 +61,7 @@ class Trainer:
     def _captured(self) -> Any:
         """The whole step as one CUDA graph, after a few warm-up steps on a side stream."""
         side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
+        side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
                 self._work(_unmarked)
@@ -96,7 +97,7 @@ class Trainer:
             tensors.append(parameter.detach())
             if parameter.grad is not None:
                 tensors.append(parameter.grad)
-        return bytes_of(map(_local, tensors)) + self._buckets
+        return bytes_of(map(local, tensors)) + self._buckets
 
     @property
     def _buckets(self) -> float:
@@ -170,17 +171,12 @@ class Trainer:
 
         offered = [BACKENDS[name] for name in self.job.stack.attention if name in BACKENDS]
         backends = [getattr(SDPBackend, name) for name in (*offered, BACKENDS["math"])]
-        context: AbstractContextManager[Any] = sdpa_kernel(backends)
+        context: AbstractContextManager[Any] = sdpa_kernel(backends, set_priority=True)
         return context
 
 
 def _unmarked(name: str) -> None:
     """Nothing is timed within a graph."""
-
-
-def _local(tensor: Any) -> Any:
-    """This rank's shard of a tensor that FSDP has sharded."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _fields(batch: Batch) -> Iterator[Any]:

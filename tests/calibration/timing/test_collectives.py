@@ -70,13 +70,13 @@ def second_dies_after_three_cases(rank: int, cases: Sequence[CollectiveCase], *o
 def test_a_rank_that_dies_ends_the_others_and_the_table_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = tmp_path / "gloo.csv"
+    table, before = tmp_path / "gloo.csv", {*multiprocessing.active_children()}
     monkeypatch.setattr(collectives, "_on_rank", second_dies_after_three_cases)
     result = calibrated(table, "--suite", "full", "--largest", "4 MiB")
     assert result.exit_code == 2
     assert "died by signal 9; the other ranks were ended" in result.stderr
     assert result.stderr.count("error:") == 1
-    assert multiprocessing.active_children() == []
+    assert {*multiprocessing.active_children()} == before
     assert len(operation_times.read(table)) >= 2
 
 

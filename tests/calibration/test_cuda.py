@@ -1,0 +1,168 @@
+"""Our code for CUDA, on a GPU that is not there and takes as long as the H100's file says.
+
+Every command runs in a process of its own, and what it printed and wrote is looked at here.
+"""
+
+import json
+from collections import Counter
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.hardware.kernels import profile
+from sim.hardware.kernels.time import kernel_time
+from sim.model.kernels import Attention, MemoryBound
+from tests.calibration.gpu import DEVICE, LAUNCH, fake_gpu
+
+
+def quickly() -> None:
+    """Fewer and larger kernels, of every kind: what is large costs nothing here."""
+    from sim.calibration.timing import (
+        clock,
+        collectives,
+        copies,
+        interference,
+        kernel_suite,
+        launches,
+        repetitions,
+    )
+
+    for suite in ("quick", "full"):
+        usual = kernel_suite.SIZES["cuda", suite]
+        kernel_suite.SIZES["cuda", suite] = replace(
+            usual, dims=(2048, 16384), flops=2e13, products=8, attentions=16, streams=(2e7, 1e9)
+        )
+    kernel_suite.LARGEST_STEP = 2e9
+    clock.LEAST, clock.BUDGET = 2, 0.0
+    interference.LASTING, launches.LAUNCHES, launches.REPEATS = 2e-3, 20, 3
+    copies.SIZES, repetitions._IN_A_ROW, collectives.PASSES = (2**20, 2**30), 2, {"quick": 1}
+
+
+def ran(command: list[str], world: int = 1, rank: int = 0) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command where there are so many GPUs."""
+    from click.testing import CliRunner
+
+    from sim.cli.main import main
+
+    quickly()
+    with fake_gpu(world, rank):
+        answer = CliRunner().invoke(main, command)
+    assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.exception
+    return answer.exit_code, answer.stdout, answer.stderr
+
+
+@pytest.fixture(scope="module")
+def calibrated(fresh: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
+    """The profile of the full suite, and what was said meanwhile."""
+    out: Path = tmp_path_factory.mktemp("cuda") / "mine.toml"
+    command = ["calibrate", "kernels", "--device=cuda", "--suite=full", f"--out={out}"]
+    code, _, said = fresh.submit(ran, command).result()
+    assert code == 0, said
+    return profile.load(str(out)), said
+
+
+def test_what_is_timed_is_the_kernel_that_its_row_names(calibrated: tuple[Any, str]) -> None:
+    """Dimensions, precision, direction, mask and generation: else its time were another's."""
+    own, _ = calibrated
+    seen: Counter[str] = Counter()
+    for one in own.measurements:
+        kernel, offered = one.kernel, ("flash2",)
+        if isinstance(kernel, MemoryBound):
+            continue
+        if isinstance(kernel, Attention):
+            seen[kernel.name] += 1
+            if kernel.name == "math":
+                continue
+            offered = ("flash1" if kernel.name == "memory-efficient" else kernel.name,)
+            if kernel.precision == "tf32":  # CUTLASS's FastF32 whatever torch is told
+                kernel = replace(kernel, precision="fp32")
+        seen[kernel.precision] += 1
+        expected = max(kernel_time(kernel, DEVICE, offered), LAUNCH)
+        assert one.seconds == pytest.approx(expected, rel=0.03), kernel
+    assert {"bf16", "fp16", "tf32", "fp32", "fp8"} <= {*seen}
+    assert {"flash2", "cudnn", "memory-efficient", "math"} <= {*seen}
+
+
+def test_only_what_does_not_fit_is_left_out(calibrated: tuple[Any, str]) -> None:
+    own, said = calibrated
+    left = [line for line in said.splitlines() if "left out" in line]
+    assert all("out of memory" in line for line in left), left
+    assert len(left) < len(own.measurements) / 20
+
+
+def test_the_fit_finds_the_rates_of_the_device(calibrated: tuple[Any, str]) -> None:
+    rates, own = calibrated[0].origin.rates["gemm"], DEVICE.gemm
+    for precision in ("bf16", "fp16", "tf32", "fp32", "fp8"):
+        assert rates["sustained"][precision] == pytest.approx(
+            getattr(own.sustained, precision), rel=0.01
+        )
+    assert rates["burst"] == pytest.approx(own.burst, rel=0.02)
+    kept_out = {one.kind: one.median for one in calibrated[0].origin.residuals}
+    assert kept_out["gemm"] < 0.01
+    assert kept_out["attention"] < 0.15  # by few shapes
+
+
+def test_launches_copies_and_overlap_are_those_of_the_fake_device(
+    calibrated: tuple[Any, str],
+) -> None:
+    here = calibrated[0].environment
+    assert here.host.issue == pytest.approx(LAUNCH, rel=0.01)
+    assert 0.0 < here.host.node < here.host.latency
+    beside = {(one.kernel, one.beside): one.slowdown for one in here.overlaps}
+    assert beside == {
+        ("gemm", "copy"): pytest.approx(1.0, rel=0.05),
+        ("stream", "copy"): pytest.approx(1.0, rel=0.05),
+    }
+    kinds = {(one.kind, one.pinned) for one in here.copies}
+    across = {(kind, pinned) for kind in ("host to device", "device to host") for pinned in (0, 1)}
+    assert kinds == {*across, ("device to device", False)}
+
+
+COLLECTIVES = ["calibrate", "collectives", "--backend=nccl", "--ranks=1", "--largest=64 kB"]
+
+
+@pytest.mark.parametrize(("world", "rank"), [(1, 0), (4, 0), (4, 3)])
+def test_collectives_are_timed_over_nccl(
+    fresh: Executor, tmp_path: Path, world: int, rank: int
+) -> None:
+    out = tmp_path / "readings.csv"
+    code, said, errors = fresh.submit(ran, [*COLLECTIVES, f"--out={out}"], world, rank).result()
+    assert code == 0, errors
+    if rank:
+        assert not said  # rank 0 reports
+        return
+    kinds = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"}
+    seen = {line.split(",")[0] for line in out.read_text().splitlines()[1:]}
+    assert seen == kinds | ({"point_to_point"} if world > 1 else set())
+
+
+MEASURE = ["measure", "gpt2-one-gpu", "--device=cuda", "--steps=2", "--json"]
+SMALL = ("topology=dgx-h100-ndr", "stack=pytorch-eager", "model.layers=2", "plan.microbatch=4")
+
+
+@pytest.mark.parametrize(
+    ("world", "settings"),
+    [
+        (1, ("stack=pytorch-graph", "plan.global_batch=4")),
+        (1, ("plan.recompute=selective", "model.attention=standard", "plan.global_batch=4")),
+        (1, ("plan.recompute=full", "plan.precision=tf32", "plan.global_batch=4")),
+        (2, ("gpus=2", "plan.global_batch=16")),
+        (4, ("gpus=4", "plan.zero=3", "plan.global_batch=16")),
+    ],
+)
+def test_a_training_step_is_measured(
+    fresh: Executor, world: int, settings: tuple[str, ...]
+) -> None:
+    """Its kernels take as long as the prediction's. The host, for which the clock has no table,
+    is in the prediction alone, so that it is longer by up to a third at this size."""
+    command = [*MEASURE, *(f"--set={one}" for one in (*SMALL, *settings))]
+    code, said, errors = fresh.submit(ran, command, world).result()
+    assert code == 0, errors
+    answer = json.loads(said)
+    assert answer["parameters"]["error"] == 0
+    assert 0.0 < answer["step_time"]["error"] < 0.35
+    if "peak_memory" in answer:  # a graph's is a pool of its own
+        assert abs(answer["peak_memory"]["error"]) < 0.025
