@@ -59,5 +59,4 @@ def _found(
 def _adds(torch: Any, operation: Any) -> bool:
     if isinstance(operation, str):
         return operation == "sum"
-    reduce = torch.distributed.ReduceOp
-    return bool(reduce.unbox(operation) == reduce.SUM)
+    return bool(operation.op() == int(torch.distributed.ReduceOp.RedOpType.SUM))

@@ -53,18 +53,11 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
         if hasattr(module, "init_process_group"):
             patches.set(module, "init_process_group", init_process_group)
     patches.set(dist, "is_nccl_available", lambda: True)
-    patches.set(dist, "all_gather_object", _all_gather_object)
-    patches.set(dist, "broadcast_object_list", lambda *_, **__: None)
     patches.also(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     patches.set(torch._C._distributed_c10d.FakeWork, "wait", _wait(log, stream))
     patches.set(fsdp, "_chunk_with_empty", _Chunks)
     patches.set(propagation.ShardingPropagator, "_fake_mode_lock", Aside())
     _ddp(torch, patches)
-
-
-def _all_gather_object(found: list[Any], own: Any, group: Any = None) -> None:
-    """All ranks say the same."""
-    found[:] = [own] * len(found)
 
 
 def _wait(log: Log, stream: Any) -> Any:

@@ -1,7 +1,6 @@
 """Sees every operator below autograd and above fake tensors, once DTensors have unfolded."""
 
 import sys
-import threading
 from collections.abc import Callable
 from importlib import import_module
 from math import prod
@@ -237,13 +236,11 @@ def _bytes(tensor: Any) -> int:
 
 
 def frames_of(folder: str, log: Log) -> Any:
-    """A function that says which line of the script is at work, as a number of the log's lines.
-
-    In a thread that autograd has started it is the line that the main thread waits at.
-    """
+    """A function that says which line of the script is at work, as a number of the log's lines."""
     known: dict[str, bool] = {}
 
-    def of_thread(frame: Any) -> int:
+    def line() -> int:
+        frame: Any = sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename
             if name not in known:
@@ -253,11 +250,5 @@ def frames_of(folder: str, log: Log) -> Any:
                 return log.lines.number(f"{place}:{frame.f_lineno}")
             frame = frame.f_back
         return -1
-
-    def line() -> int:
-        found = of_thread(sys._getframe(1))
-        if found < 0 and threading.current_thread() is not threading.main_thread():
-            found = of_thread(sys._current_frames().get(threading.main_thread().ident or 0))
-        return found
 
     return line

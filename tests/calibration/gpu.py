@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sim.capturing import autograd, cuda, device, distributed
+from sim.capturing.exchange import Exchange
 from sim.capturing.log import Log
 from sim.capturing.patches import Patches
-from sim.capturing.recorder import Recorder, mode
-from sim.capturing.streams import Streams
+from sim.capturing.world import Place, fake_world
 from sim.hardware import device as devices
 from sim.hardware.kernels.time import kernel_time
+from sim.model.experts.routing import Routing
 from sim.recording.allocator import CachingAllocator, OutOfMemoryError
 from sim.recording.kernels import kernel_of
 from sim.recording.recording import EventKind
@@ -102,35 +102,23 @@ def seconds_of(operator: Any) -> float:
 
 @contextmanager
 def fake_gpu(world: int = 1, rank: int = 0) -> Iterator[Clock]:
-    """Code within finds `world` GPUs, of which it has one, and is as torchrun would start it.
-
-    Only a process that has never run a backward pass can do this (docs/capture.md).
-    """
+    """Code within has a GPU; of several it has one, as a process that torchrun has started."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
-    patches, old = Patches(), dict(os.environ)
     clock = Clock(torch, capacity=DEVICE.usable_memory)
-    streams = Streams(torch.device("cuda", 0), clock)
-    if world > 1:
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)}
-        os.environ |= {"LOCAL_WORLD_SIZE": str(world)}
-    try:
-        device.pretend(torch, patches)
-        cuda.install(torch, patches, streams, gpus=world, index=rank)
-        autograd.install(torch, patches, clock, lambda: streams.current)
-        distributed.install(torch, patches, clock, lambda: streams.current, world=world, rank=rank)
-        _more(torch, patches, clock, streams)
-        own = Recorder(torch, clock, streams, lambda: -1)
-        with FakeTensorMode(allow_non_fake_inputs=True), mode(torch, own):
+    place = Place(world=world, rank=rank, folder="-", exchange=Exchange(), routing=Routing())
+    patches = Patches()
+    with fake_world(torch, clock, place):
+        if world == 1:
+            del os.environ["RANK"]
+        try:
+            _install(torch, patches, clock)
             yield clock
-    finally:
-        patches.restore()
-        os.environ.clear()
-        os.environ |= old
+        finally:
+            patches.restore()
 
 
-def _more(torch: Any, patches: Patches, clock: Clock, streams: Streams) -> None:
+def _install(torch: Any, patches: Patches, clock: Clock) -> None:
     """What a script that is captured has no use for: time, memory, graphs."""
 
     def reset(*_: Any) -> None:
@@ -139,8 +127,7 @@ def _more(torch: Any, patches: Patches, clock: Clock, streams: Streams) -> None:
     patches.set(time, "perf_counter", clock.now)
     patches.set(torch.cuda, "max_memory_allocated", lambda *_: clock.highest)
     patches.set(torch.cuda, "reset_peak_memory_stats", reset)
-    graph = type("CUDAGraph", (Graph,), {"clock": clock, "on": streams})
-    patches.set(torch.cuda, "CUDAGraph", graph)
+    patches.set(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), {"clock": clock}))
     patches.set(torch._C, "_host_emptyCache", lambda: None)  # of builds with CUDA
     patches.set(torch.version, "cuda", "13.0")
     patches.set(torch.distributed, "get_backend", lambda *_: "nccl")
@@ -150,7 +137,6 @@ class Graph:
     """torch.cuda.CUDAGraph: the seconds of what was captured."""
 
     clock: Clock
-    on: Streams
 
     def capture_begin(self, *_: Any, **__: Any) -> None:
         self.clock.captured = []
@@ -160,4 +146,7 @@ class Graph:
         self.clock.captured = None
 
     def replay(self) -> None:
-        self.clock.runs(self.clock.stream(self.on.current), self.seconds, LAUNCH)
+        import torch
+
+        stream = self.clock.stream(torch.cuda.current_stream().stream_id)
+        self.clock.runs(stream, self.seconds, LAUNCH)

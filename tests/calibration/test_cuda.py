@@ -1,65 +1,67 @@
-"""Our code for CUDA, on a GPU that is not there and takes as long as the H100's file says.
-
-Every command runs in a process of its own, and what it printed and wrote is looked at here.
-"""
+"""Our code for CUDA, on a GPU that is not there and takes as long as the H100's file says."""
 
 import json
 from collections import Counter
-from concurrent.futures import Executor
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from sim.calibration.timing import (
+    clock,
+    collectives,
+    interference,
+    kernel_suite,
+    launches,
+    repetitions,
+)
+from sim.cli.main import main
 from sim.hardware.kernels import profile
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Attention, MemoryBound
 from tests.calibration.gpu import DEVICE, LAUNCH, fake_gpu
 
 
-def quickly() -> None:
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> Iterator[None]:
     """Fewer and larger kernels, of every kind: what is large costs nothing here."""
-    from sim.calibration.timing import (
-        clock,
-        collectives,
-        copies,
-        interference,
-        kernel_suite,
-        launches,
-        repetitions,
-    )
-
-    for suite in ("quick", "full"):
-        usual = kernel_suite.SIZES["cuda", suite]
-        kernel_suite.SIZES["cuda", suite] = replace(
-            usual, dims=(2048, 16384), flops=2e13, products=8, attentions=16, streams=(2e7, 1e9)
-        )
-    kernel_suite.LARGEST_STEP = 2e9
-    clock.LEAST, clock.BUDGET = 2, 0.0
-    interference.LASTING, launches.LAUNCHES, launches.REPEATS = 2e-3, 20, 3
-    copies.SIZES, repetitions._IN_A_ROW, collectives.PASSES = (2**20, 2**30), 2, {"quick": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        for suite in ("quick", "full"):
+            few = replace(
+                kernel_suite.SIZES["cuda", suite], dims=(2048, 16384), flops=2e13, products=8,
+                attentions=16, streams=(2e7, 1e9),
+            )  # fmt: skip
+            patch.setitem(kernel_suite.SIZES, ("cuda", suite), few)
+        patch.setattr(kernel_suite, "LARGEST_STEP", 2e9)
+        patch.setattr(clock, "LEAST", 2)
+        patch.setattr(clock, "BUDGET", 0.0)
+        patch.setattr(interference, "LASTING", 2e-3)
+        patch.setattr(launches, "LAUNCHES", 20)
+        patch.setattr(launches, "REPEATS", 3)
+        patch.setattr(repetitions, "_IN_A_ROW", 2)
+        patch.setattr(repetitions, "_MOST", 3)
+        patch.setitem(collectives.PASSES, "quick", 1)
+        yield
 
 
 def ran(command: list[str], world: int = 1, rank: int = 0) -> tuple[int, str, str]:
     """Exit code, output and errors of a command where there are so many GPUs."""
-    from click.testing import CliRunner
-
-    from sim.cli.main import main
-
-    quickly()
     with fake_gpu(world, rank):
         answer = CliRunner().invoke(main, command)
-    assert answer.exception is None or isinstance(answer.exception, SystemExit), answer.exception
+    if answer.exception and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
     return answer.exit_code, answer.stdout, answer.stderr
 
 
 @pytest.fixture(scope="module")
-def calibrated(fresh: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
+def calibrated(quickly: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
     """The profile of the full suite, and what was said meanwhile."""
     out: Path = tmp_path_factory.mktemp("cuda") / "mine.toml"
     command = ["calibrate", "kernels", "--device=cuda", "--suite=full", f"--out={out}"]
-    code, _, said = fresh.submit(ran, command).result()
+    code, _, said = ran(command)
     assert code == 0, said
     return profile.load(str(out)), said
 
@@ -125,11 +127,9 @@ COLLECTIVES = ["calibrate", "collectives", "--backend=nccl", "--ranks=1", "--lar
 
 
 @pytest.mark.parametrize(("world", "rank"), [(1, 0), (4, 0), (4, 3)])
-def test_collectives_are_timed_over_nccl(
-    fresh: Executor, tmp_path: Path, world: int, rank: int
-) -> None:
+def test_collectives_are_timed_over_nccl(tmp_path: Path, world: int, rank: int) -> None:
     out = tmp_path / "readings.csv"
-    code, said, errors = fresh.submit(ran, [*COLLECTIVES, f"--out={out}"], world, rank).result()
+    code, said, errors = ran([*COLLECTIVES, f"--out={out}"], world, rank)
     assert code == 0, errors
     if rank:
         assert not said  # rank 0 reports
@@ -153,13 +153,11 @@ SMALL = ("topology=dgx-h100-ndr", "stack=pytorch-eager", "model.layers=2", "plan
         (4, ("gpus=4", "plan.zero=3", "plan.global_batch=16")),
     ],
 )
-def test_a_training_step_is_measured(
-    fresh: Executor, world: int, settings: tuple[str, ...]
-) -> None:
+def test_a_training_step_is_measured(world: int, settings: tuple[str, ...]) -> None:
     """Its kernels take as long as the prediction's. The host, for which the clock has no table,
     is in the prediction alone, so that it is longer by up to a third at this size."""
     command = [*MEASURE, *(f"--set={one}" for one in (*SMALL, *settings))]
-    code, said, errors = fresh.submit(ran, command, world).result()
+    code, said, errors = ran(command, world)
     assert code == 0, errors
     answer = json.loads(said)
     assert answer["parameters"]["error"] == 0
