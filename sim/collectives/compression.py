@@ -47,8 +47,8 @@ _KERNELS: dict[str, int] = {
 # Sums of what these send have the same form, so that a ring can reduce them on the way.
 REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
 # These are decoded, added and encoded again: pieces are scattered and reduced, the sums gathered,
-# in the rounds of the library (CGX, Markov et al. 2022, section 4; 1-bit Adam's compressed
-# all-reduce, Tang et al. 2021, section 6; ZeRO++ inside nodes, then between, Wang et al. 2023).
+# in the rounds of the library (CGX, Markov et al. 2022; 1-bit Adam's compressed
+# all-reduce, Tang et al. 2021; ZeRO++ inside nodes, then between, Wang et al. 2023).
 IN_ROUNDS = ("int8", "fp4", "onebit")
 
 
@@ -58,7 +58,7 @@ class Compression:
     `[plan.gradients]`.
 
     - `fp16`, `int8` (one scale per message; Dettmers 2015), `fp4` (E3M0, a sign and a power of two,
-      as Streaming DiLoCo's outer gradients; Douillard et al. 2025, section 2.4), `onebit` (a sign
+      as Streaming DiLoCo's outer gradients; Douillard et al. 2025), `onebit` (a sign
       for each element and the means of both signs; Seide et al. 2014).
     - `topk`: the share `ratio` of the largest elements with indices of 4 bytes (Aji and Heafield
       2017). `randomk`: as many, at indices that all workers draw from one seed and need not send.
@@ -224,7 +224,7 @@ class Compression:
     def _factored(self, vector: Vector, seed: tuple[int, ...], shapes: Shapes) -> Vector:
         """Every tensor of two dimensions or more as the product of its factors, where they are
         smaller; a tensor is a matrix of its first dimension and all others, vectors go as they are
-        (Vogels et al. 2019, section 3; torch's powerSGD_hook.py, `view(tensor.shape[0], -1)`)."""
+        (Vogels et al. 2019; torch's powerSGD_hook.py, `view(tensor.shape[0], -1)`)."""
         if not shapes:
             return _low_rank(vector, matrix_shape(vector.size), self.rank, seed)
         parts = np.split(vector, np.cumsum([prod(shape) for shape in shapes])[:-1])

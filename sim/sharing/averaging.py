@@ -19,7 +19,7 @@ class Averaging:
     """Averages over the network, as the collective library and the compression do it.
 
     Sums that are encoded again lose something a second time, which with error feedback waits at
-    the rank that added them up (the "server error" of Tang et al. 2021, algorithm 1). What is
+    the rank that added them up (the "server error" of Tang et al. 2021). What is
     averaged may be some `elements` of the weights, and go by another `compression` than the plan's.
     """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
     """Fragment p of P leaves after every step t with t = (p + 1) H / P modulo the `period` H, and
-    is merged `overlap` steps later (Douillard et al. 2025, arXiv 2501.18512, algorithm 2).
+    is merged `overlap` steps later (Douillard et al. 2025, arXiv 2501.18512).
 
     P divides H, so that at most one leaves at a time; `overlap` is below H, so that none leaves
     before it has come back.

@@ -1,4 +1,4 @@
-"""Clocks of stale synchronous training: how far every worker is (Ho et al. 2013, section 2)."""
+"""Clocks of stale synchronous training: how far every worker is (Ho et al. 2013)."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -43,7 +43,7 @@ def torus(n: int) -> Neighbours:
 
 
 def exponential(n: int) -> Neighbours:
-    """Everyone with those 1, 2, 4 ... places away, both ways (Assran et al. 2019, appendix A)."""
+    """Everyone with those 1, 2, 4 ... places away, both ways (Assran et al. 2019)."""
     hops = exponential_hops(n)
     return tuple(
         tuple(sorted({(i + sign * hop) % n for hop in hops for sign in (1, -1)} - {i}))
@@ -119,7 +119,7 @@ def check_connected(neighbours: Neighbours, where: str) -> None:
 def mixing(neighbours: Neighbours) -> tuple[dict[int, float], ...]:
     """Per worker, symmetric mixing weights W_ij = 1 / (1 + max(d_i, d_j)), the rest its own.
 
-    They add up to 1 by row and by column (Xiao, Boyd and Kim 2007, section 2.1).
+    They add up to 1 by row and by column (Xiao, Boyd and Kim 2007).
 
     >>> mixing(ring(3))[0]
     {0: 0.33333333333333337, 1: 0.3333333333333333, 2: 0.3333333333333333}

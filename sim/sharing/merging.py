@@ -33,7 +33,7 @@ class Steps:
 
 
 class DelayedNesterov:
-    """Momentum that moves only every N updates (Liu et al. 2024, algorithm 3, with c = 0).
+    """Momentum that moves only every N updates (Liu et al. 2024, with c = 0).
 
     Between, w <- w - rate d / N; at the N-th, m <- beta m + (sum of d) / N and
     w <- w - rate (beta m + d / N).
@@ -59,10 +59,11 @@ class DelayedNesterov:
 @dataclass(slots=True)
 class DelayCompensated:
     """g + lambda g * g * (w - w_read): the square of a gradient stands for the diagonal of the
-    Hessian (DC-ASGD, Zheng et al. 2017, arXiv 1609.08326, equation 10).
+    Hessian (DC-ASGD, Zheng et al. 2017, arXiv 1609.08326).
 
-    `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a; m = 0.95 and 1e-7
-    as in torch_scala.optim and akkordeon, DCASGDa). `curvature` replaces the squares, where it is
+    `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a; 1e-7 as in the
+    authors' Multiverso, updater/dcasgd/dcasgda_updater.h, which has such a mean for each worker;
+    m = 0.95 and lambda = 2 as scorch.optim's DCASGDa). `curvature` replaces the squares, where it is
     known: on a quadratic the gradient is then that of the weights as they are now.
 
     >>> gradient, gone = np.array([2.0]), np.array([0.5])
@@ -86,8 +87,8 @@ class DelayCompensated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merging:
-    """A `rule` for the mean of every `buffer` updates (1 is at once; FedBuff, Nguyen et al. 2022,
-    algorithm 1), each `compensate`d for what has come between."""
+    """A `rule` for the mean of every `buffer` updates (1 is at once; FedBuff, Nguyen et al.
+    2022), each `compensate`d for what has come between."""
 
     rule: Rule
     buffer: int = 1

@@ -14,7 +14,7 @@ Vector = NDArray[np.float64]
 class PeerEstimates:
     """Estimates of the senders' weights that their messages keep up to date: x' <- x' + C(x - x').
 
-    CHOCO-SGD (Koloskova, Stich and Jaggi 2019, algorithm 2). Both sides know the estimate, so what
+    CHOCO-SGD (Koloskova, Stich and Jaggi 2019). Both sides know the estimate, so what
     compression leaves out is in the next difference and the mean of all workers is kept. `rate` is
     the paper's consensus step size: the coarser the compression, the smaller it has to be.
 

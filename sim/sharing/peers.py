@@ -16,7 +16,7 @@ Vector = NDArray[np.float64]
 
 class LocalPeriods:
     """How many steps a worker takes before it averages: `period`, or geometrically many with that
-    mean (the random number of local steps of SwarmSGD; Nadiradze et al. 2021, section 3)."""
+    mean (the random number of local steps of SwarmSGD; Nadiradze et al. 2021)."""
 
     def __init__(self, pool: WorkerPool, worker: Worker, period: int, *, geometric: bool) -> None:
         self.worker, self.period = worker, period

@@ -84,8 +84,8 @@ class Recovery:
     `detection`: until the others know; 3 missed keep-alives of 5 s (torch, elastic/rendezvous/
     dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`). `restart`: until a
     group has formed again; 30 s in which ranks may still join (there, `last_call` of
-    RendezvousTimeout). Servers keep `replicas` of every shard on the next ones (Li et al. 2014,
-    section 4.3), or go back to their last checkpoint, one every `checkpoint` updates.
+    RendezvousTimeout). Servers keep `replicas` of every shard on the next ones (Li et al.
+    2014), or go back to their last checkpoint, one every `checkpoint` updates.
     """
 
     detection: Seconds = 15.0
@@ -112,7 +112,7 @@ class Learning:
     part, or on a quadratic how far the workers' optima lie apart (gradients there are linear, so
     that the mean of all workers learns alike on every graph). The rate and rule are those of the
     (inner) optimizer. With `scaling` the rate is that of one gradient by itself: n times as high
-    where n of them are averaged with "linear" (Goyal et al. 2017, section 2.1;
+    where n of them are averaged with "linear" (Goyal et al. 2017;
     `Sharing.averaged`), as is paired with SGD and LARS, sqrt(n) times with "sqrt" (Krizhevsky
     2014; You et al. 2020, with LAMB). In the first `warmup` steps it climbs from there, or from 0
     without scaling. `beta` is the momentum, `trust` and `weight_decay` those of `Optimizer`. An

@@ -12,7 +12,7 @@ POWER, NONE = "PowerSGD", "none"
 
 
 def ranks(megabits: float = 200.0, *, seeds: int = 2) -> Study:
-    """PowerSGD of rank 1 to 8 and none (Vogels et al. 2019, arXiv 1905.13727, table 3): bytes and
+    """PowerSGD of rank 1 to 8 and none (Vogels et al. 2019, arXiv 1905.13727): bytes and
     time against loss. Raises `InputError` without the packages of the task."""
     plans: dict[Key, dict[str, Any]] = {
         (POWER, str(rank)): {"compression": {"kind": "powersgd", "rank": rank}}

@@ -17,7 +17,7 @@ _BESIDE: dict[str, Any] = {"overlap": True, "bucket": "1 MB", "times": _LAYERS}
 
 def networks(workers: int = 16, latency: float = 1.0, *, seeds: int = 2) -> Study:
     """Decentralised against centralised on slow and fast networks (Lian et al. 2017, arXiv
-    1705.09056, figure 2): all beside the backward pass, messages of `latency` ms."""
+    1705.09056): all beside the backward pass, messages of `latency` ms."""
     ways: dict[str, dict[str, Any]] = {
         SERVER: {"method": "parameter_server", **_BESIDE},
         REDUCE: {"method": "all_reduce", **_BESIDE},
@@ -48,7 +48,7 @@ def networks(workers: int = 16, latency: float = 1.0, *, seeds: int = 2) -> Stud
 
 
 def one_straggler(factor: float = 10.0, workers: int = 16, *, seeds: int = 2) -> Study:
-    """One worker `factor` times as slow (Lian et al. 2018, arXiv 1710.06952, section 5.4): who
+    """One worker `factor` times as slow (Lian et al. 2018, arXiv 1710.06952): who
     waits for it?"""
     ways: dict[str, dict[str, Any]] = {
         REDUCE: {"method": "all_reduce"},

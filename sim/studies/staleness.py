@@ -11,7 +11,7 @@ _SERVER: dict[str, Any] = {"method": "parameter_server", "shards": 2}
 
 
 def bounds(gigabits: float = 1.0, rate: float = 0.1, *, seeds: int = 3) -> Study:
-    """Staleness bounds of 0 to 32 steps with cached reads (Ho et al. 2013, figures 2 and 3): less
+    """Staleness bounds of 0 to 32 steps with cached reads (Ho et al. 2013): less
     time in the network, staler weights."""
     plans = {
         (BOUND, str(bound)): {"mode": "ssp", "bound": bound, "cached": True}
@@ -42,8 +42,8 @@ def bounds(gigabits: float = 1.0, rate: float = 0.1, *, seeds: int = 3) -> Study
 
 
 def backup_workers(alpha: float = 2.0, workers: int = 16, *, seeds: int = 3) -> Study:
-    """Gradients of the last b workers are not waited for (Chen et al. 2016, section 3 and figure
-    7): shorter steps that average fewer. Steps follow Pareto's law."""
+    """Gradients of the last b workers are not waited for (Chen et al. 2016): shorter steps that
+    average fewer. Steps follow Pareto's law."""
     plans = {(BACKUP, str(b)): {"mode": "backup", "backup": b} for b in _backups(workers)}
     study = Study(
         title=f"How many of {workers} not to wait for, Pareto {alpha:g} (Chen et al. 2016)",

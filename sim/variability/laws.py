@@ -89,7 +89,7 @@ class Lognormal(SlowdownLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftedExponential(SlowdownLaw):
-    """At least 1, and exponentially more: 1 + Exp(`extra`) (Lee et al. 2018, eq. 2)."""
+    """At least 1, and exponentially more: 1 + Exp(`extra`) (Lee et al. 2018)."""
 
     kind: Literal["shifted-exponential"] = "shifted-exponential"
     extra: NonNegative

@@ -47,7 +47,7 @@ def test_delayed_nesterov_with_dynamic_updates_wins_and_naive_nesterov_diverges(
 
 
 def test_fewer_averages_cost_samples_and_save_time_up_to_a_point() -> None:
-    """Stich 2019, theorem 2.2 and figure 1; Wang et al. 2020 (SlowMo), figure B.2."""
+    """Stich 2019; Wang et al. 2020 (SlowMo)."""
     study = async_local_sgd.how_often()
     between(study, "local SGD")
     losses = [study.loss("local SGD", h, samples=study.alike) for h in study.settings]
@@ -57,7 +57,7 @@ def test_fewer_averages_cost_samples_and_save_time_up_to_a_point() -> None:
 
 
 def test_a_bound_between_is_best_less_network_against_staler_weights() -> None:
-    """Ho et al. 2013, figures 2 and 3: iterations a second rise with the bound, and a large one
+    """Ho et al. 2013: iterations a second rise with the bound, and a large one
     loses more by staleness than it gains."""
     study = staleness.bounds()
     between(study, BOUND)
@@ -69,7 +69,7 @@ def test_a_bound_between_is_best_less_network_against_staler_weights() -> None:
 
 
 def test_some_backup_workers_are_best_under_heavy_tails() -> None:
-    """Chen et al. 2016, figure 7: a few of 100 machines in reserve converge first."""
+    """Chen et al. 2016: a few of 100 machines in reserve converge first."""
     study = staleness.backup_workers()
     best = between(study, BACKUP)
     assert 1 <= int(study.settings[best]) <= 6
@@ -78,7 +78,7 @@ def test_some_backup_workers_are_best_under_heavy_tails() -> None:
 
 
 def test_a_ring_wins_on_a_slow_network_and_not_on_a_fast_one() -> None:
-    """Lian et al. 2017, figure 2: decentralised is faster where bandwidth is low; where it is high
+    """Lian et al. 2017: decentralised is faster where bandwidth is low; where it is high
     it is not, for it needs more samples."""
     study = graphs.networks()
     slow, middle, fast = study.settings
@@ -91,7 +91,7 @@ def test_a_ring_wins_on_a_slow_network_and_not_on_a_fast_one() -> None:
 
 
 def test_one_worker_ten_times_as_slow_costs_pairs_little_and_all_reduce_all() -> None:
-    """Lian et al. 2018, table 4 and figure 5: AD-PSGD keeps its pace, all-reduce takes the
+    """Lian et al. 2018: AD-PSGD keeps its pace, all-reduce takes the
     straggler's."""
     study = graphs.one_straggler()
     kept = {way: study.pace(way, STRAGGLER)[0] / study.pace(way, HEALTHY)[0] for way in study.ways}
@@ -102,7 +102,7 @@ def test_one_worker_ten_times_as_slow_costs_pairs_little_and_all_reduce_all() ->
 
 
 def test_a_low_rank_saves_bytes_and_time_and_a_very_low_one_costs_loss() -> None:
-    """Vogels et al. 2019, table 3: time a batch and data sent grow with the rank, rank 1 learns
+    """Vogels et al. 2019: time a batch and data sent grow with the rank, rank 1 learns
     less; the best is neither rank 1 nor the gradient itself."""
     pytest.importorskip("torch", reason="digits are learnt by a torch module")
     study = compression.ranks()

@@ -4,9 +4,9 @@ McCandlish et al. 2018 (arXiv 1812.06162). A batch of B samples needs S steps an
 
     S = S_min (1 + B_crit / B)    E = E_min (1 + B / B_crit)    B_crit = E_min / S_min
 
-(their eq. 2.11 and 2.12: (S / S_min - 1) (E / E_min - 1) = 1). B_crit is near the noise scale of
+((S / S_min - 1) (E / E_min - 1) = 1). B_crit is near the noise scale of
 the gradient, tr(Sigma) / |G|^2: the covariance of one sample's gradient against the true gradient
-(their eq. 2.9, which is eq. 2.8 where all directions are curved alike).
+(the simple noise scale, which is theirs where all directions are curved alike).
 """
 
 from collections.abc import Iterable
@@ -82,7 +82,7 @@ def noise_scale(
     """The mean signal and noise at some `places` in the weights, from gradients of batches.
 
     Of every draw the gradients of `workers` batches and their mean are one estimate at a small and
-    at a large batch (appendix A.1, eq. A.2, whose two sides are averaged before they are divided):
+    at a large batch (their appendix, whose two sides are averaged before they are divided):
 
         |G|^2 = (n B |g_mean|^2 - B mean |g_i|^2) / (n B - B)
         tr(Sigma) = (mean |g_i|^2 - |g_mean|^2) / (1 / B - 1 / (n B))

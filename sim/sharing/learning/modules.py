@@ -37,7 +37,7 @@ def digits(*, size: int, seed: int, **split: Any) -> Module:
 
 
 def residual(*, size: int, seed: int, **split: Any) -> Module:
-    """The same images and a residual net (He et al. 2016, figure 5, left): a convolution of `size`
+    """The same images and a residual net (He et al. 2016): a convolution of `size`
     channels, one block of two at each of the resolutions 8 x 8 and 4 x 4, the second with 2 `size`
     channels and a 1 x 1 convolution beside it, the mean over places. Groups of channels are
     normalised, not batches (Wu and He 2018), so that a gradient needs its own samples alone."""
@@ -76,7 +76,7 @@ def residual(*, size: int, seed: int, **split: Any) -> Module:
 
 def characters(*, size: int, seed: int, **split: Any) -> Module:
     """The next character of this project's licence from the last eight: embeddings of `size`, a
-    hidden layer of 8 `size` tanh units (Bengio et al. 2003, section 2, without their direct
+    hidden layer of 8 `size` tanh units (Bengio et al. 2003, without their direct
     connections); cross-entropy. A worker's own part is a piece of the text."""
     torch = needed("torch")
     nn = torch.nn

@@ -31,16 +31,16 @@ class Optimizer:
       1983, in the form of Sutskever et al. 2013).
     - adagrad: s = s + g^2; w - r g / (sqrt(s) + eps) (Duchi et al. 2011).
     - rmsprop: s = decay s + (1 - decay) g^2; w - r g / (sqrt(s) + eps) (Tieleman, Hinton 2012).
-    - adam: both moments, corrected for their start at zero (Kingma and Ba 2015, algorithm 1).
+    - adam: both moments, corrected for their start at zero (Kingma and Ba 2015).
     - lars: m = beta m + r trust |w| / (|g| + l |w|) (g + l w); w - m, layer by layer (You, Gitman
-      and Ginsburg 2017, arXiv 1708.03888, algorithm 1).
+      and Ginsburg 2017, arXiv 1708.03888).
     - lamb: with u = Adam's direction + l w, w - r u |w| / |u|, layer by layer (You et al. 2020,
-      arXiv 1904.00962, algorithm 2).
+      arXiv 1904.00962).
 
     l is `weight_decay`, which all others add to the gradient. `layers` are the sizes of the parts
     of the vector, and whether their steps are scaled: vectors, of biases and norms, are not
     (facebookresearch/mae, util/lars.py), nor what is zero. Until `warmup` steps are made the rate
-    climbs in equal steps from `start_rate` to r (Goyal et al. 2017, section 2.2).
+    climbs in equal steps from `start_rate` to r (Goyal et al. 2017).
 
     >>> rule = Optimizer(rule="momentum", rate=0.1, beta=0.5)
     >>> weights, state = rule.step(np.zeros(1), np.ones(1), rule.start(1))

@@ -5,8 +5,8 @@ weights that are d_s updates old (`Result.staleness`), forward and backward:
 
     w(t+1) = w(t) - rate * grad f(w_0(t - d_0), ..., w_{p-1}(t - d_{p-1}))
 
-(Narayanan et al. 2019, doi 10.1145/3341301.3359646, section 3.3: d_s = p - s - 1; Narayanan et al.
-2021, arXiv 2006.09503, section 3.1: d_s = 1). Any other rule takes that gradient in the same way.
+(Narayanan et al. 2019, doi 10.1145/3341301.3359646: d_s = p - s - 1; Narayanan et al.
+2021, arXiv 2006.09503: d_s = 1). Any other rule takes that gradient in the same way.
 Before the first update all weights are those of the start.
 """
 

@@ -78,10 +78,10 @@ class AsyncLocalSGD(ServerBased):
 
 
 def asynchronous(plan: AsyncLocalSGD, pool: WorkerPool) -> TrainingLoop:
-    """Asynchronous local SGD against a server (Liu et al. 2024, arXiv 2401.09135, algorithm 1);
-    with a buffer FedBuff (Nguyen et al. 2022, arXiv 2106.06639, algorithm 1).
+    """Asynchronous local SGD against a server (Liu et al. 2024, arXiv 2401.09135);
+    with a buffer FedBuff (Nguyen et al. 2022, arXiv 2106.06639).
 
-    With dynamic local updates (their section 4.2) a worker does as many of the H steps as its
+    With dynamic local updates a worker does as many of the H steps as its
     speed allows in the time of the fastest, so that all come back about equally often.
     """
     server = pool.server

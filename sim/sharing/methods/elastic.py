@@ -15,7 +15,9 @@ from sim.sharing.worker_pool import TrainingLoop, WorkerPool
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic(ServerBased):
     """`period` local steps, then a pull towards the centre and as strong a one of the centre, by
-    `moving_rate` / workers of the distance (beta = 0.9 in the paper's section 5)."""
+    `moving_rate` / workers of the distance (beta = 0.9, "default value as paper described" in
+    tensorflow/contrib/opt/python/training/elastic_average_optimizer.py, which also divides it by
+    the period)."""
 
     method: Literal["elastic"] = "elastic"
     period: Count = 1
@@ -53,11 +55,10 @@ class Elastic(ServerBased):
 
 
 def elastic_averaging(plan: Elastic, pool: WorkerPool) -> TrainingLoop:
-    """Asynchronous EASGD (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, algorithm 1).
+    """Asynchronous EASGD (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651).
 
     With alpha = beta / n and d = alpha (x_i - centre): x_i <- x_i - d, centre <- centre + d, so
-    that their sum changes by gradients alone. Nesterov's momentum in the workers makes it EAMSGD
-    (algorithm 2).
+    that their sum changes by gradients alone. Nesterov's momentum in the workers makes it EAMSGD.
     """
     server, strength = pool.server, plan.moving_rate / len(pool.workers)
 

@@ -62,8 +62,8 @@ class Federated(ServerBased):
 def rounds(plan: Federated, pool: WorkerPool) -> Process:
     """Each round some clients train; the mean of their changes by data moves the weights.
 
-    McMahan et al. 2017, algorithm 1. Where a share of them may be late, the round ends without
-    those (over-selection; Bonawitz et al. 2019, section 2.2).
+    McMahan et al. 2017. Where a share of them may be late, the round ends without
+    those (over-selection; Bonawitz et al. 2019).
     """
     clients = [Client(plan, pool, worker) for worker in pool.workers]
     for number in count():

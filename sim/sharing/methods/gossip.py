@@ -114,11 +114,11 @@ class Gossip(Sharing):
 
 
 def d_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
-    """Average with all neighbours, then step (Lian et al. 2017, algorithm 1).
+    """Average with all neighbours, then step (Lian et al. 2017).
 
     x_i <- sum_j W_ij x_j - rate g(x_i). With overlap the exchange runs beside the gradient, which
     the algorithm allows: both start from x_i. More local steps between are those of Koloskova et
-    al. 2020 (arXiv 2003.10422, algorithm 1).
+    al. 2020 (arXiv 2003.10422).
     """
     mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
     neighbours = plan.neighbours(len(pool.workers))
@@ -163,11 +163,11 @@ def _local(plan: Gossip, pool: WorkerPool, worker: Worker) -> LocalPeriods:
 
 
 def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
-    """Step, and average with one random neighbour, atomically (Lian et al. 2018, algorithm 1).
+    """Step, and average with one random neighbour, atomically (Lian et al. 2018).
 
     The neighbour is not asked and does not stop computing: its gradient was taken on weights that
     have changed since. With overlap the exchange runs beside the gradient. With more local steps it
-    is SwarmSGD, not blocking (Nadiradze et al. 2021, arXiv 1910.12308, section 4).
+    is SwarmSGD, not blocking (Nadiradze et al. 2021, arXiv 1910.12308).
     """
     neighbours, estimates = plan.neighbours(len(pool.workers)), _estimates(plan, pool)
 
@@ -212,10 +212,10 @@ def _average(
 
 
 def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
-    """Stochastic gradient push (Assran et al. 2019, algorithm 1) on the directed exponential graph.
+    """Stochastic gradient push (Assran et al. 2019) on the directed exponential graph.
 
     In step k everyone sends half of (x, w) to the worker 2^k places on, keeps half and adds what
-    arrives; the gradient is taken at z = x / w. With overlap (their section 3, overlap SGP) nobody
+    arrives; the gradient is taken at z = x / w. With overlap (overlap SGP) nobody
     waits for the message of its own round, but for that of the round before, tau = `period` steps
     ago. What rounding a message to fp16 or int8 leaves out stays with its sender.
     """

@@ -60,7 +60,7 @@ class Hogwild(Sharing):
 
 
 def lock_free(plan: Hogwild, pool: WorkerPool) -> TrainingLoop:
-    """Read, compute, write, each when it comes (Recht, Re, Wright and Niu 2011, algorithm 1).
+    """Read, compute, write, each when it comes (Recht, Re, Wright and Niu 2011).
 
     A step moves its weights once up and once down, and a write reads what it adds to: three passes
     over `touched` x S bytes of the host's memory, which all workers share, so that they do at most

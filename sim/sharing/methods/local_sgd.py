@@ -111,9 +111,9 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
 
     The mean of (start - weights) is an outer gradient: with outer SGD of rate 1 this is plain
     averaging, with a momentum SlowMo (Wang et al. 2020), with Nesterov's DiLoCo (Douillard et al.
-    2023, algorithm 1). Inner state is kept between rounds, as DiLoCo does. Exchanges are the
+    2023). Inner state is kept between rounds, as DiLoCo does. Exchanges are the
     calendar's; sites average the weights that they have in between (Lin et al. 2020, arXiv
-    1808.07217, section 5: hierarchical local SGD).
+    1808.07217: hierarchical local SGD).
     """
     calendar = plan.calendar
     pieces = [Piece(pool, number, plan.fragments) for number in range(plan.fragments)]
@@ -152,7 +152,7 @@ def _site(pool: WorkerPool, first: int, size: int) -> Barrier:
 
 class Piece:
     """A fragment of the weights, which all workers average: of a task every P-th element, of a
-    model every P-th layer (the strided fragments of Douillard et al. 2025, section 2.2)."""
+    model every P-th layer (the strided fragments of Douillard et al. 2025)."""
 
     def __init__(self, pool: WorkerPool, number: int, fragments: int) -> None:
         work = pool.workers[0].workload

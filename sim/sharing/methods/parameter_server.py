@@ -83,8 +83,8 @@ class ParameterServer(ServerBased):
         )
 
     def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
-        """With compensation the weights as each worker has read them (w_bak of Zheng et al. 2017,
-        algorithm 2)."""
+        """With compensation the weights as each worker has read them (w_bak of Zheng et al.
+        2017)."""
         copies = {
             "sum in the buffer": self.buffer > 1,
             "weights that workers have read": workers * bool(self.compensation),
@@ -137,7 +137,7 @@ class ParameterServer(ServerBased):
 
 
 def asynchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """Nobody waits for anybody: Downpour SGD (Dean et al. 2012, section 4.1)."""
+    """Nobody waits for anybody: Downpour SGD (Dean et al. 2012)."""
     server = pool.server
 
     def train(worker: Worker) -> Process:
@@ -158,9 +158,9 @@ def _merge(pool: WorkerPool, worker: Worker, gradient: Vector) -> None:
 
 
 def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013, section 2); a
-    cache serves reads while it has all updates of `bound` steps ago, and a worker's own (there,
-    section 3, "read-my-writes")."""
+    """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013); a
+    cache serves reads while it has all updates of `bound` steps ago, and a worker's own
+    ("read-my-writes")."""
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
@@ -204,7 +204,7 @@ def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
 
 
 def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """The first n - b gradients count, later ones are dropped (Chen et al. 2016, algorithm 3)."""
+    """The first n - b gradients count, later ones are dropped (Chen et al. 2016)."""
     server, first_gradients = pool.server, FirstGradients(pool, plan.backup)
 
     def train(worker: Worker) -> Process:
@@ -224,7 +224,7 @@ def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop
 def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     """Each layer is pushed as soon as its gradient is there and pulled while others compute.
 
-    Poseidon's wait-free backpropagation (Zhang et al. 2017, section 3.1); the next forward pass
+    Poseidon's wait-free backpropagation (Zhang et al. 2017); the next forward pass
     waits for each layer in turn (Jayarajan et al. 2019). Layers are joined to at least the plan's
     `bucket`. The arithmetic goes with the first layer, which is pushed last and needed first.
     """

@@ -20,7 +20,7 @@ CURVE = Efficiency(critical_batch=512.0, least_samples=1e6)
 
 @pytest.mark.parametrize("batch", [1.0, 32.0, 512.0, 1e6])
 def test_steps_and_samples_lie_on_the_hyperbola(batch):
-    """McCandlish et al. 2018, eq. 2.11: (S / S_min - 1) (E / E_min - 1) = 1, and E = B S."""
+    """McCandlish et al. 2018: (S / S_min - 1) (E / E_min - 1) = 1, and E = B S."""
     steps, samples = CURVE.steps(batch), CURVE.samples(batch)
     excess = (steps / CURVE.least_steps - 1.0) * (samples / CURVE.least_samples - 1.0)
     assert excess == pytest.approx(1.0)

@@ -17,7 +17,7 @@ def on(graph: str, learning: Learning, steps: int = 200):
 
 
 def test_sparser_graphs_learn_slower_where_data_are_unlike():
-    """Lian et al. 2017, theorem 1: the term of the data's variance grows with 1 / (1 - rho)."""
+    """Lian et al. 2017: the term of the data's variance grows with 1 / (1 - rho)."""
     ring, torus, complete = (on(graph, UNLIKE) for graph in GRAPHS)
     assert ring.loss > 1.1 * torus.loss > 1.1 * complete.loss
     for key in ("worker", "worst", "distance"):

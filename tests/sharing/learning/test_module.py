@@ -97,7 +97,7 @@ def test_digits_are_learnt_by_every_method(method):
 
 
 def test_a_warm_up_saves_what_the_scaled_rate_loses():
-    """Goyal et al. 2017, section 2.2: linear scaling breaks down where the net changes fast."""
+    """Goyal et al. 2017: linear scaling breaks down where the net changes fast."""
     common = {"task": "digits", "size": 4, "rate": 0.05, "scaling": "linear"}
     at_once, warmed = (
         outcome(

@@ -87,7 +87,7 @@ def test_lars_is_algorithm_1_of_you_gitman_and_ginsburg():
 
 
 def test_a_step_of_lamb_is_as_long_as_the_rate_times_the_weights_of_each_layer():
-    """You et al. 2020, algorithm 2: however large gradients are."""
+    """You et al. 2020: however large gradients are."""
     gradients = np.random.default_rng(1).standard_normal((4, 9))
     small, large = (run(layered("lamb"), size * gradients) for size in (1.0, 1e4))
     assert np.allclose(small, large, rtol=1e-6)
@@ -117,7 +117,7 @@ def test_layers_of_a_task_are_all_its_weights(task):
 
 
 def test_a_warm_up_climbs_to_the_scaled_rate_from_that_of_one_gradient():
-    """Goyal et al. 2017, section 2.2."""
+    """Goyal et al. 2017."""
     learning = Learning(rate=0.1, scaling="linear", warmup=5)
     rule = plan("all_reduce", learning=learning).rule(8, Perceptron())
     assert [rule.rate_of(step) for step in range(6)] == pytest.approx(

@@ -192,7 +192,7 @@ def test_a_cache_that_may_lack_nothing_pulls_at_every_step():
 
 
 def test_the_staler_a_cache_may_be_the_fewer_bytes_are_pulled():
-    """Even workers pull once in s + 1 steps (Ho et al. 2013, section 3)."""
+    """Even workers pull once in s + 1 steps (Ho et al. 2013)."""
     for bound in (0, 1, 4):
         result = outcome("parameter_server", mode="ssp", bound=bound, cached=True, steps=60)
         pulls = sum(span.name == "pull" for span in result.timeline.spans)
