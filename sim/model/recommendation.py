@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import ceil, expm1, log1p
-from typing import Literal
+from math import ceil
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
 
 from sim.config.errors import InputError
 from sim.model.kernels import BYTES
 from sim.model.network import Network
+from sim.model.popularity import distinct, read_of
 from sim.model.transformer import Transformer
 
 INDEX = 8  # bytes of an index, torch.int64
@@ -38,11 +41,12 @@ class Layer:
 class Recommendation:
     """The content of `models/NAME.toml` for `tables` of so many rows, of `dim` columns each.
 
-    A sample looks up `lookups` rows in every table, which are summed (a bag). `bottom` and `top`
-    are the widths of the perceptrons' layers; the bottom one ends with `dim`, the top one with 1.
-    Over the ranks of `ep` tables are divided by `table` (each rank has some), by `row` or by
-    `column` (each has a share of all; Mudigere et al. 2022, arXiv 2104.05158, section 4.2). They
-    are in the precision of the plan.
+    A sample looks up `lookups` rows in every table, which are summed (a bag); the k-th of them is
+    read in proportion to k^-`skew`, evenly where that is 0 (`sim.model.popularity`). `bottom` and
+    `top` are the widths of the perceptrons' layers; the bottom one ends with `dim`, the top one
+    with 1. Over the ranks of `ep` tables are divided by `table` (each rank has some), by `row` or
+    by `column` (each has a share of all; Mudigere et al. 2022, arXiv 2104.05158). They are in the
+    precision of the plan.
     """
 
     kind: Literal["recommendation"]
@@ -51,6 +55,7 @@ class Recommendation:
     tables: tuple[int, ...]
     dim: int
     lookups: int = 1
+    skew: Annotated[float, Ge(0), Le(10)] = 0.0
     bottom: tuple[int, ...]
     top: tuple[int, ...]
     division: Division = "table"
@@ -117,29 +122,35 @@ class Recommendation:
             what = f"ep = {ep} does not divide dim = {self.dim} columns"
             raise InputError(where, what, 'change ep, or set division = "row" in the model')
 
-    def held(self, ranks: int) -> tuple[int, float]:
-        """Tables that the fullest of so many ranks looks up in, and parameters that it holds.
+    def held(self, ranks: int) -> float:
+        """Parameters that the fullest of so many ranks holds.
 
         Whole tables go to ranks in the order of their size, each to one that has fewest (greedy, as
         torchrec, distributed/planner/partitioners.py, where each look-up costs alike).
         """
-        count, rows = len(self.tables), sum(self.tables)
         if self.division == "column":
-            return count, float(rows * self.dim // ranks)
+            return float(sum(self.tables) * self.dim // ranks)
         if self.division == "row":
-            return count, float(sum(ceil(each / ranks) for each in self.tables) * self.dim)
+            return float(sum(ceil(each / ranks) for each in self.tables) * self.dim)
         ordered = sorted(self.tables, reverse=True)
         fullest = max(sum(ordered[rank::ranks]) for rank in range(ranks))
-        return ceil(count / ranks), float(fullest * self.dim)
+        return float(fullest * self.dim)
 
     def touched(self, batch: int) -> tuple[int, ...]:
-        """Rows of each table that `batch` samples read, of R rows R (1 - (1 - 1/R)^n) where all are
-        as likely; popular rows make it less."""
+        """Rows of each table that `batch` samples read; popular rows make it less."""
         reads = batch * self.lookups
-        return tuple(
-            ceil(-rows * expm1(reads * log1p(-1.0 / rows))) if rows > 1 else 1
-            for rows in self.tables
-        )
+        return tuple(ceil(distinct(rows, reads, self.skew)) for rows in self.tables)
+
+    def fullest(self, ranks: int) -> float:
+        """How many times as often as the mean rank the busiest is asked. With whole tables it has
+        most of them; of divided rows each rank has as many in turn (blocks of rows in torchrec,
+        distributed/sharding/rw_sharding.py), and the first the most popular."""
+        if self.division == "table":
+            return ceil(len(self.tables) / ranks) * ranks / len(self.tables)
+        if self.division == "column":
+            return 1.0
+        shares = (read_of(rows, ceil(rows / ranks), self.skew) for rows in self.tables)
+        return ranks * sum(shares) / len(self.tables) if self.skew else 1.0
 
 
 def pulled(model: Network, batch: int) -> Network:

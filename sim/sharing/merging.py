@@ -63,8 +63,8 @@ class DelayCompensated:
 
     `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a; 1e-7 as in the
     authors' Multiverso, updater/dcasgd/dcasgda_updater.h, which has such a mean for each worker;
-    m = 0.95 and lambda = 2 as scorch.optim's DCASGDa). `curvature` replaces the squares, where it is
-    known: on a quadratic the gradient is then that of the weights as they are now.
+    m = 0.95 and lambda = 2 as in scorch.optim's DCASGDa). `curvature` replaces the squares, where
+    it is known: on a quadratic the gradient is then that of the weights as they are now.
 
     >>> gradient, gone = np.array([2.0]), np.array([0.5])
     >>> DelayCompensated(strength=1.0)(gradient, gone)

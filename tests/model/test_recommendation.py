@@ -14,9 +14,10 @@ from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
 from sim.model.groups import TABLES
-from sim.model.kernels import Gemm, Kernel, MemoryBound, Overlap
+from sim.model.kernels import Gemm, Kernel, Lag, MemoryBound, Overlap
 from sim.model.network import network
 from sim.model.operators import kernels_of
+from sim.model.popularity import distinct, harmonic
 from sim.model.reading import load
 from sim.model.recommendation import Recommendation
 from sim.program.operations import Collective
@@ -149,6 +150,52 @@ def test_rows_that_samples_touch_are_those_that_even_draws_do():
         drawn = [len(set(draws.integers(0, rows, 3 * BATCH))) for _ in range(200)]
         assert touched == pytest.approx(np.mean(drawn), rel=0.02, abs=1.0)
         assert touched <= min(rows, 3 * BATCH)
+
+
+@pytest.mark.parametrize("skew", [0.5, 1.0, 1.2])
+def test_popular_rows_are_met_again_as_in_draws_by_zipfs_law(skew: float) -> None:
+    model, draws = Recommendation(**SMALL, skew=skew), np.random.default_rng(1)
+    for rows, touched in zip(model.tables, model.touched(BATCH), strict=True):
+        chances = np.arange(1, rows + 1) ** -skew
+        chances /= chances.sum()
+        drawn = [len(set(draws.choice(rows, 3 * BATCH, p=chances))) for _ in range(100)]
+        assert touched == pytest.approx(np.mean(drawn), rel=0.03, abs=1.0)
+
+
+@pytest.mark.parametrize(("rows", "skew"), [(3000, 0.7), (5000, 1.0), (4000, 1.5)])
+def test_sums_over_rows_are_those_of_all_terms(rows: int, skew: float) -> None:
+    terms = np.arange(1, rows + 1) ** -skew
+    assert harmonic(rows, skew) == pytest.approx(terms.sum(), rel=1e-12)
+    met = 1.0 - (1.0 - terms / terms.sum()) ** 500
+    assert distinct(rows, 500, skew) == pytest.approx(met.sum(), rel=1e-5)
+
+
+def test_ranks_wait_for_the_one_that_has_the_popular_rows_of_divided_tables():
+    def waits(**changes: Any) -> list[Lag]:
+        return [item for item in part(0, **changes).forward if isinstance(item, Lag)]
+
+    assert not waits(division="row")
+    lags = [waits(division="row", skew=skew)[0] for skew in (0.5, 1.0)]
+    rows = SMALL["tables"]
+    for lag, skew in zip(lags, (0.5, 1.0), strict=True):
+        chances = [np.arange(1, each + 1) ** -skew for each in rows]
+        shares = [own[: -(-len(own) // RANKS)].sum() / own.sum() for own in chances]
+        more = RANKS * sum(shares) / len(shares) - 1.0
+        named = BATCH * 3 * len(rows)
+        asked = named * (SMALL["dim"] * WIDTH + 8)  # rows that are read, and their names
+        assert lag.fullest[0].bytes - lag.own[0].bytes == pytest.approx(more * asked)
+    assert not waits(division="column", skew=1.0)
+    (whole,), (even,) = waits(division="table", skew=1.0, tables=(9,) * 9), waits(tables=(9,) * 9)
+    assert whole == even  # the same tables, whichever of their rows are popular
+
+
+def test_less_travels_to_servers_where_rows_are_popular():
+    plan = ParameterServer(workers=3, shards=2, optimizer="sgd")
+    even = load("dlrm")
+    skewed = replace(even, source=replace(even.source, skew=1.05))
+    steps = [worker_step(model, 2048, plan, DDP, V100) for model in (even, skewed)]
+    assert steps[1].parameters < 0.75 * steps[0].parameters
+    assert steps[1].stored == steps[0].stored
 
 
 V100, DDP = device.load("v100-16gb-sxm"), stack.load("pytorch-ddp")

@@ -66,7 +66,7 @@ class _Tables:
 
     def __init__(self, run: Execution, model: Recommendation) -> None:
         self.run, self.model, self.ranks = run, model, run.sharding.ep
-        self.most, self.parameters = model.held(self.ranks)
+        self.parameters = model.held(self.ranks)
 
     @property
     def samples(self) -> int:
@@ -106,17 +106,22 @@ class _Tables:
     def _look_up(self, share: float) -> MemoryBound:
         """Each row that is named is read, each sum written."""
         read = share * self.indices * self.model.dim * self.run.width
-        moved = read + share * self._summed * self.run.width + INDEX * share * self._named
+        moved = read + self._sums(share) * self.run.width + INDEX * share * self._named
         return MemoryBound(name="look-up", bytes=moved)
+
+    def _sums(self, share: float) -> float:
+        """Elements of the sums of a rank that is asked so many times as often as the mean one:
+        whole tables have one for each name, of divided rows every rank has them all."""
+        return self._summed * (share if self.model.division == "table" else 1.0)
 
     def _update(self, share: float) -> MemoryBound:
         """Names are sorted, so that equal ones meet; gradients are read, rows read and written."""
         model, width = self.model, self.run.width
         digits = ceil(log2(max(sum(model.tables), 2)) / _DIGIT)
         sort = 2 * digits * (INDEX + _SAMPLE) * self._named
-        rows = 2 * self.indices * model.dim * width + self._summed * width
-        launches = digits + _UPDATE_LAUNCHES
-        return MemoryBound(name="table update", bytes=share * (sort + rows), launches=launches)
+        rows = 2 * self.indices * model.dim * width
+        moved = share * (sort + rows) + self._sums(share) * width
+        return MemoryBound(name="table update", bytes=moved, launches=digits + _UPDATE_LAUNCHES)
 
     @property
     def _named(self) -> float:
@@ -124,9 +129,8 @@ class _Tables:
         return self.indices * (self.ranks if self.model.division == "column" else 1)
 
     def _awaited(self, make: Callable[[float], MemoryBound]) -> Items:
-        """A kernel, and the wait for the rank that has most tables."""
-        mean, whole = make(1.0), len(self.model.tables)
-        share = self.most * self.ranks / whole if self.model.division == "table" else 1.0
+        """A kernel, and the wait for the rank that is asked most."""
+        mean, share = make(1.0), self.model.fullest(self.ranks)
         return (mean, Lag(own=(mean,), fullest=(make(share),))) if share > 1.0 else (mean,)
 
     def _asked(self) -> tuple[Item, ...]:
