@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from sim.cli import options
-from sim.cli.files import PICTURE, show
+from sim.cli.files import PICTURE, output, show, wrote
 from sim.config.errors import InputError
 
 
@@ -24,6 +24,7 @@ from sim.config.errors import InputError
     help="No collective beside kernels, or none that kernels wait for.",
 )  # fmt: skip
 @click.option("--remove", default="", metavar="NAME", help="Leave out operators named so.")
+@output("--readings", (".csv",), "Write what kernels and collectives took, as sim calibrate reads")
 @PICTURE
 @options.JSON
 def replay(
@@ -34,6 +35,7 @@ def replay(
     gpus: int | None,
     overlap: Any,
     remove: str,
+    readings: Path | None,
     picture: Path | None,
     as_json: bool,
 ) -> None:
@@ -54,7 +56,18 @@ def replay(
         overlap=overlap,
         remove=remove,
     )
+    if readings is not None:
+        _write(traces, readings)
     show(answer, as_json=as_json, picture=picture)
+
+
+def _write(traces: tuple[Path, ...], out: Path) -> None:
+    """What `sim calibrate import` finds in these traces."""
+    from sim.formats import operation_times
+    from sim.formats.kineto import read
+
+    operation_times.write([time for trace in traces for time in read(trace)], out)
+    wrote(out)
 
 
 def _factor(text: str) -> tuple[str, float]:

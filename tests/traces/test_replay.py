@@ -388,3 +388,17 @@ def test_a_collective_without_its_size_cannot_move(path):
     other = machine(topologies.load("dgx-a100-hdr"), None, (), "x")
     with pytest.raises(InputError, match="has no size in the trace"):
         replay([rank.write(path)], Changes(machine=other))
+
+
+def test_readings_are_those_that_calibrate_imports(path, tmp_path):
+    overlapped(path)
+    runner, files = CliRunner(), [tmp_path / "replayed.csv", tmp_path / "imported.csv"]
+    for command in (
+        ["replay", str(path), "--readings"],
+        ["calibrate", "import", str(path), "--out"],
+    ):
+        result = runner.invoke(main, [*command, str(files[command[0] != "replay"])])
+        assert result.exit_code == 0, result.output
+    replayed, imported = (file.read_text() for file in files)
+    assert replayed == imported
+    assert "all_reduce" in replayed
