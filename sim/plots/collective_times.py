@@ -31,7 +31,9 @@ def _curves(axes: Any, times: CollectiveTimes) -> None:
         rows = [row for row in times.rows if (row.algorithm, row.protocol) == (algorithm, protocol)]
         points = [row.size for row in rows], [1e-9 * row.busbw for row in rows]
         colour, style = colours[algorithm], styles.get(protocol, "-")
-        axes.plot(*points, style, color=colour, lw=1.3, label=f"{algorithm} {protocol}")
+        alone = "o" if len(rows) == 1 else ""  # a point that has no line
+        label = f"{algorithm} {protocol}"
+        axes.plot(*points, style, marker=alone, color=colour, lw=1.3, label=label)
     best = [row for row in times.rows if row.chosen]
     axes.plot(
         [row.size for row in best], [1e-9 * row.busbw for row in best],

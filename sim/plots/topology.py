@@ -73,7 +73,7 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
         fig.colorbar(
             colours,
             ax=fig.axes,
-            label="busy, share of the time",
+            label="busy, share of the time; of each kind of link the busiest",
             location="bottom",
             shrink=0.4,
             aspect=40,

@@ -258,7 +258,35 @@ def test_a_recording_has_a_page_with_its_links_and_sliders(browser: Any, folder:
     opened.page.focus("#knob-0")
     opened.page.keyboard.press("ArrowRight")
     assert opened.shown("#what-if-time") == human_seconds(column(columns, **{"0": 1}))
-    assert opened.shown("#inputs pre").startswith("dgx-h100-ndr: 16 x")
+    assert opened.shown("#inputs pre").split()[:2] == ["model", "train.py"]
+    opened.close()
+
+
+def test_jobs_side_by_side_have_timelines_that_move_together(browser: Any, folder: Path) -> None:
+    page, words = folder / "compare.html", ["megatron-39b", ": plan.schedule=zb-h1"]
+    result = CliRunner().invoke(main, ["compare", *words, "--report", str(page)])
+    assert result.exit_code == 0, result.output
+    opened = Opened(browser, page)
+    numbers = opened.json("result")
+    assert opened.shown("[data-key=best]") == numbers["best"] == "plan.schedule=zb-h1"
+    assert numbers["reason"] in opened.shown("#table")
+    assert opened.page.locator("#timeline .chart").count() == 2
+    whole = opened.span("timeline-0")
+    assert whole[1] == pytest.approx(max(own["step_time"] for own in numbers["cases"]), rel=0.01)
+    opened.page.focus("#chart-timeline-1")
+    opened.page.keyboard.press("+")
+    assert opened.span("timeline-0") != whole
+    assert "scenario: megatron-39b" in opened.shown("#inputs")
+    opened.close()
+
+
+def test_ways_to_share_have_a_page_with_what_they_learn(browser: Any, folder: Path) -> None:
+    page, words = folder / "ways.html", ["ps-ssp", ": sharing.bound=0"]
+    few = ["--set", "sharing.steps=30"]
+    result = CliRunner().invoke(main, ["compare", *words, *few, "--report", str(page)])
+    assert result.exit_code == 0, result.output
+    opened = Opened(browser, page)
+    assert opened.page.locator("#learning svg").count() == 1
     opened.close()
 
 

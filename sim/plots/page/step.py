@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_seconds
-from sim.explanation.what_if import WhatIf, what_if
+from sim.explanation.what_if import MICROBATCH, WhatIf, what_if
 from sim.plots.loads import busiest
 from sim.plots.page import inputs, memory, network
 from sim.plots.page.figures import through
@@ -166,8 +166,10 @@ def _questions(columns: WhatIf | None, why: str) -> Section:
     text = why or (
         "Moves along a grid of replays of this step, made beforehand; everything that waits for "
         "what changes moves with it. At other speeds memory, and the choices of kernels and "
-        "algorithms, stay; another microbatch has its own."
+        "algorithms, stay."
     )
+    if columns and columns.knobs and columns.knobs[0].name == MICROBATCH:
+        text += " A microbatch of another size has its own."
     return Section(
         name="what-if",
         title="What if",
@@ -179,5 +181,7 @@ def _questions(columns: WhatIf | None, why: str) -> Section:
 def _given(result: Result) -> Iterator[str]:
     if isinstance(result.setup, Setup):
         yield describe_model(result.setup.job.model, result.inputs.model)
+    else:
+        yield inputs.told(result.inputs)
     if result.setup is not None:
         yield describe_cluster(result.setup.machine.topology)
