@@ -31,6 +31,9 @@ COLOURS = {
     "buffers": "#cc79a7",
     "communication": "#8c3373",
     "fragmentation": "#999999",
+    "parameters": "#0072b2",  # those of recordings
+    "temporary": "#f0e442",
+    "reserved beside": "#cfcfcf",
 }
 OTHER = "#000000"
 _NAMED = 8  # stages that have a name of their own in the legend
