@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from sim.config.errors import InputError
 from sim.config.gate import refuse_depth
 from sim.config.reads import exists, listed, packaged_root, remembered, text
-from sim.config.schema import closest, validate
+from sim.config.schema import meant, validate
 
 __all__ = [
     "document",
@@ -93,21 +93,22 @@ def has(folder: str, name: str) -> bool:
 
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
-    """The file that a name (or a path ending in .toml) stands for: that of the very name, else
-    one of whose `names` matches it.
+    """The file that a name (or a path ending in .toml) stands for: that of the very name, in
+    capitals and with spaces, too, else one of whose `names` matches it.
 
     Raises `InputError` where two match, or naming the nearest known name.
 
     >>> find("topologies/stacks", "megatron-bridge-26.04").stem
     'megatron-bridge'
+    >>> find("topologies/devices", "H100 80GB SXM").stem
+    'h100-80gb-sxm'
     """
     path = _found(folder, name, where)
     if path is not None:
         return path
     known = names(folder)
     kind = _KINDS.get(folder, "file")
-    near = closest(Path(name).stem, known)
-    remedy = f"did you mean {near!r}?" if near else f"`sim list` shows every {kind}"
+    remedy = meant(Path(name).stem, known) or f"`sim list` shows every {kind}"
     raise InputError(where, _absence(name, kind), remedy)
 
 
@@ -135,7 +136,9 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
     if name.endswith(_SUFFIXES):
         yield Path(name)
     else:
-        yield from (root / folder / f"{name}.toml" for root in roots())
+        spelled = name.casefold().replace(" ", "-").replace("_", "-")
+        for own in dict.fromkeys((name, spelled)):
+            yield from (root / folder / f"{own}.toml" for root in roots())
 
 
 def place(path: Path, *, changed: bool = False) -> str:

@@ -20,6 +20,7 @@ from sim.config.units import Unit
 
 T = TypeVar("T")
 
+_LISTED = 3  # words that a question names
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -329,16 +330,22 @@ def nearest(word: str, known: Sequence[str]) -> str:
     >>> nearest("microbach", ["microbatch", "tp"]), nearest("x", ["tp", "pp"])
     ("did you mean 'microbatch'?", 'known: tp, pp')
     """
-    near = closest(word, known)
-    return f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
+    return meant(word, known) or f"known: {', '.join(known)}"
 
 
-def closest(word: str, known: Sequence[str]) -> str | None:
-    """The known word that was meant, if there is one: sooner one that begins with what was written.
+def meant(word: str, known: Sequence[str]) -> str:
+    """The known words that may have been meant, as a question: sooner those that begin with what
+    was written, in whichever case; empty where none comes near.
 
-    >>> closest("dgx-h100", ["dgx-2h-v100", "dgx-h100-ndr"]), closest("dgx-h10", ["dgx-2h-v100"])
-    ('dgx-h100-ndr', 'dgx-2h-v100')
+    >>> meant("dgx-h100", ["dgx-2h-v100", "dgx-h100-ndr"]), meant("dgx-h10", ["dgx-2h-v100"])
+    ("did you mean 'dgx-h100-ndr'?", "did you mean 'dgx-2h-v100'?")
+    >>> meant("H100", ["h100-96gb", "h100-80gb", "h200"])
+    "did you mean 'h100-80gb' or 'h100-96gb'?"
     """
-    longer = [one for one in known if word and one.startswith(word)]
-    near = difflib.get_close_matches(word, longer, n=1, cutoff=0.0)
-    return next(iter(near or difflib.get_close_matches(word, known, n=1)), None)
+    written = word.casefold()
+    longer = [one for one in known if word and one.casefold().startswith(written)]
+    near = sorted(longer) if len(longer) <= _LISTED else []
+    near = near or difflib.get_close_matches(
+        written, longer or known, n=1, cutoff=0.0 if longer else 0.6
+    )
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""

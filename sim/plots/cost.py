@@ -4,24 +4,27 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from sim.config.units import DAY
 from sim.plots.picture import PALETTE, Figure
 from sim.reliability.cost import TrainingCost
-
-_ENERGY = 3.6e9  # J of a MWh
+from sim.results.formatting import energy_unit, large, long_unit, money_unit
 
 
 def figure(cost: TrainingCost) -> Figure:
     """A panel each: what is simulated, and what measured runs make of it."""
     bounds = cost.bounds or {}
-    shown: list[tuple[str, str, float, float]] = [("days", "days", cost.days, 1.0)]
+    scale, unit = long_unit(cost.seconds)
+    shown: list[tuple[str, str, float, float]] = [("days", unit, cost.days, scale / DAY)]
     if cost.dollars:
-        shown.append(("dollars", "million dollars of rent", cost.dollars, 1e6))
-    shown.append(("energy", "energy (MWh)", cost.energy, _ENERGY))
+        scale, unit = money_unit(cost.dollars)
+        shown.append(("dollars", f"{unit} of rent", cost.dollars, scale))
+    scale, unit = energy_unit(cost.energy)
+    shown.append(("energy", f"energy ({unit})", cost.energy, scale))
     fig = Figure(figsize=(3.2 * len(shown), 3.8), layout="constrained")
     for axes, (key, label, value, unit) in zip(fig.subplots(1, len(shown)), shown, strict=True):
         _panel(axes, label, value / unit, {k: v / unit for k, v in bounds.get(key, {}).items()})
     name = f"{cost.inputs.model} on {cost.inputs.gpus:,} GPUs: " if cost.inputs else ""
-    title = f"{name}{cost.tokens / 1e9:,.0f} billion tokens"
+    title = f"{name}{large(cost.tokens)} tokens"
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     if cost.inputs and cost.inputs.price:
         fig.supxlabel(f"at {cost.inputs.price}", fontsize=9, x=0.01, ha="left")

@@ -22,11 +22,14 @@ def figure(search: SearchResult) -> Figure:
     times = [layout.step_time for layout in front]
     sizes = [layout.memory / 2**30 for layout in front]
     axes.step(times, sizes, where="post", color="tab:red", label="Pareto front")
-    for layout, aside in ((front[0], (8, 10)), (front[-1], (8, -14)))[: len(front)]:
+    ends = {"A": front[0], "B": front[-1]} if len(front) > 1 else {"A": front[0]}
+    for mark, layout in ends.items():
         axes.annotate(
-            plan_text(layout.plan), (layout.step_time, layout.memory / 2**30), xytext=aside,
-            textcoords="offset points", fontsize=8,
+            mark, (layout.step_time, layout.memory / 2**30), xytext=(5, 5),
+            textcoords="offset points", fontweight="bold",
         )  # fmt: skip
+    says = "\n".join(f"{mark}: {plan_text(layout.plan)}" for mark, layout in ends.items())
+    fig.supxlabel(says, x=0.01, ha="left", fontsize=8)
     topology = search.space.topology
     limit = topology.device.usable_memory / 2**30
     axes.axhline(limit, color="grey", linestyle=":", label="memory of a GPU")
@@ -35,5 +38,6 @@ def figure(search: SearchResult) -> Figure:
         fig.colorbar(layouts, label="pipeline stages", ticks=stages)
     axes.set(xlabel="step time (s)", ylabel="memory of the fullest GPU (GiB)")
     axes.set_title(f"{topology.gpus} GPUs, {search.space.global_batch} sequences a step")
-    axes.legend()
+    axes.legend(frameon=False, fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
     return fig

@@ -75,7 +75,7 @@ def _heat(fig: Figure, axes: Axes, samples: Samples) -> None:
         "groups share its loss", fontsize=9,
     )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _plain(axes: Axes) -> None:

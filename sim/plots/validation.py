@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
 
 from sim.plots.picture import PALETTE, Figure
 from sim.validation.answer import Validation
@@ -69,6 +70,10 @@ def _decorate(axes: Axes, low: float, high: float) -> None:
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+        axis.set_minor_locator(NullLocator())
     axes.set_xlabel("measured step time (s)")
     axes.set_ylabel("predicted step time (s)")
     axes.set_title("One description per cluster and stack; bars are 90 % intervals")

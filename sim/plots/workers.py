@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from matplotlib.ticker import LogLocator
+
 from sim.config.units import HOUR
 from sim.plots.loss import plain
 from sim.plots.picture import PALETTE, Figure
@@ -29,7 +31,10 @@ def figure(answer: "WorkerCounts") -> Figure:
         by_time.annotate(f" {count:,}", (hour, dear), va="bottom", fontsize="small")
     for axes in (by_count, by_time):
         plain(axes)
+        axes.minorticks_off()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    by_count.set_xticks(counts, [f"{count:,}" for count in counts])
     fig.suptitle(answer.scenario, x=0.01, ha="left", fontweight="bold")
     fig.supxlabel(answer.sentence.replace("$", r"\$"), fontsize="small")
     return fig

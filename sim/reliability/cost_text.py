@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from sim.config.units import human_seconds
 from sim.reliability.cost import TrainingCost
 from sim.results.answer import Inputs
+from sim.results.formatting import energy_unit, large, long_unit
 from sim.results.likely import Likely, interval
 from sim.results.tables import preformatted
 
@@ -13,10 +14,11 @@ DOES_NOT_FIT = "warning: the job does not fit into memory and would not run; see
 
 def text(cost: TrainingCost) -> str:
     """Time, money and energy in a few lines."""
+    time, energy = long_unit(cost.seconds), energy_unit(cost.energy)
     lines = [
-        f"{cost.tokens / 1e9:,.0f} billion tokens in {cost.days:,.1f} days, "
+        f"{large(cost.tokens)} tokens in {cost.seconds / time[0]:,.1f} {time[1]}, "
         f"{cost.gpu_hours:,.0f} device-hours",
-        f"energy {cost.energy / 3.6e9:,.0f} MWh",
+        f"energy {cost.energy / energy[0]:,.0f} {energy[1]}",
     ]
     if cost.checkpoints:
         lines[0] += f", {human_seconds(cost.checkpoints)} of them for checkpoints"
@@ -36,14 +38,15 @@ def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
     if cost.dollars is None:
         return ""
     each = cost.dollars_per_million_tokens or 0.0
-    words = f", {cost.dollars:,.0f} dollars, {each:.3g} a million tokens"
+    words = f", {cost.dollars:,.0f} dollars, {each:.3g} dollars a million tokens"
     return f"{words}, at {inputs.price}" if inputs else words
 
 
 def _expected(cost: TrainingCost, likely: Likely) -> str:
     """What a real run would take and cost, all in proportion to its time."""
-    days = likely.of(cost.days)
-    words = f"expected {days['expected']:,.1f} days {_bounds(days, likely.level)}"
+    scale, unit = long_unit(cost.seconds)
+    time = likely.of(cost.seconds / scale)
+    words = f"expected {time['expected']:,.1f} {unit} {_bounds(time, likely.level)}"
     if cost.dollars is not None:
         dollars = likely.of(cost.dollars)
         words += f", {dollars['expected']:,.0f} dollars {_bounds(dollars, likely.level, digits=0)}"

@@ -103,7 +103,7 @@ class Failures:
             known = "as the scenario says"
         else:
             known = f"the share of {gpus:,} of these GPUs in {human_rate(rules.storage, 'B/s')}"
-        spares = "as many spare nodes as it takes"
+        spares = "as many spare nodes as it takes (recovery.spares = 0: none)"
         if rules.spares is not None:
             spares = f"{rules.spares:,} spare nodes"
         return (

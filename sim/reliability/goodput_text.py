@@ -3,6 +3,7 @@
 from sim.config.units import HOUR, MINUTE, human_bytes, human_seconds
 from sim.reliability.cost_text import DOES_NOT_FIT, rent
 from sim.reliability.goodput import TARGET, Goodput
+from sim.results.formatting import large
 from sim.results.likely import interval
 from sim.results.tables import preformatted
 
@@ -69,15 +70,13 @@ def _assumed(goodput: Goodput) -> list[str]:
 
 def _bill(goodput: Goodput) -> str:
     cost = goodput.cost
-    words = f"{goodput.tokens / 1e9:,.0f} billion tokens, {cost.gpu_hours:,.0f} GPU-hours"
+    words = f"{large(goodput.tokens)} tokens, {cost.gpu_hours:,.0f} GPU-hours"
     words += rent(cost, goodput.inputs)
     if not goodput.tokens_likely:
         return words
-    likely = {key: value / 1e9 for key, value in goodput.tokens_likely.items() if key != "level"}
-    bounds = interval(
-        (likely["low"], likely["high"]), goodput.tokens_likely["level"], "{:,.0f} billion".format
-    )
-    return f"{words}\nexpected {likely['expected']:,.0f} billion tokens {bounds} at measured steps"
+    likely = goodput.tokens_likely
+    bounds = interval((likely["low"], likely["high"]), likely["level"], large)
+    return f"{words}\nexpected {large(likely['expected'])} tokens {bounds} at measured steps"
 
 
 def _hours(seconds: float) -> str:

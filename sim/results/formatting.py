@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from sim.config.units import DAY, HOUR
+
 _BAR = 30  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -85,6 +87,38 @@ def large(number: float) -> str:
         if number >= unit:
             return f"{number / unit:.3g} {name}"
     return f"{number:,.0f}"
+
+
+Unit = tuple[float, str]
+
+
+def long_unit(seconds: float) -> Unit:
+    """The unit in which a reader would give the time of a training.
+
+    >>> long_unit(5e6), long_unit(1e4)
+    ((86400.0, 'days'), (3600.0, 'hours'))
+    """
+    return (DAY, "days") if seconds >= 2 * DAY else (HOUR, "hours")
+
+
+def energy_unit(joules: float) -> Unit:
+    """The same of its energy.
+
+    >>> energy_unit(1e12), energy_unit(1e9)
+    ((3600000000.0, 'MWh'), (3600000.0, 'kWh'))
+    """
+    return (3.6e9, "MWh") if joules >= 3.6e10 else (3.6e6, "kWh")
+
+
+def money_unit(dollars: float) -> Unit:
+    """The same of its rent.
+
+    >>> money_unit(5e6), money_unit(311.0)
+    ((1000000.0, 'million dollars'), (1.0, 'dollars'))
+    """
+    units = ((1e6, "million dollars"), (1e4, "thousand dollars"), (0.0, "dollars"))
+    least, name = next(unit for unit in units if dollars >= unit[0])
+    return {1e6: 1e6, 1e4: 1e3}.get(least, 1.0), name
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

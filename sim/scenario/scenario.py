@@ -14,7 +14,11 @@ from sim.config.checked import Checked, altered
 from sim.config.errors import InputError
 from sim.config.schema import Tagged, nearest
 from sim.config.units import BytesPerSecond
+from sim.hardware.cluster.host import Host
+from sim.hardware.cluster.node_fabric import NodeFabric
+from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
+from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
@@ -145,6 +149,11 @@ class ClusterScenario(Scenario):
 
 
 _OF_CLUSTER = ("straggler", "topology", "network", "node", "device", "host")
+
+_TABLES: dict[str, Any] = {  # whose keys people may write without the table
+    "plan": Plan, "model": Transformer, "network": PodNetwork, "device": Device, "stack": Stack,
+    "node": NodeFabric, "host": Host,
+}  # fmt: skip
 
 Settings = str | Iterable[str] | Mapping[str, Any]
 
@@ -297,8 +306,10 @@ def _owner(key: str, kind: type[Scenario]) -> tuple[str, bool]:
     if key == "device":
         key, head = "topology.device", "topology"
     known = dict.fromkeys([*(f.name for f in fields(kind)), *_FILES, "sharing"])
-    if head in (f.name for f in fields(Plan)) and head not in known:
-        raise InputError(where, f"unknown key {key!r}", f"did you mean 'plan.{key}'?")
+    tables = [name for name, own in _TABLES.items() if head in (f.name for f in fields(own))]
+    if head not in known and tables:
+        near = " or ".join(f"'{name}.{key}'" for name in tables)
+        raise InputError(where, f"unknown key {key!r}", f"did you mean {near}?")
     if head not in known:
         raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
     return key, "." in key and head not in ("plan", "jitter", "sharing", "checkpoints")
@@ -343,7 +354,7 @@ def _split(key: str) -> tuple[str, str, str]:
     head, _, rest = key.partition(".")
     if head not in _FILES or not rest:
         raise InputError("change", f"unknown key {key!r}", nearest(head, list(_FILES)))
-    if rest == "name" and head in ("device", "stack"):
+    if rest == "name" and head in ("device", "stack", "topology"):
         what = f"{key}: measured runs and profiles are found by it"
         raise InputError("change", what, f"take another one with {head} = NAME")
     owner, prefix = _FILES[head]

@@ -192,6 +192,41 @@ def test_a_job_that_does_not_fit_is_answered_with_a_code_of_its_own() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("device", ["H100 80GB SXM", "H100-80GB-SXM", "h100_80gb_sxm"])
+def test_a_device_may_be_named_as_it_is_printed(device: str) -> None:
+    named = answer("megatron-18b", "--set", "device=h100-80gb-sxm", "--set", f"device={device}")
+    assert named["inputs"]["device"] == "H100 80GB SXM"
+
+
+def test_another_device_is_not_rented_at_the_price_of_the_first() -> None:
+    own, other = "megatron-18b", ("--set", "device=h100-80gb-sxm")
+    assert answer(own)["dollars_per_million_tokens"]
+    assert answer(own, *other)["dollars_per_million_tokens"] is None
+    asked = answer(own, *other, "--price", "2 USD/h")
+    assert asked["inputs"]["price"] == "2 USD/h a GPU (as given)"
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("tp=4", "did you mean 'plan.tp'?"),
+        ("seq=4096", "did you mean 'model.seq'?"),
+        ("layers=4", "did you mean 'plan.layers' or 'model.layers'?"),
+        ("oversubscription=2", "did you mean 'network.oversubscription'?"),
+        ("memory=40 GiB", "did you mean 'device.memory' or 'host.memory'?"),
+        ("device=h100", "did you mean 'h100-80gb-sxm' or 'h100-96gb-sxm'?"),
+        ("device=H200", "did you mean 'h200-sxm'?"),
+        ("device.name=H200", "measured runs and profiles are found by it"),
+        ("topology.name=mine", "measured runs and profiles are found by it"),
+    ],
+)
+def test_what_people_write_first_is_answered_with_what_they_mean(setting: str, told: str) -> None:
+    refused = CliRunner().invoke(main, ["run", "megatron-39b", "--set", setting])
+    assert refused.exit_code == 2
+    assert told in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
 def test_a_device_may_be_named_alone() -> None:
     short = answer("megatron-18b", "--set", "device=h100-80gb-sxm")
     long = answer("megatron-18b", "--set", "topology.device=h100-80gb-sxm")

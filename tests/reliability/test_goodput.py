@@ -16,6 +16,7 @@ from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.reliability import failures
 from sim.reliability.checkpoint_interval import daly, expected_share, young
 from sim.reliability.goodput import conduct_of, effective, of_result, run
+from sim.results.formatting import large
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 from sim.simulate import simulate as predicted
@@ -198,7 +199,7 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
     assert answer["conduct"]["restart"] >= 600
     likely = answer["tokens_likely"]
     assert likely["low"] < likely["expected"] < likely["high"]
-    assert f"expected {likely['expected'] / 1e9:,.0f} billion tokens" in plain.stdout
+    assert f"expected {large(likely['expected'])} tokens" in plain.stdout
 
 
 def test_slower_steps_train_on_fewer_tokens_in_the_same_days() -> None:

@@ -227,11 +227,11 @@ def test_a_layout_is_a_job_to_run_and_arguments_to_write() -> None:
 
 
 def test_the_ends_of_the_front_are_named_in_the_picture() -> None:
-    (axes, *_) = outcome().plot().axes
-    named = [text.get_text() for text in axes.texts]
-    assert named == [
-        plan_text(layout.plan) for layout in (outcome().pareto[0], outcome().pareto[-1])
-    ]
+    drawn = outcome().plot()
+    assert [text.get_text() for text in drawn.axes[0].texts] == ["A", "B"]
+    ends = (outcome().pareto[0], outcome().pareto[-1])
+    named = [f"{mark}: {plan_text(own.plan)}" for mark, own in zip("AB", ends, strict=True)]
+    assert drawn.get_supxlabel().splitlines() == named
 
 
 def test_more_gpus_per_batch_are_never_slower() -> None:

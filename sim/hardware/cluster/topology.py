@@ -198,6 +198,8 @@ def load(
     of_device = {k: v for k, v in (overrides or {}).items() if k.startswith("device.")}
     of_cluster = {k: v for k, v in (overrides or {}).items() if k not in of_device}
     place = catalog.place(path, changed=bool(of_cluster))
+    if of_cluster.get("device", data.get("device")) != data.get("device"):
+        data.pop("price", None)  # what others ask for is another device's
     if "price.hour" in of_cluster:  # nobody else's price any more
         of_cluster = {"price.source": "", "price.date": "", **of_cluster}
     for key, value in of_cluster.items():
@@ -218,7 +220,7 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
     profile = overrides.get("device.profile", data.get("profile", ""))
     if profile:
         measured = profiles.load(profile, where=place)
-        _check_same(measured.origin.device, name, profile)
+        _check_same(measured.origin.device, path.stem, profile)
         data = profiles.rated(data, measured)
     for key, value in overrides.items():
         _set(data, key.removeprefix("device."), value, place)
@@ -226,7 +228,7 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
 
 
 def _check_same(measured: str, name: str, profile: str) -> None:
-    if Path(measured).stem != Path(name).stem:
+    if Path(measured).stem != name:
         what = f"is of {measured}, but the cluster has {name}"
         raise InputError(f"profile {profile}", what, "calibrate that device, or change the cluster")
 
