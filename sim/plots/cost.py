@@ -21,8 +21,8 @@ def figure(cost: TrainingCost) -> Figure:
     scale, unit = energy_unit(cost.energy)
     shown.append(("energy", f"energy ({unit})", cost.energy, scale))
     fig = Figure(figsize=(3.2 * len(shown), 3.8), layout="constrained")
-    for axes, (key, label, value, unit) in zip(fig.subplots(1, len(shown)), shown, strict=True):
-        _panel(axes, label, value / unit, {k: v / unit for k, v in bounds.get(key, {}).items()})
+    for axes, (key, label, value, one) in zip(fig.subplots(1, len(shown)), shown, strict=True):
+        _panel(axes, label, value / one, {k: v / one for k, v in bounds.get(key, {}).items()})
     name = f"{cost.inputs.model} on {cost.inputs.gpus:,} GPUs: " if cost.inputs else ""
     title = f"{name}{large(cost.tokens)} tokens"
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
