@@ -21,6 +21,7 @@ from sim.cli.files import PICTURE, show
 )
 @options.SETTINGS
 @PICTURE
+@options.LIMIT
 @options.JSON
 def cost(
     scenario: str,

@@ -6,11 +6,15 @@ from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CallCost
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
 from sim.collectives.selection import check
 from sim.collectives.state import bus_factor
+from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
 from sim.engine.communicators import group_loads
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 _ELEMENT = 4  # bytes of nccl-tests' float
 _DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")  # whose count is that of one rank
 _ALIKE = 1e-9
+_OF_GPU = 1.2e-5  # s on one core, for each size; three times as long before the first
 _HUGE = 2.0**50  # bytes: latency is nothing beside them
 MESSAGES = "messages"
 """The protocol of rows that are played message by message, without the library's software: one
@@ -159,6 +164,9 @@ def collective(
         raise InputError("collective", what, f"use {many} (--gpus)")
     bench = _Bench(name, on, places, tuple(algorithm), _lateness(late or {}, len(places)))
     every = [float(sizes)] if isinstance(sizes, float | int) else list(sizes)
+    limit.refuse_long(
+        "collective", f"{len(places):,} GPUs", len(places) * (3 + len(every)) * _OF_GPU
+    )
     rows = [row for size in every for row in bench.rows(size, messages=messages)]
     bound = max(bench.bus(_HUGE, max(bench.wires(cost).values())) for cost in bench.costs(_HUGE))
     inputs = Inputs(
@@ -261,6 +269,8 @@ class _Bench:
         nodes = Counter(map(self.topology.node_of, places))
         each = max(nodes.values())
         self.shape = GroupShape(ranks=len(places), nodes=len(nodes), per_node=each)
+        # By algorithm its links, and their seconds for a byte of ports and of NICs [links, 2].
+        self._seconds: dict[str, tuple[list[Link], NDArray[np.float64]]] = {}
 
     def costs(self, size: float) -> list[CallCost]:
         """What the library considers, or what was asked for. Raises `InputError`."""
@@ -274,11 +284,13 @@ class _Bench:
 
     def wires(self, cost: CallCost) -> dict[Link, float]:
         """Seconds of each link at its full rate."""
-        loads = group_loads(self.places, self.topology, self.shape, self.kind, cost.algorithm)
-        return {
-            link: (port * cost.port + nic * cost.nic) / self.topology.capacity(link)
-            for link, (port, nic) in loads.items()
-        }
+        if cost.algorithm not in self._seconds:
+            loads = group_loads(self.places, self.topology, self.shape, self.kind, cost.algorithm)
+            rates = np.array([self.topology.capacity(link) for link in loads])
+            seconds = np.array([*loads.values()]).reshape(-1, 2) / rates[:, None]
+            self._seconds[cost.algorithm] = list(loads), seconds
+        links, seconds = self._seconds[cost.algorithm]
+        return dict(zip(links, (seconds @ (cost.port, cost.nic)).tolist(), strict=True))
 
     def rows(self, size: float, *, messages: bool) -> list[CollectiveTime]:
         """The rows of a size, the quickest of the library's marked."""

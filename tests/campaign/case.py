@@ -17,6 +17,7 @@ from sim.cli.files import DOES_NOT_FIT
 from sim.cli.main import main
 from sim.config import limit
 
+ALLOWED = 15.0  # s; what would take longer says so before it starts
 TRACEBACK = 70  # the exit code of what ends with one
 _NUMBER_THAT_IS_NONE = re.compile(r"(?<![\w.\-/])[-+]?(?:nan|NaN|inf|Infinity)(?![\w-])")
 
@@ -76,6 +77,7 @@ class Outcome:
 def called(arguments: tuple[str, ...]) -> Outcome:
     """The command as the console script runs it, in the folder where this process is."""
     code, output, complaint = TRACEBACK, io.StringIO(), io.StringIO()
+    limit.allow(ALLOWED)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(complaint):
         try:
             main.main(list(arguments), prog_name="sim")
@@ -85,6 +87,7 @@ def called(arguments: tuple[str, ...]) -> Outcome:
         except BaseException:
             traceback.print_exc()
     left = _left_behind()
+    limit.allow(limit.USUAL)
     if left:
         code, complaint = TRACEBACK, io.StringIO(left)
     return Outcome(code=code, output=output.getvalue(), complaint=complaint.getvalue())
@@ -92,7 +95,7 @@ def called(arguments: tuple[str, ...]) -> Outcome:
 
 def _left_behind() -> str:
     """What a command has changed for the next one in the same process."""
-    if limit.allowed() != limit.USUAL:
+    if limit.allowed() != ALLOWED:
         return f"leaves a limit of {limit.allowed()} s behind"
     return "" if gc.isenabled() else "leaves the garbage collector off"
 

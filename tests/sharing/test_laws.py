@@ -214,3 +214,40 @@ def test_a_slower_straggler_gains_time_by_contention_alone(mode):
     assert contended[1] < 0.95 * contended[0]
     assert contended[3] < contended[2]
     assert free == pytest.approx(sorted(free), rel=1e-6)
+
+
+@st.composite
+def federations(draw: st.DrawFn) -> dict[str, Any]:
+    """Clients with unlike data that come and go, are late, slow, fail, or are cut off."""
+    workers = draw(st.integers(1, 9))
+    rank = st.integers(0, workers - 1)
+    slow = StragglerCause(law=Constant(factor=draw(FACTORS)), ranks=(draw(rank),))
+    fault = Fault(rank=draw(rank), at=draw(MOMENTS), after=draw(st.sampled_from((None, 0.2, 1.0))))
+    return {
+        "workers": workers,
+        "steps": draw(st.integers(1, 12)),
+        "period": draw(st.integers(1, 7)),
+        "fraction": draw(st.sampled_from((0.1, 0.3, 0.5, 1.0))),
+        "unequal": draw(st.sampled_from((0.0, 0.5, 2.0))),
+        "late": draw(st.sampled_from((0.0, 0.1, 0.3, 0.6))),
+        "online": draw(st.sampled_from((0.0, 0.15, 1.0))),
+        "offline": draw(st.sampled_from((0.0, 0.15, 1.0))),
+        "straggler": (slow,),
+        "fault": draw(st.sampled_from(((), (fault,)))),
+        "until": draw(st.sampled_from((None, 0.05, 0.4, 1.0))),
+        "shards": draw(st.integers(1, 3)),
+        "server_passes": draw(st.sampled_from((0.0, 3.0, 30.0))),
+        "compression": draw(st.sampled_from((Compression(kind="none"), Compression(kind="int8")))),
+        "seed": draw(st.integers(0, 50)),
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(options=federations())
+def test_the_seconds_of_federated_clients_add_up_whoever_drops_out(options):
+    result = outcome("federated", **options)
+    for row in result.workers:
+        parts = [value for key, value in row.items() if key not in ("rank", "steps")]
+        assert min(parts) >= 0.0
+        assert sum(parts) == pytest.approx(1.0, abs=1e-9)
+    assert sum(result.shares.values()) == pytest.approx(1.0, abs=1e-9)
