@@ -35,7 +35,6 @@ _MOST = 64  # sizes, each twice the one before
 @output("--picture", SUFFIXES, "Draw bandwidth against size, and who loads the network")
 @output("--trace", (".json", ".gz"), "Trace every message of one algorithm")
 @options.LIMIT
-@options.LIMIT
 @options.JSON
 def collective(
     kind: str,

@@ -22,7 +22,6 @@ from sim.plots import SUFFIXES
 @output("--picture", SUFFIXES, "Draw all of them to one scale")
 @output("--report", (".html",), "Write a page to look around in")
 @options.LIMIT
-@options.LIMIT
 @options.JSON
 @recorded()  # a report shows what was read
 def compare(
