@@ -88,7 +88,7 @@ def _bar(
             yield bar
         finally:
             ended.set()
-            _bars.remove(bar)
+            _bars[:] = [one for one in _bars if one is not bar]  # tqdm's equal by their position
 
 
 def _ticks(bar: Any, read: Callable[[], float] | None, ended: Event) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.schema import nearest
+from sim.config.schema import nearest, validated_field
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
+from sim.parallel.plan import Plan
 from sim.scenario.scenario import changed, changes_of
 
 NO_SETTINGS: Mapping[str, Any] = {}
@@ -46,6 +47,8 @@ def check(
         head, _, rest = key.partition(".")
         if head not in _HEADS or not rest:
             raise InputError("--set", f"rows take no key {key!r}", nearest(head, list(_HEADS)))
+    for key, value in of_plan(settings).items():
+        validated_field(Plan, key, value, "--set, plan")
     taken = {key for key in settings if key.startswith("plan.")}
     named = [(str(row["id"]), str(row["cluster"]), str(row["software"])) for row in rows]
     for cluster in {cluster for _, cluster, _ in named if catalog.has(_TOPOLOGIES, cluster)}:

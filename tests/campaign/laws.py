@@ -408,6 +408,8 @@ def _memory(job: Job, settings: dict[str, Any]) -> float:
 def _recomputation_saves(job: Job, chance: random.Random) -> str:
     if "activations" in job.document["plan"].get("offload", {}):
         return ""  # of what is not kept there is nothing to offload
+    if job.document["plan"].get("schedule") == "zb-h1":
+        return ""  # what has run again waits for its weight gradients, beside the inputs
     # Of one layer a stage nothing is saved: what runs again is all that there is.
     more = {"model.layers": 4 * job.document["change"]["model.layers"]}
     none, full = (_memory(job, {**more, "plan.recompute": mode}) for mode in ("none", "full"))

@@ -58,6 +58,9 @@ def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
         for _ in counted(range(1), total=1, unit="run"):
             with polled(lambda: 3.0, total=7.0, unit="sample"):
                 until("0/1 [")
+        for _ in counted(range(1), total=1, unit="layout"):
+            until("0/1 [")
+            until("layout")
 
     step()
     assert "sample" not in shown.getvalue()
