@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sim.cli import options
-from sim.cli.files import output, wrote
+from sim.cli.files import STOPPED, output, wrote
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
 
@@ -59,7 +59,7 @@ def kernels(
     except KeyboardInterrupt:
         part = kernel_profile.part_of(out)
         click.echo(f"stopped; {part} keeps what was measured, the same command goes on", err=True)
-        raise SystemExit(130) from None
+        raise SystemExit(STOPPED) from None
     if profile is not None:
         wrote(out)
         _residuals(profile)
@@ -208,7 +208,7 @@ def collectives(
         readings = time_collectives(backend, ranks, suite, table, _bytes(largest))
     except KeyboardInterrupt:
         click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
-        raise SystemExit(130) from None
+        raise SystemExit(STOPPED) from None
     except InputError as error:
         kept = f"{table} keeps what was measured" if error.where.startswith("rank ") else ""
         remedy = ", ".join(filter(None, (error.remedy, kept)))

@@ -52,6 +52,7 @@ def output_attributes(suffixes: Sequence[str], help: str) -> dict[str, Any]:
 
 PICTURE = output("--picture", PICTURES, "Draw it")
 DOES_NOT_FIT = 3  # the exit code of a job that is too big for its GPUs
+STOPPED = 130  # that of what Ctrl-C has stopped, as shells expect it
 
 
 def show(answer: Any, *, as_json: bool, picture: Path | None = None) -> None:

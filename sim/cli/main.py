@@ -13,7 +13,7 @@ from sim.cli.collective import collective
 from sim.cli.compare import compare
 from sim.cli.cost import cost
 from sim.cli.explain import explain
-from sim.cli.files import DOES_NOT_FIT
+from sim.cli.files import DOES_NOT_FIT, STOPPED
 from sim.cli.goodput import goodput
 from sim.cli.import_ import import_
 from sim.cli.init import init
@@ -46,9 +46,9 @@ class _TooBig(_Mistake):
 
 
 class _Stopped(click.ClickException):
-    """Ctrl-C: one line, and the exit code that shells expect."""
+    """Ctrl-C: one line."""
 
-    exit_code = 130
+    exit_code = STOPPED
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(self.format_message(), file=file, err=True)

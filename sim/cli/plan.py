@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from sim.cli import options
-from sim.cli.files import draw, output, show
+from sim.cli.files import STOPPED, draw, output, show
 from sim.frameworks.names import NAMES
 from sim.plots import SUFFIXES
 
@@ -88,10 +88,13 @@ def plan(
         price=price,
     )
     if emit is None:
-        return show(outcome, as_json=as_json, picture=picture)
-    if picture is not None:
-        draw(outcome, picture)
-    text, unsaid = outcome.emitted(emit)
-    for choice in unsaid:
-        click.echo(f"warning: {emit} is not told {choice}", err=True)
-    click.echo(text)
+        show(outcome, as_json=as_json, picture=picture)
+    else:
+        if picture is not None:
+            draw(outcome, picture)
+        text, unsaid = outcome.emitted(emit)
+        for choice in unsaid:
+            click.echo(f"warning: {emit} is not told {choice}", err=True)
+        click.echo(text)
+    if outcome.stopped:
+        raise click.exceptions.Exit(STOPPED)

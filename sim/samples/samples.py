@@ -14,7 +14,7 @@ import numpy as np
 
 from sim.config import limit
 from sim.config.errors import InputError
-from sim.config.progress import waited
+from sim.config.progress import metered, waited
 from sim.engine.replay_contention import SAMPLES, InexactError
 from sim.parallel.memory import fullest, memories
 from sim.parallel.step import training_step
@@ -195,12 +195,16 @@ def _some(columns: ReplicaColumns, draws: Draws) -> Floats:
 def _evaluated(columns: ReplicaColumns, draws: Draws) -> dict[str, Any]:
     times, slowdown = np.empty(draws.steps), np.zeros(len(columns.placement.node))
     done = 0
-    with columns.clock_check(draws.steps) as clock_check:
+    with (
+        columns.clock_check(draws.steps) as clock_check,
+        metered(draws.steps, unit="step") as more,
+    ):
         for block in draws.blocks():
             groups = columns.placement.groups(block.total)
             clock_check.look(groups)
             times[done : done + len(groups)] = columns.steps(groups)
             done += len(groups)
+            more(len(groups))
             for step in block.total:
                 slowdown += step
         causes = _looked_into(columns, draws, slowdown / draws.steps, times)

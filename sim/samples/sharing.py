@@ -18,6 +18,7 @@ from sim.results.outcome import Outcome
 from sim.results.outcome_text import aligned
 from sim.results.tables import preformatted
 from sim.scenario.scenario import SharingScenario
+from sim.scenario.sharing_setup import from_scenario
 from sim.sharing.learning.own_task import Task
 from sim.simulate_sharing import simulate_sharing
 
@@ -104,7 +105,8 @@ def samples(scenario: SharingScenario, count: int, *, task: Task | None = None) 
     """Simulate so many runs, of the scenario's task or of `task`. Raises `InputError`."""
     if count < 1:
         raise InputError("--samples", f"{count} is not a number of samples", "draw 1 or more")
-    limit.refuse_long("--samples", f"{count:,} runs", count * _OF_RUN)
+    effort = max(from_scenario(scenario, task=task, keep_spans=0).effort, _OF_RUN)
+    limit.refuse_long("--samples", f"{count:,} runs", count * effort)
     first = scenario.sharing.seed
     runs = tuple(
         simulate_sharing(

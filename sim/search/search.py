@@ -7,6 +7,7 @@ evaluated (`sim.search.evaluate`), and the best are played, contention included.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -48,7 +49,8 @@ _ROUND = 20  # layouts of a mesh that are evaluated together, at least
 class SearchResult(Answer):
     """The outcome of a search: the best layouts, fastest first, and every layout evaluated.
 
-    The search itself took `search_seconds`, with playing the best `wall_seconds`.
+    The search itself took `search_seconds`, with playing the best `wall_seconds`. One that was
+    `stopped` (Ctrl-C) has looked at some of the families of layouts, or played some of the best.
     """
 
     view = "sim.search.text"
@@ -68,6 +70,7 @@ class SearchResult(Answer):
     pruned: Pruned
     search_seconds: float
     wall_seconds: float
+    stopped: bool = False
 
     @property
     def pareto(self) -> tuple[Layout, ...]:
@@ -185,23 +188,45 @@ def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     standings = Standings(best=best, within=within).joined(tried)
     evaluated: list[Layout] = []
     contests = [(family, standings) for family in families]
-    for found, left_out in counted(
-        executors.here(_evaluated, contests, jobs=jobs), total=len(families), unit="family"
-    ):
-        evaluated += found
-        pruned.add(left_out)
+    families_found = executors.here(_evaluated, contests, jobs=jobs)
+    with _stoppable() as searching:
+        for found, left_out in counted(families_found, total=len(families), unit="family"):
+            evaluated += found
+            pruned.add(left_out)
+    evaluated = evaluated or tried * searching.stopped
     if not evaluated:
         raise _nothing(space, pruned)
     evaluated.sort(key=_rank)
     searched = time.perf_counter() - began
+    ranked = list(evaluated)
+    with _stoppable() as playing:
+        _play(space, ranked, best, jobs)
+    if playing.stopped:  # what was not played seems faster than it is
+        ranked = sorted((own for own in ranked if own.result), key=_rank) or evaluated
     return SearchResult(
         space=space,
-        best=tuple(_played(space, evaluated, best, jobs)),
+        best=tuple(ranked[:best]),
         layouts=tuple(evaluated),
         pruned=pruned,
         search_seconds=searched,
         wall_seconds=time.perf_counter() - began,
+        stopped=searching.stopped or playing.stopped,
     )
+
+
+@dataclass(slots=True)
+class _Stoppable:
+    stopped: bool = False
+
+
+@contextmanager
+def _stoppable() -> Iterator[_Stoppable]:
+    """Work that Ctrl-C ends, with what there is by then."""
+    own = _Stoppable()
+    try:
+        yield own
+    except KeyboardInterrupt:
+        own.stopped = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -324,17 +349,14 @@ def _timed(mesh: MeshLayouts, candidates: Sequence[Candidate]) -> list[Layout]:
     ]
 
 
-def _played(space: Space, evaluated: Sequence[Layout], best: int, jobs: int) -> list[Layout]:
-    """The best layouts, played in full: as long as contention puts them behind others, these are
-    played too."""
-    ranked = list(evaluated)
+def _play(space: Space, ranked: list[Layout], best: int, jobs: int) -> None:
+    """Play the best layouts in full: as long as contention puts them behind others, these too."""
     while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
                     if layout.result is None]:  # fmt: skip
         results = executors.here(_result, asked, jobs=jobs)
         for number, result in counted(results, total=len(asked), unit="layout played"):
             ranked[number] = replace(ranked[number], result=result)
         ranked.sort(key=_rank)
-    return ranked[:best]
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:

@@ -65,9 +65,10 @@ def _price(search: SearchResult) -> Iterator[str]:
 def _found(search: SearchResult) -> str:
     pruned, seconds, evaluated = search.pruned, search.search_seconds, len(search.layouts)
     decided = evaluated + pruned.slower
+    stopped = "stopped: others may be faster; " * search.stopped
     return (
-        f"{evaluated} layouts evaluated and {pruned.slower} left out that cannot be faster or "
-        f"smaller where nothing contends, in {seconds:.1f} s ({decided / seconds:.0f} a second); "
+        f"{stopped}{evaluated} layouts evaluated and {pruned.slower} left out that cannot be "
+        f"faster or smaller where nothing contends, in {seconds:.1f} s ({decided / seconds:.0f} a second); "
         f"the best played in {search.wall_seconds - seconds:.1f} s; "
         f"{pruned.memory} do not fit in memory, {pruned.divisibility} sizes do not divide"
     )

@@ -19,15 +19,13 @@ def refuse(plan: Sharing, workloads: Sequence[Workload], where: str) -> None:
     """Raise `InputError` where a run of so many workers passes what is allowed."""
     workers, first = len(workloads), workloads[0]
     steps, tries = _steps(plan, first, where), plan.tries(first.seconds)
-    updates, cost = workers * steps * tries, cost_of(plan.learning)
-    size = plan.learning.size if plan.learning else 0
+    cost, size = cost_of(plan.learning), _size(plan)
     asked = f"{workers * steps:,.0f} updates" + (
         f" of {cost.weights(size):,} weights" if size else ""
     )
     if tries > 2.0:
         asked += f", {1.0 / tries:.2g} of which come to an end,"
-    seconds = updates * plan.update_seconds(workers, len(first.layers))
-    limit.refuse_long(where, asked, seconds + cost.seconds(size, first.batch, updates))
+    limit.refuse_long(where, asked, effort(plan, workloads, where))
     held = cost.memory(size, workers)
     limit.refuse_large(where, f"{workers:,} workers", workers * _OF_WORKER + held)
     for cause in plan.straggler:
@@ -35,6 +33,18 @@ def refuse(plan: Sharing, workloads: Sequence[Workload], where: str) -> None:
         limit.refuse_long(
             f"{where}.straggler", f"{changes:,.0f} changes of links", changes * _OF_CHANGE
         )
+
+
+def effort(plan: Sharing, workloads: Sequence[Workload], where: str) -> float:
+    """How long a run takes (s)."""
+    workers, first = len(workloads), workloads[0]
+    updates = workers * _steps(plan, first, where) * plan.tries(first.seconds)
+    learning = cost_of(plan.learning).seconds(_size(plan), first.batch, updates)
+    return updates * plan.update_seconds(workers, len(first.layers)) + learning
+
+
+def _size(plan: Sharing) -> int:
+    return plan.learning.size if plan.learning else 0
 
 
 def _steps(plan: Sharing, step: Workload, where: str) -> float:

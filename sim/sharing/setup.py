@@ -52,6 +52,13 @@ class SharingSetup:
         return constant and equal and self.machine.is_healthy
 
     @property
+    def effort(self) -> float:
+        """How long a run takes on one core (s), by its order of magnitude; one in which something
+        is slow is run twice."""
+        seconds = limits.effort(self.plan, self.workloads, f"{self.name}, sharing")
+        return seconds * (1 if self.is_healthy else 2)
+
+    @property
     def healthy(self) -> "SharingSetup":
         """The same with nothing slow and nothing computed twice, for its times alone."""
         group = tuple(replace(group, slowdown=1.0) for group in self.plan.group)

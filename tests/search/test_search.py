@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +17,7 @@ from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
 from sim.scenario.setup import from_scenario
+from sim.search import search as searching
 from sim.search.evaluate import pipelining
 from sim.search.layouts import Pruned, layouts, meshes, passes
 from sim.search.mesh_layouts import MeshLayouts
@@ -232,6 +234,43 @@ def test_the_ends_of_the_front_are_named_in_the_picture() -> None:
     ends = (outcome().pareto[0], outcome().pareto[-1])
     named = [f"{mark}: {plan_text(own.plan)}" for mark, own in zip("AB", ends, strict=True)]
     assert drawn.get_supxlabel().splitlines() == named
+
+
+class Stopping:
+    """A function that Ctrl-C meets when it is called for the second time."""
+
+    def __init__(self, function: Any) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        if self.calls == 2:
+            raise KeyboardInterrupt
+        return self.function(*arguments)
+
+
+@pytest.mark.parametrize("where", ["_evaluated", "_result"])
+def test_a_search_that_is_stopped_keeps_what_it_has_found(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, where, Stopping(getattr(searching, where)))
+    found = search(small(), jobs=1)
+    assert found.stopped
+    assert "stopped: others may be faster" in page(found)
+    assert all(layout.result for layout in found.best)
+    known = {str(layout.plan): layout.uncontended for layout in outcome().layouts}
+    both = [one for one in found.layouts if str(one.plan) in known]
+    assert both
+    assert all(one.uncontended == pytest.approx(known[str(one.plan)]) for one in both)
+    assert len(found.best) == (1 if where == "_result" else min(20, len(found.layouts)))
+
+
+def test_a_search_that_is_stopped_before_it_knows_any_layout_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(searching, "_tried", Stopping(searching._tried))
+    with pytest.raises(KeyboardInterrupt):
+        search(small(), jobs=1)
 
 
 def test_more_gpus_per_batch_are_never_slower() -> None:
