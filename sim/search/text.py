@@ -68,7 +68,8 @@ def _found(search: SearchResult) -> str:
     stopped = "stopped: others may be faster; " * search.stopped
     return (
         f"{stopped}{evaluated} layouts evaluated and {pruned.slower} left out that cannot be "
-        f"faster or smaller where nothing contends, in {seconds:.1f} s ({decided / seconds:.0f} a second); "
+        f"faster or smaller where nothing contends, in {seconds:.1f} s "
+        f"({decided / seconds:.0f} a second); "
         f"the best played in {search.wall_seconds - seconds:.1f} s; "
         f"{pruned.memory} do not fit in memory, {pruned.divisibility} sizes do not divide"
     )
