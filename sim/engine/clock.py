@@ -28,7 +28,7 @@ def perform(program: FoldedProgram) -> tuple[simpy.Environment, Meetings, list[R
     """The clock, transfers and roles after the last event; raises as `play` does."""
     env = simpy.Environment()
     network = Network(env, [link.capacity for link in program.links])
-    meetings = Meetings(env, program.transfers, network)
+    meetings = Meetings(env, program, network)
     processes = [RoleProcess(env, role, meetings) for role in program.roles]
     logs = [log for process in processes for log in process.logs.values()]
     with polled(lambda: sum(log.played for log in logs), total=program.steps, unit="operation"):
@@ -74,10 +74,10 @@ class _Recorder:
             for stream, log in process.logs.items()
         )
         passes = (
-            end
+            log.end[n if step.team is None else n + 1]
             for process in processes
             for log in process.logs.values()
-            for step, end in zip(log.steps, log.end, strict=True)
+            for n, step in enumerate(log.steps)
             if isinstance(step, ComputeStep) and step.action
         )
         return Record(
@@ -103,8 +103,10 @@ class _Recorder:
             if isinstance(step, CommunicateStep):
                 for column, number in enumerate(step.transfers):
                     transfers[n, column] = self.of_transfer[number]
-                    begun[n, column] = self.meetings.start[number]
-                    arrived[n, column] = self.meetings.end[number]
+                    # In a team nothing is in flight behind a role's own computation.
+                    alone = step.team is None
+                    begun[n, column] = self.meetings.start[number] if alone else log.end[n]
+                    arrived[n, column] = self.meetings.end[number] if alone else log.end[n]
             else:
                 rows[n] = self._row(log.parts[n])
         return Track(

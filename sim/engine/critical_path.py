@@ -9,12 +9,14 @@ wait for nothing else.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from sim.engine.folded import ComputeStep, Step
 from sim.engine.record import Record, Track
-from sim.program.causes import HOST
+from sim.program.causes import HOST, Cause
 from sim.program.operations import COMPUTE_STREAM
 
 Seconds = dict[tuple[int, str], float]  # by stage and cause
@@ -64,6 +66,11 @@ class _Path:
             for place, step in enumerate(lane.steps):
                 for number in joins(step):
                     self._joined[number].append((lane, place))
+        self._teams: dict[int, dict[int, _At]] = defaultdict(dict)
+        for lane in self.lanes.values():
+            for place, step in enumerate(lane.steps):
+                if isinstance(step, ComputeStep) and step.team is not None:
+                    self._teams[step.team][lane.role] = lane, place
         self._played: dict[int, dict[int, _At]] = {}
 
     def seconds(self) -> Seconds:
@@ -84,6 +91,8 @@ class _Path:
         step = lane.steps[place]
         if isinstance(step, ComputeStep):
             return self._before_computation(lane, place, step)
+        if step.team is not None:
+            return self._before_team(lane, step.team)
         flights = lane.flights[place]
         arrived = [stop for *_, stop in flights]
         if not arrived or max(arrived) < lane.end[place]:
@@ -109,6 +118,25 @@ class _Path:
             self._put(lane, cause, seconds * busy / device if device else 0.0)
         self._put(lane, HOST, duration.lead - busy)
         return self._before_launch(lane, place)
+
+    def _before_team(self, lane: _Lane, number: int) -> _At | None:
+        """On the way through a team to whose device or host the end of this role goes back; its
+        seconds are those of who computes longest, and what is left the host's."""
+        team, begun = self.record.program().teams[number], self._teams[number]
+        members = [begun[role] for role in team.roles]
+        before = [own.start[at] for own, at in members] + [own.host[at] for own, at in members]
+        seconds = team.table[team.roles.index(lane.role)]
+        last = int((seconds + np.array(before)).argmax())
+        parts = max((self.record.parts[own.parts[at]] for own, at in members), key=_sum)
+        passed = float(seconds[last])
+        share = min(passed / _sum(parts), 1.0)
+        for cause, part in parts.items():
+            self._put(lane, cause, share * part)
+        self._put(lane, HOST, passed - share * _sum(parts))
+        came, at = members[last % len(members)]
+        return (
+            self._before_start(came, at) if last < len(members) else self._before_launch(came, at)
+        )
 
     def _before_start(self, lane: _Lane, place: int) -> _At | None:
         """What a step's start waited for last: an earlier step, or the host."""
@@ -152,6 +180,10 @@ class _Path:
         for cause, own in (parts if device else {HOST: 1.0}).items():
             self._put(lane, cause, own * seconds / (device or 1.0))
         return self._before_start(lane, place)
+
+
+def _sum(parts: Mapping[Cause, float]) -> float:
+    return sum(parts.values())
 
 
 def _lane(record: Record, track: Track, steps: Sequence[Step]) -> _Lane:

@@ -12,10 +12,11 @@ import numpy as np
 
 from sim.engine.communicators import NOBODY, Communicators, communicators, scopes_of
 from sim.engine.folded import FoldedProgram, RoleProgram
-from sim.engine.lowering import lower
+from sim.engine.lowering import Lowering
 from sim.engine.machine import Machine
 from sim.engine.replicas import Representatives, representatives
 from sim.engine.symmetry import Edges, equitable_partition, renumbered
+from sim.engine.team_tables import teams
 from sim.engine.timeline import Role
 from sim.engine.transfers import Classes, TransferDesk
 from sim.parallel.mesh import axis_of
@@ -47,18 +48,23 @@ class Folding:
         stages = range(len(self.program.stages))
         return [list(operations(self.program, stage)) for stage in stages]
 
-    def folded(self, slower: Mapping[int, float] | None = None) -> FoldedProgram:
-        """The folded program; kernels of the stages in `slower` take so many times as long."""
-        roles = []
+    def folded(
+        self, slower: Mapping[int, float] | None = None, *, together: bool = False
+    ) -> FoldedProgram:
+        """The folded program; kernels of the stages in `slower` take so many times as long. Roles
+        that meet within a computation do so step by step, or `together` as teams."""
+        lowered: dict[int, Lowering] = {}
         for role, index in self.roles:
             slowdown = role.slowdown * (slower or {}).get(role.stage, 1.0)
-            written = self._operations[role.stage]
-            lowered = lower(written, role.stage, self.desk.at(index), slowdown)
-            roles.append(RoleProgram(role, lowered))
+            own = Lowering(self.desk.at(index), role.stage, slowdown, together=together)
+            for operation, action in self._operations[role.stage]:
+                own.add(operation, action)
+            lowered[role.index] = own
         return FoldedProgram(
-            roles=tuple(roles),
+            roles=tuple(RoleProgram(role, lowered[role.index].streams) for role, _ in self.roles),
             transfers=tuple(self.desk.transfers),
             links=tuple(self.desk.links),
+            teams=teams(lowered),
         )
 
 

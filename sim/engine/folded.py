@@ -4,7 +4,11 @@ Everything a role does is a list of steps per stream, computations and communica
 stand once for all communicators that behave alike and carry what they load on each class of links.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.engine.costs import Cost
 from sim.engine.timeline import Role
@@ -56,8 +60,9 @@ class ComputeStep:
 
     Its collectives among equals are part of its cost; where other traffic can come upon their
     `links`, `items` say what to play then. It joins the transfers of `joins` as it starts and does
-    not wait for them: a communication behind it does. `label` says what it is if no pass; it
-    executes `flops` and puts the bytes of `carried` on links.
+    not wait for them: a communication behind it does. So does one behind a computation in which a
+    `team` of roles meets: until then it lasts as if all were as far as this role. `label` says what
+    it is if no pass; it executes `flops` and puts the bytes of `carried` on links.
     """
 
     index: int
@@ -68,6 +73,7 @@ class ComputeStep:
     action: Action | None = None
     label: str = ""
     joins: tuple[int, ...] = ()
+    team: int | None = None
     items: tuple[Item, ...] = ()
     links: tuple[int, ...] = ()
     flops: float = 0.0
@@ -78,7 +84,8 @@ class ComputeStep:
 class CommunicateStep:
     """Take part in `transfers`, unless a computation has `joined` them before; done when they are.
 
-    With `sync` the host has waited for it and launches nothing before its end.
+    Behind a computation of a `team` it lasts until the role is done with it. With `sync` the host
+    has waited for it and launches nothing before its end.
     """
 
     index: int
@@ -87,6 +94,7 @@ class CommunicateStep:
     after: tuple[int, ...] = ()
     joined: bool = False
     sync: bool = False
+    team: int | None = None
 
 
 Step = ComputeStep | CommunicateStep
@@ -132,13 +140,29 @@ class RoleProgram:
         return sum(len(stream) for stream in self.streams.values())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Team:
+    """A computation of the `roles`: its `table` [2 roles, 2 roles] leads from (ready, host) of all
+    to those behind it, as long as nothing else comes upon the `links` that it loads."""
+
+    roles: tuple[int, ...]
+    table: NDArray[np.float64]
+    links: tuple[int, ...]
+
+    def behind(self, before: Sequence[float]) -> list[float]:
+        """When each role is done and then when each host is free."""
+        moments: list[float] = (self.table + np.array(before)).max(axis=1).tolist()
+        return moments
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedProgram:
-    """What `sim.engine.clock.play` plays."""
+    """What `sim.engine.clock.play` plays; `teams` by the numbers that their steps have."""
 
     roles: tuple[RoleProgram, ...]
     transfers: tuple[Transfer, ...]
     links: tuple[LinkClass, ...]
+    teams: Mapping[int, Team] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:

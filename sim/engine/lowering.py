@@ -3,7 +3,8 @@
 A computation is one step. Collectives inside it that run among equals are part of its cost; where
 other traffic of the job can come upon their links, the step keeps its items, and the clock plays
 them one by one while it does. Collectives among unlike roles (a slow rank in a tensor-parallel
-group) are steps of their own.
+group) are steps of their own, unless a computation is played by a team of roles: then it is one
+step, and another one in which the role waits for the others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,20 +33,15 @@ Content = tuple[float, Mapping[int, float]]  # FLOPs, and bytes on each link
 Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, and why
 
 
-def lower(
-    operations: Iterable[tuple[Operation, Action | None]], stage: int, desk: Desk, slowdown: float
-) -> dict[str, list[Step]]:
-    """The steps of a role that runs these operations of a stage, per stream."""
-    lowering = _Lowering(desk, stage, slowdown)
-    for operation, action in operations:
-        lowering.add(operation, action)
-    return lowering.streams
+class Lowering:
+    """The operations of a stage as the steps of a role in `streams`; with `together` roles that
+    meet within a computation are played as teams. `costs` are those of the role's work, `teams` the
+    roles and the computations of those that it is in, by their numbers."""
 
-
-class _Lowering:
-    def __init__(self, desk: Desk, stage: int, slowdown: float) -> None:
-        self.desk, self.stage = desk, stage
+    def __init__(self, desk: Desk, stage: int, slowdown: float, *, together: bool = False) -> None:
+        self.desk, self.stage, self.together = desk, stage, together
         self.streams: dict[str, list[Step]] = {}
+        self.teams: dict[int, tuple[tuple[int, ...], Work]] = {}
         links = desk.links_of(stage)
         self.costs = Costs(links, slowdown=slowdown)
         self._count = 0
@@ -56,6 +52,7 @@ class _Lowering:
         self._items_known: dict[int, tuple[Segment | Collective, Cost, Cost | None, Flows]] = {}
 
     def add(self, operation: Operation, action: Action | None) -> None:
+        """Write one more operation, that of an action if it belongs to any."""
         after = tuple(self._index[str(name)] for name in operation.after)
         stream = self.streams.setdefault(operation.stream, [])
         if isinstance(operation, Communicate):
@@ -64,6 +61,8 @@ class _Lowering:
                 self._next(), operation.name, transfers, after, sync=operation.sync
             )
             stream.append(step)
+        elif (call := self._look(operation.work).team) is not None:
+            stream.extend(self._in_team(operation, action, after, call))
         elif self._look(operation.work).apart:
             stream.extend(self._apart(operation, action, after))
         else:
@@ -74,7 +73,9 @@ class _Lowering:
         self._count += 1
         return self._count - 1
 
-    def _whole(self, operation: Compute, action: Action | None, after: tuple[int, ...]) -> Step:
+    def _whole(
+        self, operation: Compute, action: Action | None, after: tuple[int, ...]
+    ) -> ComputeStep:
         inner, (flops, carried) = self._look(operation.work), self._content(operation.work)
         return ComputeStep(
             self._next(),
@@ -119,12 +120,12 @@ class _Lowering:
     def _looked_at(self, work: Work) -> "_Inner":
         """Whether a computation's collectives are apart from it, or can be disturbed."""
         calls = {scope_of(call, self.stage): call for call in work.collectives()}
-        disturbed = False
-        for scope, call in calls.items():
-            if not self.desk.among_equals(call, self.stage):
-                return _Inner(apart=True)
-            disturbed = disturbed or self.desk.has_rivals(scope)
-        if not disturbed:
+        unlike = [call for call in calls.values() if not self.desk.among_equals(call, self.stage)]
+        if unlike:
+            teams = {self.desk.taking_part(call, self.stage) for call in unlike}
+            together = self.together and len(teams) == 1
+            return _Inner(team=unlike[0]) if together else _Inner(apart=True)
+        if not any(self.desk.has_rivals(scope) for scope in calls):
             return _Inner()
         items = self._items(work)
         loads = (load for item in items for traffic, _ in item.traffic for load in traffic.loads)
@@ -134,7 +135,7 @@ class _Lowering:
         items: list[Item] = []
         rest = Duration()
         if work.beside:
-            lost = self._lost(work)
+            lost = self.lost(work)
             items, rest = [Item(lost, lost.duration, lost)], lost.duration
         for item in reversed(list(work.flat())):
             known = self._items_known.get(id(item))
@@ -145,7 +146,7 @@ class _Lowering:
             items.append(Item(cost, rest, kernels, traffic))
         return tuple(reversed(items))
 
-    def _lost(self, work: Work) -> Cost:
+    def lost(self, work: Work) -> Cost:
         """What work loses to the collectives beside it."""
         return self.costs.lost(work, self.costs.of(replace(work, beside=())).duration)
 
@@ -159,6 +160,23 @@ class _Lowering:
 
     def _traffic(self, call: Collective) -> Traffic:
         return self.desk.traffic(call, self.stage)
+
+    def _in_team(
+        self, operation: Compute, action: Action | None, after: tuple[int, ...], call: Collective
+    ) -> list[Step]:
+        """What a role does in a team, and where it waits for the others."""
+        number = self.desk.team(call, self.stage, operation.name)
+        roles = self.desk.taking_part(call, self.stage)
+        self.teams[number] = roles, operation.work
+        own = replace(
+            self._whole(operation, action, after), name=f"{operation.name}.0", team=number
+        )
+        if self.desk.role != roles[0]:  # the bytes of all are those of one
+            own = replace(own, carried=())
+        behind = CommunicateStep(
+            self._next(), operation.name, (number,), joined=True, sync=operation.sync, team=number
+        )
+        return [own, behind]
 
     def _apart(
         self, operation: Compute, action: Action | None, after: tuple[int, ...]
@@ -177,7 +195,7 @@ class _Lowering:
                 steps += self._segment(item, name, prefix, action, after)
             after = ()
         if work.beside:
-            lost = self._lost(work)
+            lost = self.lost(work)
             steps.append(ComputeStep(self._next(), operation.name, lost, after, action=action))
         return [*steps[:-1], replace(steps[-1], sync=operation.sync)]
 
@@ -206,12 +224,18 @@ class _Lowering:
 
 
 class _Inner:
-    """How a computation with collectives inside is played."""
+    """How a computation with collectives inside is played; in a `team` of those that take part in
+    a call."""
 
     def __init__(
-        self, *, apart: bool = False, items: tuple[Item, ...] = (), links: tuple[int, ...] = ()
+        self,
+        *,
+        apart: bool = False,
+        team: Collective | None = None,
+        items: tuple[Item, ...] = (),
+        links: tuple[int, ...] = (),
     ) -> None:
-        self.apart, self.items, self.links = apart, items, links
+        self.apart, self.team, self.items, self.links = apart, team, items, links
 
 
 def _named(calls: Iterable[Call], prefix: str) -> Iterable[Call]:

@@ -1,24 +1,29 @@
 """Meetings: a transfer starts when all roles that take part have come, and ends once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import simpy
 from simpy.events import Event
 
-from sim.engine.folded import Traffic, Transfer
+from sim.engine.folded import FoldedProgram, Traffic
 from sim.engine.network import Network, carried, then
+
+
+class DisturbedError(Exception):
+    """Other traffic came upon the links of a team, which is then no step of its own."""
 
 
 class Meetings:
     """All transfers of a program: who is still missing, when each began and ended."""
 
-    def __init__(
-        self, env: simpy.Environment, transfers: Sequence[Transfer], network: Network
-    ) -> None:
-        self.env, self.network, self.all = env, network, transfers
+    def __init__(self, env: simpy.Environment, program: FoldedProgram, network: Network) -> None:
+        transfers = program.transfers
+        self.env, self.network, self.all, self.teams = env, network, transfers, program.teams
         self._missing = [transfer.arity for transfer in transfers]
         self._waiting: dict[int, list[Callable[[Any], Any]]] = {}
+        self._moments = {number: [0.0] * (2 * len(own.roles)) for number, own in self.teams.items()}
+        self._within: dict[int, int] = {}
         self.start = [float("nan")] * len(transfers)
         self.end = [float("nan")] * len(transfers)
 
@@ -42,6 +47,35 @@ class Meetings:
         self.end[number] = self.env.now
         for act in self._waiting.pop(number, ()):
             act(None)
+
+    def begin(self, number: int, role: int, ready: float, host: float) -> None:
+        """One more role of a team begins its computation, where its device and its host are.
+
+        Raises `DisturbedError` where something else is on the links of those that are all there."""
+        team, moments = self.teams[number], self._moments[number]
+        place = team.roles.index(role)
+        moments[place], moments[place + len(team.roles)] = ready, host
+        self._missing[number] -= 1
+        if self._missing[number] == 0:
+            if not self.network.idle(team.links):
+                raise DisturbedError
+            self.network.watch(team.links, _disturb)
+            self._moments[number] = team.behind(moments)
+            self._within[number] = len(team.roles)
+            self.start[number] = self.env.now
+            self._finish(number)
+
+    def behind(self, number: int, role: int) -> tuple[float, float]:
+        """When a role of a team that has begun is done, and when its host is free."""
+        team, moments = self.teams[number], self._moments[number]
+        place = team.roles.index(role)
+        return moments[place], moments[place + len(team.roles)]
+
+    def leave(self, number: int) -> None:
+        """One more role of a team is done."""
+        self._within[number] -= 1
+        if self._within[number] == 0:
+            self.network.unwatch(self.teams[number].links, _disturb)
 
     def ended(self, number: int) -> bool:
         """Whether a transfer is over."""
@@ -67,6 +101,10 @@ class Meetings:
             self.network.start(traffic.size * share, traffic.loads, _succeed, done)
         else:
             done.succeed()
+
+
+def _disturb(_: object) -> None:
+    raise DisturbedError
 
 
 def _succeed(done: Event) -> None:

@@ -10,6 +10,7 @@ from sim.engine.machine import Machine
 from sim.engine.maxplus import play as maxplus
 from sim.engine.maxplus.contention import contends
 from sim.engine.maxplus.writing import Writer
+from sim.engine.meetings import DisturbedError
 from sim.engine.record import Record
 from sim.program.program import Program
 
@@ -46,7 +47,10 @@ def _played(program: Program, folding: Folding, engine: Engine) -> Record:
     if engine == "replay":
         remedy = "take --engine auto or clock"
         raise InputError("engine", f"this step cannot be replayed: {obstacle}", remedy)
-    return clock.play(folding.folded(), because=obstacle)
+    try:
+        return clock.play(folding.folded(together=True), because=obstacle)
+    except DisturbedError:
+        return clock.play(folding.folded(), because=obstacle)
 
 
 def _obstacle(program: Program, folding: Folding) -> str:

@@ -90,6 +90,8 @@ class RoleProcess:
         if step.joins:
             yield from self._join(step.joins, True, resume)
         now, host, duration = self.env.now, self.host_free, step.cost.duration
+        if step.team is not None:
+            self.meetings.begin(step.team, self.program.role.index, now, host)
         end = duration.end(now, host)
         self.host_free = end if step.sync else duration.launched(now, host)
         yield from self._until(end, resume)
@@ -104,6 +106,11 @@ class RoleProcess:
             if not meetings.ended(number):
                 meetings.wait(number, resume)
                 yield
+        if step.team is not None:
+            end, host = meetings.behind(step.team, self.program.role.index)
+            self.host_free = max(self.host_free, host)
+            yield from self._until(end, resume)
+            meetings.leave(step.team)
         if step.sync:
             self.host_free = max(self.host_free, self.env.now)
 

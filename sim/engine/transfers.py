@@ -128,6 +128,24 @@ class TransferDesk:
             raise ValueError(f"two transfers of one group are both called {name!r}")
         return self._numbers[key]
 
+    def team(self, g: int, call: Collective, name: str) -> int:
+        """The number of a transfer of nothing, at which the roles of a communicator that run a
+        computation together have all begun it."""
+        key = (int(self.classes.groups[g]), f"{name} together")
+        if key not in self._numbers:
+            self._numbers[key] = len(self.transfers)
+            met = Transfer(
+                name=name,
+                cause=call.cause,
+                kind=call.kind,
+                arity=self.arity(g),
+                traffic=NO_TRAFFIC,
+                bytes=0.0,
+                ranks=self.groups.shape[g].ranks,
+            )
+            self.transfers.append(met)
+        return self._numbers[key]
+
     def _build(self, g: int, call: Call, name: str, stage: int) -> Transfer:
         traffic = self.traffic(g, call)
         algorithm, protocol = self._chosen[g, _volume(call)]
@@ -222,10 +240,23 @@ class Desk:
         """The roles that take part in what a communicator does."""
         return self.desk.roles(g)
 
+    def taking_part(self, call: Call, stage: int) -> tuple[int, ...]:
+        """The roles that take part in a call, if there is anybody to talk to."""
+        g = self.desk.group_at(self.index, scope_of(call, stage))
+        return () if g == NOBODY else self.desk.roles(g)
+
     def among_equals(self, call: Call, stage: int) -> bool:
         """Whether all that take part in a call are of this rank's role."""
-        g = self.desk.group_at(self.index, scope_of(call, stage))
-        return g == NOBODY or self.desk.arity(g) == 1
+        return len(self.taking_part(call, stage)) <= 1
+
+    def team(self, call: Collective, stage: int, name: str) -> int:
+        """The number by which those that take part in a call run a computation together."""
+        return self.desk.team(self.desk.group_at(self.index, scope_of(call, stage)), call, name)
+
+    @property
+    def role(self) -> int:
+        """The role of this rank."""
+        return int(self.desk.classes.ranks[self.index])
 
     def traffic(self, call: Call, stage: int) -> Traffic:
         """What a call asks of the network."""
