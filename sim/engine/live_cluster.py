@@ -197,7 +197,7 @@ class LiveCluster:
             self.spans.append(Span(role, stream, name, cause, start, end, args))
 
     def timeline(self, roles: Sequence[Role], end: float) -> Timeline:
-        return Timeline(roles=tuple(roles), spans=self.spans, end=end, events=next(self.env._eid))
+        return Timeline(roles=tuple(roles), spans=self.spans, end=end, events=self.events)
 
     @property
     def leaves_out_spans(self) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.sharing.graphs import NAMED, exponential_hops, graph
+from sim.sharing.methods.gossip import Gossip
 from tests.sharing.mixing import metropolis, second_eigenvalue
 
 
@@ -53,5 +54,5 @@ def test_an_edge_that_leads_nowhere_is_refused(edge):
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_known():
-    with pytest.raises(InputError, match="known: ring"):
-        graph("pentagram", 4)
+    with pytest.raises(ValueError, match="no graph named 'pentagram'; known: ring"):
+        Gossip(graph="pentagram")
