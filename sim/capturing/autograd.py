@@ -28,6 +28,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
     recorded is eager.
     """
     import torch.utils._foreach_utils as foreach
+    from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     run, resize = torch.autograd._engine_run_backward, torch.UntypedStorage.resize_
@@ -51,6 +52,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
     patches.set(torch.nn.functional, "scaled_dot_product_attention", fused_attention(torch))
     patches.set(torch, "compile", lambda model=None, **_: model or (lambda function: function))
     patches.set(FakeTensorMode, "avoid_device_init", property(lambda self: True))
+    patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # torch 2.11 asks always
     # Else AdamW and clipping take their loops over single tensors.
     foreach._foreach_supported_types.append(FakeTensor)
     patches.also(lambda: foreach._foreach_supported_types.remove(FakeTensor))

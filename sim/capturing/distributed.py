@@ -109,4 +109,6 @@ def _ddp(torch: Any, patches: Patches) -> None:
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_, **__: None)
     patches.set(ddp, "_sync_module_states", lambda *_, **__: None)
     patches.set(dist.Reducer, "_rebuild_buckets", lambda self: False)
+    if torch.version.cuda:  # else the reducer times itself with events of CUDA (reducer_cuda.cpp)
+        patches.set(dist.Reducer, "prepare_for_forward", lambda self: None)
     patches.set(dist.Logger, "set_runtime_stats_and_log", lambda self: None)

@@ -4,7 +4,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 
-KNOWN = ("2.13",)
+KNOWN = ("2.11", "2.12", "2.13")
 
 
 def known_torch() -> Any:
