@@ -8,7 +8,12 @@ from sim.cli import options
 from sim.cli.files import output, wrote
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim capture train.py --world 16 --out record.json.gz -- --batch 4",
+        "sim run record.json.gz --topology dgx-h100-ndr --gpus 64",
+    )
+)
 @click.argument("script", type=options.INPUT_FILE)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--world", type=options.COUNT, required=True, help="Ranks of the whole job.")
@@ -32,8 +37,10 @@ def capture(
     routing: str,
     out: Path | None,
 ) -> None:
-    """Run SCRIPT on a GPU that is not there, in a world of so many ranks, and record the step
-    between the ends of its first two optimizer steps; its own ARGUMENTS stand behind `--`.
+    """Record a training SCRIPT on a GPU that is not there.
+
+    In a world of so many ranks, the step between the ends of its first two optimizer steps; its own
+    ARGUMENTS stand behind `--`.
 
     The script is executed on this machine, as `python SCRIPT` would be. The recording is data:
     `sim run RECORDING --topology NAME` plays it, without torch.

@@ -14,7 +14,13 @@ from sim.plots import SUFFIXES
 _MOST = 64  # sizes, each twice the one before
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim collective all_reduce '256 MiB' dgx-h100-ndr --gpus 64 --slow node3.nic0=2",
+        "sim collective all_gather dgx-h100-ndr --gpus 64 --sizes 1KiB..8GiB --picture curve.png",
+        "sim collective all_reduce '1 MiB' dgx-a100-hdr --gpus 8 --algorithm ring --trace r.json",
+    )
+)
 @click.argument("kind")
 @click.argument("rest", nargs=-1, required=True, metavar="[SIZE] TOPOLOGY")
 @click.option("--gpus", type=options.COUNT, help="How many of the topology's.")
@@ -52,11 +58,11 @@ def collective(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Time a collective KIND (all_reduce, all_gather, ...) of SIZE bytes (or --sizes) on TOPOLOGY,
-    in nccl-tests' columns, and say what the library would choose and which links are busiest.
+    """Time a collective KIND on TOPOLOGY as nccl-tests would.
 
-    --set takes the keys of scenarios that concern a cluster: topology, network, node, device,
-    straggler.
+    Of SIZE bytes, or of --sizes: all_reduce, all_gather, reduce_scatter, all_to_all and so on, by
+    algorithm and protocol, what the library would choose, and which links are busiest. --set takes
+    the keys of scenarios that concern a cluster: topology, network, node, device, straggler.
     """
     from sim.results.collective_times import collective as timed
 

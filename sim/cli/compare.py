@@ -11,7 +11,13 @@ from sim.config.reads import recorded
 from sim.plots import SUFFIXES
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim compare megatron-39b ': plan.schedule=zb-h1' --report both.html",
+        "sim compare before.json after.json",
+        "sim compare ps-bsp ps-async --target 0.4 --picture losses.png",
+    )
+)
 @click.argument("jobs", nargs=-1, required=True)
 @options.SETTINGS
 @click.option(
@@ -34,11 +40,11 @@ def compare(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Hold JOBS against the first of them: what differs, where it comes from, which is best.
+    """Hold JOBS against the first of them: what differs, and why.
 
     A job is a scenario, a scenario with settings of its own ('megatron-39b: plan.tp=4; plan.pp=4'),
     settings for the first scenario (': plan.tp=4'), or a result of `sim run --json` (FILE.json).
-    --set is for all scenarios.
+    --set is for all scenarios. The exit code is 3 where none of them fits into memory.
     """
     from sim.comparison.compare import compare as compared
 

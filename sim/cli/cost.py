@@ -8,7 +8,12 @@ from sim.cli import options
 from sim.cli.files import PICTURE, show
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim cost gpt3-175b-cost --picture cost.png",
+        'sim cost megatron-39b --tokens 300e9 --price "2 USD/h" --goodput 0.9',
+    )
+)
 @click.argument("scenario")
 @click.option("--tokens", type=options.NUMBER, help="How many; the scenario's budget otherwise.")
 @options.PRICE
@@ -32,8 +37,11 @@ def cost(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Days, dollars and energy of training SCENARIO on so many tokens. The exit code is 3 where it
-    does not fit into memory."""
+    """Days, dollars and energy of training SCENARIO.
+
+    Of --tokens, or of the scenario's own. The exit code is 3 where the job does not fit into
+    memory.
+    """
     from sim.reliability.cost import cost as cost_of
 
     answer = cost_of(scenario, tokens=tokens, price=price, goodput=goodput, settings=settings)

@@ -8,7 +8,12 @@ from sim.cli import options
 from sim.cli.files import PICTURE, show
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim explain megatron-39b --picture limits.png",
+        "sim explain megatron-39b --set plan.schedule=zb-h1",
+    )
+)
 @click.argument("scenario")
 @options.SETTINGS
 @options.PROFILES
@@ -22,8 +27,11 @@ def explain(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Say what limits a step of SCENARIO: the gain of each resource if it were faster, its kernels
-    against the device's peaks, and the best changes of one choice of its plan."""
+    """Say what limits a step of SCENARIO, and what would help.
+
+    The gain of each resource if it were faster, kernels against the device's peaks, and the best
+    changes of one choice of the plan. The exit code is 3 where the job does not fit into memory.
+    """
     from sim.explanation.explain import explain as explained
 
     answer = explained(options.scenario_of(scenario, settings, profiles))

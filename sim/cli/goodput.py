@@ -8,7 +8,12 @@ from sim.cli import options
 from sim.cli.files import PICTURE, show
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim goodput llama3-405b-16k --picture month.png",
+        'sim goodput megatron-39b --days 90 --set recovery.restart="20 min"',
+    )
+)
 @click.argument("scenario")
 @click.option(
     "--failures",
@@ -23,7 +28,7 @@ from sim.cli.files import PICTURE, show
     show_default=True,
     help="How long to simulate.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=options.Count(0), default=0, show_default=True)
 @options.PRICE
 @options.SETTINGS
 @PICTURE
@@ -39,8 +44,10 @@ def goodput(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate days of SCENARIO with failures: goodput, checkpoints, cost. The exit code is 3 where
-    it does not fit into memory.
+    """Simulate days of SCENARIO with failures and checkpoints.
+
+    The share of time that counts, the tokens and what they cost; the exit code is 3 where the job
+    does not fit into memory.
 
     `--set recovery.restart="10 min"` (detection, restart, interval, stop, spares, elastic, ...)
     changes how failures are dealt with, any other key the scenario. Checkpoints that the scenario

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sim.cli.files import wrote
+from sim.cli.options import COUNT, examples
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.frameworks.names import NAMES
@@ -18,14 +19,21 @@ _MOST = 1 << 20  # bytes of what starts a job
 
 
 # Arguments in quotes begin as options do.
-@click.command("import", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "import",
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "sim import megatron pretrain.sh --topology dgx-h100-ndr",
+        "sim import torchtitan llama3_8b.toml --topology dgx-h100-ndr --gpus 64",
+    ),
+)
 @click.argument("framework", metavar="|".join(NAMES))
 @click.argument("source", metavar="FILE|ARGUMENTS")
 @click.option("--topology", required=True, help="The cluster that it runs on.")
 @click.option(
     "--model", help="Of models/ or a config.json, where the framework does not say what it is."
 )
-@click.option("--gpus", type=click.IntRange(1, 10**9), help="How many; as the file says otherwise.")
+@click.option("--gpus", type=COUNT, help="How many; as the file says otherwise.")
 @click.option("--name", help="Of the files; that of the file otherwise.")
 def import_(
     framework: str,
@@ -35,9 +43,11 @@ def import_(
     gpus: int | None,
     name: str | None,
 ) -> None:
-    """Read how a FRAMEWORK starts a job: Megatron-LM's launch script or its ARGUMENTS in quotes,
-    torchtitan's TOML, DeepSpeed's JSON, nanotron's YAML, a recipe of Megatron-Bridge or NeMo 2 as
-    YAML or with its changes (model.tensor_model_parallel_size=4) in quotes.
+    """Read how a FRAMEWORK starts a job, as a scenario.
+
+    Megatron-LM's launch script or its ARGUMENTS in quotes, torchtitan's TOML, DeepSpeed's JSON,
+    nanotron's YAML, a recipe of Megatron-Bridge or NeMo 2 as YAML or with its changes
+    (model.tensor_model_parallel_size=4) in quotes.
 
     Writes scenarios/NAME.toml, and models/NAME.toml where it says what the model is, and lists the
     arguments that it does not know.

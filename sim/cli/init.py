@@ -53,7 +53,12 @@ sequence_parallel = {sequence_parallel}  # beside tensor parallelism
 """
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim init mine",
+        "sim init mine --model llama3-8b --topology dgx-h100-ndr --gpus 16 --global-batch 64",
+    )
+)
 @click.argument("name")
 @click.option("--model", help="A name, a TOML file or a Hugging Face config.json.")
 @click.option("--topology", help="The cluster: a name or a TOML file.")
@@ -62,8 +67,11 @@ sequence_parallel = {sequence_parallel}  # beside tensor parallelism
 @click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
 @click.option("--force", is_flag=True, help="Write over a scenario that is there.")
 def init(name: str, stack: str, force: bool, **given: Any) -> None:
-    """Write scenarios/NAME.toml with a comment on each key, and a first plan that fits if a change
-    or two of the plainest make one. What no option says is asked for."""
+    """Write a scenario of your own, with a comment on each key.
+
+    It is scenarios/NAME.toml, with a first plan that fits if a change or two of the plainest make
+    one. What no option says is asked for.
+    """
     path = Path("scenarios") / f"{name}.toml"
     if Path(name).name != name or name.endswith(".toml"):
         raise InputError("sim init", f"{name!r} is no plain name", "give one such as my-job")

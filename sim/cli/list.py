@@ -17,7 +17,7 @@ _FOLDERS = {
 @click.command("list")
 @click.argument("what", required=False, metavar="[FOLDER]")
 def list_(what: str | None) -> None:
-    """List scenarios, models, topologies, devices, stacks and recipes."""
+    """List what there is: scenarios, models, clusters, devices."""
     from sim.config import catalog
 
     if what is not None and what not in _FOLDERS:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import IO, Any
 
 import click
@@ -19,6 +20,7 @@ from sim.cli.import_ import import_
 from sim.cli.init import init
 from sim.cli.list import list_
 from sim.cli.measure import measure
+from sim.cli.options import examples
 from sim.cli.plan import plan
 from sim.cli.replay import replay
 from sim.cli.run import run
@@ -98,6 +100,14 @@ def _usage(error: click.UsageError) -> str:
 class _Group(click.Group):
     """A group whose commands report mistakes in one line."""
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A line for each command, by what it is for."""
+        room = formatter.width - 6 - max(map(len, self.commands))
+        for title, commands in _COMMANDS.items():
+            with formatter.section(title):
+                lines = [(str(one.name), one.get_short_help_str(room)) for one in commands]
+                formatter.write_dl(lines)
+
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _mistakes():
             return super().make_context(*args, **kwargs)
@@ -107,30 +117,23 @@ class _Group(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+_COMMANDS = {
+    "Ask about a job": (run, explain, compare, plan, sweep, goodput, cost, workers),
+    "See what there is": (list_, show, collective),
+    "Begin with your own": (init, import_, capture),
+    "Hold it against reality": (validate, measure, calibrate, replay),
+}
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples("sim run gpt3-175b-megatron", "sim run --help"),
+)
 @click.version_option(package_name="clustersim")
 def main() -> None:
     """Predict how a training job runs on a cluster before anyone pays for the cluster."""
 
 
-for command in (
-    run,
-    init,
-    validate,
-    show,
-    list_,
-    explain,
-    replay,
-    compare,
-    collective,
-    plan,
-    sweep,
-    goodput,
-    cost,
-    calibrate,
-    measure,
-    capture,
-    import_,
-    workers,
-):
+for command in chain.from_iterable(_COMMANDS.values()):
     main.add_command(command)

@@ -10,7 +10,7 @@ from sim.cli import options
 from sim.cli.files import output, wrote
 
 
-@click.command()
+@click.command(epilog=options.examples("sim measure gpt2-one-gpu", "sim measure gpt-small-cpu"))
 @click.argument("scenario")
 @options.SETTINGS
 @options.PROFILES
@@ -34,7 +34,7 @@ def measure(
     rows: Path | None,
     as_json: bool,
 ) -> None:
-    """Run SCENARIO's training step in torch on this machine, beside its prediction.
+    """Run SCENARIO's step in torch here, beside its prediction.
 
     Builds GPT, Llama and BERT models with the scenario's precision, recomputation, attention and
     accumulation; with plan.dp above 1 as DDP (or FSDP, plan.zero=3) over ranks of its own, or

@@ -13,8 +13,33 @@ from sim.config.units import quantity_of
 if TYPE_CHECKING:
     from sim.scenario.scenario import Scenario
 
+
+class Count(click.ParamType[int]):
+    """A whole number; its bounds are told where it is beyond them."""
+
+    name = "integer"
+
+    def __init__(self, least: int = 1, most: int = 10**9) -> None:
+        self.least, self.most = least, most
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = int(click.INT.convert(value, param, ctx))
+        if not self.least <= number <= self.most:
+            what = f"{number} is not in the range {self.least}<=x<={self.most}."
+            self.fail(what, param, ctx)
+        return number
+
+
+def examples(*lines: str) -> str:
+    """What stands below the help of a command."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 # More than that of anything (GPUs, steps, sequences) fits no list.
-COUNT = click.IntRange(1, 10**9)
+COUNT = Count()
 INPUT_FILE = click.Path(path_type=Path)
 SETTINGS = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value: plan.tp=4."
@@ -29,9 +54,7 @@ PROFILES = click.option(
 TASK = click.option(
     "--task", type=INPUT_FILE, metavar="FILE.py", help="What workers learn: Python of your own."
 )
-JOBS = click.option(
-    "--jobs", type=click.IntRange(1, 1024), help="Processes; as many as cores otherwise."
-)
+JOBS = click.option("--jobs", type=Count(most=1024), help="Processes; as many as cores otherwise.")
 
 
 class _Number(click.ParamType[float]):

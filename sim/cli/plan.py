@@ -10,7 +10,13 @@ from sim.frameworks.names import NAMES
 from sim.plots import SUFFIXES
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim plan llama3-8b dgx-h100-ndr --gpus 32 --global-batch 256",
+        "sim plan config.json dgx-h100-ndr --gpus 64 --global-batch 512 --emit megatron",
+        "sim plan gpt3-175b dgx-a100-hdr --gpus 1024 --global-batch 1536 --only zero=1,3",
+    )
+)
 @click.argument("model")
 @click.argument("topology")
 @click.option("--gpus", type=options.COUNT, help="How many; all of the topology otherwise.")
@@ -64,12 +70,11 @@ def plan(
     emit: str | None,
     as_json: bool,
 ) -> None:
-    """Search the fastest layout of MODEL on TOPOLOGY that fits in memory. The exit code is 3 where
-    none does.
+    """Search the fastest layout of MODEL on TOPOLOGY that fits.
 
-    Choices are tp, cp, pp, ep, etp, microbatch, recompute, context, sequence_parallel, schedule,
-    interleave, layers (even, balanced), dispatcher, overlap_experts, zero, reshard, no_sync,
-    offload, dp_replicate and order.
+    The exit code is 3 where none fits into memory. Choices are tp, cp, pp, ep, etp, microbatch,
+    recompute, context, sequence_parallel, schedule, interleave, layers (even, balanced),
+    dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
     """
     from sim.search.plan import plan as planned
 

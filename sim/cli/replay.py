@@ -10,7 +10,12 @@ from sim.cli.files import PICTURE, output, show, wrote
 from sim.config.errors import InputError
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim replay rank-0.json rank-1.json --picture waits.png",
+        "sim replay rank-0.json --kernels gemm=0.5 --topology dgx-h100-ndr --gpus 1024",
+    )
+)
 @click.argument("traces", nargs=-1, required=True, type=options.INPUT_FILE)
 @click.option(
     "--kernels", multiple=True, metavar="NAME=FACTOR",
@@ -39,8 +44,11 @@ def replay(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Play the steps of TRACES again, one a rank, of PyTorch's profiler (.json, .json.gz) or of
-    Chakra (.et), say what they wait for, and what they would take with something changed."""
+    """Play the steps of TRACES again, as they were and changed.
+
+    One trace a rank, of PyTorch's profiler (.json, .json.gz) or of Chakra (.et): what the step
+    waits for, and what it would take with something changed.
+    """
     from sim.traces.answer import replay as played
 
     factors: dict[str, float] = {}

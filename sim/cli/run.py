@@ -37,7 +37,15 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-@click.command(cls=_WithOutputs)
+@click.command(
+    cls=_WithOutputs,
+    epilog=options.examples(
+        "sim run gpt3-175b-megatron --report step.html",
+        'sim run megatron-39b --set plan.tp=4 --set network.bandwidth="200 Gb/s"',
+        "sim run --model llama3-8b --topology dgx-h100-ndr --gpus 16 --set plan.global_batch=64",
+        "sim run llama3-405b-16k --samples 200 --picture stragglers.png",
+    ),
+)
 @click.argument("scenario", required=False)
 @click.option("--model", help="A model (name, TOML, Hugging Face config.json) for its own.")
 @click.option("--topology", help="A cluster for the scenario's own.")
@@ -80,8 +88,11 @@ def run(
     as_json: bool,
     **outputs: Path | None,
 ) -> None:
-    """Predict one training step of SCENARIO (a name or a TOML file), or of a --model on a
-    --topology. The exit code is 3 where it does not fit into memory."""
+    """Predict one training step of SCENARIO.
+
+    SCENARIO is a name (`sim list`), a TOML file, or a recording of `sim capture`; without one name
+    a --model and a --topology. The exit code is 3 where the job does not fit into memory.
+    """
     from sim.samples.run import run as asked
 
     named = {"model": model, "topology": topology, "stack": stack, "gpus": gpus}

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sim.cli import options
 from sim.cli.files import output, wrote
-from sim.cli.options import title
 from sim.config.errors import InputError
 from sim.plots import SUFFIXES
 
@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 _RANKS = 8  # of an algorithm, where --gpus does not say how many
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim show deepseek-v3",
+        "sim show dgx-h100-ndr --gpus 64 --picture cluster.svg",
+        "sim show ring --gpus 4",
+    )
+)
 @click.argument("name", metavar="MODEL|TOPOLOGY|PROFILE|ALGORITHM")
 @output("--picture", SUFFIXES, "Where to draw it")
-@click.option("--gpus", type=click.IntRange(min=1), help="Show it with so many GPUs.")
+@click.option("--gpus", type=options.COUNT, help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
-    """Describe a MODEL (a name, a TOML file or a Hugging Face config.json), or describe and draw a
-    TOPOLOGY, the PROFILE of a device or fabric, or an ALGORITHM (ring)."""
+    """Describe a model, topology, profile or algorithm.
+
+    A MODEL is a name, a TOML file or a Hugging Face config.json. A TOPOLOGY, the PROFILE of a
+    device or fabric and an ALGORITHM (ring) are drawn, too.
+    """
     from sim.calibration.fitting.fabric_text import is_fabric
     from sim.config import catalog
     from sim.results.collective import is_algorithm
@@ -49,7 +58,7 @@ def _show_model(name: str, picture: Path | None, gpus: int | None) -> None:
     for option, given in (("--picture", picture), ("--gpus", gpus)):
         if given is not None:
             raise InputError(option, "a model is shown as text", "leave it out")
-    click.echo(describe(reading.load(name), title(name)))
+    click.echo(describe(reading.load(name), options.title(name)))
 
 
 def _show_algorithm(name: str, ranks: int, picture: Path | None) -> None:

@@ -9,7 +9,13 @@ from sim.cli.files import PICTURE, output, show, wrote
 from sim.sweeps.table import SUFFIXES
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim sweep megatron-39b --vary plan.tp=4,8 --vary network.bandwidth=100..800Gb/s:3",
+        "sim sweep megatron-39b --vary network.oversubscription=1,2 --set network.nodes_per_pod=8",
+        "sim sweep gpt2-one-gpu --vary plan.microbatch=1,2,4 --picture sweep.png --out table.csv",
+    )
+)
 @click.argument("scenario")
 @click.option(
     "--vary",
@@ -55,10 +61,11 @@ def sweep(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate SCENARIO at every point of a grid or table; one row a point.
+    """Simulate SCENARIO at every point of a grid or table.
 
-    Rows are stored as they are computed: a sweep that was interrupted continues, one asked again
-    is answered from the store, and what has changed meanwhile is computed anew.
+    One row a point; rows are stored as they are computed: a sweep that was interrupted continues,
+    one asked again is answered from the store, and what has changed meanwhile is computed anew. The
+    exit code is 3 where no point fits into memory.
     """
     from sim.sweeps.answer import sweep as swept
     from sim.sweeps.table import write

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from sim.validation.validate import ValidatedTable
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim validate korthikanti --picture errors.png",
+        "sim validate mine.csv --coverage --rows rows.csv",
+    )
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @output("--picture", SUFFIXES, "Draw predicted against measured", "--plot")
 @output("--rows", (".csv",), "Write every row's prediction")
@@ -43,8 +48,10 @@ def validate(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Hold predictions against measured runs: of each TABLE, a name of measurements/ or a CSV, or
-    of all of measurements/."""
+    """Hold predictions against measured runs.
+
+    A TABLE is a name of measurements/ or a CSV; all of measurements/ without any.
+    """
     from sim.validation import rows as rows_file
     from sim.validation import spread as spread_file
     from sim.validation.answer import validate as validated

@@ -10,7 +10,12 @@ from sim.config.errors import InputError
 from sim.plots import SUFFIXES
 
 
-@click.command()
+@click.command(
+    epilog=options.examples(
+        "sim workers gpt2-1.5b-workers --counts 8,16,32,64 --picture workers.png",
+        "sim workers all-reduce-ddp --critical-batch 1e3 --least-samples 1e7",
+    )
+)
 @click.argument("scenario")
 @click.option("--counts", default="1,2,4,8", show_default=True, help="Numbers of workers.")
 @click.option("--critical-batch", type=options.NUMBER, help="Samples; from the task otherwise.")
@@ -34,7 +39,11 @@ def workers(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Where more workers of SCENARIO stop helping: time and cost of reaching its target."""
+    """Say where more workers of SCENARIO stop helping.
+
+    Time and cost of reaching its target, by their number. The exit code is 3 where none has the
+    memory.
+    """
     from sim.comparison.workers import workers as counted
 
     try:
