@@ -80,7 +80,7 @@ def capture_script(
         old = sys.argv, list(sys.path)
         sys.argv, sys.path[:0] = [str(script), *arguments], [folder]
         try:
-            runpy.run_path(str(script), run_name="__main__")
+            runpy.run_path(str(script.resolve()), run_name="__main__")
         finally:
             sys.argv, sys.path[:] = old
 

@@ -47,7 +47,6 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
         patches.set(owner, "current_stream", lambda *_: streams.stack[-1])
     patches.set(torch.cuda, "default_stream", lambda *_: streams.stack[0])
     patches.set(torch.Tensor, "record_stream", lambda *_: None)
-    patches.set(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
     patches.set(torch.amp.GradScaler, "_maybe_opt_step", _steps(streams))

@@ -80,10 +80,13 @@ class Recorder:
         operator = isinstance(func, self.torch._ops.OpOverload)
         if Aside.depth or not operator or func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
-        if self._of_host(args, kwargs):
-            with self.unfaked():
-                return func(*args, **kwargs)
         name = func._overloadpacket.__name__
+        if name == "is_pinned":  # all of the host's memory, so that nothing asks CUDA for some
+            return True
+        if self._of_host(args, kwargs):
+            pinned = {"pin_memory": False} if kwargs.get("pin_memory") else {}
+            with self.unfaked():
+                return func(*args, **{**kwargs, **pinned})
         if name == "_local_scalar_dense":
             return self._value(args[0])
         if name == "wait_tensor":  # its shape kernel would copy
