@@ -26,8 +26,8 @@ def agreed(
     """
     args, out = ends
     into = name in _INTO
-    source = contents.leaves(args[1] if into else args[0])
-    given = contents.leaves(args[0]) if into or not isinstance(out, torch.Tensor) else [out]
+    source = contents.tensors(args[1] if into else args[0])
+    given = contents.tensors(args[0]) if into or not isinstance(out, torch.Tensor) else [out]
     if kind in ("send", "recv", "broadcast") or not len(source) == len(given) == 1:
         return
     real, result = contents.of(source[0]), given[0]

@@ -25,7 +25,6 @@ class Contents:
         self.torch, self.router = torch, router
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
-        self.leaves = torch.utils._pytree.tree_leaves
         self.map = torch.utils._pytree.tree_map
         tags = torch.Tag
         self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
@@ -41,8 +40,23 @@ class Contents:
         if isinstance(tensor, self.fake):
             tensor.__dict__["_content"] = content
 
-    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[Any, bool]:
-        """What an operator gives, and whether the host had to look at content for it."""
+    def tensors(self, *trees: Any) -> list[Any]:
+        """The tensors within lists and mappings."""
+        found: list[Any] = []
+        for tree in trees:
+            if isinstance(tree, self.torch.Tensor):
+                found.append(tree)
+            elif isinstance(tree, list | tuple):
+                found += self.tensors(*tree)
+            elif isinstance(tree, dict):
+                found += self.tensors(*tree.values())
+        return found
+
+    def run(
+        self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any
+    ) -> tuple[Any, bool]:
+        """What an operator gives, of whose arguments these are `given` as tensors, and whether the
+        host had to look at content for it."""
         looked = False
         if name in _INDEXED:
             args, looked = self._numbered(args)
@@ -51,7 +65,7 @@ class Contents:
             if found is not None:
                 return self.map(self._faked, found), name != "index"
         out = func(*args, **kwargs)
-        self._follow(func, name, args, kwargs, out)
+        self._follow(func, name, given, args, kwargs, out)
         if name == "_to_copy" and out.device.type == "cpu" and self.of(out) is not None:
             out = self.of(out)  # on the host tensors are real
         return out, looked
@@ -92,27 +106,28 @@ class Contents:
         self.keep(fake, None if real.is_meta else real)
         return fake
 
-    def _follow(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
+    def _follow(
+        self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, out: Any
+    ) -> None:
         """Work out what is in an operator's results."""
-        results = [one for one in self.leaves(out) if isinstance(one, self.fake)]
+        results = [one for one in self.tensors(out) if isinstance(one, self.fake)]
         if not any(one.numel() <= _MOST[one.dtype.is_floating_point] for one in results):
             return
         if str(func) in _ROUTES and self.of(args[0]) is None:
             self._route(str(func), args, results)
             return
-        comes = any(isinstance(one, self.torch.Tensor) for one in self.leaves((args, kwargs)))
+        known = all(self.of(one) is not None for one in given)
         whole = not results[0].dtype.is_floating_point
-        found = self._computed(func, name, args, kwargs) if comes or whole else None
-        given = [one for one in self.leaves(found) if isinstance(one, self.torch.Tensor)]
-        if len(given) != len(results):
-            given = [None] * len(results)
-        for result, content in zip(results, given, strict=True):
+        found = self._computed(func, name, args, kwargs) if known and (given or whole) else None
+        contents = self.tensors(found)
+        if len(contents) != len(results):
+            contents = [None] * len(results)
+        for result, content in zip(results, contents, strict=True):
             self.keep(result, content)
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The operator on content, on the CPU; None where some is unknown."""
-        tensors = [one for one in self.leaves((args, kwargs)) if isinstance(one, self.torch.Tensor)]
-        if any(self.of(one) is None for one in tensors):
+        if any(self.of(one) is None for one in self.tensors(args, kwargs)):
             return None
         args, kwargs = self.map(self._real, args), self.map(self._real, kwargs)
         if name == "histc":  # which the CPU has for floats alone

@@ -69,7 +69,6 @@ class Recorder:
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
         self.plain = (torch.Tensor, torch.nn.Parameter)
         self.calls = import_module("torch.distributed._tools.fake_collectives").CollectiveOp
-        self.leaves = torch.utils._pytree.tree_leaves
         self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
         self.numbered = torch.autograd._get_sequence_nr()
 
@@ -83,7 +82,8 @@ class Recorder:
         name = func._overloadpacket.__name__
         if name == "is_pinned":  # all of the host's memory, so that nothing asks CUDA for some
             return True
-        if self._of_host(args, kwargs):
+        given = self.contents.tensors(args, kwargs)
+        if self._of_host(given, args, kwargs):
             pinned = {"pin_memory": False} if kwargs.get("pin_memory") else {}
             with self.unfaked():
                 return func(*args, **{**kwargs, **pinned})
@@ -93,15 +93,16 @@ class Recorder:
             mark = self.log.results.pop(id(args[0].untyped_storage()), 0)
             self.log.add("done", self.streams.current, mark=mark)
             return args[0]
-        return self._run(func, name, args, kwargs)
+        return self._run(func, name, given, args, kwargs)
 
-    def _of_host(self, args: Any, kwargs: Any) -> bool:
+    def _of_host(self, given: list[Any], args: Any, kwargs: Any) -> bool:
         """Batches, counters and meshes stay real."""
+        if any(isinstance(one, self.fake) for one in given):
+            return False
         device = self.torch.device(kwargs.get("device") or "cpu").type
         sizes = args[0] if args and isinstance(args[0], list | tuple) else ()
         small = not all(isinstance(n, int) for n in sizes) or prod(sizes) < _LARGE
-        fake = any(isinstance(one, self.fake) for one in self.leaves((args, kwargs)))
-        return device != "cuda" and (device == "meta" or small) and not fake
+        return device != "cuda" and (device == "meta" or small)
 
     def _value(self, tensor: Any) -> Any:
         """.item(): the host waits; a value that is not known is made up, and a loop until True
@@ -114,11 +115,12 @@ class Recorder:
                 return content.item()
         return 1.0 if tensor.dtype.is_floating_point else int(tensor.dtype != self.torch.bool)
 
-    def _run(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    def _run(self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any) -> Any:
         if func.namespace in ("c10d", "_c10d_functional"):
             return self._called(func, name, args, kwargs)
-        out, looked = self.contents.run(func, name, args, kwargs)
-        ins, outs, line = self._on_device((args, kwargs)), self._on_device(out), self._line()
+        out, looked = self.contents.run(func, name, given, args, kwargs)
+        ins = [one for one in given if one.device.type == "cuda"]
+        outs, line = self._on_device(out), self._line()
         self._track(outs, line)
         if (ins or outs) and not func.is_view and name not in _FREE:
             self._kernel(func, _named(func, args, kwargs), ins, outs, line)
@@ -154,13 +156,14 @@ class Recorder:
         return line
 
     def _on_device(self, tree: Any) -> list[Any]:
-        tensors = (one for one in self.leaves(tree) if isinstance(one, self.torch.Tensor))
-        return [one for one in tensors if one.device.type == "cuda"]
+        return [one for one in self.contents.tensors(tree) if one.device.type == "cuda"]
 
     def _kernel(self, func: Any, named: Any, ins: list[Any], outs: list[Any], line: int) -> None:
         results = self.log.results
         storages = [id(one.untyped_storage()) for one in ins]
         reads = {results.pop(key) for key in storages if key in results}
+        if not self.log.began:  # events before the step count for nothing
+            return
         self.log.add(
             "kernel",
             self.streams.current,

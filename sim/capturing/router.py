@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sim.config import reads
 from sim.config.errors import InputError
+from sim.config.schema import validate
 from sim.model.experts.routing import Routing, shares
 
 _LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # with the number that a text may give
@@ -24,17 +25,23 @@ def routing_of(text: str) -> Routing:
     1.2
     """
     law, _, number = text.partition("=")
-    try:
-        if law == "balanced" and not number:
-            return Routing()
-        if law in _LAWS:
-            return Routing(law=law, **({_LAWS[law]: float(number)} if number else {}))  # type: ignore[arg-type]
-    except ValueError as error:
-        raise InputError.of(f"--routing {text}", error) from None
+    where = f"--routing {text}"
+    if law == "balanced" and not number:
+        return Routing()
+    if law in _LAWS:
+        value = {_LAWS[law]: _number(number, where)} if number else {}
+        return validate({"law": law, **value}, Routing, where)
     if law.endswith(".csv"):
         return Routing(law="file", file=text)
     remedy = "name balanced, zipf=EXPONENT, dirichlet=ALPHA or a CSV file of counts"
-    raise InputError(f"--routing {text}", "is no law of routing", remedy)
+    raise InputError(where, "is no law of routing", remedy)
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(where, f"{text} is no number", "write one such as 1.2") from None
 
 
 class Router:

@@ -137,8 +137,8 @@ def test_a_layer_that_runs_again_chooses_the_same() -> None:
     [
         ("poisson", "is no law of routing"),
         ("balanced=2", "is no law of routing"),
-        ("zipf=much", "could not convert"),
-        ("zipf=-1", "outside"),
+        ("zipf=much", "is no number"),
+        ("zipf=-1", "exponent"),
         ("nowhere.csv", "nowhere.csv"),
         ("short.csv", "more layers with experts"),
         ("narrow.csv", "rows of 3 counts"),
