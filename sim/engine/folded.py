@@ -54,7 +54,8 @@ class Item:
     traffic: tuple[tuple[Traffic, Cause], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as what else there is: a step of a large job has tens of thousands of these.
+@dataclass(slots=True, eq=False)
 class ComputeStep:
     """Compute: ends at max(ready + device, host free + lead), then frees the host.
 
@@ -80,7 +81,7 @@ class ComputeStep:
     carried: Loads = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class CommunicateStep:
     """Take part in `transfers`, unless a computation has `joined` them before; done when they are.
 

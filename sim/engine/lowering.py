@@ -7,12 +7,12 @@ group) are steps of their own, unless a computation is played by a team of roles
 step, and another one in which the role waits for the others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sim.engine.communicators import scope_of
 from sim.engine.costs import Cost, Costs
-from sim.engine.folded import CommunicateStep, ComputeStep, Item, Step, Traffic
+from sim.engine.folded import CommunicateStep, ComputeStep, Item, Loads, Step, Traffic
 from sim.engine.transfers import Desk
 from sim.program.actions import Action
 from sim.program.causes import Cause
@@ -29,7 +29,7 @@ from sim.program.operations import (
 )
 from sim.program.runs import runs
 
-Content = tuple[float, Mapping[int, float]]  # FLOPs, and bytes on each link
+Content = tuple[float, Loads]  # FLOPs, and bytes on each link
 Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, and why
 
 
@@ -53,12 +53,12 @@ class Lowering:
 
     def add(self, operation: Operation, action: Action | None) -> None:
         """Write one more operation, that of an action if it belongs to any."""
-        after = tuple(self._index[str(name)] for name in operation.after)
+        after = tuple([self._index[str(name)] for name in operation.after])
         stream = self.streams.setdefault(operation.stream, [])
         if isinstance(operation, Communicate):
             transfers = self._transfers(_named(operation.calls, operation.name))
             step = CommunicateStep(
-                self._next(), operation.name, transfers, after, sync=operation.sync
+                self._next(), operation.name, transfers, after, False, operation.sync
             )
             stream.append(step)
         elif (call := self._look(operation.work).team) is not None:
@@ -74,21 +74,31 @@ class Lowering:
         return self._count - 1
 
     def _whole(
-        self, operation: Compute, action: Action | None, after: tuple[int, ...]
+        self,
+        operation: Compute,
+        action: Action | None,
+        after: tuple[int, ...],
+        team: int | None = None,
     ) -> ComputeStep:
-        inner, (flops, carried) = self._look(operation.work), self._content(operation.work)
+        """A computation as one step; that of a role in a `team` is the first of two, and the bytes
+        of the whole team are those of its first role."""
+        work = operation.work
+        inner, (flops, carried) = self._look(work), self._content(work)
+        alone = team is None
         return ComputeStep(
             self._next(),
-            operation.name,
-            self.costs.of(operation.work),
+            operation.name if alone else f"{operation.name}.0",
+            self.costs.of(work),
             after,
-            operation.sync,
+            operation.sync and alone,
             action,
-            "" if action else operation.work.name,
-            items=inner.items,
-            links=inner.links,
-            flops=flops,
-            carried=tuple(carried.items()),
+            "" if action else work.name,
+            (),
+            team,
+            inner.items,
+            inner.links,
+            flops,
+            carried if alone or self.desk.role == inner.roles[0] else (),
         )
 
     def _content(self, work: Work) -> Content:
@@ -99,8 +109,8 @@ class Lowering:
             for item, times in runs(work.items):
                 own, sizes = self._content_of(item)
                 flops += times * own
-                carried = added(carried, {link: times * size for link, size in sizes.items()})
-            known = self._contents[id(work)] = work, (flops, carried)
+                carried = added(carried, {link: times * size for link, size in sizes})
+            known = self._contents[id(work)] = work, (flops, tuple(carried.items()))
         return known[1]
 
     def _content_of(self, item: Work | Segment | Collective) -> Content:
@@ -109,7 +119,7 @@ class Lowering:
         calls = (item,) if isinstance(item, Collective) else item.beside
         each = (self._traffic(call) for call in calls)
         carried = added(*({link: t.size * load for link, load in t.loads} for t in each))
-        return 0.0 if isinstance(item, Collective) else item.flops, carried
+        return 0.0 if isinstance(item, Collective) else item.flops, tuple(carried.items())
 
     def _look(self, work: Work) -> "_Inner":
         known = self._inner.get(id(work))
@@ -124,7 +134,7 @@ class Lowering:
         if unlike:
             teams = {self.desk.taking_part(call, self.stage) for call in unlike}
             together = self.together and len(teams) == 1
-            return _Inner(team=unlike[0]) if together else _Inner(apart=True)
+            return _Inner(team=unlike[0], roles=teams.pop()) if together else _Inner(apart=True)
         if not any(self.desk.has_rivals(scope) for scope in calls):
             return _Inner()
         items = self._items(work)
@@ -166,15 +176,10 @@ class Lowering:
     ) -> list[Step]:
         """What a role does in a team, and where it waits for the others."""
         number = self.desk.team(call, self.stage, operation.name)
-        roles = self.desk.taking_part(call, self.stage)
-        self.teams[number] = roles, operation.work
-        own = replace(
-            self._whole(operation, action, after), name=f"{operation.name}.0", team=number
-        )
-        if self.desk.role != roles[0]:  # the bytes of all are those of one
-            own = replace(own, carried=())
+        self.teams[number] = self._look(operation.work).roles, operation.work
+        own = self._whole(operation, action, after, number)
         behind = CommunicateStep(
-            self._next(), operation.name, (number,), joined=True, sync=operation.sync, team=number
+            self._next(), operation.name, (number,), (), True, operation.sync, number
         )
         return [own, behind]
 
@@ -219,23 +224,25 @@ class Lowering:
         return [first, CommunicateStep(self._next(), name, met, joined=True)]
 
     def _transfers(self, calls: Iterable[Call]) -> tuple[int, ...]:
-        numbers = (self.desk.transfer(call, self.stage) for call in calls)
-        return tuple(number for number in numbers if number is not None)
+        numbers = [self.desk.transfer(call, self.stage) for call in calls]
+        return tuple([number for number in numbers if number is not None])
 
 
 class _Inner:
-    """How a computation with collectives inside is played; in a `team` of those that take part in
-    a call."""
+    """How a computation with collectives inside is played; in a team of the `roles` that take part
+    in the call `team`."""
 
     def __init__(
         self,
         *,
         apart: bool = False,
         team: Collective | None = None,
+        roles: tuple[int, ...] = (),
         items: tuple[Item, ...] = (),
         links: tuple[int, ...] = (),
     ) -> None:
-        self.apart, self.team, self.items, self.links = apart, team, items, links
+        self.apart, self.team, self.roles = apart, team, roles
+        self.items, self.links = items, links
 
 
 def _named(calls: Iterable[Call], prefix: str) -> Iterable[Call]:

@@ -50,7 +50,8 @@ class TransferDesk:
         self._chosen: dict[tuple[int, Volume], tuple[str, str]] = {}
         self._roles: dict[int, tuple[int, ...]] = {}
         self._rivals: dict[int, bool] = {}
-        self._first_group = _first(classes.groups)
+        self._class_of: list[int] = classes.groups.tolist()
+        self._first_group: list[int] = _first(classes.groups).tolist()
         self._first_link = _first(classes.links)
         self._bounds = np.searchsorted(groups.loads.group, np.arange(len(groups.shape) + 1))
         counts = Counter(classes.links.tolist())
@@ -102,10 +103,10 @@ class TransferDesk:
 
     def has_rivals(self, g: int) -> bool:
         """Whether other traffic than that of its class uses the links of communicator g."""
-        number = int(self.classes.groups[g])
+        number = self._class_of[g]
         if number not in self._rivals:
             loads = self.groups.loads
-            links = loads.link[self._rows(int(self._first_group[number]))]
+            links = loads.link[self._rows(self._first_group[number])]
             touching = self.classes.groups[loads.group[np.isin(loads.link, links)]]
             self._rivals[number] = bool((touching != number).any())
         return self._rivals[number]
@@ -116,22 +117,20 @@ class TransferDesk:
 
     def transfer(self, g: int, call: Call, stage: int) -> int:
         """The number of the transfer that this call of a communicator's member takes part in."""
-        number = int(self.classes.groups[g])
-        name = call.name if isinstance(call, Collective) else call.key
-        key = (number, name)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.transfers)
-            first = int(self._first_group[number])
-            self.transfers.append(self._build(first, call, name, stage))
-        known = self.transfers[self._numbers[key]]
-        if (known.kind, known.bytes) != _volume(call)[:2]:
-            raise ValueError(f"two transfers of one group are both called {name!r}")
-        return self._numbers[key]
+        key = (self._class_of[g], call.name if isinstance(call, Collective) else call.key)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.transfers)
+            self.transfers.append(self._build(self._first_group[key[0]], call, key[1], stage))
+        known = self.transfers[number]
+        if known.kind != _kind(call) or known.bytes != call.bytes:
+            raise ValueError(f"two transfers of one group are both called {key[1]!r}")
+        return number
 
     def team(self, g: int, call: Collective, name: str) -> int:
         """The number of a transfer of nothing, at which the roles of a communicator that run a
         computation together have all begun it."""
-        key = (int(self.classes.groups[g]), f"{name} together")
+        key = (self._class_of[g], f"{name} together")
         if key not in self._numbers:
             self._numbers[key] = len(self.transfers)
             met = Transfer(
@@ -147,12 +146,13 @@ class TransferDesk:
         return self._numbers[key]
 
     def _build(self, g: int, call: Call, name: str, stage: int) -> Transfer:
-        traffic = self.traffic(g, call)
-        algorithm, protocol = self._chosen[g, _volume(call)]
+        volume = _volume(call)
+        traffic = self._traffic_of(g, volume)
+        algorithm, protocol = self._chosen[g, volume]
         return Transfer(
             name=name,
             cause=call.cause,
-            kind=_volume(call).kind,
+            kind=volume.kind,
             arity=self.arity(g),
             traffic=traffic,
             bytes=call.bytes,
@@ -164,7 +164,9 @@ class TransferDesk:
 
     def traffic(self, g: int, call: Call) -> Traffic:
         """What a call of communicator g puts on the links."""
-        volume = _volume(call)
+        return self._traffic_of(g, _volume(call))
+
+    def _traffic_of(self, g: int, volume: Volume) -> Traffic:
         key = g, volume
         if key not in self._traffic:
             cost, times = self._cost(volume, g), volume.times
@@ -191,7 +193,7 @@ class TransferDesk:
 
     def _loads(self, g: int, port: float, nic: float, way: int) -> tuple[float, Loads]:
         """Bytes on this communicator's busiest link, and per link class the load per such byte."""
-        rows, number = self._rows(g), int(self.classes.groups[g])
+        rows, number = self._rows(g), self._class_of[g]
         loads = self.groups.loads
         size = float((loads.port[rows] * port + loads.nic[rows, way] * nic).max(initial=0.0))
         if size <= 0.0:
@@ -210,12 +212,20 @@ def _first(classes: Indices) -> Indices:
     return np.unique(classes, return_index=True)[1]
 
 
-@dataclass(frozen=True, slots=True)
 class Desk:
     """What one rank asks of the transfer desk."""
 
-    desk: TransferDesk
-    index: int
+    def __init__(self, desk: TransferDesk, index: int) -> None:
+        self.desk, self.index = desk, index
+        self._groups: dict[int, tuple[Scope, int]] = {}  # by identity: a scope is one object
+
+    def _group(self, call: Call, stage: int) -> int:
+        """The communicator of this rank that takes part in a call, or `NOBODY`."""
+        scope = scope_of(call, stage)
+        known = self._groups.get(id(scope))
+        if known is None:
+            known = self._groups[id(scope)] = scope, self.desk.group_at(self.index, scope)
+        return known[1]
 
     @property
     def device(self) -> Device:
@@ -228,12 +238,12 @@ class Desk:
 
     def transfer(self, call: Call, stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
-        g = self.desk.group_at(self.index, scope_of(call, stage))
+        g = self._group(call, stage)
         return None if g == NOBODY else self.desk.transfer(g, call, stage)
 
     def group(self, call: Call, stage: int) -> int | None:
         """The communicator that takes part in a call, if there is anybody to talk to."""
-        g = self.desk.group_at(self.index, scope_of(call, stage))
+        g = self._group(call, stage)
         return None if g == NOBODY else g
 
     def roles(self, g: int) -> tuple[int, ...]:
@@ -242,7 +252,7 @@ class Desk:
 
     def taking_part(self, call: Call, stage: int) -> tuple[int, ...]:
         """The roles that take part in a call, if there is anybody to talk to."""
-        g = self.desk.group_at(self.index, scope_of(call, stage))
+        g = self._group(call, stage)
         return () if g == NOBODY else self.desk.roles(g)
 
     def among_equals(self, call: Call, stage: int) -> bool:
@@ -251,7 +261,7 @@ class Desk:
 
     def team(self, call: Collective, stage: int, name: str) -> int:
         """The number by which those that take part in a call run a computation together."""
-        return self.desk.team(self.desk.group_at(self.index, scope_of(call, stage)), call, name)
+        return self.desk.team(self._group(call, stage), call, name)
 
     @property
     def role(self) -> int:
@@ -260,7 +270,7 @@ class Desk:
 
     def traffic(self, call: Call, stage: int) -> Traffic:
         """What a call asks of the network."""
-        g = self.desk.group_at(self.index, scope_of(call, stage))
+        g = self._group(call, stage)
         return NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, call)
 
     def has_rivals(self, scope: Scope) -> bool:
@@ -291,10 +301,14 @@ class OwnLinks:
         return losses(self.desk.device, ctas=ctas, moved=moved)
 
 
+def _kind(call: Call) -> str:
+    return call.kind if isinstance(call, Collective) else "send"
+
+
 def _volume(call: Call) -> Volume:
     if isinstance(call, Collective):
         return Volume(call.kind, call.bytes, call.routed, call.times)
-    return Volume("send", call.bytes, among=call.among)
+    return Volume(_kind(call), call.bytes, among=call.among)
 
 
 def _way(call: Call, stage: int) -> tuple[int, int] | None:
