@@ -13,6 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BASE := .venv/.installed-base
 DEV := .venv/.installed-dev
 TORCH := .venv/.installed-torch
+PEERS := .venv/peers/.installed
 SCENARIO ?= gpt3-175b-megatron
 PYTEST ?= -n auto --dist worksteal
 HOSTS ?= 4 8
@@ -54,9 +55,10 @@ format: $(DEV) ## Lay the code out as ruff does.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(DEV) ## Speed: every figure beside a plain way to the same; TABLE=runs.csv adds the regret of choices.
+bench: $(DEV) $(PEERS) ## Speed: every figure beside a plain way or a peer; TABLE=runs.csv adds the regret of choices.
 	$(BIN)/python -m benchmarks.run $(if $(TABLE),--table $(TABLE))
 	$(BIN)/python -m benchmarks.sharing
+	$(BIN)/python -m benchmarks.history
 	$(BIN)/python -m benchmarks.learning
 
 docs: $(DEV) ## Run what README.md and docs show and write down what it prints; TABLES=... fills their tables.
@@ -85,6 +87,13 @@ $(BASE): pyproject.toml
 
 $(DEV): $(BASE) constraints.txt
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# Peers, which want older versions of what they need: without it, as nothing here calls for it.
+$(PEERS): $(BASE)
+	@test -x .venv/peers/bin/python || $(BIN)/python -m venv .venv/peers
+	.venv/peers/bin/python -m pip --disable-pip-version-check --quiet install --no-deps \
+		llm-analysis==0.2.2 fire==0.7.1 termcolor==3.2.0
 	@touch $@
 
 $(TORCH): $(DEV)

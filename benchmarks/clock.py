@@ -91,6 +91,15 @@ def rows(measured: dict[str, Any]) -> list[Figure]:
     ]  # fmt: skip
 
 
+def ratios(measured: dict[str, Any]) -> dict[str, float]:
+    """Seconds of an operation on the clock over those of a bare timeout of SimPy."""
+    bare = measured["bare_simpy_timeouts_per_second"]
+    return {
+        "operation on the clock / SimPy timeout": bare / measured["operations_per_second"],
+        "contending operation / SimPy timeout": bare / measured["contended_operations_per_second"],
+    }
+
+
 # --- More GPUs ------------------------------------------------------------------------------------
 
 

@@ -95,6 +95,12 @@ def rows(measured: dict[str, Any]) -> list[Figure]:
     return [_figure(line, measured[key]) for key, line in what.items()]
 
 
+def ratios(measured: dict[str, Any]) -> dict[str, float]:
+    """A run without a clock over the same on it."""
+    own = measured["cold"]
+    return {"cold run without a clock / on it": own["auto"] / own["clock"]}
+
+
 def _figure(what: str, by_engine: dict[str, float]) -> Figure:
     fast, clock = by_engine["auto"], by_engine["clock"]
     return Figure(

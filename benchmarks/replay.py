@@ -109,6 +109,13 @@ def rows(measured: dict[str, Any]) -> list[Figure]:
     ]  # fmt: skip
 
 
+def ratios(measured: dict[str, Any]) -> dict[str, float]:
+    """A step of many evaluated together over one on the clock."""
+    fast = measured["speed"]
+    each = 1.0 / fast["columns_per_second"]
+    return {"step among many replayed / on the clock": each / fast["clock_seconds"]}
+
+
 # --- Straggler samples ----------------------------------------------------------------------------
 
 JOB = "llama3-405b-16k"

@@ -3,7 +3,8 @@
     python -m benchmarks.run [--table RUNS.csv] [PART ...]
 
 Each figure stands beside a plain way to the same, measured in the same process or right behind
-it, because machines differ and are shared. Parts that are not named keep their last figures;
+it, because machines differ and are shared; ratios of the two go to `history.csv`
+(`benchmarks.history` draws it). Parts that are not named keep their last figures;
 `regret` needs a CSV of measured runs (the columns of docs/measuring.md). Nothing here is a test:
 tests never assert wall time.
 """
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agreement, clock, cold, figures, replay, study
+from benchmarks import agreement, clock, cold, figures, history, peers, replay, study
 
 HERE = Path(__file__).parent
 Measure = Callable[[], Any]
@@ -28,6 +29,13 @@ PARTS: dict[str, tuple[Measure, Callable[[Any], list[figures.Figure]]]] = {
     "samples": (replay.sampling, replay.sampling_rows),
     "agreement": (agreement.measure, agreement.rows),
     "study": (study.measure, study.rows),
+    "peers": (peers.measure, peers.rows),
+}
+RATIOS: dict[str, Callable[[Any], dict[str, float]]] = {
+    "cold": cold.ratios,
+    "clock": clock.ratios,
+    "replay": replay.ratios,
+    "peers": peers.ratios,
 }
 
 
@@ -69,6 +77,8 @@ def main() -> None:
     for name in arguments.parts or measures:
         parts[name] = dated(measures[name])
         latest.write_text(json.dumps(parts, indent=2) + "\n")
+        if name in RATIOS:
+            history.append(RATIOS[name](parts[name]["figures"]))
     (HERE / "latest.txt").write_text(table(parts))
     print(table(parts))
 

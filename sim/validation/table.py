@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.config import catalog, reads
+from sim.config import catalog, gate, reads
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.hardware import stack as stacks
@@ -123,7 +123,7 @@ def number(row: Mapping[str, Any], column: str) -> float | None:
     value = row[column]
     figure = _float(value)
     if not 0 < figure < float("inf"):
-        what = f"{column} = {value} is not a positive number"
+        what = f"{column} = {gate.shown(value)} is not a positive number"
         raise InputError(str(row["id"]), what, "correct the cell or leave it empty")
     return figure
 
@@ -137,7 +137,7 @@ def count(row: Mapping[str, Any], column: str) -> int:
         raise InputError(str(row["id"]), f"the table does not print {column}", "fill it in")
     figure = _float(value)
     if not figure.is_integer():
-        what = f"{column} = {value} is not a whole number"
+        what = f"{column} = {gate.shown(value)} is not a whole number"
         raise InputError(str(row["id"]), what, "correct the cell")
     return int(figure)
 
@@ -318,8 +318,9 @@ def _recompute(row: Mapping[str, Any]) -> str | list[str]:
 
 
 def _float(value: Any) -> float:
+    """The number of a cell, NaN for one that cannot mean anything."""
     try:
-        return float(value)
+        return float("nan") if gate.fault_of(value) else float(value)
     except (TypeError, ValueError):
         return float("nan")
 

@@ -124,3 +124,16 @@ def test_a_column_counts_the_layers_whose_activations_lie_on_the_host():
 )
 def test_graphs_are_read_as_tables_print_them(printed, scopes):
     assert tuple(_graphs({"cuda_graph": printed})) == scopes
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("hidden", 10**400, "hidden = 1000000.*0... is not a whole number"),
+        ("layers", 2.5, "layers = 2.5 is not a whole number"),
+        ("heads", "many", 'heads = "many" is not a whole number'),
+    ],
+)
+def test_a_cell_that_is_no_number_of_anything_is_refused(column, value, said):
+    with pytest.raises(InputError, match=said):
+        setup_of({**RUN, column: value})
