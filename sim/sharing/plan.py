@@ -137,8 +137,9 @@ class Sharing(ABC):
         """What one core simulates an update in, without its arithmetic: the order of magnitude."""
         return OF_UPDATE
 
-    def tries(self, seconds: float) -> float:
-        """How many times as many steps of so many seconds are begun as come to an end."""
+    def tries(self, seconds: float, exchange: float) -> float:
+        """How many times as many steps of so many seconds are begun as come to an end; an exchange
+        takes so many."""
         return 1.0
 
     def reach(self, workers: int) -> float:

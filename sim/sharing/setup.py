@@ -55,7 +55,8 @@ class SharingSetup:
     def effort(self) -> float:
         """How long a run takes on one core (s), by its order of magnitude; one in which something
         is slow is run twice."""
-        seconds = limits.effort(self.plan, self.workloads, f"{self.name}, sharing")
+        topology, where = self.machine.topology, f"{self.name}, sharing"
+        seconds = limits.effort(self.plan, self.workloads, topology, where)
         return seconds * (1 if self.is_healthy else 2)
 
     @property
@@ -86,7 +87,7 @@ def assemble(
     available = topology.gpus - reserved_gpus(plan, topology.gpus_per_node)
     count = plan.workers or max(1, available // each)
     workloads = (workload,) * count if isinstance(workload, Workload) else tuple(workload)
-    limits.refuse(plan, workloads, where)
+    limits.refuse(plan, workloads, topology, where)
     plan.check(count, -(-count * each // topology.gpus_per_node), where)
     plan.compression.check(workloads[0].whole.shapes, f"{where}.compression")
     own = plan.own_gpus(topology.gpus_per_node)

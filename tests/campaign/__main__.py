@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ _KINDS: dict[str, Any] = {
 
 def warm() -> None:
     """Run every base once, so that children find modules and files in memory."""
+    with contextlib.suppress(ImportError):
+        import_module("torch")
     for base in BASES:
         with own_folder(), open(os.devnull, "w") as nowhere:
             for name, data in base.files().items():

@@ -8,6 +8,7 @@ from sim.config.errors import InputError
 from sim.sharing.learning.cost import COSTS
 from sim.sharing.learning.tasks import task_of
 from sim.sharing.tables import TASKS, Learning, StragglerCause
+from sim.sharing.workload import Workload
 from sim.variability.laws import Constant
 from tests.sharing.pools import setup, work
 
@@ -24,6 +25,15 @@ LONG: dict[str, tuple[dict[str, Any], str]] = {
     "clients that never stay": (
         {"method": "federated", "online": 1e-3, "offline": 1e3},
         "3.7e-44 of which come to an end",
+    ),
+    "clients that leave while they send": (
+        {
+            "method": "federated",
+            "online": 0.2,
+            "offline": 1.0,
+            "workload": Workload.plain(1e-4, 6.25e8),
+        },
+        "2.1e-09 of which come to an end",
     ),
     "everyone beside everyone": (
         {"method": "gossip", "graph": "complete", "workers": 1000},

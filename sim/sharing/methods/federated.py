@@ -49,11 +49,11 @@ class Federated(ServerBased):
     def averaged(self, workers: int) -> float:
         return max(1.0, self.fraction * workers * (1.0 - self.late))
 
-    def tries(self, seconds: float) -> float:
+    def tries(self, seconds: float, exchange: float) -> float:
         """A client stays for its round, of exponential times online, with chance exp(-T / mean)."""
         if not self.online:
             return 1.0
-        return exp(min(self.period * seconds / self.online, 100.0))
+        return exp(min((self.period * seconds + exchange) / self.online, 100.0))
 
     def start(self, pool: WorkerPool) -> None:
         pool.cluster.start(rounds(self, pool))
