@@ -1,6 +1,7 @@
 """`sim init`: a scenario of one's own, commented, from options or from a few questions."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,41 @@ def _asked(given: dict[str, Any]) -> dict[str, Any]:
         flags = ", ".join(f"--{key.replace('_', '-')}" for key in missing)
         raise InputError("sim init", f"nobody to ask for {flags}", "give the options")
     for key in missing:
-        kind = options.COUNT if key in ("gpus", "global_batch") else str
-        given[key] = click.prompt(_QUESTIONS[key], type=kind, err=True)
+        given[key] = click.prompt(_QUESTIONS[key], value_proc=_ANSWERS[key], err=True)
     return given
+
+
+def _count(text: str) -> int:
+    return options.COUNT.convert(text, None, None)
+
+
+def _model(name: str) -> str:
+    from sim.model import reading
+
+    return _known(name, reading.load)
+
+
+def _topology(name: str) -> str:
+    from sim.hardware.cluster import topology
+
+    return _known(name, topology.load)
+
+
+def _known(name: str, load: Callable[[str], Any]) -> str:
+    """A name that stands for something; another one is asked for again."""
+    try:
+        load(name)
+    except InputError as error:
+        raise click.UsageError(str(error)) from None
+    return name
+
+
+_ANSWERS: dict[str, Callable[[str], Any]] = {
+    "model": _model,
+    "topology": _topology,
+    "gpus": _count,
+    "global_batch": _count,
+}
 
 
 def _page(name: str, job: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from sim.config.units import DAY, HOUR
+from sim.config.units import DAY, HOUR, MINUTE
 
 _BAR = 30  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -95,10 +95,11 @@ Unit = tuple[float, str]
 def long_unit(seconds: float) -> Unit:
     """The unit in which a reader would give the time of a training.
 
-    >>> long_unit(5e6), long_unit(1e4)
-    ((86400.0, 'days'), (3600.0, 'hours'))
+    >>> long_unit(5e6), long_unit(1e4), long_unit(1e3)
+    ((86400.0, 'days'), (3600.0, 'hours'), (60.0, 'minutes'))
     """
-    return (DAY, "days") if seconds >= 2 * DAY else (HOUR, "hours")
+    units = ((DAY, "days"), (HOUR, "hours"))
+    return next((unit for unit in units if seconds >= 2 * unit[0]), (MINUTE, "minutes"))
 
 
 def energy_unit(joules: float) -> Unit:

@@ -58,9 +58,12 @@ def test_questions_are_asked_of_someone_at_a_terminal(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(init, "_asked", _typed(init))
-    result = CliRunner().invoke(main, ["init", "asked"], input="gpt2-1.5b\ndgx-a100-hdr\n8\n16\n")
+    typed = ["gpt2", "gpt2-1.5b", "dgx-a100", "dgx-a100-hdr", "no", "0", "8", "16"]
+    result = CliRunner().invoke(main, ["init", "asked"], input="\n".join([*typed, ""]))
     assert result.exit_code == 0, result.output
     assert sim.load("asked").gpus == 8
+    told = ("no model named 'gpt2'", "did you mean 'dgx-a100-hdr'?", "not a valid integer", "range")
+    assert all(words in result.output for words in told)
 
 
 def _typed(init):  # type: ignore[no-untyped-def]
