@@ -13,7 +13,10 @@ try:
     there = ".".join(version("torch").split(".")[:2]) in KNOWN
 except PackageNotFoundError:
     there = False
-collect_ignore_glob = [] if there else ["test_*.py"]  # torch's inside has to be known
+collect_ignore_glob = [
+    "recordings/*",
+    *([] if there else ["test_*.py"]),
+]  # torch's inside has to be known
 
 MODEL = """
 import os

@@ -17,7 +17,7 @@ from tests.capture.conftest import DDP, Capture
 from tests.capture.test_sharded import FSDP2
 
 SCRIPTS = {"ddp": DDP, "fsdp2": FSDP2}
-FILES = sorted((Path(__file__).parent / "recordings").glob("*.json.gz"))
+FILES = sorted((Path(__file__).parent / "recordings").glob("*-2.*.json.gz"))
 
 
 def played(recordings: tuple[Recording, ...]) -> sim.Result:
