@@ -170,7 +170,7 @@ def test_commands_learn_a_task_of_ones_own(tmp_path):
     one = invoked("run", "ps-async", "--task", str(file), "--json", *steps)
     assert json.loads(one.stdout)["task"] == "mine"
     drawn = invoked("run", "ps-async", "--task", str(file), "--seeds", "2", "--json", *steps)
-    assert json.loads(drawn.stdout)["loss"]["runs"][0] == json.loads(one.stdout)["loss"]
+    assert json.loads(drawn.stdout)["drawn"]["loss"]["runs"][0] == json.loads(one.stdout)["loss"]
     jobs = ("ps-async", ": sharing.batch=16")
     both = invoked("compare", *jobs, "--task", str(file), "--json", *steps)
     assert json.loads(both.stdout)["cases"][0]["loss"] == json.loads(one.stdout)["loss"]
