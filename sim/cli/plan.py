@@ -49,7 +49,7 @@ from sim.plots import SUFFIXES
 @click.option(
     "--emit",
     type=click.Choice([*NAMES, "toml"]),
-    help="Print the best layout as a framework's arguments, or as a [plan] table.",
+    help="Print the best layout that a framework has as its arguments, or a [plan] table (toml).",
 )
 @options.LIMIT
 @options.JSON
@@ -91,6 +91,7 @@ def plan(
         within=within,
         jobs=jobs,
         price=price,
+        framework=emit or "",
     )
     if emit is None:
         show(outcome, as_json=as_json, picture=picture)

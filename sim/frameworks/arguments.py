@@ -126,6 +126,20 @@ class Together:
         return self.writing(keys)
 
 
+def no_sync(name: str) -> Together:
+    """Of a framework that sums gradients up before it reduces them in pipelines, and only there
+    (`Job.no_sync`): no argument says so, and nothing else is written."""
+
+    def write(keys: Keys) -> dict[str, tuple[str, ...]]:
+        piped = keys["plan.pp"] > 1
+        if keys["plan.no_sync"] not in (None, piped):
+            remedy = f"search no_sync={'yes' if piped else 'no'} only"
+            raise InputError("plan.no_sync", f"{name} has no other than its own", remedy)
+        return {}
+
+    return Together(arguments=(), reading=lambda given: {}, writing=write)
+
+
 def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
     """The only word behind an argument, as a value. Raises `InputError`."""
     words = given[argument]

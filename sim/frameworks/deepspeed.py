@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.frameworks.arguments import Entry, Given, Keys, Together, Value, chosen, value_of
+from sim.frameworks.arguments import (
+    Entry,
+    Given,
+    Keys,
+    Together,
+    Value,
+    chosen,
+    no_sync,
+    value_of,
+)
 from sim.frameworks.documents import Words, flattened, nested
 from sim.frameworks.framework import Framework
 
@@ -108,6 +117,7 @@ _TABLE: tuple[Entry, ...] = (
         arguments=("bf16.enabled", "fp16.enabled"), reading=_precision, writing=_write_precision
     ),
     Together(arguments=(), reading=lambda given: {}, writing=_alone),
+    no_sync("DeepSpeed"),
 )
 
 
@@ -137,6 +147,7 @@ FRAMEWORK = Framework(
     render=_render,
     table=_TABLE,
     stack="deepspeed",
+    search=("tp=1", "pp=1", "cp=1", "ep=1", "dp_replicate=1", "no_sync=no"),
     completed=_completed,
     assumed=(
         *("zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients"),

@@ -33,7 +33,8 @@ class Framework:
     Arguments that match `silent` say nothing of a step, those `assumed` nothing that its `stack`
     does not. `needs` is an argument without which nothing can be read, unless the text changes what
     has a name (`base`). `completed` derives keys from others, given the number of GPUs that the job
-    runs on (0 if unknown); it may say by `gpus` how many these are.
+    runs on (0 if unknown); it may say by `gpus` how many these are. A search for it looks at these
+    values of choices only, as `sim plan --only` takes them.
     """
 
     parse: Callable[[str], Given]
@@ -41,6 +42,7 @@ class Framework:
     table: tuple[Entry, ...]
     silent: re.Pattern[str]
     stack: str
+    search: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     needs: str = ""
     base: Callable[[Given], Base] = _nothing

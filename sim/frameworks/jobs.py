@@ -141,7 +141,6 @@ _DERIVED = (
     "head",
     "kv_heads",
     "value_head",
-    "causal",
 )
 
 
@@ -154,6 +153,12 @@ def _unsaid(
         for name, value in usual.items()
         if f"{table}.{name}" not in keys.read and getattr(given, name) != value
     ]
+
+
+def searched(name: str) -> tuple[str, ...]:
+    """What a search for a framework looks at, as `sim plan --only` takes it: what it can be told.
+    Raises `InputError`."""
+    return () if name in ("", "toml") else _framework(name).search
 
 
 def plan_table(plan: Plan) -> str:

@@ -51,8 +51,8 @@ def _shape(given: Given) -> dict[str, Any]:
 
 def _write_shape(keys: Keys) -> Words:
     """Refuse what its Llama is not."""
-    foreign = [key for key, value in _SHAPE.items() if key not in ("family", "dropout", "attention")
-               and keys[f"model.{key}"] != value]  # fmt: skip
+    foreign = [key for key, value in _SHAPE.items() if keys[f"model.{key}"] != value]
+    foreign = [key for key in foreign if key not in ("family", "attention")]
     kinds = set(keys["model.kinds"]) - {"dense"}
     foreign += [f"layers of {', '.join(sorted(kinds))}"] if kinds else []
     for key in ("latent", "window", "output_norms", "sinks"):
@@ -262,6 +262,10 @@ FRAMEWORK = Framework(
     table=_TABLE,
     stack="nanotron",
     needs=f"{_MODEL}.num_hidden_layers",
+    search=(
+        *("schedule=1f1b,gpipe", "zero=0,1", "recompute=none,full", "dp_replicate=1"),
+        *("layers=even", "order=tp-cp-dp-pp", "interleave=1", "offload=none"),
+    ),
     completed=_completed,
     assumed=(f"{_PARALLEL}.tp_recompute_allgather",),
     silent=re.compile(

@@ -16,10 +16,12 @@ from sim.frameworks.arguments import (
     Value,
     chosen,
     integer,
+    no_sync,
     value_of,
 )
 from sim.frameworks.documents import Words, flattened, nested
 from sim.frameworks.framework import Framework
+from sim.model.checkpointing import MODES
 
 # torchtitan/models/*/__init__.py, by name and flavour.
 _MODELS = {
@@ -116,6 +118,30 @@ def _resharding(given: Given) -> dict[str, Any]:
     return {} if own is None else {"plan.reshard": own}
 
 
+def _write_resharding(keys: Keys) -> Words:
+    values = {None: (), True: ("always",), False: ("never",)}
+    if (own := keys["plan.reshard"]) not in values:
+        raise InputError("plan.reshard", f"torchtitan has no {own!r}", "search reshard=yes,no only")
+    return {"parallelism.fsdp_reshard_after_forward": values[own]} if values[own] else {}
+
+
+def _chunks(given: Given) -> dict[str, Any]:
+    """Two on each rank of a schedule that has several (distributed/pipeline_parallel.py,
+    pipeline_llm: `stages_per_rank = 1 if is_single_stage_schedule else 2`)."""
+    name = "parallelism.pipeline_parallel_schedule"
+    schedule = chosen(given, name, _SCHEDULES, "1F1B")
+    piped = integer(given, "parallelism.pipeline_parallel_degree", 1) > 1
+    looped = piped and schedule in ("interleaved", "interleaved-zero-bubble", "looped-bfs")
+    return {"plan.interleave": 2} if looped else {}
+
+
+def _write_chunks(keys: Keys) -> Words:
+    if keys["plan.interleave"] not in (1, 2):
+        what = f"{keys['plan.interleave']} chunks of a stage are not torchtitan's 2"
+        raise InputError("plan.interleave", what, "search interleave=2 only")
+    return {}
+
+
 def _tensor(given: Given) -> dict[str, Any]:
     """Its tensor parallelism always divides the sequence too (parallelize_llama.py)."""
     tp = integer(given, "parallelism.tensor_parallel_degree", 1)
@@ -185,7 +211,12 @@ _TABLE: tuple[Entry, ...] = (
         reading=_sharding,
         writing=_write_sharding,
     ),
-    Together(arguments=("parallelism.fsdp_reshard_after_forward",), reading=_resharding),
+    Together(
+        arguments=("parallelism.fsdp_reshard_after_forward",),
+        reading=_resharding,
+        writing=_write_resharding,
+    ),
+    no_sync("torchtitan"),
     Together(
         arguments=("parallelism.tensor_parallel_degree",), reading=_tensor, writing=_write_tensor
     ),
@@ -196,6 +227,7 @@ _TABLE: tuple[Entry, ...] = (
         values=_SCHEDULES,
         default="1F1B",
     ),
+    Together(arguments=(), reading=_chunks, writing=_write_chunks),
     Value(argument="parallelism.context_parallel_degree", key="plan.cp", default=1),
     Value(argument="parallelism.expert_parallel_degree", key="plan.ep", default=1),
     Together(
@@ -241,6 +273,12 @@ FRAMEWORK = Framework(
     table=_TABLE,
     stack="torchtitan-compile",
     needs="model.name",
+    search=(
+        f"schedule={','.join(_SCHEDULES.values())}",
+        *("zero=0,3", "sequence_parallel=yes", "layers=even", "order=tp-cp-dp-pp", "etp=1"),
+        "interleave=2",
+        *("offload=none", f"recompute={','.join(MODES)}"),
+    ),
     completed=_completed,
     assumed=(
         *("training.compile", "compile.enable", "compile.components", "optimizer.name"),

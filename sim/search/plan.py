@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from sim.frameworks.jobs import searched
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
@@ -26,13 +27,15 @@ def plan(
     within: float = WITHIN,
     jobs: int | None = None,
     price: str | None = None,
+    framework: str = "",
 ) -> SearchResult:
     """Search the fastest layout of a model on a cluster, all of whose GPUs are used or so many.
 
     `global_batch` are the sequences of a step, `seq` their tokens, if not the model's. Only these
     values of choices are searched, or these are left out: texts as `sim plan --only` takes them
     ("zero=1,3"), or a mapping. Layouts may take `within` times as long as the best; `price` is a
-    GPU's rent such as "2 USD/h" instead of the topology's. Raises `InputError`, `FitError` where
+    GPU's rent such as "2 USD/h" instead of the topology's. For a `framework` what it can be told is
+    searched, unless `only` says otherwise. Raises `InputError`, `FitError` where
     no layout fits into memory.
     """
     return search(
@@ -44,7 +47,7 @@ def plan(
             stack=stack,
             precision=precision,
             seq=seq,
-            only=parsed(_texts(only), "--only"),
+            only=parsed(searched(framework), "--emit") | parsed(_texts(only), "--only"),
             without=parsed(_texts(without), "--without"),
             price=price,
         ),

@@ -1,6 +1,6 @@
 """Megatron-LM's arguments: a job there and back, scripts, and what is refused."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.frameworks.command_line import parsed
-from sim.frameworks.jobs import FRAMEWORKS, Imported, emitted, imported, plan_table
+from sim.frameworks.jobs import FRAMEWORKS, Imported, emitted, imported, plan_table, searched
+from sim.frameworks.names import NAMES
 from sim.model.counts import parameters
 from sim.model.reading import load, model_of
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+from sim.search.choices import parsed as parsed_choices
 
 
 def given_to(model: Transformer, plan: Plan) -> str:
@@ -181,3 +183,91 @@ def test_what_no_argument_says_is_named() -> None:
         _, unsaid = emitted(framework, load("llama3-8b"), plan, "llama3-8b")
         assert unsaid == ["prefetch = 2", "moments = bf16"], framework
     assert emitted("megatron", load("llama3-8b"), Plan(global_batch=64, tp=2))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "stages", "layers", "chunks"),
+    [
+        ("Et*3|(tt|)*29,m|L", 16, [3, *[2] * 29, 0, 0], 2),  # DeepSeek-V3, its documentation
+        ("Ett|ttL", 2, [2, 2], 1),
+        ("E|t|t|L", 4, [0, 1, 1, 0], 1),
+    ],
+)
+def test_layers_of_stages_are_a_text(text: str, stages: int, layers: list, chunks: int) -> None:
+    shape = given_to(load("deepseek-v3"), Plan(global_batch=8, pp=stages))
+    plan = taken(f"{shape} --pipeline-model-parallel-layout '{text}'").plan
+    assert (plan["layers"], plan.get("interleave", 1)) == (layers, chunks)
+
+
+@given(
+    layers=st.lists(st.integers(0, 5), min_size=4, max_size=12).filter(lambda n: len(n) % 4 == 0)
+)
+def test_a_split_comes_back_as_it_went(layers: list[int]) -> None:
+    model = replace(load("deepseek-v3"), layers=max(sum(layers), 1), pattern="dense", blocks={})
+    chunks = len(layers) // 4
+    plan = Plan(global_batch=8, pp=4, layers=tuple(layers), interleave=chunks,
+                schedule="interleaved" if chunks > 1 else "1f1b")  # fmt: skip
+    back = taken(given_to(model, plan)).plan
+    assert (back["layers"], back.get("interleave", 1)) == (layers, chunks)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ttL", "is no row of E, t, m and L"),
+        ("EtLt", "is no row of E, t, m and L"),
+        ("Ett|tt|L", "3 parts do not divide among 2 stages"),
+        ("Et*99999999999L", "is longer than a model"),
+        ("E(t*9999)*9999L", "is longer than a model"),
+    ],
+)
+def test_a_text_of_layers_that_cannot_be_is_refused(text: str, words: str) -> None:
+    shape = given_to(load("llama3-8b"), Plan(global_batch=8, pp=2))
+    with pytest.raises(InputError, match=words):
+        taken(f"{shape} --pipeline-model-parallel-layout '{text}'")
+
+
+def test_replicas_or_stages_are_neighbours() -> None:
+    plan = Plan(global_batch=8, dp=2, pp=2, order="tp-cp-pp-dp", cp=2, context="ulysses")
+    text = given_to(load("llama3-8b"), plan)
+    assert taken(text).plan["order"] == "tp-cp-pp-dp"
+    assert taken(text).plan["context"] == "ulysses"
+    with pytest.raises(InputError, match="Megatron-LM has no pp-tp-cp-dp"):
+        given_to(load("llama3-8b"), Plan(global_batch=8, order="pp-tp-cp-dp"))
+
+
+@pytest.mark.parametrize(
+    ("name", "unsaid"),
+    [
+        ("t5-11b", "layers of decoder, dense"),
+        ("gpt-oss-20b", "layers of experts, sliding"),
+    ],
+)
+def test_layers_that_it_does_not_have_are_refused(name: str, unsaid: str) -> None:
+    with pytest.raises(InputError, match=unsaid):
+        given_to(load(name), Plan(global_batch=8))
+
+
+def test_what_of_a_model_no_argument_says_is_named() -> None:
+    model = replace(load("llama3-8b"), window=4096, output_norms=True)
+    assert emitted("megatron", model, Plan(global_batch=8))[1] == [
+        "window = 4096", "output_norms = True",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_what_is_searched_for_a_framework_can_be_told(framework: str) -> None:
+    """Every value that a search for it may choose, one by one."""
+    fields_of = {"yes": True, "no": False}
+    for name, values in parsed_choices(searched(framework), "--emit").items():
+        for word in values:
+            value = int(word) if word.isdigit() else fields_of.get(word, word)
+            plan = Plan(global_batch=64, dp=4, pp=1 if framework == "deepspeed" else 2,
+                        **({} if framework == "deepspeed" else {"interleave": 2}))  # fmt: skip
+            if name in {one.name for one in fields(Plan)} - {"offload", "layers"}:
+                plan = replace(plan, **{name: value})
+            if name == "sequence_parallel":
+                plan = replace(plan, tp=2)
+            if name in ("schedule", "order", "recompute", "zero") or framework == "nanotron":
+                plan = replace(plan, interleave=1)
+            assert emitted(framework, load("llama3-8b"), plan, "llama3-8b")[1] == [], (name, word)

@@ -47,6 +47,16 @@ def test_a_config_container_is_deepseek_v3_on_its_layout() -> None:
     assert job.changes == {"overlap_gradients": False, "overlap_gather": True}
 
 
+def test_a_recipe_lays_out_its_stages() -> None:
+    layout = "Et*3|(tt|)*13m|L"
+    job = of_file(
+        "megatron-bridge",
+        ("pipeline_model_parallel_layout: null", f"pipeline_model_parallel_layout: {layout}"),
+        ("num_layers: 61", "num_layers: 29"), ("virtual_pipeline_model_parallel_size: 2", ""),
+    )  # fmt: skip
+    assert (job.plan["layers"], job.plan["interleave"]) == ([3, *[2] * 13, 0, 0], 2)
+
+
 def test_a_recipe_of_nemo_names_its_model_by_a_class() -> None:
     job = of_file("nemo")
     assert job.model == {"like": "llama3-8b", "seq": 8192}
@@ -150,8 +160,8 @@ def test_adapters_are_lora() -> None:
         ("megatron-bridge", ("window_attn_skip_freq: null", "window_attn_skip_freq: 2"),
          "model.window_attn_skip_freq"),
         ("megatron-bridge", ("\nft: null", "\nsurprise:\n  level: 3"), "surprise.level"),
-        ("megatron-bridge", ("pipeline_model_parallel_layout: null",
-         "pipeline_model_parallel_layout: Et|L"), "model.pipeline_model_parallel_layout"),
+        ("megatron-bridge", ("mtp_loss_scaling_factor: 0.1",
+         "num_layers_in_first_pipeline_stage: 4"), "model.num_layers_in_first_pipeline_stage"),
         ("nemo", ("max_steps: 10000", "max_steps: 10000\n  strategy_of_mine: {a: 3}"),
          "trainer.strategy_of_mine.a"),
         ("nanotron", ("hidden_act: silu", "sliding_window_size: 20"),

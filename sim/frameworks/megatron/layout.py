@@ -15,6 +15,7 @@ from sim.frameworks.arguments import (
     integer,
     value_of,
 )
+from sim.frameworks.megatron import pipeline_layout
 
 _SHARDING = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
@@ -48,7 +49,22 @@ def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
     schedule, count = keys.get("plan.schedule", "1f1b"), keys.get("plan.interleave", 1)
     if schedule not in ("1f1b", "interleaved"):
         raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "search 1f1b only")
-    return {"num-virtual-stages-per-pipeline-rank": (str(count),)} if count > 1 else {}
+    said = count > 1 and keys.get("plan.layers") is None  # else by the layout
+    return {"num-virtual-stages-per-pipeline-rank": (str(count),)} if said else {}
+
+
+_NEAR = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # neighbours are replicas, or stages: use-tp-pp-dp-mapping
+
+
+def _order(given: Given) -> dict[str, Any]:
+    return {"plan.order": _NEAR[1]} if "use-tp-pp-dp-mapping" in given else {}
+
+
+def _write_order(keys: Keys) -> dict[str, tuple[str, ...]]:
+    order = keys.get("plan.order", _NEAR[0])
+    if order not in _NEAR:
+        raise InputError("plan.order", f"Megatron-LM has no {order}", f"take {' or '.join(_NEAR)}")
+    return {"use-tp-pp-dp-mapping": ()} if order == _NEAR[1] else {}
 
 
 def _zero(given: Given) -> dict[str, Any]:
@@ -123,10 +139,36 @@ def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:
     return {"bf16": (), "fp8-format": ("hybrid",), "fp8-recipe": (word,)}
 
 
+_CONTEXTS = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather"}
+
+
+def _context(given: Given) -> dict[str, Any]:
+    """One way for all layers, or one for each of them."""
+    if "cp-comm-type" not in given:
+        return {}
+    if len(ways := set(given["cp-comm-type"])) > 1:
+        raise InputError("argument cp-comm-type", f"{len(ways)} ways are not known", "give one")
+    return {"plan.context": chosen({"cp-comm-type": (*ways,)}, "cp-comm-type", _CONTEXTS, "p2p")}
+
+
+def _write_context(keys: Keys) -> dict[str, tuple[str, ...]]:
+    way = keys.get("plan.context")
+    if way is None or keys.get("plan.cp", 1) == 1:
+        return {}
+    word = next((word for word, own in _CONTEXTS.items() if own == way), None)
+    if word is None:
+        raise InputError("plan.context", f"Megatron-LM has no {way}", "search context=ring only")
+    return {"cp-comm-type": (word,)}
+
+
+# What a search may choose that its arguments can say.
+SEARCH = ("schedule=1f1b", "zero=0,1", "dp_replicate=1", "offload=none")
+
 LAYOUT: tuple[Entry, ...] = (
     Value(argument="tensor-model-parallel-size", key="plan.tp", default=1),
     Value(argument="pipeline-model-parallel-size", key="plan.pp", default=1),
     Value(argument="context-parallel-size", key="plan.cp", default=1),
+    Together(arguments=("cp-comm-type",), reading=_context, writing=_write_context),
     Together(
         arguments=(
             *("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
@@ -134,7 +176,13 @@ LAYOUT: tuple[Entry, ...] = (
         reading=_chunks,
         writing=_write_chunks,
     ),
-    Value(argument="micro-batch-size", key="plan.microbatch", default=1),
+    Together(
+        arguments=(pipeline_layout.ARGUMENT,),
+        reading=pipeline_layout.read,
+        writing=pipeline_layout.write,
+    ),
+    Together(arguments=("use-tp-pp-dp-mapping",), reading=_order, writing=_write_order),
+    Value(argument="micro-batch-size", key="plan.microbatch"),
     Value(argument="global-batch-size", key="plan.global_batch"),
     Flag(argument="sequence-parallel", key="plan.sequence_parallel"),
     Together(

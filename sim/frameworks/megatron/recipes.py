@@ -25,7 +25,7 @@ from sim.frameworks.framework import Base, Framework
 from sim.frameworks.megatron import table
 from sim.frameworks.megatron.experts import EXPERTS
 from sim.frameworks.megatron.fields import DERIVED, Sections, arguments, fields
-from sim.frameworks.megatron.layout import LAYOUT
+from sim.frameworks.megatron.layout import LAYOUT, SEARCH
 from sim.frameworks.megatron.model import MODEL
 
 # Of recipes (llama3_8b_pretrain_config) and classes of configs (Llama3Config8B), by how they begin.
@@ -102,7 +102,6 @@ _SWITCHES = frozenset(
 _RESTING: Words = {
     **{f"{axis}-model-parallel-size": ("1",) for axis in ("tensor", "pipeline", "expert")},
     "context-parallel-size": ("1",),
-    "micro-batch-size": ("1",),
     "num-virtual-stages-per-pipeline-rank": ("null",),
     "sequence-parallel": ("false",),
     "recompute-granularity": ("null",),
@@ -203,6 +202,7 @@ def _framework(sections: Sections, stack: str) -> Framework:
         assumed=(*table.FRAMEWORK.assumed, "nnodes", "nproc-per-node", *overrides.RECIPE),
         stack=stack,
         needs="num-layers",
+        search=SEARCH,
         base=_base,
         completed=_completed,
     )
@@ -228,7 +228,7 @@ _SILENT = re.compile(
     r"|z_loss.*|expert_capacity.*)|mscale.*|mtp_(loss|enabled).*|mup_.*|original_max.*|overlap_p2p_comm.*|parallel_output|.*dtype|perform_init.*"
     r"|persist_layer_norm|qk_clip_.*|rope_.*|rotary_.*|scatter_embedding.*|scale_factor|low_freq_.*|high_freq_.*|old_context.*|seq_len_interp.*|share_.*"
     r"|softmax_(scale|type)|tp_comm_(bootstrap|bulk|overlap_ag|overlap_rs|split).*|transformer_(impl|layer_spec).*|use_(mamba|te|transformer_engine|cpu).*"
-    r"|yarn_.*|wgrad_.*|deallocate_.*|attention_softmax.*|cross_entropy_.*|make_vocab.*|async_.*|bf16|fp16|apply_query.*|num_layers_at_.*|delay_.*|cp_comm_type)"
+    r"|yarn_.*|wgrad_.*|deallocate_.*|attention_softmax.*|cross_entropy_.*|make_vocab.*|async_.*|bf16|fp16|apply_query.*|num_layers_at_.*|delay_.*)"
 )
 
 BRIDGE = _framework(_BRIDGE, "megatron-bridge")

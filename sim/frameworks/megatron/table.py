@@ -5,7 +5,7 @@ import re
 from sim.frameworks.command_line import parsed, written
 from sim.frameworks.framework import Framework
 from sim.frameworks.megatron.experts import EXPERTS
-from sim.frameworks.megatron.layout import LAYOUT
+from sim.frameworks.megatron.layout import LAYOUT, SEARCH
 from sim.frameworks.megatron.model import MODEL
 
 # What says nothing of the time or the memory of a training step.
@@ -42,4 +42,5 @@ FRAMEWORK = Framework(
     assumed=_ASSUMED,
     stack="megatron-core",
     needs="num-layers",
+    search=SEARCH,
 )
