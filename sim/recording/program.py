@@ -34,6 +34,8 @@ from sim.recording.axes import Axes, main_stream
 from sim.recording.memory import Memory
 from sim.recording.recording import Event, Phase, Recording
 
+_PASS = Schedule(((Action("F", 0),),), ((0,),))
+
 Time = Callable[[Kernel], float]
 
 
@@ -58,7 +60,7 @@ def program(
     """The step of one recording a pipeline stage, in their order.
 
     `kernels` are those of the operators of each recording, `time` their seconds on the device. A
-    stage runs its step as one pass, of a microbatch of its own: what stages send one another was
+    stage runs its step as one pass: what stages send one another was
     recorded, too.
     """
     items = host_time(host.step)
@@ -66,17 +68,13 @@ def program(
     stages = []
     for number, (own, axes) in enumerate(recordings):
         writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
-        (occasion,) = _alone(number).actions[0].occasions
+        (occasion,) = _PASS.actions[0].occasions
         routine = Routine(tuple(writer.operations()))
         resident = memories[number].before_step()
         stages.append(Stage(opening=opening, routines={occasion: routine}, resident=resident))
-    orders = tuple((Action("F", number),) for number in range(len(stages)))
+    orders = ((Action("F", 0),),) * len(stages)
     schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
     return Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
-
-
-def _alone(number: int) -> Schedule:
-    return Schedule(((Action("F", number),),), ((0,),))
 
 
 class _Writer:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+import sim
 from sim.capturing import versions
 from sim.capturing.capture import capture, capture_script
 from sim.cli.main import main
@@ -150,6 +151,70 @@ def test_what_cannot_be_recorded_is_named_with_its_line(
     script.write_text(f"import torch\n\n{body}\n")
     with pytest.raises(InputError, match=rf"broken\.py:3.*{said}"):
         capture_script(script, world=2)
+
+
+LOOP = """
+from torch.utils.data import DataLoader, TensorDataset
+
+dist.init_process_group("nccl")
+said = [None] * dist.get_world_size()
+dist.all_gather_object(said, dist.get_rank())
+seed = torch.tensor([7]).to("cuda")
+dist.broadcast(seed, 0)
+assert seed.cpu().tolist() == [7]
+data = TensorDataset(torch.randint(VOCABULARY, (64, LENGTH)))
+loader = DataLoader(data, batch_size=BATCH, pin_memory=True, shuffle=True)
+model = nn.parallel.DistributedDataParallel(
+    Model().to("cuda"), device_ids=[0], find_unused_parameters=True
+)
+matrices = [weight for weight in model.parameters() if weight.dim() > 1]
+others = [weight for weight in model.parameters() if weight.dim() == 1]
+optimizers = torch.optim.SGD(others, lr=0.1), torch.optim.AdamW(matrices, foreach=True)
+scaler = torch.amp.GradScaler("cuda")
+for tokens, in loader:
+    tokens = tokens.pin_memory().to("cuda", non_blocking=True)
+    mask = tokens != 0
+    with torch.amp.autocast("cuda", dtype=torch.float16):
+        logits = model(tokens)
+    loss = F.cross_entropy(logits[mask].float(), tokens[mask])
+    scaler.scale(loss).backward()
+    for optimizer in optimizers:
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        optimizer.zero_grad()
+    scaler.update()
+    print(loss.item())
+"""
+
+
+def test_a_loop_with_a_loader_a_scaler_and_two_optimizers_is_recorded(captured: Capture) -> None:
+    own = captured(LOOP)
+    assert (own.parameters, work_of(own).precision) == (PARAMETERS, "fp16")
+    updates = [own.operators[e.operator].name for e in own.events if e.phase == "optimizer"]
+    assert {"aten._foreach_addcdiv_", "aten._foreach_add_"} <= {*updates}
+    # Those of one step: forward and back once, whichever optimizer comes first.
+    forward = [e for e in own.events if e.kind == "kernel" and e.phase == "forward"]
+    names = [own.operators[event.operator].name for event in forward]
+    assert names.count("aten._scaled_dot_product_flash_attention") == LAYERS
+
+
+def test_a_function_is_captured_on_a_mesh_of_its_own() -> None:
+    def train(mesh: object) -> None:
+        group = mesh.get_group("tp")  # type: ignore[attr-defined]
+        weight = torch.nn.Parameter(torch.ones(8, 8, device="cuda"))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(2):
+            result = weight @ weight
+            torch.distributed.all_reduce(result, group=group)
+            result.sum().backward()
+            optimizer.step()
+
+    (own,) = sim.capture(train, mesh={"dp": 4, "tp": 2}, rank=5)
+    assert (own.script, own.world, own.rank) == ("train", 8, 5)
+    assert [group.ranks for group in own.groups] == [(4, 5)]
+    assert "test_capture.py" in own.lines[own.events[0].line]
+    with pytest.raises(InputError, match="a mesh of 8 ranks in a world of 16"):
+        sim.capture(train, mesh={"dp": 4, "tp": 2}, world=16)
 
 
 def test_a_script_that_never_steps_is_refused() -> None:

@@ -66,6 +66,8 @@ for _ in range(2):
     tokens = torch.randint(VOCABULARY, ({MICRO} * BATCH, LENGTH)).to("cuda")
     first, last = 0 in mine, count - 1 in mine
     schedule.step(*([tokens] if first else []), **({{"target": tokens}} if last else {{}}))
+    norm = torch.stack([weight.grad.norm() for weight in weights]).norm()
+    dist.all_reduce(norm, group=group)
     optimizer.step()
     optimizer.zero_grad()
 """
