@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config.errors import InputError
-from sim.config.version import VERSION
-from sim.results.answer import Answer
-from sim.scenario.scenario import Scenario, Settings, settings_of
+from sim.results.answer import Answer, Inputs, said_of
+from sim.scenario.scenario import (
+    NoPlan,
+    Scenario,
+    Settings,
+    SharingScenario,
+    flat,
+    load,
+    name_of,
+    settings_of,
+)
 from sim.sweeps import points, table
 from sim.sweeps.sweep import sweep as swept
 
@@ -21,7 +29,8 @@ Varied = Iterable[str] | Mapping[str, Iterable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep(Answer):
-    """One row of `frame` a point; its inputs are columns of the row. `damaged` rows of the store
+    """One row of `frame` a point; what is varied are columns of the row, `inputs` those of the
+    scenario before it is. `damaged` rows of the store
     had to be computed again."""
 
     view = "sim.sweeps.table"
@@ -30,7 +39,7 @@ class Sweep(Answer):
     derived: ClassVar[Mapping[str, str]] = {"points": "points", "valid": "valid", "rows": "rows"}
 
     scenario: str
-    inputs: dict[str, Any] = field(default_factory=dict)
+    inputs: Inputs = field(default_factory=Inputs)
     frame: "pd.DataFrame"
     damaged: int = 0
 
@@ -103,7 +112,20 @@ def sweep(
     )
     return Sweep(
         scenario=job if isinstance(job, str) else job.name,
-        inputs={"change": always, "version": VERSION},
+        inputs=_inputs(load(job, always)),
         frame=frame,
         damaged=frame.attrs["damaged"],
+    )
+
+
+def _inputs(job: Scenario) -> Inputs:
+    """What a scenario says by itself."""
+    plan = job.sharing if isinstance(job, SharingScenario) else job.plan
+    return Inputs(
+        model=name_of(job.model),
+        cluster=name_of(job.topology),
+        gpus=job.gpus or 0,
+        stack=name_of(job.stack),
+        plan={} if isinstance(plan, NoPlan) else said_of(plan),
+        change=dict(flat(job.change)),
     )

@@ -22,7 +22,7 @@ PLAN = {"only": {"zero": [1], "schedule": ["1f1b"], "microbatch": [1]}, "jobs": 
 
 FEW = {"sharing.steps": 5, "sharing.workers": 2}
 CURVE = {"critical_batch": 64.0, "least_samples": 1e6}
-OF_NO_MODEL = ("sweep", "collective", "replay", "validate")  # nor of one plan
+OF_NO_MODEL = ("collective", "replay", "validate")  # nor of one plan
 SEVERAL = ("compare", "compare-sharing")
 
 
