@@ -5,7 +5,7 @@ Choices are made one after the other, and each sees those before it.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, isqrt
 from typing import Any, get_args
 
 from sim.config.errors import InputError
@@ -21,7 +21,7 @@ from sim.parallel import schedule as schedules
 from sim.parallel.axis import axes, dividing
 from sim.parallel.chunks import balanced
 from sim.parallel.offloading import ON_DEVICE, Offload
-from sim.parallel.plan import Plan
+from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.parallel.unused import check_used
 from sim.program.routed import Dispatcher
 from sim.search.space import Space
@@ -105,7 +105,8 @@ def divisors(number: int, most: int) -> list[int]:
     >>> divisors(24, 8)
     [1, 2, 3, 4, 6, 8]
     """
-    return [each for each in range(1, min(number, most) + 1) if number % each == 0]
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted(each for each in {*small, *(number // each for each in small)} if each <= most)
 
 
 def _tensor(space: Space, plan: Plan) -> Iterator[int]:
@@ -205,7 +206,8 @@ def _own_axis(name: str) -> Choice:
 
 def _microbatches(space: Space, plan: Plan) -> list[int]:
     own, rest = divmod(space.global_batch, plan.data_parallel)
-    return [] if rest else divisors(own, own)
+    whole = [] if rest else divisors(own, own)
+    return [size for size in whole if own // size <= MOST_MICROBATCHES]
 
 
 def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:

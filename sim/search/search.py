@@ -22,7 +22,7 @@ from sim.hardware.cluster.price import per_million
 from sim.model.counts import model_flops
 from sim.model.kinds import check_layers
 from sim.parallel.job import Known
-from sim.parallel.plan import Plan
+from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.results.answer import Answer, Inputs, plain
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario
@@ -387,5 +387,6 @@ def _nothing(space: Space, pruned: Pruned) -> InputError:
         what = f"none of {pruned.memory} layouts fits in memory"
         return FitError("sim plan", what, "use more GPUs or larger ones")
     gpus, batch = space.gpus, space.global_batch
-    what = f"no layout of {gpus} GPUs divides {batch} sequences and the model's layers"
+    most = f"in at most {MOST_MICROBATCHES:,} micro-steps"
+    what = f"no layout of {gpus} GPUs divides {batch} sequences {most}, and the model's layers"
     return InputError("sim plan", what, "use a global batch with more divisors")

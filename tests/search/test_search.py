@@ -321,6 +321,7 @@ def test_the_command_prints_the_table_and_draws(tmp_path: Path) -> None:
         (("--only", "overlap_experts=maybe"), "overlap_experts = 'maybe' is not one"),
         (("--only", "tp"), "'tp' has no value; write tp=VALUE[,VALUE]"),
         (("--only", "tp=7"), "no layout of 8 GPUs divides 16 sequences"),
+        (("--global-batch=1000000000", "--only=microbatch=2"), "in at most 20,000 micro-steps"),
         (("--within", "0.5"), "--within"),
     ],
 )
