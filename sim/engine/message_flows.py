@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from sim.config.progress import polled
 from sim.engine.fair_shares import FairShares
 from sim.engine.message_graph import Floats, MessageGraph, Run
 
@@ -42,7 +43,7 @@ class FlowPlay:
         self._needs = [self._ends(run) for run in graph.runs]
         self._near = _AT_ONCE * max(float(run.bytes.max()) for run in graph.runs)
         self._frontier = [0] * len(graph.ready)  # the round that a rank is not through with
-        self._at = Counter(self._frontier)
+        self._at, self._behind = Counter(self._frontier), 0  # rounds that all are through with
         self._left: dict[tuple[int, int], int] = {}  # messages of a rank and round still to come
         self._round = [0] * len(graph.src)  # of the message that a hop sends
         self._bytes = [0.0] * len(graph.src)
@@ -90,8 +91,9 @@ class FlowPlay:
         """When each rank is done (s)."""
         for rank, ready in enumerate(self.graph.ready.tolist()):
             self._enter(rank, 0, ready)
-        while self._step():
-            pass
+        with polled(lambda: self._behind, total=self._first[-1], unit="round"):
+            while self._step():
+                pass
         return np.array(self.done)
 
     def _step(self) -> bool:
@@ -102,6 +104,7 @@ class FlowPlay:
             return False
         self._clock += self._rate * (moment - self.now)
         self.now, lowest = float(moment), min(self._at)
+        self._behind = lowest
         self.instants += 1
         for hop in self._ended():
             self._arrive(hop)
