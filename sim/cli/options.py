@@ -106,14 +106,11 @@ def scenario_of(
 ) -> "Scenario":
     """The scenario of a name, or that of a `job`'s model, topology and so on, with the values of
     `--set` and `--profile`. Raises `InputError`."""
-    from sim.recording.file import is_recording
     from sim.scenario.profiles import setting_of
     from sim.scenario.scenario import described, load, setting
 
     changes = dict(map(setting_of, profiles)) | dict(map(setting, settings))
     given = {key: value for key, value in (job or {}).items() if value is not None}
-    if name is not None and is_recording(name):
-        return _recorded(name, given, changes)
     if name is not None:
         return load(name, {**given, **changes})
     for key in ("model", "topology"):
@@ -122,16 +119,6 @@ def scenario_of(
             raise InputError("command line", what, f"name one, or --{key}; see `sim run --help`")
     name = f"{title(given['model'])}, {title(given['topology'])}"
     return described({"name": name, "plan": {}, **given}, changes, "command line")
-
-
-def _recorded(name: str, given: Mapping[str, Any], changes: Mapping[str, Any]) -> "Scenario":
-    """The scenario of a recording on a cluster."""
-    from sim.scenario.scenario import described
-
-    if "topology" not in given:
-        raise InputError(name, "no --topology to play it on", "name one: see `sim list topologies`")
-    called = f"{Path(name).name.partition('.')[0]}, {title(given['topology'])}"
-    return described({"name": called, "record": name, **given}, changes, "command line")
 
 
 def title(name: str) -> str:

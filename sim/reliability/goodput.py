@@ -6,6 +6,7 @@ Effective training time = productive time / elapsed time (Llama 3, arXiv 2407.21
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, ClassVar
@@ -16,6 +17,7 @@ from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import counted, waited
 from sim.config.units import DAY
+from sim.engine.timeline import Deferred
 from sim.engine.training_run import CAUSES, Conduct, Fault, Ledger, simulate
 from sim.reliability.checkpoint_interval import daly, expected_share, young
 from sim.reliability.cost import TrainingCost, cost_of
@@ -74,7 +76,7 @@ class Goodput(Answer):
     tokens: float
     tokens_likely: dict[str, float]
     cost: TrainingCost
-    allowed: tuple[dict[str, float], ...]
+    allowed: Sequence[dict[str, float]]
     inputs: Inputs
     tried: tuple[tuple[float, float], ...] = ()
     assumed: tuple[str, ...] = ()
@@ -150,7 +152,7 @@ def of_pace(pace: Pace, failures: Failures, *, days: float, seed: int = 0) -> Go
         formula=expected_share(conduct, between), best=max(tried, key=lambda own: own[::-1]),
         tried=tried, tokens=tokens, cost=cost, inputs=pace.inputs, fits=pace.fits,
         tokens_likely=_tokens(tokens, pace.sure) if pace.sure else {},
-        allowed=tuple(allowed(faults, conduct, between, days, seed)),
+        allowed=Deferred(partial(allowed, faults, conduct, between, days, seed)),
     )  # fmt: skip
 
 

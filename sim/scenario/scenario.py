@@ -5,6 +5,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
@@ -22,6 +23,7 @@ from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+from sim.recording.file import is_recording
 from sim.recording.recording import Recording
 from sim.sharing.plan import Sharing, methods
 from sim.variability.jitter import Jitter
@@ -160,7 +162,7 @@ Settings = str | Iterable[str] | Mapping[str, Any]
 
 def load(given: str | os.PathLike[str] | Scenario, settings: Settings = ()) -> Scenario:
     """The scenario of a name or path, or one that is there already, with settings applied:
-    `key=value` texts, or a mapping.
+    `key=value` texts, or a mapping. Of a recording's file settings name the topology.
 
     Raises `InputError` for an unknown name, an unknown key or a value out of range.
 
@@ -175,8 +177,19 @@ def load(given: str | os.PathLike[str] | Scenario, settings: Settings = ()) -> S
         what = f"a {type(given).__name__} is no scenario"
         remedy = 'give a name such as "gpt3-175b-megatron", or a Scenario'
         raise InputError("scenario", what, remedy) from None
+    if is_recording(name):
+        return _recorded(name, settings_of(settings))
     path = catalog.find("scenarios", name)
     return described({"name": path.stem, **catalog.read(path)}, settings, catalog.place(path))
+
+
+def _recorded(record: str, settings: Mapping[str, Any]) -> Scenario:
+    """The scenario of a recording on the cluster that settings name."""
+    if "topology" not in settings:
+        raise InputError(record, "no topology to play it on", "name one: see `sim list topologies`")
+    name, cluster = (Path(own).name for own in (record, str(settings["topology"])))
+    called = f"{name.partition('.')[0]}, {cluster.removesuffix('.toml')}"
+    return described({"name": called, "record": record}, settings, record)
 
 
 def _changed(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
