@@ -11,14 +11,16 @@ from nbclient import NotebookClient
 from tests.test_readme import words
 
 ROOT = Path(__file__).resolve().parent.parent
+STUDIES = ("async_against_sync", "how_stale", "which_graph", "compression")
+# Those that end in a sentence that a cell computes.
+ANSWERED = (
+    "choosing_a_layout", "cost_and_goodput", "ddp_fsdp_zero", "experts", "first_what_if",
+    "long_context", "my_script_on_512_h100s", "networks_compared", "schedules_and_bubbles",
+)  # fmt: skip
 # nbclient now and then misses the reply of a cell with widgets (it answers their messages on the
 # socket that it polls) and then waits for its timeout (s): short where a notebook has widgets.
-PATIENCE = {"which_sharing": 40, "first_what_if": 40} | dict.fromkeys(
-    ("async_against_sync", "how_stale", "which_graph", "compression", "schedules_and_bubbles"), 90
-)
-# Those that end in a sentence that a cell computes.
-ANSWERED = ["schedules_and_bubbles"]
-NEEDS_TORCH = {"calibrate_a_node", "compression"}
+PATIENCE = {"which_sharing": 40} | dict.fromkeys(STUDIES, 90) | dict.fromkeys(ANSWERED, 200)
+NEEDS_TORCH = {"calibrate_a_node", "compression", "my_script_on_512_h100s"}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 per_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -66,6 +68,12 @@ def test_a_notebook_defines_nothing_of_its_own(path: Path) -> None:
         source = TransformerManager().transform_cell(cell.source)  # magics as calls
         kinds = {type(node) for node in ast.walk(ast.parse(source))}
         assert kinds.isdisjoint({ast.FunctionDef, ast.ClassDef, ast.Lambda})
+
+
+@per_notebook
+def test_a_notebook_is_listed_in_the_documentation(path: Path) -> None:
+    listed = (ROOT / "docs" / "notebooks.md").read_text()
+    assert f"(../notebooks/{path.name})" in listed
 
 
 @per_notebook

@@ -37,7 +37,9 @@ def figure(compared: "StepComparison") -> Figure:
     fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(results)), layout="constrained")
     left, right = fig.subplots(1, 2, sharey=True)
     unit, name = time_unit(max(sum(step.values()) for step in steps))
-    _bars(left, steps, unit, _CAUSES, f"step by cause ({name})")
+    alike = max(compared.scales) - min(compared.scales) < 1e-9
+    what = "step" if alike else f"as many tokens as a step of {compared.names[0]},"
+    _bars(left, steps, unit, _CAUSES, f"{what} by cause ({name})")
     _end(left, [(sum(step.values()) / unit, human_seconds(sum(step.values()))) for step in steps])
     memory = [result.memory_per_gpu for result in results]
     _bars(right, memory, _GIB, COLOURS, "memory of the fullest GPU (GiB), and what it has")
