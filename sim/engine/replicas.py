@@ -81,7 +81,7 @@ def _replicas(axis: str, mesh: Mapping[str, int], machine: Machine, unfold: bool
     width = None if unfold else _block_width(axis, mesh, machine.topology)
     if width is None:
         return [_Replica(index) for index in range(size)]
-    where = [_pods(axis, mesh, machine.topology, width, block) for block in range(size // width)]
+    where = _pods(axis, mesh, machine.topology, width)
     alike: dict[object, list[int]] = {}
     for block, kind in enumerate(_kinds(where, _odd_blocks(axis, mesh, machine, width), machine)):
         alike.setdefault(kind, []).append(block)
@@ -131,13 +131,16 @@ def _odd_blocks(axis: str, mesh: Mapping[str, int], machine: Machine, width: int
 
 
 def _pods(
-    axis: str, mesh: Mapping[str, int], topology: Topology, width: int, block: int
-) -> tuple[int, ...]:
-    """The pods of the block's nodes, in order; the same for all blocks where there is one pod."""
+    axis: str, mesh: Mapping[str, int], topology: Topology, width: int
+) -> list[tuple[int, ...]]:
+    """The pods of each block's nodes, in order; the same for all blocks where there is one pod."""
+    blocks = mesh[axis] // width
     if topology.pods == 1:
-        return ()
+        return [()] * blocks
     grid, node = Mesh(axes=mesh), topology.gpus_per_node
     stride = grid.stride(axis)
-    starts = range(block * width * stride, grid.size, stride * mesh[axis])
-    gpus = (gpu for start in starts for gpu in range(start, start + width * stride, node))
-    return tuple(topology.pod_of(topology.node_of(gpu)) for gpu in gpus)
+    pod_of = np.array([topology.pod_of(number) for number in range(topology.nodes)])
+    starts = np.arange(0, grid.size, stride * mesh[axis])
+    inside = starts[:, None] + np.arange(0, width * stride, node)
+    gpus = inside.ravel() + np.arange(blocks)[:, None] * width * stride
+    return [tuple(pods) for pods in pod_of[gpus // node].tolist()]
