@@ -8,7 +8,7 @@ from typing import Any
 
 import simpy
 
-from benchmarks.figures import Figure, best
+from benchmarks.figures import Figure, best, least_cpu
 from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.parallel.step import training_step
@@ -30,7 +30,7 @@ def sim(*words: str) -> Callable[[], object]:
 
 
 def bare_simpy(events: int = 300_000) -> float:
-    """Timeouts a second that SimPy manages with nothing around them."""
+    """Timeouts a CPU second that SimPy manages with nothing around them."""
 
     def ticks(env: simpy.Environment):
         for _ in range(events):
@@ -38,19 +38,41 @@ def bare_simpy(events: int = 300_000) -> float:
 
     env = simpy.Environment()
     env.process(ticks(env))
-    return events / best(env.run, repeat=1)
+    return events / least_cpu(env.run, repeat=1)
+
+
+def slow_rank(name: str, **more: object) -> dict[str, float]:
+    """CPU seconds of a step on the clock, and of one in which a rank of a tensor-parallel group is
+    slow, which is played beside the healthy one."""
+    healthy, slow = (
+        load(name, more),
+        load(name, {**more, "straggler": [{"rank": 5, "factor": 1.5}]}),
+    )
+    return {
+        "healthy": least_cpu(lambda: simulate(healthy, engine="clock"), 3),
+        "slow": least_cpu(lambda: simulate(slow), 3),
+    }
+
+
+MILLION = 2**20
+
+
+def million() -> dict[str, object]:
+    """What makes Llama 3 405B a job of a million GPUs."""
+    replicas = MILLION // 128
+    return {"gpus": MILLION, "plan.dp": replicas, "plan.global_batch": 16 * replicas}
 
 
 def operations_per_second(name: str) -> tuple[int, float]:
-    """Steps of a scenario's folded program, and how many the clock plays a second."""
+    """Steps of a scenario's folded program, and how many the clock plays a CPU second."""
     setup = from_scenario(load(name))
     program = fold(training_step(setup.job), setup.machine)
     with garbage_left():  # as `simulate` plays it
-        return program.steps, program.steps / best(lambda: play(program), repeat=5)
+        return program.steps, program.steps / least_cpu(lambda: play(program), repeat=5)
 
 
 def measure() -> dict[str, Any]:
-    """Seconds, and operations a second."""
+    """CPU seconds, and operations a CPU second."""
     steps, rate = operations_per_second("gpt3-175b-megatron")
     contended_steps, contended = operations_per_second("llama3-405b-16k")
     return {
@@ -59,12 +81,19 @@ def measure() -> dict[str, Any]:
         "operations_per_second": rate,
         "contended_operations": contended_steps,
         "contended_operations_per_second": contended,
-        "llama3_405b_16384_gpus_in_process": best(lambda: simulate("llama3-405b-16k"), 5),
-        "llama3_405b_16384_gpus_command": best(sim("run", "llama3-405b-16k"), 3),
-        "gpt3_175b_64_gpus_in_process": best(lambda: simulate("gpt3-175b-megatron"), 5),
-        "gpt3_175b_64_gpus_unfolded": best(lambda: simulate("gpt3-175b-megatron", unfold=True), 1),
-        "sim_help": best(sim("--help"), 5),
-        "bare_python": best(python("-c", "pass"), 5),
+        "slow_rank": {
+            "175B, 64 GPUs": slow_rank("gpt3-175b-megatron"),
+            "405B, 16,384 GPUs": slow_rank("llama3-405b-16k"),
+            "405B, 1,048,576 GPUs": slow_rank("llama3-405b-16k", **million()),
+        },
+        "llama3_405b_16384_gpus_in_process": least_cpu(lambda: simulate("llama3-405b-16k"), 5),
+        "llama3_405b_16384_gpus_command": least_cpu(sim("run", "llama3-405b-16k"), 3),
+        "gpt3_175b_64_gpus_in_process": least_cpu(lambda: simulate("gpt3-175b-megatron"), 5),
+        "gpt3_175b_64_gpus_unfolded": least_cpu(
+            lambda: simulate("gpt3-175b-megatron", unfold=True), 1
+        ),
+        "sim_help": least_cpu(sim("--help"), 5),
+        "bare_python": least_cpu(python("-c", "pass"), 5),
     }  # fmt: skip
 
 
@@ -72,22 +101,29 @@ def rows(measured: dict[str, Any]) -> list[Figure]:
     """The figures of `measure` for the table."""
     bare = f"{measured['bare_simpy_timeouts_per_second']:,.0f}"
     return [
-        Figure(what="Llama 3 405B, 16,384 GPUs, one step, in process",
+        Figure(what="Llama 3 405B, 16,384 GPUs, one step, in process, CPU",
             value=f"{measured['llama3_405b_16384_gpus_in_process']:.2f} s", bar="< 1 s"),
-        Figure(what="the same, whole command",
+        Figure(what="the same, whole command, CPU",
             value=f"{measured['llama3_405b_16384_gpus_command']:.2f} s", bar="< 2.5 s"),
-        Figure(what="GPT-3 175B, 64 GPUs, in process",
+        Figure(what="GPT-3 175B, 64 GPUs, in process, CPU",
             value=f"{measured['gpt3_175b_64_gpus_in_process']:.2f} s", bar="< 0.5 s",
             plain="every rank by itself (--unfold)",
             beside=f"{measured['gpt3_175b_64_gpus_unfolded']:.1f} s"),
-        Figure(what="sim --help", value=f"{measured['sim_help']:.2f} s", bar="< 0.4 s",
+        Figure(what="sim --help, CPU", value=f"{measured['sim_help']:.2f} s", bar="< 0.4 s",
             plain="python -c pass", beside=f"{measured['bare_python']:.2f} s"),
-        Figure(what="operations a second on the clock, 175B",
+        Figure(what="operations a CPU second on the clock, 175B",
             value=f"{measured['operations_per_second']:,.0f}", bar="> 80,000",
-            plain="bare SimPy, timeouts a second", beside=bare),
+            plain="bare SimPy, timeouts a CPU second", beside=bare),
         Figure(what="the same where activations and gradients share NICs, 405B",
             value=f"{measured['contended_operations_per_second']:,.0f}", bar="> 80,000",
-            plain="bare SimPy, timeouts a second", beside=bare),
+            plain="bare SimPy, timeouts a CPU second", beside=bare),
+        *(
+            Figure(what=f"one slow rank in a tensor-parallel group, {job}, CPU",
+                value=f"{own['slow']:.2f} s", bar="< 2 s" if "1,048" in job else "",
+                plain="over the step without it on the clock, bar 2",
+                beside=f"{own['slow'] / own['healthy']:.1f}")
+            for job, own in measured["slow_rank"].items()
+        ),
     ]  # fmt: skip
 
 

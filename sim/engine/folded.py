@@ -54,7 +54,7 @@ class Item:
     traffic: tuple[tuple[Traffic, Cause], ...] = ()
 
 
-# Not frozen, as what else there is: a step of a large job has tens of thousands of these.
+# Steps and transfers are not frozen, as all else is: a large job has tens of thousands of them.
 @dataclass(slots=True, eq=False)
 class ComputeStep:
     """Compute: ends at max(ready + device, host free + lead), then frees the host.
@@ -101,7 +101,7 @@ class CommunicateStep:
 Step = ComputeStep | CommunicateStep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Transfer:
     """Starts when `arity` roles have met; `ranks` take part in each of those that it stands for.
 
