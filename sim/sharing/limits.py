@@ -42,7 +42,7 @@ def effort(plan: Sharing, workloads: Sequence[Workload], topology: Topology, whe
     workers, first = len(workloads), workloads[0]
     updates = workers * _steps(plan, first, where) * _tries(plan, first, topology)
     learning = cost_of(plan.learning).seconds(_size(plan), first.batch, updates)
-    return updates * plan.update_seconds(workers, len(first.layers)) + learning
+    return updates * plan.update_seconds(workers, first) + learning
 
 
 def _tries(plan: Sharing, step: Workload, topology: Topology) -> float:
@@ -60,7 +60,7 @@ def _size(plan: Sharing) -> int:
 def _steps(plan: Sharing, step: Workload, where: str) -> float:
     """Of every worker, as if messages took no time."""
     if plan.until is None:
-        return plan.steps
+        return max(plan.steps, getattr(plan, "period", 1))  # of a whole round, where there are any
     if not step.seconds:
         what = "until, but a step takes no time, so that no number of them is enough"
         raise InputError(where, what, "give steps, or sharing.times.forward")

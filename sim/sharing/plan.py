@@ -34,6 +34,7 @@ from sim.sharing.tables import (
 
 if TYPE_CHECKING:
     from sim.sharing.worker_pool import WorkerPool
+    from sim.sharing.workload import Workload
 
 _POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # of the gradients averaged, in the rate
 
@@ -133,7 +134,7 @@ class Sharing(ABC):
         learning = self.learning or Learning()
         return learning.rate * float(self.averaged(workers) ** _POWERS[learning.scaling])
 
-    def update_seconds(self, workers: int, layers: int) -> float:
+    def update_seconds(self, workers: int, work: "Workload") -> float:
         """What one core simulates an update in, without its arithmetic: the order of magnitude."""
         return OF_UPDATE
 
@@ -260,8 +261,9 @@ class ServerBased(Sharing):
             return {}
         return {"optimizer": optimizers.of(self.optimizer).state_bytes(parameters, ())}
 
-    def update_seconds(self, workers: int, layers: int) -> float:
-        return OF_UPDATE + (1e-5 if self.fluid else 1e-4) * self.shards
+    def update_seconds(self, workers: int, work: "Workload") -> float:
+        messages = self.shards * ((1e-5 if self.fluid else 1e-4) + 5e-5 * self.recovery.replicas)
+        return OF_UPDATE + messages
 
     @property
     def shard_count(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isqrt
+from math import ceil, isqrt
 
 from sim.sharing.tables import MeasuredStep
 
@@ -115,6 +115,10 @@ class Workload:
             parameters=whole.parameters / count,
             matrices=tuple((max(1, rows // count), columns) for rows, columns in whole.shapes),
         )
+
+    def most_buckets(self, size: float) -> int:
+        """Of at least so many bytes."""
+        return min(len(self.layers), ceil(self.bytes / size) if size else len(self.layers))
 
     @property
     def bytes(self) -> float:

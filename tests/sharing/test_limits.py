@@ -7,11 +7,12 @@ import pytest
 from sim.config.errors import InputError
 from sim.sharing.learning.cost import COSTS
 from sim.sharing.learning.tasks import task_of
-from sim.sharing.tables import TASKS, Learning, StragglerCause
+from sim.sharing.tables import TASKS, Learning, Recovery, StragglerCause
 from sim.sharing.workload import Workload
 from sim.variability.laws import Constant
 from tests.sharing.pools import setup, work
 
+FLEET = Workload.plain(1e-4, 1.0)  # whose steps take no time to speak of
 FLICKER = StragglerCause(law=Constant(factor=2.0), links=("node0.nic0",), interval=1e-9)
 LONG: dict[str, tuple[dict[str, Any], str]] = {
     "many shards": (
@@ -38,6 +39,18 @@ LONG: dict[str, tuple[dict[str, Any], str]] = {
     "everyone beside everyone": (
         {"method": "gossip", "graph": "complete", "workers": 1000},
         "20,000 updates would take about 5.5 h",
+    ),
+    "a round without end": (
+        {"method": "local_sgd", "period": 10**6},
+        "4,000,000 updates would take about 20 min",
+    ),
+    "a replica on every server": (
+        {"method": "parameter_server", "shards": 401, "recovery": Recovery(replicas=400)},
+        "80 updates would take about 11 min",
+    ),
+    "hardly anybody there": (
+        {"method": "federated", "online": 1e-3, "offline": 1e6, "steps": 2000, "workload": FLEET},
+        "8,000 updates would take",
     ),
     "a time without end": (
         {"method": "all_reduce", "until": 1e9},

@@ -14,7 +14,7 @@ from sim.sharing.averaging import Averaging, count_update
 from sim.sharing.plan import OF_UPDATE, Sharing
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
-from sim.sharing.workload import buckets
+from sim.sharing.workload import Workload, buckets
 
 Vector = NDArray[np.float64]
 
@@ -37,8 +37,8 @@ class AllReduce(Sharing):
     def details(self) -> list[str]:
         return ["overlapped"] if self.overlap else []
 
-    def update_seconds(self, workers: int, layers: int) -> float:
-        return OF_UPDATE * (layers if self.overlap else 1)
+    def update_seconds(self, workers: int, work: Workload) -> float:
+        return OF_UPDATE * (work.most_buckets(self.bucket) if self.overlap else 1)
 
     def start(self, pool: WorkerPool) -> None:
         pool.train(overlapped(self, pool) if self.overlap else synchronous_sgd(self, pool))

@@ -16,6 +16,7 @@ from sim.sharing.plan import ServerBased
 from sim.sharing.tables import Count, NonNegative
 from sim.sharing.worker import Worker, WorkerLost, mean
 from sim.sharing.worker_pool import WorkerPool
+from sim.sharing.workload import Workload
 
 Vector = NDArray[np.float64]
 
@@ -48,6 +49,12 @@ class Federated(ServerBased):
 
     def averaged(self, workers: int) -> float:
         return max(1.0, self.fraction * workers * (1.0 - self.late))
+
+    def update_seconds(self, workers: int, work: Workload) -> float:
+        """Beside a step's, that of looking for clients that are there, once in `period` steps."""
+        there = workers * self.online / (self.online + self.offline) if self.online else workers
+        looks = workers / min(there, 1.0)
+        return ServerBased.update_seconds(self, workers, work) + 2e-6 * looks / self.period
 
     def tries(self, seconds: float, exchange: float) -> float:
         """A client stays for its round, of exponential times online, with chance exp(-T / mean)."""

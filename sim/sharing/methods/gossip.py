@@ -27,6 +27,7 @@ from sim.sharing.plan import OF_UPDATE, Sharing
 from sim.sharing.tables import Count, Positive
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.sharing.workload import Workload
 
 Vector = NDArray[np.float64]
 
@@ -95,7 +96,7 @@ class Gossip(Sharing):
         """Of every worker. Raises `InputError` for a graph that does not connect them."""
         return graph(self.graph, workers, where=f"{where}.graph")
 
-    def update_seconds(self, workers: int, layers: int) -> float:
+    def update_seconds(self, workers: int, work: Workload) -> float:
         """Messages to all neighbours share links with those of all of theirs."""
         squares = 1.0
         if self.algorithm == "d_psgd":

@@ -25,7 +25,7 @@ from sim.sharing.plan import FP32, ServerBased
 from sim.sharing.tables import Count, Natural, NonNegative
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import TrainingLoop, WorkerPool
-from sim.sharing.workload import buckets
+from sim.sharing.workload import Workload, buckets
 
 Vector = NDArray[np.float64]
 
@@ -109,9 +109,9 @@ class ParameterServer(ServerBased):
         }
         return [modes[self.mode], *(name for name, holds in told.items() if holds)]
 
-    def update_seconds(self, workers: int, layers: int) -> float:
-        own = ServerBased.update_seconds(self, workers, layers)
-        return own * (layers if self.overlap else 1)
+    def update_seconds(self, workers: int, work: Workload) -> float:
+        own = ServerBased.update_seconds(self, workers, work)
+        return own * (work.most_buckets(self.bucket) if self.overlap else 1)
 
     @property
     def optimizer_elsewhere(self) -> bool:
