@@ -1,6 +1,6 @@
 """The network between nodes as a picture: trees from the top down, graphs with their cables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -136,7 +136,8 @@ def _circle(axes: Axes, network: CabledNetwork) -> list[str]:
     for a in range(shown):
         for b in network.neighbours(a):
             if a < b < shown:
-                line(axes, places[a], places[b], NIC_LINE, 1.6 if shown < 12 else 0.8, of="edge")
+                thick = 1.6 if shown < 12 else 0.8
+                line(axes, places[a], places[b], NIC_LINE, thick, of=f"edge {a}-{b}")
     for vertex, place in enumerate(places):
         _vertex(axes, place, str(vertex), 0.32, DEVICE if vertex < network.largest else SWITCH)
     return _cable_notes(network, shown)
@@ -180,27 +181,43 @@ def _torus(axes: Axes, network: Torus) -> list[str]:
     grid = _TorusGrid(tuple(min(size, _MOST_IN_DIMENSION[len(drawn)]) for size in drawn))
     positions = [grids.coordinates(v, grid.dims) for v in range(prod(grid.dims))]
     size = grid.cell * (0.13 if len(drawn) > 2 else 0.2)
+
+    def vertex(position: Sequence[int]) -> int:
+        full = (*position, *([0] * (len(network.dims) - len(drawn))))
+        around = [place % size for place, size in zip(full, network.dims, strict=True)]
+        return grids.vertex_at(around, network.dims)
+
     for position in positions:
         for dim in range(len(drawn)):
-            _torus_cable(axes, grid, position, dim)
-        full = (*position, *([0] * (len(network.dims) - len(drawn))))
-        _vertex(axes, grid.place(position), str(grids.vertex_at(full, network.dims)), size)
+            _torus_cable(axes, grid, position, dim, vertex)
+        _vertex(axes, grid.place(position), str(vertex(position)), size)
     notes = _cable_notes(network, len(positions))
     return [*notes, "dotted ends lead around to the opposite side"]
 
 
-def _torus_cable(axes: Axes, grid: _TorusGrid, position: tuple[int, ...], dim: int) -> None:
+def _torus_cable(
+    axes: Axes,
+    grid: _TorusGrid,
+    position: tuple[int, ...],
+    dim: int,
+    vertex: Callable[[Sequence[int]], int],
+) -> None:
     """The cable upwards in a dimension, and a dotted end where the way around begins."""
 
-    def moved(by: float) -> XY:
-        return grid.place((*position[:dim], position[dim] + by, *position[dim + 1 :]))
+    def at(by: float) -> tuple[float, ...]:
+        return (*position[:dim], position[dim] + by, *position[dim + 1 :])
+
+    def cable(towards: int, length: float, style: str = "-") -> None:
+        following = [int(place) for place in at(towards)]
+        ends = f"edge {vertex(position)}-{vertex(following)}"
+        places = grid.place(position), grid.place(at(towards * length))
+        line(axes, *places, _COLOURS[dim], style=style, of=ends)
 
     last = grid.dims[dim] - 1
     if position[dim] < last:
-        line(axes, moved(0), moved(1), _COLOURS[dim], of="edge")
+        cable(1, 1.0)
     if last > 1 and position[dim] in (0, last):
-        out = 0.45 if position[dim] else -0.45
-        line(axes, moved(0), moved(out), _COLOURS[dim], style=":", of="edge")
+        cable(1 if position[dim] else -1, 0.45, ":")
 
 
 def _dragonfly(axes: Axes, network: Dragonfly) -> list[str]:
@@ -215,7 +232,7 @@ def _dragonfly(axes: Axes, network: Dragonfly) -> list[str]:
             if a < b < len(places):
                 local = a // routers == b // routers
                 colour, thick = (_LOCAL, width) if local else (_GLOBAL, 0.8)
-                line(axes, places[a], places[b], colour, thick, of="edge")
+                line(axes, places[a], places[b], colour, thick, of=f"edge {a}-{b}")
     for vertex, place in enumerate(places):
         _vertex(axes, place, str(vertex) if size > 0.1 else "", size, SWITCH)
     local_rate, far = (rate(network.cable_bandwidth(0, b)) for b in (0, routers))

@@ -61,7 +61,8 @@ def box(
 def line(
     axes: Axes, a: XY, b: XY, colour: str, width: float = 1.2, style: str = "-", *, of: str = ""
 ) -> None:
-    """A straight cable, behind the boxes; `of` is the kind of link that it stands for."""
+    """A straight cable, behind the boxes; `of` is the kind of link that it stands for, and where it
+    is a single one its name."""
     axes.plot([a[0], b[0]], [a[1], b[1]], color=colour, lw=width, ls=style, zorder=1, gid=of)
 
 

@@ -12,6 +12,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import SubFigure
 
+from sim.hardware.cluster.link import link_name, links_named
 from sim.hardware.cluster.topology import Topology
 from sim.plots.network import draw_network
 from sim.plots.node import draw_node
@@ -25,7 +26,8 @@ _SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 def figure(topology: Topology, busy: Mapping[str, float] | None = None) -> Figure:
     """The node and the network of a topology, each where it has one; `busy` is the share of time
-    for which its links of a kind (`sim.engine.link_loads`) carry all they can."""
+    for which its links of a kind (`sim.engine.link_loads`) carry all they can, or single cables by
+    their names."""
     fig = Figure(figsize=(1 + 6.5 * max(len(_panels(topology)), 1), 6.0), layout="constrained")
     draw(fig, topology, busy)
     return fig
@@ -66,7 +68,7 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
     scale = Normalize(0.0, next((top for top in _SCALES if most <= top), most))
     drawn = [line for axes in fig.axes for line in axes.lines if line.get_gid()]
     for line in drawn:
-        share = busy.get(str(line.get_gid()), 0.0)
+        share = _share(str(line.get_gid()), busy)
         line.set(color=_SHADES(scale(share)), linewidth=line.get_linewidth() + 1.0)
     if drawn:
         colours = ScalarMappable(scale, _SHADES)
@@ -80,3 +82,11 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
             pad=0.01,
             format="{x:.0%}",
         )
+
+
+def _share(drawn: str, busy: Mapping[str, float]) -> float:
+    """How busy a cable is: itself, the busier way, where cables are known; else its kind."""
+    kind, single, _ = drawn.partition(" ")
+    if not single or not any(name.startswith(f"{kind} ") for name in busy):
+        return busy.get(kind, 0.0)
+    return max((busy.get(link_name(link), 0.0) for link in links_named(drawn)), default=0.0)

@@ -70,7 +70,7 @@ class CollectiveTimes(Answer):
 
     view = "sim.results.collective_text"
     picture = "sim.plots.collective_times"
-    unwritten = ("topology", "places")
+    unwritten = ("topology", "places", "cables")
     derived: ClassVar[Mapping[str, str]] = {"gpus": "gpus"}
 
     kind: CollectiveKind
@@ -80,6 +80,7 @@ class CollectiveTimes(Answer):
     late: Mapping[int, float] = field(default_factory=dict)
     rows: tuple[CollectiveTime, ...]
     bound: float
+    cables: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gpus(self) -> int:
@@ -92,12 +93,13 @@ class CollectiveTimes(Answer):
 
     @property
     def busy(self) -> dict[str, float]:
-        """Of that row, the share of its time for which the busiest link of each kind is busy."""
+        """Of that row, the share of its time for which the busiest link of each kind is busy, and
+        so every one of `cables`, those between nodes or routers."""
         shares: dict[str, float] = {}
         for name, share in self.choice.links.items():
             kind = str(links_named(name.partition(" and ")[0])[0][0]).partition("-")[0]
             shares[kind] = max(shares.get(kind, 0.0), share)
-        return shares
+        return {**shares, **self.cables}
 
     def to_frame(self) -> "pd.DataFrame":
         """One row a size, algorithm and protocol."""
@@ -183,6 +185,7 @@ def collective(
         late=bench.late,
         rows=tuple(rows),
         bound=bound,
+        cables=bench.cables,
     )
 
 
@@ -268,6 +271,7 @@ class _Bench:
         self.algorithm, self.late, self.topology = algorithm, late, machine.topology
         nodes = Counter(map(self.topology.node_of, places))
         each = max(nodes.values())
+        self.cables = dict[str, float]()  # of what was chosen last, with their shares of the time
         self.shape = GroupShape(ranks=len(places), nodes=len(nodes), per_node=each)
         # By algorithm its links, and their seconds for a byte of ports and of NICs [links, 2].
         self._seconds: dict[str, tuple[list[Link], NDArray[np.float64]]] = {}
@@ -299,6 +303,12 @@ class _Bench:
             wires = self.wires(cost)
             seconds = begun + cost.latency + max(wires.values(), default=0.0)
             found.append(self._row(size, cost.algorithm, cost.protocol, seconds, wires))
+            if seconds == min([seconds, *(row.seconds for row in found)]):
+                self.cables = {
+                    link_name(link): own / seconds
+                    for link, own in wires.items()
+                    if link[0] == "edge"
+                }
         best = min(found, key=lambda row: row.seconds)
         found = [replace(row, chosen=row is best) for row in found]
         names = dict.fromkeys(row.algorithm for row in found) if messages else ()

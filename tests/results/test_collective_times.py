@@ -162,6 +162,31 @@ def test_the_picture_has_a_curve_for_each_algorithm_and_protocol() -> None:
     assert shade != NIC_LINE
 
 
+def test_cables_that_carry_nothing_are_not_drawn_as_busy() -> None:
+    """Eight nodes of a dragonfly use the cables among their four routers alone."""
+    times = sim.collective("all_to_all", 2**20, "example-dragonfly", gpus=64)
+    cables = {name for name in times.busy if name.startswith("edge ")}
+    assert len(cables) == 4 * 3
+    drawn = [
+        line
+        for axes in figure(times).axes
+        for line in axes.lines
+        if str(line.get_gid()).startswith("edge ")
+    ]
+    idle = {line.get_gid() for line in drawn if line.get_color() == drawn[-1].get_color()}
+    assert {"edge 0-1", "edge 2-3"}.isdisjoint(idle)
+    assert len(drawn) - len(idle) == 6
+
+
+def test_the_ways_around_a_torus_have_their_own_load() -> None:
+    """Two neighbours over the edge of the drawing: the dotted ends between them, and no others."""
+    drawing = figure(sim.collective("all_gather", 2**20, "example-torus-2d", placement=[0, 3]))
+    cables = [one for axes in drawing.axes for one in axes.lines if "edge" in str(one.get_gid())]
+    colours = {str(one.get_gid()): one.get_color() for one in cables}
+    busy = {name for name, colour in colours.items() if colour != colours["edge 5-6"]}
+    assert busy == {"edge 0-3", "edge 3-0"}
+
+
 def test_the_command_prints_and_draws(tmp_path: Path) -> None:
     picture = tmp_path / "curve.png"
     words = ["collective", "all_reduce", "dgx-a100-hdr", "--gpus", "8", "--sizes", "1KiB..1MiB"]
