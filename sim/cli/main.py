@@ -30,6 +30,8 @@ from sim.cli.validate import validate
 from sim.cli.workers import workers
 from sim.config.errors import FitError, InputError
 
+_LONG, _SHOWN = 500, 60  # characters of a word that a message quotes, and what it quotes of longer
+
 
 class _Mistake(click.ClickException):
     """What the user has to mend: one line on standard error, exit code 2."""
@@ -37,7 +39,10 @@ class _Mistake(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        line = " ".join(self.format_message().split())
+        words = self.format_message().split()
+        line = " ".join(
+            one if len(one) <= _LONG else f"{one[:_SHOWN]}...{one[-2:]}" for one in words
+        )
         click.echo(f"error: {_printable(line)}", file=file, err=True)
 
 
@@ -54,6 +59,10 @@ class _Stopped(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(self.format_message(), file=file, err=True)
+
+
+def _quoted(word: str) -> str:
+    return word if len(word) <= _LONG else f"{word[:_SHOWN]}...{word[-2:]}"
 
 
 def _printable(text: str) -> str:
