@@ -77,6 +77,8 @@ def plan(
     dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
     """
     from sim.search.plan import plan as planned
+    from sim.search.search import BEST
+    from sim.search.text import in_a_line
 
     outcome = planned(
         model,
@@ -92,12 +94,14 @@ def plan(
         jobs=jobs,
         price=price,
         framework=emit or "",
+        best=1 if emit else BEST,
     )
     if emit is None:
         show(outcome, as_json=as_json, picture=picture)
     else:
         if picture is not None:
             draw(outcome, picture)
+        click.echo(f"note: {in_a_line(outcome)}", err=True)
         text, unsaid = outcome.emitted(emit)
         for choice in unsaid:
             click.echo(f"warning: {emit} is not told {choice}", err=True)

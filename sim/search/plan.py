@@ -7,7 +7,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
 from sim.search.choices import parsed
-from sim.search.search import WITHIN, SearchResult, search
+from sim.search.search import BEST, WITHIN, SearchResult, search
 from sim.search.space import space
 
 Values = Iterable[str] | Mapping[str, Iterable[object]]
@@ -28,6 +28,7 @@ def plan(
     jobs: int | None = None,
     price: str | None = None,
     framework: str = "",
+    best: int = BEST,
 ) -> SearchResult:
     """Search the fastest layout of a model on a cluster, all of whose GPUs are used or so many.
 
@@ -35,8 +36,8 @@ def plan(
     values of choices are searched, or these are left out: texts as `sim plan --only` takes them
     ("zero=1,3"), or a mapping. Layouts may take `within` times as long as the best; `price` is a
     GPU's rent such as "2 USD/h" instead of the topology's. For a `framework` what it can be told is
-    searched, unless `only` says otherwise. Raises `InputError`, `FitError` where
-    no layout fits into memory.
+    searched, unless `only` says otherwise. The `best` so many are played in full. Raises
+    `InputError`, `FitError` where no layout fits into memory.
     """
     return search(
         space(
@@ -52,6 +53,7 @@ def plan(
             price=price,
         ),
         jobs=jobs,
+        best=best,
         within=within,
     )
 

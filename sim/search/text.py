@@ -107,6 +107,16 @@ def _sure(search: SearchResult) -> Iterator[str]:
         )
 
 
+def in_a_line(search: SearchResult) -> str:
+    """The best layout, its step and its memory."""
+    first = search.best[0]
+    offered = human_bytes(search.space.topology.device.usable_memory)
+    return (
+        f"{plan_text(first.plan)}: {human_seconds(first.step_time)} a step, "
+        f"{search.mfu(first):.1%} MFU, {human_bytes(first.memory)} of a GPU's {offered}"
+    )
+
+
 def plan_text(plan: Plan) -> str:
     """A plan in one line.
 
