@@ -320,8 +320,20 @@ def test_a_search_prints_its_best_for_a_framework() -> None:
     search = ("plan", "llama3-8b", "dgx-h100-ndr", "--gpus", "8", "--global-batch", "16",
               "--only", "zero=1", "--only", "schedule=1f1b", "--only", "pp=1",
               "--only", "tp=4")  # fmt: skip
-    assert "--num-layers 32" in sim(*search, "--emit", "megatron").stdout
+    done = sim(*search, "--emit", "megatron")
+    assert "--num-layers 32" in done.stdout
+    assert re.search(
+        r"^note: tp 4, pp 1, .*: [\d.]+ s a step, [\d.]+% MFU, .* GiB", done.stderr, re.M
+    )
     assert sim(*search, "--emit", "toml").stdout.startswith("[plan]\nglobal_batch = 16\n")
+
+
+def test_a_search_for_a_framework_finds_what_it_has() -> None:
+    """Zero bubbles and DualPipe are faster, and Megatron-LM has neither."""
+    search = ("plan", "llama3-8b", "dgx-h100-ndr", "--gpus", "8", "--global-batch", "16",
+              "--only", "pp=4", "--only", "tp=1", "--only", "microbatch=1")  # fmt: skip
+    assert not {"1f1b", "interleaved"} & set(sim(*search).stdout.splitlines()[1].split())
+    assert "--pipeline-model-parallel-size 4" in sim(*search, "--emit", "megatron").stdout
 
 
 def test_changes_of_a_recipe_become_files_that_run(folder: Path) -> None:

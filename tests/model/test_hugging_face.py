@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from sim.config.errors import InputError
-from sim.model.counts import model_flops, parameters, whole
+from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.execution import Execution, Sharding
 from sim.model.hugging_face.document import document
 from sim.model.hugging_face.layers import pattern
 from sim.model.kinds import specialised
 from sim.model.operators import Operator
 from sim.model.reading import load, model_of
+from sim.results.model import describe
 
 # Configs, their architectures and numbers of parameters: transformers 5.23.0 on the meta device.
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("hugging_face.json").read_text())
@@ -28,6 +29,17 @@ def described(config: dict[str, Any]) -> dict[str, Any]:
 def test_a_config_has_the_parameters_that_transformers_counts(name: str) -> None:
     case = CASES[name]
     assert parameters(model_of(described(case["config"]), name)) == case["parameters"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_config_is_shown_with_what_it_takes(name: str) -> None:
+    model = model_of(described(CASES[name]["config"]), name)
+    shown = describe(model, name).splitlines()
+    heads = [line.split("  ")[1] for line in shown if line.startswith("  ") and line[2] != " "]
+    assert heads == ["parameters", "FLOPs", "keys and values", "activations"]
+    active = active_parameters(model)
+    assert ("a token" in shown[1]) == (active != CASES[name]["parameters"])
+    assert 0 < active <= CASES[name]["parameters"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -19,7 +19,7 @@ _SILENT = re.compile(
     "|scale_.*|reorder_and_upcast_attn|chunk_size_feed_forward|task_specific_params"
     "|is_encoder_decoder|scoring_func|norm_topk_prob|routed_scaling_factor|aux_loss_.*"
     "|seq_aux|ep_size|query_pre_attn_scalar|swiglu_.*|position_embedding_type"
-    "|encoder_stride|dense_act_fn|pooler_.*|qk_head_dim|prefix|bos|eos|use_mrope|cache_implementation"
+    "|encoder_stride|dense_act_fn|quantization_config|pooler_.*|qk_head_dim|prefix|bos|eos|use_mrope|cache_implementation"
     "|max_window_layers|image_token_index|mm_tokens_per_image|boi_.*"
     "|eoi_.*|initial_context_length|experts_per_token|layer_norm_elementwise_affine"
     "|hidden_dropout_prob|attention_probs_dropout_prob|classifier_.*|tokenizer_class|name"
