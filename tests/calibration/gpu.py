@@ -36,7 +36,7 @@ class Clock(Log):
 
     def __init__(self, torch: Any, capacity: float) -> None:
         super().__init__()
-        self.torch, self.host = torch, 0.0
+        self.torch, self.host, self.began = torch, 0.0, True
         self.ready: defaultdict[int, float] = defaultdict(float)  # by stream
         self.marks: dict[int, float] = {}
         self.captured: list[float] | None = None
