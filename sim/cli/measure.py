@@ -2,16 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 from sim.cli import options
 from sim.cli.files import output, wrote
+from sim.config.errors import InputError
 
 
 @click.command(epilog=options.examples("sim measure gpt2-one-gpu", "sim measure gpt-small-cpu"))
-@click.argument("scenario")
+@click.argument("words", nargs=-1, metavar="[SCENARIO | -- ARGUMENTS]")
+@click.option("--script", type=options.INPUT_FILE, help="Run a training script instead.")
+@click.option("--topology", help="What a script is predicted on; cpu-2 on a CPU.")
+@click.option("--stack", help="What runs a script; pytorch-cpu on a CPU, else pytorch-eager.")
+@click.option("--world", type=options.COUNT, default=1, show_default=True, help="Its ranks.")
 @options.SETTINGS
 @options.PROFILES
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="A GPU if there is one.")
@@ -25,7 +30,11 @@ from sim.cli.files import output, wrote
 @options.LIMIT
 @options.JSON
 def measure(
-    scenario: str,
+    words: tuple[str, ...],
+    script: Path | None,
+    topology: str | None,
+    stack: str | None,
+    world: int,
     settings: tuple[str, ...],
     device: Literal["cuda", "cpu"] | None,
     steps: int,
@@ -38,13 +47,22 @@ def measure(
 
     Builds GPT, Llama and BERT models with the scenario's precision, recomputation, attention and
     accumulation; with plan.dp above 1 as DDP (or FSDP, plan.zero=3) over ranks of its own, or
-    under torchrun.
+    under torchrun. With --script the script is run as it is, with its own ARGUMENTS behind `--`,
+    and one step of it is captured and played.
     """
     from sim.calibration.training import measure as training
     from sim.calibration.training.comparison import write_steps
     from sim.calibration.training.interleaving import interleaving
+    from sim.scenario.profiles import setting_of
+    from sim.scenario.scenario import setting
 
     here = training.available_device(device)
+    if script is not None:
+        given = dict(map(setting_of, profiles)) | dict(map(setting, settings))
+        return _script(script, words, here, topology, stack, world, steps, given, as_json)
+    if len(words) != 1:
+        raise InputError("sim measure", "no SCENARIO", "name one, or --script train.py")
+    (scenario,) = words
     job = options.scenario_of(scenario, settings, profiles)
     if calibrate is None:
         calibrate = here == "cpu" and not profiles
@@ -61,3 +79,32 @@ def measure(
 
 def _report(message: str) -> None:
     click.echo(message, err=True)
+
+
+def _script(
+    script: Path,
+    arguments: tuple[str, ...],
+    here: Literal["cuda", "cpu"],
+    topology: str | None,
+    stack: str | None,
+    world: int,
+    steps: int,
+    settings: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """A script's real steps beside those that are played."""
+    from sim.capturing.measured import measure_script
+
+    if topology is None and here == "cuda":
+        raise InputError("--script", "no --topology to play it on", "name one: sim list topologies")
+    comparison = measure_script(
+        script,
+        arguments,
+        device=here,
+        topology=topology or "cpu-2",
+        stack=stack or ("pytorch-eager" if here == "cuda" else "pytorch-cpu"),
+        world=world,
+        steps=steps,
+        settings=settings,
+    )
+    click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))

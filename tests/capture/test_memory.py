@@ -1,17 +1,14 @@
 """Memory of captured scripts: held against real runs of the same on a CPU, and published peaks."""
 
-import weakref
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import sim
 from sim.capturing.capture import capture_script
+from sim.capturing.real_run import counting
 from sim.recording.allocator_settings import AllocatorSettings
 from sim.recording.file import read
 from sim.recording.memory import Memory
@@ -42,31 +39,11 @@ for _ in range(2):
 needs_transformers = pytest.mark.skipif(not find_spec("transformers"), reason="no transformers")
 
 
-class Allocations(TorchDispatchMode):
-    """The most bytes that the storages of real tensors hold at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live: dict[int, int] = {}
-        self.most = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for one in tree_leaves(out):
-            if isinstance(one, torch.Tensor) and one.untyped_storage().nbytes():
-                storage = one.untyped_storage()
-                if id(storage) not in self.live:
-                    weakref.finalize(storage, self.live.pop, id(storage), None)
-                self.live[id(storage)] = storage.nbytes()
-        self.most = max(self.most, sum(self.live.values()))
-        return out
-
-
 def really(source: str) -> int:
     """The most bytes of a script's tensors on this CPU."""
-    with Allocations() as seen:
+    with counting(torch) as seen:
         exec(compile(source.replace('"cuda"', '"cpu"'), "train.py", "exec"), {})
-    return seen.most
+    return int(seen.most)
 
 
 def wanted(own: Recording) -> int:

@@ -120,7 +120,7 @@ def test_a_comparison_has_median_spread_and_drift(tmp_path: Path) -> None:
             ["gpt-small-cpu", "--set=plan.optimizer=lamb"],
             "'lamb', moments = 'fp32' is not measured; one of adam",
         ),
-        (["gpt-small-cpu", "--set=plan.precision=fp8"], "'fp8' is not measured; set fp32 or bf16"),
+        (["gpt-small-cpu", "--set=plan.precision=fp8"], "CPU has no fp8; it has fp32, bf16"),
         (["gpt-small-cpu", "--set=model.positions=alibi"], "positions = 'alibi'"),
         (["gpt-small-cpu", "--set=model=resnet50"], "convolutional"),
         (["gpt-small-cpu", "--set=model.layers=10000"], "GiB of this host's"),
