@@ -162,7 +162,12 @@ def test_the_command_prints_what_python_gives(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
     frame = here.to_frame()
     assert list(frame.index) == ["megatron-1.7b", "plan.microbatch=8; plan.recompute=none"]
-    assert frame["dollars_per_million_tokens"].notna().all()
+    first, shown = frame.iloc[0], here.cases[0].result
+    assert isinstance(shown, Result)
+    for bound in ("low", "high"):
+        ratio = getattr(shown, f"step_time_{bound}") / shown.step_time
+        known = ratio * first["dollars_per_million_tokens"]
+        assert first[f"dollars_{bound}"] == pytest.approx(known)
     page = here._repr_html_()
     assert here.reason.split(":")[0] in page.replace("&#x27;", "'")
     assert page.count("data:image/png") == 1

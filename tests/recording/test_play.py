@@ -117,6 +117,19 @@ def test_playing_needs_no_torch(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["ranks"] == WORLD, done.stderr
 
 
+def test_a_recording_is_loaded_by_the_name_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write([recorded(LAUNCH)], path)
+    job = sim.load(path, {"topology": "dgx-h100-ndr", "stack": "pytorch-eager"})
+    same = RecordedScenario(record=str(path), topology="dgx-h100-ndr", name=job.name)
+    assert job == same
+    with pytest.raises(InputError, match="no topology to play it on; name one"):
+        sim.load(path)
+    refused = CliRunner().invoke(main, ["run", str(path)])
+    assert refused.exit_code == 2
+    assert "no topology to play it on" in refused.output
+
+
 @pytest.mark.parametrize("output", ["--trace", "--report"])
 def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
     write([recorded(LAUNCH, REDUCE)], tmp_path / "record.json")
