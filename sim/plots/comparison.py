@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 
 from sim.config.units import human_bytes, human_seconds
-from sim.plots.memory import COLOURS, OTHER
+from sim.plots.memory import OTHER, colour_of
 from sim.plots.picture import PALETTE, Figure
 from sim.program import causes
 from sim.program.causes import Cause
@@ -42,7 +42,8 @@ def figure(compared: "StepComparison") -> Figure:
     _bars(left, steps, unit, _CAUSES, f"{what} by cause ({name})")
     _end(left, [(sum(step.values()) / unit, human_seconds(sum(step.values()))) for step in steps])
     memory = [result.memory_per_gpu for result in results]
-    _bars(right, memory, _GIB, COLOURS, "memory of the fullest GPU (GiB), and what it has")
+    shades = {name: colour_of(name) for own in memory for name in own}
+    _bars(right, memory, _GIB, shades, "memory of the fullest GPU (GiB), and what it has")
     rooms = [result.capacity / _GIB for result in results]
     rows = range(len(results))
     right.vlines(rooms, [row - 0.4 for row in rows], [row + 0.4 for row in rows], color="black")

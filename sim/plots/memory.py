@@ -31,12 +31,17 @@ COLOURS = {
     "buffers": "#cc79a7",
     "communication": "#8c3373",
     "fragmentation": "#999999",
-    "parameters": "#0072b2",  # those of recordings
-    "temporary": "#f0e442",
-    "reserved beside": "#cfcfcf",
 }
+_RECORDED = {  # what recordings call the same
+    "parameters": "weights", "temporary": "transient", "reserved beside": "fragmentation",
+}  # fmt: skip
 OTHER = "#000000"
 _NAMED = 8  # stages that have a name of their own in the legend
+
+
+def colour_of(part: str) -> str:
+    """The colour of a part of memory."""
+    return COLOURS.get(_RECORDED.get(part, part), OTHER)
 
 
 def figure(result: "Result") -> Figure:
@@ -68,7 +73,7 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
         times,
         [bands[number] for number in order],
         labels=[names[number] for number in order],
-        colors=[COLOURS.get(names[number], OTHER) for number in order],
+        colors=[colour_of(names[number]) for number in order],
         step="post",
         linewidth=0,
         alpha=0.85,

@@ -6,7 +6,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from sim.plots.memory import COLOURS, figure
+from sim.plots.memory import COLOURS, colour_of, figure
+from sim.recording.memory import BESIDE
+from sim.recording.recording import PARTS
 from sim.scenario import scenario as scenarios
 from sim.scenario.setup import from_scenario
 from sim.simulate import run
@@ -22,6 +24,10 @@ def bands(scenario: str, **changes: Any) -> dict[str, str]:
 
 def test_parts_have_colours_that_differ() -> None:
     assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+def test_parts_of_recordings_have_colours_too() -> None:
+    assert all(colour_of(name) in COLOURS.values() for name in (*PARTS, BESIDE))
 
 
 @pytest.mark.parametrize(

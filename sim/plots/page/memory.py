@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
 from sim.engine.memory_curve import MemoryCurve
-from sim.plots.memory import COLOURS, OTHER
+from sim.plots.memory import colour_of
 from sim.plots.page.figures import blank
 from sim.plots.page.section import Chart
 from sim.results.formatting import time_unit
@@ -51,7 +51,7 @@ def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
     made.y_range.start = 0.0
     for number, name in enumerate(order):
         made.varea_step("time", f"from {number}", f"to {number}", source=source,
-                        step_mode="after", fill_color=COLOURS.get(name, OTHER))  # fmt: skip
+                        step_mode="after", fill_color=colour_of(name))  # fmt: skip
     line = made.step("time", "total", source=source, mode="after", line_width=0.5, color=_GREY)
     hover.renderers = [line]
     _limit(made, result)
@@ -61,7 +61,7 @@ def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
         figure=made,
         says=f"Memory over the step of {of}: peak {curve.peak / _GIB:.1f} of "
         f"{result.capacity / _GIB:.1f} GiB (dashed).",
-        legend={name: COLOURS.get(name, OTHER) for name in reversed(order)},
+        legend={name: colour_of(name) for name in reversed(order)},
     )
 
 
