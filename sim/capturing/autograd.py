@@ -7,6 +7,8 @@ from sim.capturing.attention import fused_attention
 from sim.capturing.log import Log
 from sim.capturing.patches import Patches
 
+_EAGER = "torch.compile is left out: kernels are recorded as eager runs them, one by one"
+
 
 def without_threads(torch: Any, patches: Patches) -> None:
     """Backward passes run on the thread that asks for them.
@@ -45,12 +47,17 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
         log.track(storage, stream(), -1, resized=True)
         return found
 
+    def compiled(model: Any = None, **_: Any) -> Any:
+        log.notes.number(_EAGER)
+        return model or (lambda function: function)
+
     for module in (torch.autograd, torch.autograd.graph, torch._tensor):
         if hasattr(module, "_engine_run_backward"):
             patches.set(module, "_engine_run_backward", backward)
     patches.set(torch.UntypedStorage, "resize_", resized)
     patches.set(torch.nn.functional, "scaled_dot_product_attention", fused_attention(torch))
-    patches.set(torch, "compile", lambda model=None, **_: model or (lambda function: function))
+    patches.set(torch, "compile", compiled)
+    patches.set(torch.nn.Module, "compile", lambda *_, **__: log.notes.number(_EAGER))
     patches.set(FakeTensorMode, "avoid_device_init", property(lambda self: True))
     patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # torch 2.11 asks always
     # Else AdamW and clipping take their loops over single tensors.

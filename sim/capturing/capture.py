@@ -147,4 +147,5 @@ def _recorded(
             lines=tuple(log.lines.entries),
             events=tuple(log.events),
             memory=log.allocations(),
+            notes=tuple(log.notes.entries),
         )

@@ -13,6 +13,7 @@ from sim.capturing.router import Router
 
 _MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
 # Operators by which routers choose, with the argument that says the dimension.
+_CHOOSE = ("topk", "max", "argmax")
 _ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
 # Operators with indices, of which boolean ones are as many as they have true elements.
 _INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
@@ -27,6 +28,7 @@ class Contents:
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
         self.map = torch.utils._pytree.tree_map
         tags = torch.Tag
+        self._known: dict[Any, bool] = {}
         self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
 
     def of(self, tensor: Any) -> Any:
@@ -60,7 +62,7 @@ class Contents:
         looked = False
         if name in _INDEXED:
             args, looked = self._numbered(args)
-        if self.dynamic & {*func.tags}:
+        if self._depends(func):
             found = self._shaped(func, name, args, kwargs)
             if found is not None:
                 return self.map(self._faked, found), name != "index"
@@ -69,6 +71,12 @@ class Contents:
         if name == "_to_copy" and out.device.type == "cpu" and self.of(out) is not None:
             out = self.of(out)  # on the host tensors are real
         return out, looked
+
+    def _depends(self, func: Any) -> bool:
+        """Whether what an operator gives may have a shape, or be a value, by content."""
+        if func not in self._known:
+            self._known[func] = bool(self.dynamic & {*func.tags})
+        return self._known[func]
 
     def _numbered(self, args: Any) -> tuple[Any, bool]:
         """Arguments with indices in place of boolean masks."""
@@ -113,7 +121,7 @@ class Contents:
         results = [one for one in self.tensors(out) if isinstance(one, self.fake)]
         if not any(one.numel() <= _MOST[one.dtype.is_floating_point] for one in results):
             return
-        if str(func) in _ROUTES and self.of(args[0]) is None:
+        if name in _CHOOSE and str(func) in _ROUTES and self.of(args[0]) is None:
             self._route(str(func), args, results)
             return
         known = all(self.of(one) is not None for one in given)

@@ -52,6 +52,7 @@ class Log:
     began: bool = False
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
+    notes: "Table[str]" = field(default_factory=lambda: Table())
     operators: "Table[Operator]" = field(default_factory=lambda: Table())
     groups: "Table[Group]" = field(default_factory=lambda: Table())
     lines: "Table[str]" = field(default_factory=lambda: Table())

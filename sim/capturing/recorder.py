@@ -123,7 +123,7 @@ class Recorder:
         outs, line = self._on_device(out), self._line()
         self._track(outs, line)
         if (ins or outs) and not func.is_view and name not in _FREE:
-            self._kernel(func, _named(func, args, kwargs), ins, outs, line)
+            self._kernel(func, args, kwargs, ins, outs, line)
         to_host = name == "_to_copy" and not outs and not kwargs.get("non_blocking")
         if ins and (looked or to_host):
             self.streams.sync()
@@ -158,12 +158,15 @@ class Recorder:
     def _on_device(self, tree: Any) -> list[Any]:
         return [one for one in self.contents.tensors(tree) if one.device.type == "cuda"]
 
-    def _kernel(self, func: Any, named: Any, ins: list[Any], outs: list[Any], line: int) -> None:
+    def _kernel(
+        self, func: Any, args: Any, kwargs: Any, ins: list[Any], outs: list[Any], line: int
+    ) -> None:
         results = self.log.results
         storages = [id(one.untyped_storage()) for one in ins]
         reads = {results.pop(key) for key in storages if key in results}
         if not self.log.began:  # events before the step count for nothing
             return
+        named = _named(func, args, kwargs)
         self.log.add(
             "kernel",
             self.streams.current,

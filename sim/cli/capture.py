@@ -57,6 +57,8 @@ def capture(
     )
     write(recordings, out)
     wrote(out)
+    for note in dict.fromkeys(note for own in recordings for note in own.notes):
+        click.echo(f"note: {note}", err=True)
     for own in recordings:
         click.echo(
             f"rank {own.rank}: {len(own.events):,} events, {len(own.operators):,} different "

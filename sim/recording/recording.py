@@ -110,7 +110,8 @@ class Recording:
     """One rank's step. `operators`, `groups` and `lines` ("train.py:12") are what events refer to.
 
     `parameters` counts the model's, `memory` is in the host's order from the script's beginning on,
-    `allocator` the settings of torch's caching allocator that the script ran with.
+    `allocator` the settings of torch's caching allocator that the script ran with. `notes` are what
+    a reader should know before believing it.
     """
 
     version: int = VERSION
@@ -126,6 +127,7 @@ class Recording:
     lines: tuple[str, ...] = ()
     events: tuple[Event, ...]
     memory: tuple[Allocation, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.version != VERSION:

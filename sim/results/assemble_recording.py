@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from sim.config.units import human_bytes
 from sim.engine.accounts import Account, bubble_fraction, critical_role
@@ -68,6 +69,7 @@ def report(
         work="dense",
     )
     sure = evidence().interval(step, campaign)
+    room = device.usable_memory
     fits = all(one.failure is None for one in peaks)
     return Result(
         scenario=name,
@@ -115,7 +117,9 @@ def report(
         events=record.events,
         engine=record.engine,
         wall_seconds=wall_seconds,
-        warnings=tuple(_warnings(worst, device.usable_memory)),
+        warnings=tuple(
+            dict.fromkeys((*chain(*(o.notes for o in recordings)), *_warnings(worst, room)))
+        ),
         remedies=() if fits else Deferred(partial(_remedies, memories)),
         timeline=record.timeline,
         memory=Deferred(partial(_curves, written, record)),
@@ -125,7 +129,7 @@ def report(
             BESIDE: worst.reserved - worst.allocated,
             "total": worst.reserved,
         },
-        capacity=device.usable_memory,
+        capacity=room,
         fits=fits,
     )
 

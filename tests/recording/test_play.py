@@ -173,7 +173,7 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
         (b"{", ["--topology", "dgx-h100-ndr"], "is not JSON"),
         (b"[1]", ["--topology", "dgx-h100-ndr"], "is no recording"),
         (b"\x1f\x8b\x99xx", ["--topology", "dgx-h100-ndr"], "not a whole gzip file"),
-        (b"{}", [], "no --topology"),
+        (b"{}", [], "no topology"),
     ],
 )
 def test_other_files_and_commands_are_refused(
