@@ -15,6 +15,7 @@ from sim.engine.machine import Machine
 from sim.engine.ways import number_of
 from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device
+from sim.program.causes import STRAGGLERS
 from sim.program.operations import Call, Collective, Send
 from sim.program.routed import Routed
 
@@ -135,7 +136,7 @@ class TransferDesk:
             self._numbers[key] = len(self.transfers)
             met = Transfer(
                 name=name,
-                cause=call.cause,
+                cause=STRAGGLERS,
                 kind=call.kind,
                 arity=self.arity(g),
                 traffic=NO_TRAFFIC,

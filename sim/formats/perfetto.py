@@ -193,9 +193,14 @@ class _Process:
         flights, meetings = span.args.get("transfers", whole_span), span.args.get("meetings", ())
         for cause, places, start, end in _merged(flights):
             kinds = tuple(dict.fromkeys(flights[place][1] for place in places))
-            args = {"cause": cause, "operation": span.name} | self._facts(span, kinds)
             lane = cause if span.stream == COMPUTE_STREAM else span.stream
-            made = self._kernel(lane, _kernel_name(kinds, span.args), start, end, args)
+            if cause.kind == "waiting":  # for those it met in what it computed: nothing flies
+                args = {"cause": cause, "operation": span.name}
+                made = self._kernel(span.stream, cause, span.start, span.end, {})
+                made |= {"cat": "waiting", "args": args}
+            else:
+                args = {"cause": cause, "operation": span.name} | self._facts(span, kinds)
+                made = self._kernel(lane, _kernel_name(kinds, span.args), start, end, args)
             for number, way in (meetings[place] for place in places if meetings):
                 self.arrows.note(number, way, made, self.role.stage, span.start)
             yield made

@@ -12,7 +12,9 @@ from sim.engine.fold import Folding
 from sim.engine.meetings import DisturbedError
 from sim.engine.play import play
 from sim.engine.record import Record
+from sim.formats.perfetto import events as trace_events
 from sim.parallel.step import training_step
+from sim.program.causes import STRAGGLERS
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 from tests.engine.programs import machine, training, undisturbed
@@ -116,3 +118,15 @@ def test_a_team_whose_links_others_use_is_played_collective_by_collective():
     with pytest.raises(DisturbedError):
         clock.play(folding.folded(together=True))
     assert play(program, setup.machine).end == clock.play(folding.folded()).end
+
+
+def test_who_waits_for_a_slow_peer_has_no_kernel_meanwhile():
+    _, together = both(dict(tp=4, pp=2))
+    waits = [span for span in together.timeline.spans if span.cause == STRAGGLERS]
+    assert waits
+    slices = [event for event in trace_events(together.timeline) if event["ph"] == "X"]
+    named = [event for event in slices if event["name"] == STRAGGLERS]
+    assert {event["cat"] for event in named} == {"waiting"}
+    assert sum(event["dur"] for event in named) == pytest.approx(
+        1e6 * sum(span.duration for span in waits), rel=1e-3
+    )
