@@ -238,5 +238,5 @@ def _unfinished(pool: WorkerPool) -> Iterator[str]:
     if not (record.dropped or record.lost) and rest > (_NEWS - 1.0) * done:
         yield (
             f"{rest / done:.0%} of the samples that were computed are of rounds that had not ended "
-            "and do not count, though their time does: give more steps"
+            "and do not count, though their time does: let it run longer"
         )
