@@ -15,7 +15,7 @@ _FOREIGN = (
     "bias_gelu", "masked_softmax", "bias_dropout_add", "rotary", "swiglu", "cross_entropy",
     "composed_gelu", "vocab_parallel", "overlap_tensor", "split_gather", "layout_copies",
 )  # fmt: skip
-_UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent")
+_UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent", "output_norms", "decoder_seq")
 # Classes of torch.optim and their options, by the names of `sim.model.optimizers`.
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adam": ("AdamW", {}),
@@ -49,7 +49,9 @@ def _check_memory(job: Job, name: str) -> None:
 def _check_model(job: Job, name: str) -> None:
     model = job.model
     foreign = [key for key in _UNBUILT if getattr(model, key) not in (0, "none", None)]
-    if model.positions == "alibi":
+    if model.norm_weights is not None:
+        foreign.append(f"norm_weights = {model.norm_weights}")
+    if model.positions in ("alibi", "relative"):
         foreign.append(f"positions = {model.positions!r}")
     if model.value_head != model.head:
         foreign.append("value_head")

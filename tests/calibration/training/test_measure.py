@@ -122,6 +122,11 @@ def test_a_comparison_has_median_spread_and_drift(tmp_path: Path) -> None:
         ),
         (["gpt-small-cpu", "--set=plan.precision=fp8"], "CPU has no fp8; it has fp32, bf16"),
         (["gpt-small-cpu", "--set=model.positions=alibi"], "positions = 'alibi'"),
+        (
+            ["gpt-small-cpu", "--set=model.positions=relative", "--set=model.attention=standard"],
+            "positions = 'relative'",
+        ),
+        (["gpt-small-cpu", "--set=model.norm_weights=0"], "norm_weights = 0"),
         (["gpt-small-cpu", "--set=model=resnet50"], "convolutional"),
         (["gpt-small-cpu", "--set=model.layers=10000"], "GiB of this host's"),
         (
