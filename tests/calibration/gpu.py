@@ -131,6 +131,25 @@ def _install(torch: Any, patches: Patches, clock: Clock) -> None:
     patches.set(torch._C, "_host_emptyCache", lambda: None)  # of builds with CUDA
     patches.set(torch.version, "cuda", "13.0")
     patches.set(torch.distributed, "get_backend", lambda *_: "nccl")
+    for name in _CALLS:
+        if hasattr(torch.distributed, name):
+            patches.set(torch.distributed, name, _of_nccl(torch, getattr(torch.distributed, name)))
+
+
+_CALLS = ("all_reduce", "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor")
+_CALLS += ("reduce_scatter_single", "broadcast", "reduce", "all_to_all_single", "send", "recv")
+
+
+def _of_nccl(torch: Any, call: Any) -> Any:
+    """A collective that refuses tensors of the host, as NCCL's does."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for one in (*args, *kwargs.values()):
+            if isinstance(one, torch.Tensor) and one.device.type == "cpu":
+                raise RuntimeError("No backend type associated with device type cpu")
+        return call(*args, **kwargs)
+
+    return checked
 
 
 class Graph:

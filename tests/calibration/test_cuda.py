@@ -1,6 +1,7 @@
 """Our code for CUDA, on a GPU that is not there and takes as long as the H100's file says."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,18 +11,22 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import calibration
+from sim.calibration import kernel_profile
 from sim.calibration.timing import (
     clock,
     collectives,
     interference,
     kernel_suite,
     launches,
+    provenance,
     repetitions,
 )
+from sim.calibration.training.interleaving import Interleaving
 from sim.cli.main import main
 from sim.hardware.kernels import profile
 from sim.hardware.kernels.time import kernel_time
-from sim.model.kernels import Attention, MemoryBound
+from sim.model.kernels import Attention, Gemm, MemoryBound
 from tests.calibration.gpu import DEVICE, LAUNCH, fake_gpu
 
 
@@ -32,7 +37,7 @@ def quickly() -> Iterator[None]:
         for suite in ("quick", "full"):
             few = replace(
                 kernel_suite.SIZES["cuda", suite], dims=(2048, 16384), flops=2e13, products=8,
-                attentions=16, streams=(2e7, 1e9),
+                attentions=8, streams=(2e7, 1e9),
             )  # fmt: skip
             patch.setitem(kernel_suite.SIZES, ("cuda", suite), few)
         patch.setattr(kernel_suite, "LARGEST_STEP", 2e9)
@@ -146,7 +151,7 @@ SMALL = ("topology=dgx-h100-ndr", "stack=pytorch-eager", "model.layers=2", "plan
 @pytest.mark.parametrize(
     ("world", "settings"),
     [
-        (1, ("stack=pytorch-graph", "plan.global_batch=4")),
+        (1, ("stack=pytorch-graph", "plan.global_batch=4", "model=llama3.2-1b", "model.seq=1024")),
         (1, ("plan.recompute=selective", "model.attention=standard", "plan.global_batch=4")),
         (1, ("plan.recompute=full", "plan.precision=tf32", "plan.global_batch=4")),
         (2, ("gpus=2", "plan.global_batch=16")),
@@ -164,3 +169,73 @@ def test_a_training_step_is_measured(world: int, settings: tuple[str, ...]) -> N
     assert 0.0 < answer["step_time"]["error"] < 0.35
     if "peak_memory" in answer:  # a graph's is a pool of its own
         assert abs(answer["peak_memory"]["error"]) < 0.025
+
+
+def few(patch: pytest.MonkeyPatch) -> None:
+    """Next to no kernels."""
+    from sim.calibration.timing.calls import memory_bound
+
+    for suite in ("quick", "full"):
+        own = replace(
+            kernel_suite.SIZES["cuda", suite], products=3, attentions=4, precisions=("bf16",)
+        )
+        patch.setitem(kernel_suite.SIZES, ("cuda", suite), own)
+    kinds = {name: memory_bound.KINDS[name] for name in ("stream", "norm", "adam")}
+    patch.setattr(memory_bound, "KINDS", kinds)
+
+
+def test_kernels_are_timed_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch)
+    settings = (*SMALL, "gpus=2", "plan.global_batch=8", "model.layers=1")
+    command = [*MEASURE, "--calibrate", *(f"--set={one}" for one in settings)]
+    code, said, errors = ran(command, 2)
+    assert code == 0, errors
+    assert json.loads(said)["times"].endswith("timings between the steps")
+
+
+def test_kernels_are_timed_beside_an_all_reduce_where_there_are_ranks() -> None:
+    with fake_gpu(world=2):
+        import torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        found = {(one.kernel, one.beside) for one in interference.slowdowns("cuda")}
+        kernel_profile._call_together(Gemm(name="forward", m=64, n=64, k=64), "cuda")()
+    assert ("gemm", "all_reduce") in found
+
+
+def test_a_calibration_goes_on_where_its_minutes_were_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`make calibrate DEVICE=cuda`, in slices: kernels, then steps, then table and picture."""
+    few(monkeypatch)
+    job = calibration.TrainingJob(model="gpt2-124m", seq=128, microbatch=1)
+    monkeypatch.setattr(calibration, "training_jobs", lambda device: [job])
+    short = Interleaving(rounds=1, steps=2)
+    monkeypatch.setattr(calibration, "Interleaving", lambda **_: short)
+    out = tmp_path / "mine.toml"
+    command = ["--device=cuda", "--topology=dgx-h100-ndr", f"--out={out}"]
+    said = []
+    for minutes in ("0", "60"):
+        with fake_gpu():
+            answer = CliRunner().invoke(calibration.main, [*command, f"--minutes={minutes}"])
+        assert answer.exit_code == 0, answer.output
+        said.append(answer.output)
+    assert "the same command goes on from there" in said[0]
+    assert not said[0].count("wrote")
+    assert "1 runs: MAPE" in said[1]
+    assert (tmp_path / "mine-steps.png").exists()
+
+
+def test_the_gpu_is_described_by_its_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '580.159, 1980 MHz, 1980 MHz, 2619 MHz, 41'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with fake_gpu():
+        known = provenance.provenance("cuda")
+    assert known["device"] == "NVIDIA H100 80GB HBM3"
+    assert (known["driver version"], known["clocks sm"], known["cuda"]) == (
+        "580.159", "1980 MHz", "13.0",
+    )  # fmt: skip
