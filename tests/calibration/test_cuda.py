@@ -109,7 +109,6 @@ def test_the_fit_finds_the_rates_of_the_device(calibrated: tuple[Any, str]) -> N
     assert rates["burst"] == pytest.approx(own.burst, rel=0.02)
     kept_out = {one.kind: one.median for one in calibrated[0].origin.residuals}
     assert kept_out["gemm"] < 0.01
-    assert kept_out["attention"] < 0.15  # by few shapes
 
 
 def test_launches_copies_and_overlap_are_those_of_the_fake_device(
