@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 from math import inf
 
+from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import parameters
 from sim.reliability.checkpoint_size import checkpoint_bytes
 from sim.results.answer import Inputs
 from sim.results.likely import Likely, likely
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, SharingScenario
+from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario
 from sim.scenario.setup import Setup, from_scenario, load_model
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.sharing.server_placement import reserved_gpus
 from sim.simulate import run
+from sim.simulate_recording import simulate_recording
 from sim.simulate_sharing import played
 
 _STATE = 12.0  # bytes of a parameter in a checkpoint: fp32 weights and two moments (Adam)
@@ -83,9 +85,29 @@ def of_sharing(scenario: SharingScenario) -> Pace:
     )
 
 
+def of_recording(scenario: RecordedScenario) -> Pace:
+    """The pace of a recorded step. Raises `InputError` for a script that has no tokens to count."""
+    result = simulate_recording(scenario)
+    if result.setup is None or not result.tokens_per_second:
+        what = "the script recorded shows no tokens by which its cost could be told"
+        raise InputError(scenario.name, what, "ask of a model that is described")
+    return Pace(
+        topology=result.setup.machine.topology,
+        seconds=result.step_time,
+        tokens=result.tokens_per_second * result.step_time,
+        size=_STATE * result.parameters,
+        replicas=int(result.inputs.plan.get("dp", 1)),
+        inputs=result.inputs,
+        fits=result.fits,
+        sure=likely(result),
+    )
+
+
 def of_scenario(scenario: Scenario) -> Pace:
-    """The pace of either kind of scenario."""
+    """The pace of any kind of scenario."""
     if isinstance(scenario, SharingScenario):
         return of_sharing(scenario)
+    if isinstance(scenario, RecordedScenario):
+        return of_recording(scenario)
     setup = from_scenario(scenario)
     return of_job(setup, run(setup))

@@ -74,7 +74,7 @@ def sweep(
     `InputError` for keys that do not exist and values of the wrong kind, before any work.
     """
     asked = [{**(always or {}), **point} for point in points]
-    check(scenario, asked)
+    check(scenario, asked, always or {})
     keys = [fingerprint.key(scenario, point, (samples,)) for point in asked]
     tasks = [
         SweepTask(scenario=scenario, point=point, key=key, samples=samples)
@@ -94,12 +94,12 @@ def sweep(
     return frame
 
 
-def check(scenario: str | Scenario, points: Sequence[Point]) -> None:
+def check(scenario: str | Scenario, points: Sequence[Point], always: Point) -> None:
     """Refuse mistakes before any work: values that are wrong at every point that has them.
 
     What only does not fit together (sizes that do not divide) is an invalid row, not a mistake.
     """
-    load(scenario)
+    load(scenario, always)
     right: set[tuple[str, str]] = set()
     for own in _values(points):
         if own in right:

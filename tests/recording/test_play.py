@@ -36,10 +36,10 @@ def recorded(*events: Event, groups: tuple[Group, ...] = (), **more: Any) -> Rec
         script="train.py",
         torch="2.13.0",
         world=WORLD,
-        operators=(PRODUCT,),
         groups=groups or (Group(first=0, axes=((1, WORLD),)),),
         events=events,
         **{
+            "operators": (PRODUCT,),
             "lines": ("train.py:3",),
             "memory": (Allocation(-1, 1, 3 << 30, 0, 0, 0),),
             **more,
@@ -191,3 +191,31 @@ def test_a_recording_is_refused_where_a_plan_is_needed(tmp_path: Path) -> None:
     command = ["explain", str(tmp_path / "record.json")]
     answer = CliRunner().invoke(main, command)
     assert answer.exit_code == 2
+
+
+def test_a_recording_has_a_cost_and_is_swept_and_compared(tmp_path: Path) -> None:
+    """Sixteen ranks look up 4 sequences of 512 tokens each."""
+    table = Tensor(dtype="bfloat16", width=2, shape=(32000, 4096))
+    numbers = Tensor(dtype="int64", width=8, shape=(4, 512))
+    look = Operator(name="aten.embedding", inputs=(table, numbers), outputs=(half(4, 512, 4096),))
+    events = (replace(LAUNCH, operator=1), *[LAUNCH] * 4)
+    own = recorded(*events, operators=(PRODUCT, look), parameters=10**9)
+    path = tmp_path / "record.json.gz"
+    write([own], path)
+    always = {"topology": "dgx-h100-ndr"}
+    result = sim.run(path, always)
+    tokens = WORLD * 4 * 512
+    assert result.tokens_per_second * result.step_time == pytest.approx(tokens)
+    cost = sim.cost(path, tokens=1e9, price="2 USD/h", settings=always)
+    assert cost.seconds == pytest.approx(1e9 / tokens * result.step_time)
+    assert cost.dollars == pytest.approx(cost.seconds / 3600 * WORLD * 2)
+    month = sim.goodput(path, days=1.0, settings=always)
+    assert month.checkpoint_bytes == 12e9
+    rows = sim.sweep(path, {"network.bandwidth": ["100 Gb/s", "400 Gb/s"]}, settings=always, jobs=1)
+    assert rows.valid == 2
+    assert rows.frame["step_time"].iloc[1] == result.step_time
+    both = sim.compare(path, f"{path}: network.bandwidth=100 Gb/s", settings=always)
+    assert both.to_dict()["cases"][0]["step_time"] == result.step_time
+    write([recorded(LAUNCH)], path)
+    with pytest.raises(InputError, match="no tokens by which its cost"):
+        sim.cost(path, tokens=1e9, settings=always)
