@@ -123,6 +123,13 @@ def test_a_zero_bubble_is_smaller(record: Record) -> None:
     assert usual.breakdown["pipeline communication"] > 0.0
 
 
+def test_a_stage_that_waits_for_others_is_refused_alone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(MODEL + PIPELINE)
+    with pytest.raises(sim.InputError, match=r"waits for what rank 4 sends.*--stages"):
+        capture_script(script, ["Schedule1F1B"], world=8)
+
+
 def test_one_stage_alone_is_refused(record: Record) -> None:
     first, last = record("Schedule1F1B")
     for some in ([first], [last], [first, first]):
