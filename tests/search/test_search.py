@@ -448,3 +448,13 @@ def test_layouts_of_experts_are_searched_where_they_are_asked_for() -> None:
     told = [plan_text(layout.plan) for layout in best]
     assert any("ep 4 x 2" in text for text in told)
     assert any("overlapped experts" in text for text in told)
+
+
+def test_passes_that_reduce_gradients_on_the_compute_stream_are_searched() -> None:
+    """ZeRO-2 of a stack that reduces in every micro-step and beside nothing."""
+    only = {"zero": ("2",), "tp": ("1",), "pp": ("1",), "microbatch": ("2",)}
+    job = space("bert-large", "dgx-a100-hdr", gpus=8, global_batch=32, stack="megatron-lm-2022",
+                precision="fp16", only=only)  # fmt: skip
+    first = search(job, jobs=1, best=1).best[0]
+    assert first.result is not None
+    assert first.uncontended == pytest.approx(first.result.step_time, rel=1e-9)

@@ -116,11 +116,17 @@ class _Player:
         self.played.append(PlayedOperation(operation, ready, host, end, cost.parts))
 
     def _communicate(self, operation: Communicate) -> None:
-        start = latest(self.free[operation.stream], *self._causes(operation))
+        alone = self.free.get(operation.stream)  # None of the compute stream, where the host comes
+        at = latest(self.ready, self.host) if alone is None else alone
+        start = latest(at, *self._causes(operation))
         played = PlayedOperation(operation, start, start, start, None)
         seconds = (self.desk.traffic(call, self.stage).alone for call in played.collectives)
         end = later(start, max(seconds, default=0.0))
-        self.free[operation.stream] = self.ended[operation.name] = end
+        self.ended[operation.name] = end
+        if alone is None:
+            self.ready = end
+        else:
+            self.free[operation.stream] = end
         self.played.append(played._replace(end=end))
 
     def _causes(self, operation: Operation) -> Iterator[Form]:
