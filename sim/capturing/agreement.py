@@ -5,7 +5,11 @@ from typing import Any
 
 from sim.capturing.contents import Contents
 
-_INTO = ("_allgather_base_", "alltoall_base_", "_reduce_scatter_base_")  # result first, then source
+# Their results come first, then what they are made of.
+_INTO = (
+    *("_allgather_base_", "allgather_", "alltoall_base_", "alltoall_"),
+    *("_reduce_scatter_base_", "reduce_scatter_"),
+)
 
 
 def agreed(
@@ -19,41 +23,48 @@ def agreed(
     size: int,
     place: int,
 ) -> None:
-    """Keep what the result of a collective holds.
+    """Keep what the results of a collective hold.
 
     `named` are its arguments, `ends` those in their order and what it gives, `size` and `place` are
     those of its group and of this rank there.
     """
     args, out = ends
-    into = name in _INTO
-    source = contents.tensors(args[1] if into else args[0])
-    given = contents.tensors(args[0]) if into or not isinstance(out, torch.Tensor) else [out]
-    if kind in ("send", "recv", "broadcast") or not len(source) == len(given) == 1:
+    if kind in ("send", "recv", "broadcast"):
         return
-    real, result = contents.of(source[0]), given[0]
-    found = None
-    if real is not None:
-        with contents.unfaked():
-            found = _found(torch, kind, real, named, size, place)
-            if found is not None and found.numel() == result.numel():
-                found = found.reshape(result.shape)
-            else:
-                found = None
-    contents.keep(result, found)
+    results = contents.tensors(out if isinstance(out, torch.Tensor | list) else args[0])
+    real = [contents.of(one) for one in contents.tensors(args[1] if name in _INTO else args[0])]
+    known = "coalesced" not in name and all(one is not None for one in real)
+    with contents.unfaked():
+        found = _found(torch, kind, real, named, size, place) if known else []
+        sizes = [one.numel() for one in results]
+        whole = torch.cat([one.flatten() for one in found]) if found else None
+        if whole is None or len(whole) != sum(sizes):
+            parts = [None] * len(results)
+        else:
+            parts = list(whole.split(sizes))
+        for result, part in zip(results, parts, strict=True):
+            contents.keep(result, None if part is None else part.reshape(result.shape))
 
 
 def _found(
-    torch: Any, kind: str, real: Any, named: dict[str, Any], size: int, place: int
-) -> Any | None:
+    torch: Any, kind: str, real: list[Any], named: dict[str, Any], size: int, place: int
+) -> list[Any]:
+    """What the results hold, one behind the other; `real` is one tensor, or one for each rank."""
     if kind == "all_gather":
-        return torch.cat([real] * size)
+        return real * size
+    if kind == "all_reduce":
+        return [_reduced(torch, real[0], named, size)]
+    whole = real[0]
     if kind == "all_to_all":
-        splits = named.get("input_split_sizes") or [len(real) // size] * size
-        return torch.cat([real.split(list(splits))[place]] * size)
-    if kind in ("all_reduce", "reduce_scatter"):
-        real = real * size if _adds(torch, named.get("reduce_op")) else real.clone()
-        return real if kind == "all_reduce" else real.chunk(size)[place]
-    return None
+        splits = named.get("input_split_sizes") or [len(whole) // size] * size
+        pieces = real if len(real) > 1 else whole.split(list(splits))
+        return [pieces[place]] * size
+    pieces = real if len(real) > 1 else whole.chunk(size)
+    return [_reduced(torch, pieces[place], named, size)]
+
+
+def _reduced(torch: Any, real: Any, named: dict[str, Any], size: int) -> Any:
+    return real * size if _adds(torch, named.get("reduce_op")) else real
 
 
 def _adds(torch: Any, operation: Any) -> bool:

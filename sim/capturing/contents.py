@@ -17,6 +17,8 @@ _CHOOSE = ("topk", "max", "argmax")
 _ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
 # Operators with indices, of which boolean ones are as many as they have true elements.
 _INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+# Operators that leave the memory that they take as it is.
+UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
 
 
 class Contents:
@@ -138,6 +140,9 @@ class Contents:
         if any(self.of(one) is None for one in self.tensors(args, kwargs)):
             return None
         args, kwargs = self.map(self._real, args), self.map(self._real, kwargs)
+        if name in UNSET:  # what is not written yet, zeros for all captures
+            with self.unfaked():
+                return func(*args, **kwargs).zero_()
         if name == "histc":  # which the CPU has for floats alone
             dtype, args = args[0].dtype, (args[0].float(), *args[1:])
         with self.unfaked():

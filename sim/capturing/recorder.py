@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from sim.capturing.agreement import agreed
-from sim.capturing.contents import Contents
+from sim.capturing.contents import UNSET, Contents
 from sim.capturing.distributed import Aside
 from sim.capturing.exchange import Exchange
 from sim.capturing.lattices import group_of
@@ -31,7 +31,7 @@ _COLLECTIVES = {
 # Nothing runs on the device for these.
 _FREE = (
     *("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_"),
-    *("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"),
+    *UNSET,
 )
 _LARGE = 1 << 22  # elements: real tensors on the host are kept below that
 

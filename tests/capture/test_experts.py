@@ -7,6 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+import sim
 from sim.capturing.capture import capture_script
 from sim.capturing.router import Router, routing_of
 from sim.cli.main import main
@@ -154,3 +155,29 @@ def test_routing_that_is_none_is_refused(
     answer = CliRunner().invoke(main, command)
     assert answer.exit_code == 2
     assert said in answer.stderr.splitlines()[-1]
+
+
+def test_ranks_tell_one_another_what_this_one_holds() -> None:
+    """Counts in lists of tensors, too; what nobody has written yet is zero in every capture."""
+
+    def train() -> None:
+        import torch.distributed as dist
+
+        dist.init_process_group("nccl")
+        mine = torch.arange(RANKS, device="cuda")
+        theirs = [torch.empty_like(mine) for _ in range(RANKS)]
+        assert not torch.stack(theirs).any()
+        dist.all_gather(theirs, mine)
+        assert torch.stack(theirs).tolist() == [[*range(RANKS)]] * RANKS
+        dist.all_to_all(theirs, [mine + number for number in range(RANKS)])
+        assert torch.stack(theirs).tolist() == [[*range(1, 1 + RANKS)]] * RANKS
+        dist.reduce_scatter(mine, [mine + number for number in range(RANKS)])
+        assert mine.tolist() == [RANKS * (number + 1) for number in range(RANKS)]
+        weight = torch.ones(2, device="cuda", requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(2):
+            weight.sum().backward()
+            optimizer.step()
+
+    (own,) = sim.capture(train, world=RANKS, rank=1)
+    assert own.rank == 1
