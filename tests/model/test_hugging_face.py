@@ -170,6 +170,14 @@ def test_what_is_not_modelled_is_said() -> None:
         ("mpt", {"attn_config": {"alibi": False}}, "attn_config without alibi"),
         ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual = True is not"),
         ("llama4-scout", {"no_rope_layers": [1] * 48}, "name different layers"),
+        ("llama4-scout", {"no_rope_layers": [1, 0]}, "names 2 layers of 48"),
+        ("llama4-scout", {"no_rope_layers": 4}, "no_rope_layers = 4 is no list"),
+        ("llama4-scout", {"interleave_moe_layer_step": 0}, "step = 0 is no positive whole number"),
+        ("gemma-3", {"layer_types": [["full_attention"]] * 26}, "is no list of texts or numbers"),
+        ("llama", {"num_attention_heads": 0}, "num_attention_heads = 0 is no positive whole"),
+        ("llama", {"hidden_size": "4096"}, "hidden_size = '4096' is no positive whole number"),
+        ("llama", {"tie_word_embeddings": "no"}, "tie_word_embeddings = 'no' is no truth value"),
+        ("mpt", {"attn_config": 3}, "attn_config = 3 is no table"),
     ],
 )
 def test_what_cannot_be_is_refused(case: str, changes: dict[str, Any], words: str) -> None:

@@ -1,7 +1,7 @@
 """A config that is read key by key, so that what nobody read can be named."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.config.errors import InputError
@@ -26,6 +26,32 @@ _SILENT = re.compile(
 )
 
 
+Kind = tuple[Callable[[Any], bool], str]  # whether a value is of it, and what it is called
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_POSITIVE: Kind = (lambda value: _whole(value) and value > 0, "positive whole number")
+# By the type of a default.
+_KINDS: dict[type, Kind] = {
+    bool: (lambda value: value in (True, False), "truth value"),
+    int: (lambda value: _whole(value) and value >= 0, "whole number"),
+    float: (lambda value: isinstance(value, float) or _whole(value), "number"),
+    str: (lambda value: isinstance(value, str), "text"),
+    list: (
+        lambda value: isinstance(value, list) and all(isinstance(one, str | int) for one in value),
+        "list of texts or numbers",
+    ),
+    dict: (lambda value: isinstance(value, Mapping), "table"),
+}
+
+
+def _kind(default: Any) -> Kind:
+    return _KINDS.get(type(default), (lambda value: True, ""))
+
+
 class Config:
     """A config that remembers which of its keys were read."""
 
@@ -34,13 +60,37 @@ class Config:
         self.notes: list[str] = []
 
     def __call__(self, key: str, *default: Any) -> Any:
-        """A value; the default where there is none. Raises `InputError` where both are missing."""
+        """A value; the default where there is none, else a positive number is needed. Raises
+        `InputError` where both are missing, and for another kind of value than the default's."""
         self.read.add(key)
         value = self.content.get(key)
         if value is None and not default:
             what = f"{key} is missing in this {self.content.get('model_type')} config"
             raise InputError(self.place, what, "add it, or take the config of the checkpoint")
-        return default[0] if value is None else value
+        if value is None:
+            return default[0]
+        self._check(key, value, *(_kind(default[0]) if default else _POSITIVE))
+        return value
+
+    def positive(self, key: str, default: int) -> int:
+        """A value by which layers are counted off. Raises `InputError`."""
+        value: int = self(key, default)
+        self._check(key, value, *_POSITIVE)
+        return value
+
+    def each(self, key: str, count: int) -> list[Any]:
+        """A list with a value for each of `count` layers, empty where there is none. Raises
+        `InputError`."""
+        values: list[Any] = self(key, [])
+        if values and len(values) != count:
+            what = f"{key} names {len(values)} layers of {count}"
+            raise InputError(self.place, what, "name each layer once")
+        return values
+
+    def _check(self, key: str, value: Any, holds: Callable[[Any], bool], said: str) -> None:
+        if not holds(value):
+            what = f"{key} = {value!r:.40} is no {said}"
+            raise InputError(self.place, what, "take the config of the checkpoint")
 
     def unread(self) -> list[str]:
         """What the config has that was not read and may matter, one line each."""

@@ -32,7 +32,7 @@ def bert(config: Config) -> Document:
 
 def vit(config: Config) -> Document:
     """With its classifier (ViTForImageClassification): patches for words, classes for logits."""
-    patch, image = config("patch_size", 16), config("image_size", 224)
+    patch, image = config.positive("patch_size", 16), config("image_size", 224)
     seq = (image // patch) ** 2 + 1
     classes = int(config("num_labels", len(config("id2label", {})) or 2))
     drops = ("hidden_dropout_prob", "attention_probs_dropout_prob")

@@ -8,7 +8,7 @@ from sim.model.hugging_face.llama import granite, llama, mistral, unrotated
 
 def _sparse(config: Config) -> list[bool]:
     """Which layers of a Qwen have experts (Qwen2MoeDecoderLayer.__init__)."""
-    dense, step = config("mlp_only_layers", []), config("decoder_sparse_step", 1)
+    dense, step = config("mlp_only_layers", []), config.positive("decoder_sparse_step", 1)
     layers = range(config("num_hidden_layers"))
     return [layer not in dense and (layer + 1) % step == 0 for layer in layers]
 
@@ -111,9 +111,9 @@ def glm4_moe(config: Config) -> Document:
 def llama4(config: Config) -> Document:
     """Chunks and positions in three of four layers, experts in all or in every second one."""
     types = layer_types(config, count := config("num_hidden_layers"))
-    step = config("interleave_moe_layer_step", 1)
+    step = config.positive("interleave_moe_layer_step", 1)
     usual = [layer for layer in range(count) if (layer + 1) % step == 0]
-    sparse = set(config("moe_layers", None) or usual)
+    sparse = set(config("moe_layers", []) or usual)
     bare = {"positions": "none", "qk_norm": "none"}
     chunk = config("attention_chunk_size", 0)
     own = [bare if none else {"chunk": chunk} if chunk else {} for none in unrotated(config)]

@@ -62,12 +62,9 @@ def laid_out(
 
 def layer_types(config: Config, count: int) -> Sequence[str]:
     """What the config says of each layer, if it does. Raises `InputError`."""
-    types: Sequence[str] = config("layer_types", None) or ()
-    if types and len(types) != count:
-        what = f"layer_types names {len(types)} layers of {count}"
-        raise InputError(config.place, what, "name each layer once")
+    types: Sequence[str] = config.each("layer_types", count)
     if unknown := set(types) - set(_TYPES):
-        what = f"layer_types: {min(unknown)!r} is not modelled"
+        what = f"layer_types: {min(map(str, unknown))!r} is not modelled"
         raise InputError(config.place, what, f"known: {', '.join(_TYPES)}")
     return types
 

@@ -124,6 +124,6 @@ def smollm3(config: Config) -> Document:
 
 def unrotated(config: Config) -> list[bool]:
     """Which layers have no positions."""
-    count, every = config("num_hidden_layers"), config("no_rope_layer_interval", 4)
+    count, every = config("num_hidden_layers"), config.positive("no_rope_layer_interval", 4)
     usual = [(layer + 1) % every != 0 for layer in range(count)]
-    return [not one for one in config("no_rope_layers", None) or usual]
+    return [not one for one in config.each("no_rope_layers", count) or usual]
