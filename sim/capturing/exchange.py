@@ -96,7 +96,7 @@ class _Ranks:
     def hear(self, rank: int, end: Connection) -> None:
         try:
             kind, peer, thing = end.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):  # the latter if it had not read all that it was sent
             what = f"the process of rank {rank} died"
             raise InputError("sim capture", what, "is there memory for all stages?") from None
         if kind == "done":

@@ -117,9 +117,9 @@ def money_unit(dollars: float) -> Unit:
     >>> money_unit(5e6), money_unit(311.0)
     ((1000000.0, 'million dollars'), (1.0, 'dollars'))
     """
-    units = ((1e6, "million dollars"), (1e4, "thousand dollars"), (0.0, "dollars"))
-    least, name = next(unit for unit in units if dollars >= unit[0])
-    return {1e6: 1e6, 1e4: 1e3}.get(least, 1.0), name
+    units = ((1e6, 1e6, "million dollars"), (1e4, 1e3, "thousand dollars"))
+    found = ((unit, name) for least, unit, name in units if dollars >= least)
+    return next(found, (1.0, "dollars"))
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
