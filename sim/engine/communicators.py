@@ -96,7 +96,8 @@ class Communicators:
 
     `group` is the number of the group of each scope that each rank is in [scopes, ranks], or
     `NOBODY`; `scope` is each group's scope, `shape` how it lies on the nodes, `copies` how many
-    equal groups it stands for. `links` are the links that are loaded.
+    equal groups it stands for; groups of one `kin` have a scope and a stage in common, and so they
+    call at once. `links` are the links that are loaded.
     """
 
     scopes: Sequence[Scope]
@@ -104,8 +105,28 @@ class Communicators:
     scope: Indices
     shape: Sequence[GroupShape]
     copies: Indices
+    kin: Indices
     links: Sequence[Link]
     loads: Loads
+
+    @cached_property
+    def times(self) -> Indices:
+        """How often each row of the loads is on its link: above the nodes all copies of a
+        communicator meet on the same ones."""
+        pods = np.array([link[0].startswith("pod") for link in self.links], dtype=bool)
+        meeting = pods[self.loads.link]
+        return np.where(meeting, self.copies[self.loads.group], 1)
+
+    @cached_property
+    def at_once(self) -> tuple[Floats, Floats]:
+        """For each row of the loads, `port` and `nic` of all groups of its kin on that link."""
+        loads = self.loads
+        key = self.kin[loads.group] * len(self.links) + loads.link
+        names, own = np.unique(key, return_inverse=True)
+        port, nic = np.zeros(len(names)), np.zeros((len(names), loads.nic.shape[1]))
+        np.add.at(port, own, loads.port * self.times)
+        np.add.at(nic, own, loads.nic * self.times[:, None])
+        return port[own], nic[own]
 
     @cached_property
     def _number(self) -> Mapping[Scope, int]:
@@ -145,6 +166,7 @@ class _Grouping:
         self.scope: list[int] = []
         self.shapes: list[GroupShape] = []
         self.copies: list[int] = []
+        self.kin: list[int] = []
         self.loads: list[Loads] = []
 
     def add(self, numbers: Sequence[int]) -> None:
@@ -169,6 +191,8 @@ class _Grouping:
         self.scope += scope.tolist()
         copies = np.ones_like(representative) if inside else self.ranks.count[representative]
         self.copies += copies.tolist()
+        stages = int(self.stage.max(initial=0)) + 1
+        self.kin += (scope * stages + self.stage[representative]).tolist()
         self.loads.append(self._loaded(members, first))
 
     def _members(self, numbers: Sequence[int]) -> "_Members":
@@ -255,6 +279,7 @@ class _Grouping:
             scope=np.array(self.scope, dtype=np.int64),
             shape=self.shapes,
             copies=np.array(self.copies, dtype=np.int64),
+            kin=np.array(self.kin, dtype=np.int64),
             links=[self.links.name(number) for number in names.tolist()],
             loads=Loads(group, link.astype(np.int64), port, nic),
         )

@@ -6,6 +6,8 @@ step: composition is exact (`sim.program.durations`).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from sim.engine.interference import Losses
@@ -60,12 +62,29 @@ NO_COST = Cost(Duration(), {})
 
 
 class Links(Protocol):
-    """What is asked of the network: how long a collective takes with its links to itself, and what
-    kernels beside it lose."""
+    """What is asked of the network: how long a collective takes with its links to itself, or where
+    every group of its scope calls at once, and what kernels beside it lose."""
 
     def seconds(self, call: Collective) -> float: ...
 
+    def at_once(self, call: Collective) -> float: ...
+
     def losses(self, call: Collective) -> Losses: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _AtOnce:
+    """Links on which every group of a scope calls at once."""
+
+    links: Links
+
+    def seconds(self, call: Collective) -> float:
+        return self.links.at_once(call)
+
+    at_once = seconds
+
+    def losses(self, call: Collective) -> Losses:
+        return self.links.losses(call)
 
 
 class Costs:
@@ -87,7 +106,8 @@ class Costs:
         cost = self.of_kernels(item)
         for call in item.beside:
             loss = self._loss(call, dict(item.kernels), item.device)
-            both = cost.duration.beside(self.links.seconds(call), loss)
+            slow = cost.duration.disturbed(self.links.at_once(call), loss)
+            both = slow.beside(self.links.seconds(call))
             cost = cost.longer(both, call.cause)
         return cost
 
@@ -101,19 +121,31 @@ class Costs:
         cost = self.of_kernels(segment)
         for call in segment.beside:
             loss = self._loss(call, dict(segment.kernels), segment.device)
-            cost = cost.longer(cost.duration.disturbed(self.links.seconds(call), loss), call.cause)
+            cost = cost.longer(cost.duration.disturbed(self.links.at_once(call), loss), call.cause)
         return cost
 
-    def lost(self, work: Work, duration: Duration) -> Cost:
-        """What work of this duration loses to the collectives beside it on other streams."""
+    def lost(self, work: Work) -> Cost:
+        """What work loses to the collectives beside it on other streams.
+
+        Both last as long as where all ranks do the same at once, so that it does not depend on
+        which of them are folded.
+        """
         lost = NO_COST
+        if not work.beside:
+            return lost
+        duration = self._at_once.of(replace(work, beside=())).duration
         for call in work.beside:
             now = duration.then(lost.duration)
             loss = self._loss(call, self.kernels(work), duration.device / self.slowdown)
-            slow = now.disturbed(self.links.seconds(call), loss)
+            slow = now.disturbed(self.links.at_once(call), loss)
             more = slow.device - now.device
             lost = lost.then(Cost(Duration(more, 0.0, more), {call.cause: more}))
         return lost
+
+    @cached_property
+    def _at_once(self) -> "Costs":
+        """Costs where every group of a scope calls at once."""
+        return Costs(_AtOnce(self.links), slowdown=self.slowdown)
 
     def kernels(self, work: Work) -> Kernels:
         """Device seconds of work by class of kernel."""
@@ -142,6 +174,6 @@ class Costs:
             whole = NO_COST
             for item, times in runs(work.items):
                 whole = whole.then(self.of(item).repeated(times))
-            whole = whole.then(self.lost(work, whole.duration))
+            whole = whole.then(self.lost(work))
             known = self._known[id(work)] = work, whole  # the work is kept, and so its id
         return known[1]

@@ -102,8 +102,6 @@ def _edges(ranks: Representatives, groups: Communicators) -> Edges:
     loads = groups.loads
     _, label = np.unique(np.vstack((loads.port, loads.nic.T)), axis=1, return_inverse=True)
     label = 2 + label.reshape(-1)
-    pods = np.array([link[0].startswith("pod") for link in groups.links], dtype=bool)
-    copies = np.where(pods[loads.link], groups.copies[loads.group], 1) if len(label) else label
     ones = np.ones_like
     return Edges(
         np.concatenate(
@@ -113,7 +111,7 @@ def _edges(ranks: Representatives, groups: Communicators) -> Edges:
             (rank, group + first_group, loads.link + first_link, loads.group + first_group)
         ),
         np.concatenate((position, position, label, label)),
-        np.concatenate((folded, ones(rank), ones(label), copies)),
+        np.concatenate((folded, ones(rank), ones(label), groups.times)),
     )
 
 

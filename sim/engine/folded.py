@@ -24,7 +24,8 @@ class Traffic:
     """What a call asks of the network: a delay, then `size` bytes over `loads`, `seconds` alone.
 
     The load of folded-away copies on the same link is included. Its kernel holds `ctas` SMs of a
-    rank and moves `memory` bytes through its memory.
+    rank and moves `memory` bytes through its memory. All of it takes `at_once` seconds where every
+    group of its scope and stage calls with it, however many of them are folded.
     """
 
     latency: float
@@ -33,6 +34,7 @@ class Traffic:
     seconds: float = 0.0
     ctas: int = 0
     memory: float = 0.0
+    at_once: float = 0.0
 
     @property
     def alone(self) -> float:

@@ -145,7 +145,7 @@ class Lowering:
         items: list[Item] = []
         rest = Duration()
         if work.beside:
-            lost = self.lost(work)
+            lost = self.costs.lost(work)
             items, rest = [Item(lost, lost.duration, lost)], lost.duration
         for item in reversed(list(work.flat())):
             known = self._items_known.get(id(item))
@@ -155,10 +155,6 @@ class Lowering:
             rest = cost.duration.then(rest)
             items.append(Item(cost, rest, kernels, traffic))
         return tuple(reversed(items))
-
-    def lost(self, work: Work) -> Cost:
-        """What work loses to the collectives beside it."""
-        return self.costs.lost(work, self.costs.of(replace(work, beside=())).duration)
 
     def _item(self, item: Segment | Collective) -> tuple[Cost, Cost | None, Flows]:
         """What an item costs alone, what its kernels cost disturbed, and its traffic."""
@@ -200,7 +196,7 @@ class Lowering:
                 steps += self._segment(item, name, prefix, action, after)
             after = ()
         if work.beside:
-            lost = self.lost(work)
+            lost = self.costs.lost(work)
             steps.append(ComputeStep(self._next(), operation.name, lost, after, action=action))
         return [*steps[:-1], replace(steps[-1], sync=operation.sync)]
 

@@ -56,7 +56,7 @@ class Tables:
         table = self._of(work)
         if not work.beside:
             return table
-        return _then(table, self._computed([own.lost(work).duration for own in self.members]))
+        return _then(table, self._computed([own.costs.lost(work).duration for own in self.members]))
 
     def _links(self, work: Work) -> tuple[int, ...]:
         loads = (

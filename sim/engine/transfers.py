@@ -64,11 +64,9 @@ class TransferDesk:
     @cached_property
     def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:
         """What a class of communicators puts on the first link of a class, by each way."""
-        loads, links = self.groups.loads, self.groups.links
+        loads = self.groups.loads
         here = self._first_link[self.classes.links[loads.link]] == loads.link
-        pods = np.array([link[0].startswith("pod") for link in links], dtype=bool)
-        # Above the nodes all copies of a communicator meet on the same links.
-        copies = np.where(pods[loads.link], self.groups.copies[loads.group], 1)[here]
+        copies = self.groups.times[here]
         keys = self.classes.links[loads.link[here]], self.classes.groups[loads.group[here]]
         rows = zip(
             keys[0].tolist(),
@@ -182,9 +180,21 @@ class TransferDesk:
                 seconds=seconds,
                 ctas=cost.ctas,
                 memory=times * cost.memory,
+                at_once=times * (cost.latency + self._at_once(g, cost, way)),
             )
             self._chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]
+
+    def _at_once(self, g: int, cost: CallCost, way: int) -> float:
+        """Seconds of a call's bytes where all that are kin to communicator g send as many."""
+        rows, (port, nic) = self._rows(g), self.groups.at_once
+        sizes = port[rows] * cost.port + nic[rows, way] * cost.nic
+        return float((sizes / self._capacity[self.groups.loads.link[rows]]).max(initial=0.0))
+
+    @cached_property
+    def _capacity(self) -> Floats:
+        """B/s of each link."""
+        return np.array([link.capacity for link in self.links])[self.classes.links]
 
     def _cost(self, volume: Volume, g: int) -> CallCost:
         """What one of a volume's collectives costs."""
@@ -294,11 +304,15 @@ class OwnLinks:
         """Seconds of a collective when nothing else uses its links."""
         return self.desk.traffic(call, self.stage).alone
 
+    def at_once(self, call: Collective) -> float:
+        """Seconds of a collective beside those that all others of its scope call with it."""
+        return self.desk.traffic(call, self.stage).at_once
+
     def losses(self, call: Collective) -> Losses:
         """What kernels beside it lose."""
         traffic = self.desk.traffic(call, self.stage)
         ctas = 0 if call.quiet else traffic.ctas
-        moved = traffic.memory / traffic.alone if traffic.alone else 0.0
+        moved = traffic.memory / traffic.at_once if traffic.at_once else 0.0
         return losses(self.desk.device, ctas=ctas, moved=moved)
 
 

@@ -1,0 +1,72 @@
+"""Experts on nodes of oversubscribed pods: folded is unfolded, also in what kernels lose."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sim.engine.fold import Folding
+from sim.parallel.step import training_step
+from sim.program.operations import Collective, Compute
+from sim.program.stage import Stage
+from sim.scenario import scenario as scenarios
+from sim.scenario.setup import Setup, from_scenario
+from sim.simulate import run
+
+GPUS = 64
+JOB = f"""
+name = "experts in pods"
+model = "qwen3-30b-a3b"
+topology = "dgx-h100-ndr"
+gpus = {GPUS}
+
+[plan]
+global_batch = {GPUS}
+"""
+
+
+def setup(folder: Path, seed: int) -> Setup:
+    """A small job of experts whose gradients are reduced beside passes, in pods of 1 to 3 nodes."""
+    rng = random.Random(seed)
+    (folder / "job.toml").write_text(JOB)
+    changes = {
+        "model.layers": rng.choice((4, 6, 8)),
+        "plan.ep": rng.choice((4, 8, 16, 32)),
+        "plan.global_batch": GPUS * rng.choice((1, 2)),
+        "network.nodes_per_pod": rng.randint(1, 3),
+        "network.oversubscription": rng.choice((1.5, 2.0, 4.0)),
+    }
+    return from_scenario(scenarios.load(folder / "job.toml", changes))
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_folded_equals_unfolded(tmp_path: Path, seed: int) -> None:
+    job = setup(tmp_path, seed)
+    folded, unfolded = run(job), run(job, unfold=True)
+    assert folded.roles < unfolded.roles == GPUS
+    assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(14, 34))
+def test_kernels_lose_to_a_collective_what_they_lose_unfolded(tmp_path: Path, seed: int) -> None:
+    job = setup(tmp_path, seed)
+    program = training_step(job.job)
+    folded, unfolded = (Folding(program, job.machine, unfold=own) for own in (False, True))
+    compared = 0
+    for role, place in folded.roles:
+        short = folded.desk.at(place).links_of(role.stage)
+        long = unfolded.desk.at(role.first_rank).links_of(role.stage)
+        for call in beside(program.stages[role.stage]):
+            assert short.at_once(call) == pytest.approx(long.at_once(call), rel=1e-12)
+            assert short.losses(call) == pytest.approx(long.losses(call), rel=1e-12)
+            compared += 1
+    assert compared
+
+
+def beside(stage: Stage) -> Iterator[Collective]:
+    """The collectives beside which computations of a stage run."""
+    for routine in stage.routines.values():
+        for operation in routine.operations:
+            if isinstance(operation, Compute):
+                yield from operation.work.beside
