@@ -1,11 +1,12 @@
 """How fast a job trains and on what: all that its cost and its goodput need of it."""
 
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 
 from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import parameters
+from sim.recording.axes import DATA_AXIS, REPLICAS_AXIS
 from sim.reliability.checkpoint_size import checkpoint_bytes
 from sim.results.answer import Inputs
 from sim.results.likely import Likely, likely
@@ -96,7 +97,7 @@ def of_recording(scenario: RecordedScenario) -> Pace:
         seconds=result.step_time,
         tokens=result.tokens_per_second * result.step_time,
         size=_STATE * result.parameters,
-        replicas=int(result.inputs.plan.get("dp", 1)),
+        replicas=prod(result.inputs.plan.get(axis, 1) for axis in (DATA_AXIS, REPLICAS_AXIS)),
         inputs=result.inputs,
         fits=result.fits,
         sure=likely(result),

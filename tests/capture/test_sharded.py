@@ -8,6 +8,7 @@ from sim.recording.kernels import kernel_of
 from sim.recording.recording import PARTS, Recording
 from sim.recording.scaled import scaled
 from sim.recording.work import work_of
+from sim.reliability.pace import of_recording
 from sim.scenario.scenario import RecordedScenario
 from tests.capture.conftest import DDP, Capture
 from tests.capture.test_capture import BATCH, LAYERS, LENGTH, PARAMETERS, WIDTH
@@ -85,8 +86,10 @@ def test_fsdp1_moves_the_flat_parameters(captured: Capture, kind: str) -> None:
 
 
 def test_axes_of_hsdp_are_both_of_data(captured: Capture) -> None:
-    axes = axes_of(captured(HSDP, world=64))
+    own = captured(HSDP, world=64)
+    axes = axes_of(own)
     assert dict(axes.mesh) == {"dp": 8, "dp_replicate": 8}
+    assert of_recording(RecordedScenario(record=(own,), topology="dgx-h100-ndr")).replicas == 64
     assert axes.data_ranks == 64
 
 
