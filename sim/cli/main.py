@@ -39,10 +39,7 @@ class _Mistake(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        words = self.format_message().split()
-        line = " ".join(
-            one if len(one) <= _LONG else f"{one[:_SHOWN]}...{one[-2:]}" for one in words
-        )
+        line = " ".join(map(_quoted, self.format_message().split()))
         click.echo(f"error: {_printable(line)}", file=file, err=True)
 
 

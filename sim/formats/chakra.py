@@ -88,10 +88,18 @@ def read_groups(path: Path) -> dict[str, list[int]]:
     """Members of process groups by name. Raises `InputError` for another content."""
     try:
         known = json.loads(reads.text(path))
-        return {str(group): [int(rank) for rank in own] for group, own in known.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
+        known = None
+    if not isinstance(known, dict) or not all(map(_is_group, known.values())):
         remedy = 'write {"0": [0, 1, 2, 3]}'
-        raise InputError(str(path), "is no list of the ranks of each group", remedy) from None
+        raise InputError(str(path), "is no list of the ranks of each group", remedy)
+    return known
+
+
+def _is_group(own: Any) -> bool:
+    """Whether these are ranks, each there once."""
+    ranks = isinstance(own, list) and all(type(one) is int and one >= 0 for one in own)
+    return ranks and 0 < len(set(own)) == len(own)
 
 
 def _message(node: Node) -> Any:

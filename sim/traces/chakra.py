@@ -29,7 +29,8 @@ def read(path: Path, ranks: int, removed: str = "") -> Rank:
     groups = chakra.read_groups(beside) if beside.is_file() else {}
     nodes = _ordered(chakra.read(path), path)
     place = {node.number: number for number, node in enumerate(nodes)}
-    reader = _Reader(path, groups, ranks)
+    rank = _number(path)
+    reader = _Reader(path, rank, groups, ranks)
     kernels = tuple(
         Kernel(
             name=node.name,
@@ -40,7 +41,7 @@ def read(path: Path, ranks: int, removed: str = "") -> Rank:
         )
         for node in nodes
     )
-    return Rank(rank=_number(path), kernels=kernels, host=(), steps=1, measured=None)
+    return Rank(rank=rank, kernels=kernels, host=(), steps=1, measured=None)
 
 
 def _number(path: Path) -> int:
@@ -75,8 +76,10 @@ def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
 class _Reader:
     """Streams and collectives of one rank."""
 
-    def __init__(self, path: Path, groups: Mapping[str, Sequence[int]], ranks: int) -> None:
-        self.path, self.groups, self.ranks = path, groups, ranks
+    def __init__(
+        self, path: Path, rank: int, groups: Mapping[str, Sequence[int]], ranks: int
+    ) -> None:
+        self.path, self.rank, self.groups, self.ranks = path, rank, groups, ranks
         self.seen: Counter[tuple[str, str]] = Counter()
 
     def stream(self, node: Node) -> str:
@@ -105,6 +108,9 @@ class _Reader:
             remedy = f'write {{"{group}": [RANKS]}} into {GROUPS} beside the traces'
             raise InputError(str(self.path), what, remedy)
         members = tuple(self.groups[group]) if group else tuple(range(self.ranks))
+        if group and self.rank not in members:
+            what = f"{node.name} runs in group {group!r}, whose members lack rank {self.rank}"
+            raise InputError(str(self.path), what, f"correct {GROUPS}")
         return self._sent(group, kind, node, members)
 
     def _sent(self, group: str, kind: str, node: Node, members: tuple[int, ...]) -> Collective:

@@ -72,7 +72,13 @@ def test_damaged_files_are_read_or_refused_in_a_line(tmp_path_factory, at, value
         assert chakra.read(path)
 
 
-@pytest.mark.parametrize("content", ["[1]", '{"0": 5}', '{"0": ["a"]}', "no", "[" * 9000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[1]", '{"0": 5}', '{"0": ["a"]}', '{"0": "01"}', '{"0": []}', '{"0": [0, 0]}'),
+        *('{"0": [-1, 0]}', '{"0": [1e400]}', "no", "[" * 9000),
+    ],
+)
 def test_other_lists_of_groups_are_refused(tmp_path, content):
     path = tmp_path / "groups.json"
     path.write_text(content)

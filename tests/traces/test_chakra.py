@@ -36,14 +36,14 @@ def cluster():
 
 
 def two_ranks(folder, kind="all_reduce", late=0, group="0", **more):
-    """100 us, a collective of both, 50 us behind it; rank 1 comes `late` us later."""
+    """100 us, a collective of both, 50 us behind it; rank 8 comes `late` us later."""
     what = {"comm_type": COLLECTIVES[kind], "comm_size": SIZE, **more}
     if group:
         what["pg_name"] = group
     paths = []
-    for rank in range(2):
+    for number, rank in enumerate((0, 8)):
         nodes = [
-            Node(number=0, name="forward", kind="compute", microseconds=100 + late * rank),
+            Node(number=0, name="forward", kind="compute", microseconds=100 + late * number),
             Node(number=1, name="sum", kind="collective", after=(0,), attributes=what),
             Node(number=2, name="optimizer", kind="compute", microseconds=50, after=(1,)),
         ]
@@ -77,7 +77,7 @@ def test_members_on_one_node_are_faster_than_on_two(cluster):
 def test_ranks_wait_for_the_last(tmp_path, cluster):
     found = replay(two_ranks(tmp_path, late=900), Changes(machine=cluster, world=16))
     assert found.replayed.ranks[0]["other ranks"] == pytest.approx(900e-6)
-    assert found.replayed.ranks[1]["other ranks"] == pytest.approx(0.0)
+    assert found.replayed.ranks[8]["other ranks"] == pytest.approx(0.0)
 
 
 def test_without_a_group_all_ranks_take_part(tmp_path, cluster):
@@ -130,6 +130,13 @@ def test_what_cannot_be_played_is_told(tmp_path, cluster, spoilt, said):
     path = two_ranks(tmp_path, **spoilt)[0].rename(tmp_path / name)
     with pytest.raises(InputError, match=said):
         replay([path], Changes(machine=cluster, world=16))
+
+
+def test_a_group_that_a_rank_is_not_in_is_told(tmp_path, cluster):
+    paths = two_ranks(tmp_path)
+    chakra.write_groups(tmp_path / "groups.json", {0: (0, 1)})
+    with pytest.raises(InputError, match="group '0', whose members lack rank 8"):
+        replay(paths, Changes(machine=cluster, world=16))
 
 
 def test_a_circle_is_told(tmp_path, cluster):
