@@ -60,8 +60,7 @@ def program(
     """The step of one recording a pipeline stage, in their order.
 
     `kernels` are those of the operators of each recording, `time` their seconds on the device. A
-    stage runs its step as one pass: what stages send one another was
-    recorded, too.
+    stage runs its step as one pass: what stages send one another was recorded, too.
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
@@ -96,6 +95,7 @@ class _Writer:
         self.done: list[Operation] = []
         self.rows: dict[str, list[tuple[Event, Kernel]]] = defaultdict(list)
         self.last: dict[str, str] = {}  # the last operation on each stream
+        self.seen: dict[str, str] = {}  # the last one whose end the host has waited for
         self.after: dict[str, dict[str, None]] = defaultdict(dict)  # what a stream waits for
         self.marks: dict[int, tuple[str, ...]] = {}
         self.results: dict[int, str] = {}  # the operation of each collective
@@ -105,7 +105,7 @@ class _Writer:
         self.counts: Counter[tuple[str, ...]] = Counter()
 
     def operations(self) -> list[Operation]:
-        """In the host's order; the last computation bears the pass's own name."""
+        """In the host's order."""
         for number, event in enumerate(self.own.events):
             getattr(self, f"_{event.kind}")(event, self._stream(event))
             self.changed = self.changed.then(self.memory.get(number, NOTHING))
@@ -134,7 +134,15 @@ class _Writer:
             self._waits(stream, [self.results[event.mark]])
 
     def _sync(self, event: Event, stream: str) -> None:
+        """The host waits for all that a stream runs, be it a collective."""
         self._flush(stream, sync=True)
+        if self.after[stream] or self.last.get(stream) != self.seen.get(stream):
+            name = f"wait {len(self.done)}"
+            work = Work(name=name, items=())
+            self._add(
+                Compute(name=name, work=work, after=self._taken(stream), stream=stream, sync=True)
+            )
+        self.seen[stream] = self.last.get(stream, "")
 
     def _collective(self, event: Event, stream: str) -> None:
         if not self.axes.of[event.group]:
@@ -209,6 +217,8 @@ class _Writer:
         self._add(
             Compute(name=name, work=work, after=self._taken(stream), stream=stream, sync=sync)
         )
+        if sync:
+            self.seen[stream] = name
 
     def _items(self, row: Sequence[tuple[Event, Kernel]]) -> Iterator[Segment | Collective]:
         return (

@@ -80,6 +80,17 @@ def test_a_collective_is_hidden_until_its_result_is_read() -> None:
     assert hidden.breakdown["data communication"] < 0.5 * alone
 
 
+def test_the_host_waits_for_a_collective_whose_result_it_reads() -> None:
+    """It has not launched anything behind it before, as it would have without."""
+    reduce, sync = replace(REDUCE, blocking=True), Event(kind="sync")
+    ahead = played(LAUNCH, reduce, LAUNCH, LAUNCH)
+    waits = played(LAUNCH, reduce, sync, LAUNCH, LAUNCH)
+    launch = 10e-6  # pytorch-eager.toml
+    assert waits.step_time - ahead.step_time == pytest.approx(launch, rel=1e-6)
+    assert played(LAUNCH, reduce, sync, sync, LAUNCH, LAUNCH).step_time == waits.step_time
+    assert sum(waits.breakdown.values()) == pytest.approx(waits.step_time)
+
+
 def test_a_slower_network_and_device_take_longer() -> None:
     work = (LAUNCH, replace(REDUCE, blocking=True))
     usual = played(*work)
