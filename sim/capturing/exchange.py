@@ -124,7 +124,7 @@ class _Ranks:
 
     def stop(self) -> None:
         for process in self.processes.values():
-            process.terminate()
+            process.kill()  # a script may ignore what asks it to end
             process.join()
 
 

@@ -190,17 +190,17 @@ def worker_counts(
         )
     curve = efficiency or scenario.sharing.efficiency or _of_task(scenario, task)
     rows: list[WorkerCount] = []
-    setup = None
-    for count in counted(counts, total=len(counts), unit="number of workers"):
-        setup = _setup(scenario, count)
+    setups = [_setup(scenario, count) for count in counts]
+    for setup, count in counted(
+        zip(setups, counts, strict=True), total=len(counts), unit="number of workers"
+    ):
         row = _row(setup, count, curve)
         if rows:
             faster, more = rows[-1].seconds / row.seconds, count / rows[-1].workers
             row = replace(row, gain=(faster - 1.0) / (more - 1.0))
         rows.append(row)
-    assert setup is not None  # of the last row
     return WorkerCounts(
-        scenario=scenario.name, inputs=inputs_of(setup), efficiency=curve, rows=tuple(rows)
+        scenario=scenario.name, inputs=inputs_of(setups[-1]), efficiency=curve, rows=tuple(rows)
     )
 
 

@@ -59,7 +59,8 @@ def parsed(text: str, where: str) -> AllocatorSettings:
         except ValueError:
             raise InputError(where, f"{name} = {value!r}", f"write {said}") from None
     if settings.max_split_size < settings.large_segment:
-        raise InputError(where, "max_split_size_mb is below a segment", "take 20 or more")
+        least = settings.large_segment // MIB
+        raise InputError(where, "max_split_size_mb is below a segment", f"take {least} or more")
     return settings
 
 

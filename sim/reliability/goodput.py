@@ -23,12 +23,10 @@ from sim.reliability.checkpoint_interval import daly, expected_share, young
 from sim.reliability.cost import TrainingCost, cost_of
 from sim.reliability.failures import Failures, Recovery
 from sim.reliability.failures import load as load_failures
-from sim.reliability.pace import Pace, of_job, of_scenario
+from sim.reliability.pace import Pace, of_scenario
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely
-from sim.results.result import Result
 from sim.scenario.scenario import Scenario, Settings, load, settings_of
-from sim.scenario.setup import Setup
 from sim.variability.generators import generator
 
 if TYPE_CHECKING:
@@ -121,13 +119,6 @@ def goodput(
     gpus = pace.topology.gpus
     found = of_pace(pace, table.of_job(gpus, own, pace.seconds, of_table), days=days, seed=seed)
     return replace(found, assumed=table.assumed(gpus, own, of_table))
-
-
-def of_result(
-    setup: Setup, result: Result, failures: Failures, *, days: float, seed: int = 0
-) -> Goodput:
-    """Simulate a job of this step time for so many days."""
-    return of_pace(of_job(setup, result), failures, days=days, seed=seed)
 
 
 @waited("failures and repairs")

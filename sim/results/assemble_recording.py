@@ -157,7 +157,8 @@ def _warnings(worst: Peak, capacity: float) -> Iterator[str]:
         for line, size in list(worst.lines.items())[:_LINES]:
             yield f"{human_bytes(size)} of the peak come from {line or 'no line of the script'}"
     elif worst.retries:
+        often = "once" if worst.retries == 1 else f"{worst.retries} times"
         yield (
-            f"the allocator gives back what it has cached {worst.retries} times, for each of which "
-            "the host waits for the GPU; that is not in the step"
+            f"the allocator gives back what it has cached {often}, for which the host waits for "
+            "the GPU; that is not in the step"
         )

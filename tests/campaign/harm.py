@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -167,8 +168,10 @@ def _in_child(act: Callable[[], object]) -> None:
 def _started(act: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
-        with contextlib.suppress(BaseException):
+        try:
             act()
+        except BaseException:
+            traceback.print_exc()
         os._exit(0)
     return child
 

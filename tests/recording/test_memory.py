@@ -76,7 +76,7 @@ def test_what_is_cached_is_given_back_before_memory_runs_out() -> None:
     rows = (Allocation(0, 1, 50 * GIB, 0, 0, KEPT), Allocation(1, 1, 0, 0, -1, 0))
     result = run(script(*rows, Allocation(2, 2, 60 * GIB, 1, 0, KEPT)))
     assert result.fits
-    assert any("gives back what it has cached 1 times" in said for said in result.warnings)
+    assert any("gives back what it has cached once" in said for said in result.warnings)
     emptied = Allocation(2, 0, 0, 0, -1, 0)
     result = run(script(*rows, emptied, Allocation(2, 2, 60 * GIB, 1, 0, KEPT)))
     assert result.fits

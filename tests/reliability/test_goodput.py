@@ -15,7 +15,8 @@ from sim.config.units import DAY, HOUR
 from sim.engine.training_run import Conduct, Fault, Ledger, simulate
 from sim.reliability import failures
 from sim.reliability.checkpoint_interval import daly, expected_share, young
-from sim.reliability.goodput import conduct_of, effective, of_result, run
+from sim.reliability.goodput import conduct_of, effective, of_pace, run
+from sim.reliability.pace import of_job
 from sim.results.formatting import large
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
@@ -205,12 +206,11 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
 def test_slower_steps_train_on_fewer_tokens_in_the_same_days() -> None:
     setup, table = from_scenario(load("gpt3-175b-megatron")), failures.load("llama3")
     result = predicted(load("gpt3-175b-megatron"))
-    answer = of_result(setup, result, table, days=2)
+    answer = of_pace(of_job(setup, result), table, days=2)
     for bound, step in (("low", result.step_time_high), ("high", result.step_time_low)):
         slower = replace(result, step_time=step)
-        assert of_result(setup, slower, table, days=2).tokens == pytest.approx(
-            answer.tokens_likely[bound]
-        )
+        found = of_pace(of_job(setup, slower), table, days=2)
+        assert found.tokens == pytest.approx(answer.tokens_likely[bound])
 
 
 def test_a_scenarios_own_checkpoints_are_taken_unless_set_otherwise() -> None:
