@@ -72,10 +72,10 @@ def steps() -> dict[str, Any]:
     }
 
 
-def llm_analysis(rows: Sequence[Mapping[str, Any]], python: Path = PYTHON) -> dict[str, Any]:
+def llm_analysis(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Its steps of these rows (s), and how long it takes."""
     plain = [{key: None if blank(value) else value for key, value in row.items()} for row in rows]
-    words = [str(python), str(HERE / "llm_analysis_steps.py")]
+    words = [str(PYTHON), str(HERE / "llm_analysis_steps.py")]
     text = json.dumps(plain, default=str)
     done = subprocess.run(words, input=text, capture_output=True, text=True, check=True)
     told: dict[str, Any] = json.loads(done.stdout)

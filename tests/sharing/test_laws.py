@@ -30,6 +30,7 @@ EVERY = VARIANTS | {
 
 FACTORS = st.sampled_from((1.0, 1.5, 2.0, 4.0, 10.0))
 ENDS = (".up", ".down")
+AWAY = [{"online": on, "offline": off} for on in (0.15, 1.0) for off in (0.15, 1.0)]
 MOMENTS = st.sampled_from((0.1, 0.31, 1 / 3, 0.5, 0.77))
 
 
@@ -230,8 +231,7 @@ def federations(draw: st.DrawFn) -> dict[str, Any]:
         "fraction": draw(st.sampled_from((0.1, 0.3, 0.5, 1.0))),
         "unequal": draw(st.sampled_from((0.0, 0.5, 2.0))),
         "late": draw(st.sampled_from((0.0, 0.1, 0.3, 0.6))),
-        "online": draw(st.sampled_from((0.0, 0.15, 1.0))),
-        "offline": draw(st.sampled_from((0.0, 0.15, 1.0))),
+        **draw(st.sampled_from(({}, *AWAY))),
         "straggler": (slow,),
         "fault": draw(st.sampled_from(((), (fault,)))),
         "until": draw(st.sampled_from((None, 0.05, 0.4, 1.0))),
