@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 from sim.config.errors import InputError
 from sim.formats import chakra, chakra_program
 from sim.formats.chakra import COLLECTIVES, Node
+from sim.outputs import chakra as output
 from sim.parallel.step import training_step
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
+from sim.simulate import simulate as run
 
 pytest.importorskip("google.protobuf")
 
@@ -175,3 +178,11 @@ def test_too_many_ranks_are_refused(tmp_path):
     with pytest.raises(InputError, match="16,384 ranks would be as many files"):
         chakra_program.write(training_step(setup.job), tmp_path, {})
     assert json.dumps([p.name for p in tmp_path.iterdir()]) == "[]"
+
+
+def test_a_recording_is_written(tmp_path):
+    """Its mesh has no axis of a pipeline."""
+    files = sorted((Path(__file__).parents[1]).rglob("*.json.gz"))
+    result = run(load(files[0], {"topology": "dgx-h100-ndr"}))
+    output.write(result, tmp_path)
+    assert chakra.read(tmp_path / "rank.0.et")
