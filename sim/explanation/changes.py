@@ -8,7 +8,7 @@ from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.parallel.plan import Plan
 from sim.results.result import Result
-from sim.scenario.setup import Setup, assemble
+from sim.scenario.setup import Setup
 from sim.search.choices import PASSES, STATES, Choice, sizes, text
 from sim.search.space import Space
 from sim.simulate import run
@@ -88,16 +88,8 @@ def _next(values: list[Any], now: Any) -> list[Any]:
 
 
 def _made(setup: Setup, plan: Plan) -> Result | None:
-    """Its step on the same machine, slow ranks included; None where the plan cannot run."""
-    job = setup.job
+    """Its step with this plan; None where that cannot run."""
     try:
-        other = assemble(
-            setup.name,
-            model=job.model,
-            stack=job.stack,
-            topology=setup.machine.topology,
-            plan=plan,
-        )
-        return run(replace(other, machine=setup.machine))
+        return run(setup.replanned(plan))
     except InputError:
         return None

@@ -2,6 +2,7 @@
 on a grid, by replay."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -12,7 +13,7 @@ from sim.config.units import human_bytes
 from sim.engine.replay_shape import TransferClass
 from sim.engine.replay_weights import Floats
 from sim.parallel.memory import fullest, memories
-from sim.scenario.setup import Setup, Written, assemble
+from sim.scenario.setup import Setup, Written
 from sim.uncertainty.draws import Split, split
 
 SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # times those of the scenario
@@ -96,23 +97,15 @@ def _rows(own: Split, kinds: Sequence[str]) -> list[int]:
 
 def _microbatches(setup: Setup) -> Iterator[Setup]:
     """The job with microbatches of other sizes, where its plan can have them, and as it is."""
-    job, own = setup.job, setup.job.plan.microbatch
+    plan = setup.job.plan
+    own = plan.microbatch
     sizes = {own, *(int(own * factor) for factor in _FACTORS if (own * factor).is_integer())}
     for size in sorted(sizes):
         if size == own:
             yield setup
             continue
-        try:
-            other = assemble(
-                setup.name,
-                model=job.model,
-                stack=job.stack,
-                topology=setup.machine.topology,
-                plan=replace(job.plan, microbatch=size),
-            )
-        except InputError:
-            continue
-        yield replace(other, machine=setup.machine)
+        with suppress(InputError):
+            yield setup.replanned(replace(plan, microbatch=size))
 
 
 def _knob(sizes: Sequence[Setup], own: int) -> Knob:

@@ -45,7 +45,7 @@ def write(program: Program, folder: Path, slowdown: Mapping[int, float]) -> list
     stages = [[operation for operation, _ in operations(program, n)]
               for n in range(len(program.stages))]  # fmt: skip
     for rank in range(mesh.size):
-        stage = mesh.coordinate(rank, "pp") if "pp" in mesh.axes else 0
+        stage = mesh.coordinates(rank).get("pp", 0)
         graph = _Rank(mesh, rank, names, slowdown.get(rank, 1.0))
         path = folder / f"rank.{rank}.et"
         chakra.write(path, graph.nodes(stages[stage]))

@@ -66,6 +66,19 @@ class Setup:
         """What every rank does in a step."""
         return training_step(self.job)
 
+    def replanned(self, plan: Plan) -> "Setup":
+        """The job with another plan on the same machine, slow ranks included. Raises `InputError`
+        where the plan cannot run."""
+        job = self.job
+        other = assemble(
+            self.name,
+            model=job.model,
+            stack=job.stack,
+            topology=self.machine.topology,
+            plan=plan,
+        )
+        return replace(other, machine=self.machine)
+
     def same_as(self, other: "Setup") -> bool:
         """Whether the two are one job on one machine, whatever it and its model are called."""
         jobs = (replace(one.job, model=replace(one.job.model, name="")) for one in (self, other))

@@ -1,32 +1,19 @@
 """The same Llama twice: captured from transformers, and by the blocks of `sim.model`."""
 
-import json
-from collections import Counter, defaultdict
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
 import sim
-from sim.capturing.capture import capture_script
-from sim.model.kernels import Kernel
 from sim.parallel.stage_kernels import stage_kernels
 from sim.recording.kernels import kernel_of
 from sim.recording.recording import Recording
-from sim.scenario.scenario import RecordedScenario, Scenario, described
+from sim.scenario.scenario import RecordedScenario, Scenario
 from sim.scenario.setup import from_scenario
+from tests.capture.llama import CLUSTER, CONFIG, LENGTH, STACK, WORLD, planned, recorded, sums
 
 pytest.importorskip("transformers")
 
-LENGTH, WORLD = 8192, 64
-CONFIG = {
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": LENGTH,
-}
 SCRIPT = f"""
 import torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -50,33 +37,18 @@ for _ in range(2):
     optimizer.step()
     optimizer.zero_grad()
 """
-STACK, CLUSTER = "torchtitan-eager", "dgx-h100-ndr"
 
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    script: Path = tmp_path_factory.mktemp("llama") / "train.py"
-    script.write_text(SCRIPT)
-    return capture_script(script, world=WORLD)[0]
+    return recorded(SCRIPT, tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
-    config = tmp_path_factory.mktemp("model") / "config.json"
-    kind = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-6}
-    config.write_text(json.dumps({**CONFIG, **kind, "tie_word_embeddings": False}))
+    folder = tmp_path_factory.mktemp("model")
     plan = {"global_batch": WORLD, "microbatch": 1, "zero": 3, "recompute": "none"}
-    job = {"model": str(config), "topology": CLUSTER, "gpus": WORLD, "stack": STACK, "plan": plan}
-    return described(job, {"model.seq": LENGTH})
-
-
-def sums(kernels: Counter[Kernel]) -> dict[str, tuple[int, float]]:
-    """Kernels and FLOPs by kind."""
-    found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-    for kernel, often in kernels.items():
-        found[kernel.family][0] += often
-        found[kernel.family][1] += often * kernel.flops
-    return {kind: (int(count), flops) for kind, (count, flops) in found.items()}
+    return planned(folder, layers=CONFIG["num_hidden_layers"], **plan)
 
 
 def test_products_and_attention_are_equal(recording: Recording, closed: Scenario) -> None:

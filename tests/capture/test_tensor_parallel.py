@@ -1,20 +1,17 @@
 """The same Llama twice: tensor and sequence parallel by DTensor, captured, and by `sim.model`."""
 
-import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 import sim
-from sim.capturing.capture import capture_script
 from sim.parallel.stage_kernels import stage_kernels
 from sim.recording.axes import axes_of
 from sim.recording.kernels import kernel_of
 from sim.recording.recording import Recording
-from sim.scenario.scenario import Scenario, described
+from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
-from tests.capture.test_closed_form import CLUSTER, CONFIG, LENGTH, STACK, WORLD, sums
+from tests.capture.llama import CLUSTER, CONFIG, LENGTH, STACK, WORLD, planned, recorded, sums
 
 LAYERS, TP = 4, 8
 # The plan of PyTorch's tutorial on tensor parallelism and of torchtitan (models/llama3).
@@ -129,20 +126,14 @@ for _ in range(2):
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    script: Path = tmp_path_factory.mktemp("tensor") / "train.py"
-    script.write_text(SCRIPT)
-    return capture_script(script, world=WORLD)[0]
+    return recorded(SCRIPT, tmp_path_factory.mktemp("tensor"))
 
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
-    config = tmp_path_factory.mktemp("model") / "config.json"
-    kind = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-6}
-    own = {**CONFIG, **kind, "num_hidden_layers": LAYERS, "tie_word_embeddings": False}
-    config.write_text(json.dumps(own))
+    folder = tmp_path_factory.mktemp("model")
     plan = {"global_batch": WORLD // TP, "tp": TP, "sequence_parallel": True, "zero": 3}
-    job = {"model": str(config), "topology": CLUSTER, "gpus": WORLD, "stack": STACK, "plan": plan}
-    return described(job, {"model.seq": LENGTH})
+    return planned(folder, layers=LAYERS, **plan)
 
 
 def test_products_and_attention_are_equal(recording: Recording, closed: Scenario) -> None:

@@ -34,11 +34,16 @@ def _qwen_experts(config: Config, further: Document, shared: Document) -> Docume
     return in_turn(config, llama(config) | further, experts=own, sparse=_sparse(config))
 
 
-def mixtral(config: Config) -> Document:
+def _in_every_layer(config: Config, shape: Document) -> Document:
+    """Experts as wide as the dense model's own layers would be."""
     own = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
     own |= {"ffn": config("intermediate_size")}
     every = [True] * config("num_hidden_layers")
-    return in_turn(config, mistral(config), experts=own, sparse=every)
+    return in_turn(config, shape, experts=own, sparse=every)
+
+
+def mixtral(config: Config) -> Document:
+    return _in_every_layer(config, mistral(config))
 
 
 def deepseek(config: Config) -> Document:
@@ -85,10 +90,7 @@ def gpt_oss(config: Config) -> Document:
 
 
 def granite_moe(config: Config) -> Document:
-    own = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
-    own |= {"ffn": config("intermediate_size")}
-    every = [True] * config("num_hidden_layers")
-    return in_turn(config, granite(config), experts=own, sparse=every)
+    return _in_every_layer(config, granite(config))
 
 
 def olmoe(config: Config) -> Document:

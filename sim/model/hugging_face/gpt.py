@@ -28,8 +28,8 @@ def usual(config: Config) -> Document:
     }
 
 
-def gpt2(config: Config) -> Document:
-    config.refuse_unless("add_cross_attention", False)
+def _sizes(config: Config) -> Document:
+    """By the names of GPT-2's config, which GPT-J's has too."""
     hidden = config("n_embd")
     return with_biases(config, "resid_pdrop", "embd_pdrop", "attn_pdrop") | {
         "layers": config("n_layer"),
@@ -37,6 +37,12 @@ def gpt2(config: Config) -> Document:
         "heads": config("n_head"),
         "ffn": config("n_inner", 4 * hidden),
         "seq": length(config, "n_positions"),
+    }
+
+
+def gpt2(config: Config) -> Document:
+    config.refuse_unless("add_cross_attention", False)
+    return _sizes(config) | {
         "position_rows": config("n_positions"),
         "tied_embeddings": config("tie_word_embeddings", True),
         "positions": "learned",
@@ -83,13 +89,7 @@ def opt(config: Config) -> Document:
 
 
 def gptj(config: Config) -> Document:
-    hidden = config("n_embd")
-    return with_biases(config, "resid_pdrop", "embd_pdrop", "attn_pdrop") | {
-        "layers": config("n_layer"),
-        "hidden": hidden,
-        "heads": config("n_head"),
-        "ffn": config("n_inner", 4 * hidden),
-        "seq": length(config, "n_positions"),
+    return _sizes(config) | {
         "tied_embeddings": config("tie_word_embeddings", False),
         "positions": "rotary",
         "bias": False,
