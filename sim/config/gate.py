@@ -64,11 +64,13 @@ def refuse_depth(document: Any, where: str) -> None:
 def shown(value: Any) -> str:
     """A value as a message quotes it, long ones cut.
 
-    >>> shown("dp"), shown([1, 2]), shown("x" * 100)[-6:]
-    ('"dp"', '[1, 2]', 'xxx...')
+    >>> shown("dp"), shown([1, 2]), shown(1e999), shown("x" * 100)[-6:]
+    ('"dp"', '[1, 2]', 'infinity', 'xxx...')
     """
     try:
-        text = str(value) if isinstance(value, float) else json.dumps(value, default=str)
+        text = json.dumps(value, default=str)
+        if isinstance(value, float):
+            text = str(value).replace("inf", "infinity")  # no answer of ours, but what was written
     except (ValueError, RecursionError):  # a whole number of more digits than Python prints
         text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -29,8 +29,8 @@ _KINDS = {
 }
 _KIND = re.compile(rf"(?<![a-z])({'|'.join(_KINDS)})(?![a-z]|_scatter)")
 _PROGRAM = re.compile(rf"(?<![a-z])({'|'.join(_KINDS)})_perf")
-_RANK = re.compile(r"#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device")
-_ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d+)")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device")
+_ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d{1,9})")
 _COLUMNS = ("size", "count", "type", "redop", "root", *2 * ("time", "algbw", "busbw", "#wrong"))
 _SCALED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # bus bandwidth tells n
 _DTYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64"}

@@ -6,6 +6,7 @@ A convolution is an implicit matrix product: batch x height x width rows, one co
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 from sim.config.errors import InputError
@@ -76,7 +77,7 @@ class Convolutional:
     @property
     def layers(self) -> tuple["Layer", ...]:
         """Its layers in forward order."""
-        return tuple(_resnet(self) if self.family == "resnet" else _vgg(self))
+        return _layers(self)
 
     @property
     def parameters(self) -> int:
@@ -151,6 +152,11 @@ class Layer:
             yield Map(whole / window, "sparse", window)
         else:
             yield Map(whole, "sparse" if self.relu else "values")
+
+
+@lru_cache(maxsize=16)
+def _layers(model: Convolutional) -> tuple[Layer, ...]:
+    return tuple(_resnet(model) if model.family == "resnet" else _vgg(model))
 
 
 def _resnet(model: Convolutional) -> Iterator[Layer]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sim.config import reads
+from sim.config import gate, reads
 from sim.config.errors import InputError
 from sim.program.actions import KINDS, Action, Kind
 from sim.program.schedule import Order, Places, Schedule
@@ -25,7 +25,9 @@ class Cell(NamedTuple):
     overlaps: bool
 
 
-_ACTION = re.compile(r"(\d+)(F|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d*)")
+_ACTION = re.compile(
+    r"(\d{1,9})(F|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d{0,9})"
+)
 _PAIR = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
 
 
@@ -89,7 +91,7 @@ def _cells(line: str, where: str) -> Iterator[Cell]:
         word = marked.removesuffix("&")
         action = _ACTION.fullmatch(word)
         if action is None:
-            raise InputError(where, f"{word!r} is not an action", "write like 0F0 or 3B7")
+            raise InputError(where, f"{gate.shown(word)} is not an action", "write like 0F0 or 3B7")
         piece, kind, microbatch = action.groups()
         if kind not in KINDS:
             continue

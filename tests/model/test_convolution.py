@@ -105,3 +105,8 @@ def test_workers_of_a_measured_model_take_what_its_layers_took():
     assert step.seconds == pytest.approx(took, rel=1e-3)
     with pytest.raises(InputError, match="was measured on V100 16GB SXM2"):
         worker_step(model, 32, AllReduce(), static, device.load("a100-40gb-sxm"))
+
+
+def test_a_deep_network_lists_its_layers_once() -> None:
+    model = load("resnet50")
+    assert replace(model).layers is model.layers

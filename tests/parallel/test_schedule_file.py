@@ -35,7 +35,8 @@ def test_passes_that_pytorch_overlaps_are_two_in_a_row_and_marked():
     ("text", "complaint"),
     [
         ("", "has no actions"),
-        ("0F0 0X0", "line 1: '0X0' is not an action"),
+        ("0F0 0X0", 'line 1: "0X0" is not an action'),
+        (f"0F{'9' * 5000}", "is not an action"),
         ("0F 0B0", "'0F' names no microbatch"),
         ("0F0 0B0\n2F0 2B0", "does not give every stage the same number of pieces"),
         ("0F0 0B0 1F0 1B0\n2F0 2B0", "does not give every stage the same number of pieces"),
