@@ -156,6 +156,10 @@ def collective(
     if sick and isinstance(given, list | tuple):
         changes["straggler"] = [*given, *sick]
     on, places = _placed(topology, changes, gpus, placement)
+    every = [float(sizes)] if isinstance(sizes, float | int) else list(sizes)
+    limit.refuse_long(
+        "collective", f"{len(places):,} GPUs", len(places) * (3 + len(every)) * _OF_GPU
+    )
     name = kind_named(kind, "collective")
     check([AlgorithmRule(use=(one,), kinds=(name,)) for one in algorithm], "--algorithm")
     if len(places) == 1 or (name == "point_to_point" and len(places) > 2):
@@ -165,10 +169,6 @@ def collective(
         )
         raise InputError("collective", what, f"use {many} (--gpus)")
     bench = _Bench(name, on, places, tuple(algorithm), _lateness(late or {}, len(places)))
-    every = [float(sizes)] if isinstance(sizes, float | int) else list(sizes)
-    limit.refuse_long(
-        "collective", f"{len(places):,} GPUs", len(places) * (3 + len(every)) * _OF_GPU
-    )
     rows = [row for size in every for row in bench.rows(size, messages=messages)]
     bound = max(bench.bus(_HUGE, max(bench.wires(cost).values())) for cost in bench.costs(_HUGE))
     inputs = Inputs(
@@ -232,6 +232,7 @@ def _random(placement: str, whole: int, gpus: int) -> Sequence[int]:
     if gpus > whole:
         what = f"{gpus:,} of {whole:,} GPUs"
         raise InputError("--placement", what, "set topology.gpus to more")
+    limit.refuse_large("--placement", f"{whole:,} GPUs in any order", 8 * whole)
     drawn = generator(int(seed or 0), "placement").permutation(whole)
     return [int(place) for place in drawn[:gpus]]
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ from sim.cli.main import main
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
 from sim.collectives.schedule import KINDS, CollectiveKind
+from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.plots.collective_times import figure
@@ -251,3 +253,18 @@ def test_mistakes_are_one_line(words: list[str], told: str) -> None:
     assert result.exit_code == 2
     assert told in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ({"gpus": 10**9}, "1,000,000,000 GPUs would take about"),
+        (
+            {"gpus": 8, "placement": "random", "settings": ["topology.gpus=8000000000000"]},
+            "in any order",
+        ),
+    ],
+)
+def test_what_would_take_hours_says_so_first(asked: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        sim.collective("all_reduce", 2**20, "dgx-a100-hdr", **asked)
