@@ -53,17 +53,18 @@ class Folding:
     ) -> FoldedProgram:
         """The folded program; kernels of the stages in `slower` take so many times as long. Roles
         that meet within a computation do so step by step, or `together` as teams."""
+        desk = self.desk.anew() if together else self.desk  # teams have transfers of their own
         lowered: dict[int, Lowering] = {}
         for role, index in self.roles:
             slowdown = role.slowdown * (slower or {}).get(role.stage, 1.0)
-            own = Lowering(self.desk.at(index), role.stage, slowdown, together=together)
+            own = Lowering(desk.at(index), role.stage, slowdown, together=together)
             for operation, action in self._operations[role.stage]:
                 own.add(operation, action)
             lowered[role.index] = own
         return FoldedProgram(
             roles=tuple(RoleProgram(role, lowered[role.index].streams) for role, _ in self.roles),
-            transfers=tuple(self.desk.transfers),
-            links=tuple(self.desk.links),
+            transfers=tuple(desk.transfers),
+            links=tuple(desk.links),
             teams=teams(lowered),
         )
 

@@ -1,6 +1,7 @@
 """Where calls become transfers: every rank's calls, each class of equal calls as one transfer."""
 
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -60,6 +61,12 @@ class TransferDesk:
             LinkClass(_name(link), counts[number], machine.topology.capacity(link))
             for number, link in enumerate(groups.links[n] for n in self._first_link.tolist())
         ]
+
+    def anew(self) -> "TransferDesk":
+        """The same without any transfers yet; what is known of traffic is common to both."""
+        other = copy(self)
+        other.transfers, other._numbers = [], {}
+        return other
 
     @cached_property
     def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:

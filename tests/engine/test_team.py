@@ -117,7 +117,9 @@ def test_a_team_whose_links_others_use_is_played_collective_by_collective():
     folding = Folding(program, setup.machine)
     with pytest.raises(DisturbedError):
         clock.play(folding.folded(together=True))
-    assert play(program, setup.machine).end == clock.play(folding.folded()).end
+    again, fresh = folding.folded(), Folding(program, setup.machine).folded()
+    assert len(again.transfers) == len(fresh.transfers)  # and none of the teams'
+    assert play(program, setup.machine).end == clock.play(again).end
 
 
 def test_who_waits_for_a_slow_peer_has_no_kernel_meanwhile():
