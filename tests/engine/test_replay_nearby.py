@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine.replay import Replay
-from sim.engine.replay_nearby import Nearby
+from sim.engine.replay_nearby import LOST, Nearby
 from tests.engine.random_programs import random_program
 
 
@@ -25,7 +25,7 @@ def test_columns_are_replays_to_a_millionth_of_what_they_differ_by(seed, spread)
     moves, coordinates, full = moved(replay, spread, seed)
     near, exact = Nearby(replay, moves).times(coordinates), replay.times(full)
     most = float(np.abs(replay.parameters).sum())
-    assert near == pytest.approx(exact, rel=1e-9, abs=1e-6 * spread * most + 1e-12)
+    assert near == pytest.approx(exact, rel=1e-9, abs=LOST * spread * most + 1e-12)
 
 
 @settings(max_examples=20, deadline=None)
