@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
 from sim.engine.replicas import Representatives
-from sim.engine.ways import EVERY, Hop, hops, number_of, ways
+from sim.engine.ways import EVERY, PAIRS, Hop, hops, number_of, ways
 from sim.hardware.cluster.host import HOST_LINKS
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import Call, Collective, Copy, HostLink, Send
@@ -138,6 +138,21 @@ class Communicators:
         return NOBODY if number is None else int(self.group[number, rank])
 
 
+class _Members(NamedTuple):
+    """Ranks (by their place) in groups of scopes, arrays of one length."""
+
+    scope: Indices
+    group: Indices
+    rank: Indices
+
+
+class _Spread(NamedTuple):
+    """For each member of a group how many ranks it stands for, and in how many pods."""
+
+    ranks: Indices
+    pods: Indices
+
+
 def communicators(
     kinds: Mapping[Scope, Collection[str]], ranks: Representatives, topology: Topology
 ) -> Communicators:
@@ -195,7 +210,7 @@ class _Grouping:
         self.kin += (scope * stages + self.stage[representative]).tolist()
         self.loads.append(self._loaded(members, first))
 
-    def _members(self, numbers: Sequence[int]) -> "_Members":
+    def _members(self, numbers: Sequence[int]) -> _Members:
         """Who is in which group of these scopes, which all leave out the same axes."""
         scope = self.scopes[numbers[0]]
         inside = ("pp",) if scope.pair is not None else scope.axes
@@ -218,7 +233,7 @@ class _Grouping:
             return np.arange(len(self.stage))
         return np.flatnonzero(np.logical_or.reduce([self.stage == stage for stage in stages]))
 
-    def _shaped(self, members: "_Members", weight: Indices, count: int) -> None:
+    def _shaped(self, members: _Members, weight: Indices, count: int) -> None:
         nodes = int(self.node.max()) + 1
         pairs, first, listed = np.unique(
             members.group * nodes + self.node[members.rank], return_index=True, return_counts=True
@@ -231,7 +246,7 @@ class _Grouping:
         for rank, span, each in zip(ranks.tolist(), spans.tolist(), most.tolist(), strict=True):
             self.shapes.append(_shape(int(rank), int(span), each))
 
-    def _loaded(self, members: "_Members", first: int) -> Loads:
+    def _loaded(self, members: _Members, first: int) -> Loads:
         gpus, own = self.ranks.rank[members.rank], first + members.group
         if path := self.scopes[int(members.scope[0])].path:
             return self.links.of_hosts(own, gpus, path)
@@ -285,21 +300,6 @@ class _Grouping:
         )
 
 
-class _Members(NamedTuple):
-    """Ranks (by their place) in groups of scopes, arrays of one length."""
-
-    scope: Indices
-    group: Indices
-    rank: Indices
-
-
-class _Spread(NamedTuple):
-    """For each member of a group how many ranks it stands for, and in how many pods."""
-
-    ranks: Indices
-    pods: Indices
-
-
 @cache
 def _shape(ranks: int, nodes: int, per_node: int) -> GroupShape:
     return GroupShape(ranks=ranks, nodes=nodes, per_node=per_node)
@@ -319,7 +319,7 @@ class _Links:
         self.nics = topology.network.nics if topology.network is not None else 0
         used = range(min(topology.gpus, self.slots)) if self.nics else ()
         self.nic_of_slot = np.array([topology.nic_of(slot)[1] for slot in used], dtype=np.int64)
-        self.ways = len(ways(topology.network))
+        self.ways = ways(topology.network)
         self._cables: dict[Link, int] = {}
         self._named: list[Link] = []
 
@@ -339,7 +339,7 @@ class _Links:
         own: Indices,
         gpus: Indices,
         across: Flags,
-        spread: "_Spread",
+        spread: _Spread,
         sends: Flags,
         receives: Flags,
     ) -> Loads:
@@ -378,10 +378,10 @@ class _Links:
     ) -> Loads:
         link = _KINDS.index(kind) * _ROOM + place
         size = np.ones(len(own))
-        return Loads(own, link, size * port, np.outer(size * nic, np.ones(self.ways)))
+        return Loads(own, link, size * port, np.outer(size * nic, np.ones(len(self.ways))))
 
     def _uplinks(
-        self, kind: str, own: Indices, node: Indices, spread: "_Spread", taking_part: Flags
+        self, kind: str, own: Indices, node: Indices, spread: _Spread, taking_part: Flags
     ) -> Loads:
         """In rings, all that a node of the group sends crosses a pod's uplinks once in each
         direction; where each of its N nodes sends to all others, each of the n in the pod sends
@@ -400,7 +400,8 @@ class _Links:
         crosses = spans[groups] > 1
         out = (here * (whole - here) / np.maximum(whole - 1.0, 1.0))[crosses]
         part = self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
-        return part._replace(nic=np.column_stack((part.nic[:, :-1], out)))
+        part.nic[:, self.ways.index(PAIRS)] = out
+        return part
 
     def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
         """What groups load whose members send to each other by these hops."""
@@ -414,14 +415,14 @@ class _Links:
         if not rows:
             return self.nothing
         group, link, port, nic, way = (np.array(column) for column in zip(*rows, strict=True))
-        taken = (way[:, None] == np.arange(self.ways)) | (way[:, None] == EVERY)
+        taken = (way[:, None] == np.arange(len(self.ways))) | (way[:, None] == EVERY)
         return _summed([Loads(group, link, port, nic[:, None] * taken)])
 
     @property
     def nothing(self) -> Loads:
         """The loads of no group."""
         none = np.empty(0, dtype=np.int64)
-        return Loads(none, none, np.empty(0), np.empty((0, self.ways)))
+        return Loads(none, none, np.empty(0), np.empty((0, len(self.ways))))
 
     def _number(self, link: Link) -> int:
         kind, *place = link

@@ -1,10 +1,10 @@
 """What a framework is to `sim import` and `sim plan --emit`."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.config.silent import Silent
 from sim.frameworks.arguments import Entry, Given
 
 
@@ -30,7 +30,7 @@ def _as_they_are(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
 class Framework:
     """How its texts are parsed and written, and the table between its arguments and our keys.
 
-    Arguments that match `silent` say nothing of a step, those `assumed` nothing that its `stack`
+    Arguments that `silent` lists say nothing of a step, those `assumed` nothing that its `stack`
     does not. `needs` is an argument without which nothing can be read, unless the text changes what
     has a name (`base`). `completed` derives keys from others, given the number of GPUs that the job
     runs on (0 if unknown); it may say by `gpus` how many these are. A search for it looks at these
@@ -40,7 +40,7 @@ class Framework:
     parse: Callable[[str], Given]
     render: Callable[[Mapping[str, tuple[str, ...]]], str]
     table: tuple[Entry, ...]
-    silent: re.Pattern[str]
+    silent: Silent
     stack: str
     search: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()

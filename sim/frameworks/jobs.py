@@ -6,6 +6,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.config.silent import is_silent
 from sim.frameworks import deepspeed, nanotron, torchtitan
 from sim.frameworks.arguments import Given, read, told, write
 from sim.frameworks.documents import tables
@@ -54,7 +55,7 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     given, table = framework.parse(text), framework.table
     known = {one for entry in table for one in entry.arguments}
     rest = [one for one in given if one not in known.union(framework.assumed)]
-    silent = [one for one in rest if framework.silent.fullmatch(one)]
+    silent = [one for one in rest if is_silent(one, framework.silent)]
     base = Base()
     if framework.needs and framework.needs not in given:
         base, table = framework.base(given), tuple(told(table, given))

@@ -1,7 +1,6 @@
 """nanotron's YAML (src/nanotron/config/config.py, parallelism_config.py, models_config.py), in and
 out: its Llama, and its Qwen2 as far as that is a Llama."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -256,6 +255,10 @@ def _render(words: Mapping[str, tuple[str, ...]]) -> str:
     return yaml_text.written(nested(words))
 
 
+_BESIDE_THE_JOB = """
+    checkpoints data_stages general lighteval logging profiler s3_upload tokenizer metrics_logging
+"""
+
 FRAMEWORK = Framework(
     parse=_parse,
     render=_render,
@@ -268,11 +271,17 @@ FRAMEWORK = Framework(
     ),
     completed=_completed,
     assumed=(f"{_PARALLEL}.tp_recompute_allgather",),
-    silent=re.compile(
-        r"(checkpoints|data_stages|general|lighteval|logging|profiler|s3_upload|tokenizer|metrics_logging)(\..*)?"
-        r"|model\.(init_method\..*|ddp_bucket_cap_mb|model_config\.(bos_token_id|eos_token_id|pad_token_id|hidden_act"
-        r"|initializer_range|pretraining_tp|rms_norm_eps|rope_.*|use_cache|max_position_embeddings|_attn_implementation"
-        r"|z_loss_.*|interleaved_rotary))|optimizer\.(clip_grad|learning_rate_scheduler\..*|weight_decay.*|optimizer_factory\.adam_.*)"
-        r"|tokens\.(limit_.*|train_steps|val_check_interval)|parallelism\.moe_layer_recompute"
-    ),
+    silent={
+        "": _BESIDE_THE_JOB,
+        _BESIDE_THE_JOB: "*",
+        "model": "init_method.* ddp_bucket_cap_mb",
+        _MODEL: """bos_token_id eos_token_id pad_token_id hidden_act initializer_range
+            pretraining_tp
+            rms_norm_eps rope_* use_cache max_position_embeddings _attn_implementation z_loss_*
+            interleaved_rotary""",
+        "optimizer": """clip_grad learning_rate_scheduler.* weight_decay*
+            optimizer_factory.adam_*""",
+        "tokens": "limit_* train_steps val_check_interval",
+        _PARALLEL: "moe_layer_recompute",
+    },
 )

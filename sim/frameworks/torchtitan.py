@@ -1,6 +1,5 @@
 """torchtitan's job configs (torchtitan/config/job_config.py, v0.2), in and out."""
 
-import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any
@@ -287,10 +286,12 @@ FRAMEWORK = Framework(
         *("float8.precompute_float8_dynamic_scale_for_fsdp", "float8.filter_fqns"),
         "training.enable_cpu_offload",
     ),
-    silent=re.compile(
-        r"(job|profiling|metrics|checkpoint|comm|lr_scheduler|validation|experimental|debug"
-        r"|fault_tolerance|memory_estimation)\..*|training\.(steps|dataset.*|seed|max_norm|gc_.*"
-        r"|deterministic)|optimizer\.(lr|eps|beta.*|weight_decay|early_.*)|model\.(hf_.*|tokenizer.*"
-        r"|print_.*)|activation_checkpoint\.(early_stop|per_op.*)"
-    ),
+    silent={
+        """job profiling metrics checkpoint comm lr_scheduler validation experimental debug
+            fault_tolerance memory_estimation""": "*",
+        "training": "steps dataset* seed max_norm gc_* deterministic",
+        "optimizer": "lr eps beta* weight_decay early_*",
+        "model": "hf_* tokenizer* print_*",
+        "activation_checkpoint": "early_stop per_op*",
+    },
 )

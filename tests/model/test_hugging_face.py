@@ -173,6 +173,11 @@ def test_what_is_not_modelled_is_said() -> None:
         ("llama4-scout", {"no_rope_layers": [1, 0]}, "names 2 layers of 48"),
         ("llama4-scout", {"no_rope_layers": 4}, "no_rope_layers = 4 is no list"),
         ("llama4-scout", {"interleave_moe_layer_step": 0}, "step = 0 is no positive whole number"),
+        (
+            "llama4-scout",
+            {"moe_layers": [0, 48]},
+            "moe_layers names layer 48, but they are 0 to 47",
+        ),
         ("gemma-3", {"layer_types": [["full_attention"]] * 26}, "is no list of texts or numbers"),
         ("llama", {"num_attention_heads": 0}, "num_attention_heads = 0 is no positive whole"),
         ("llama", {"hidden_size": "4096"}, "hidden_size = '4096' is no positive whole number"),

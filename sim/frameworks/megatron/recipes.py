@@ -27,6 +27,7 @@ from sim.frameworks.megatron.experts import EXPERTS
 from sim.frameworks.megatron.fields import DERIVED, Sections, arguments, fields
 from sim.frameworks.megatron.layout import LAYOUT, SEARCH
 from sim.frameworks.megatron.model import MODEL
+from sim.frameworks.megatron.silent import RECIPES
 
 # Of recipes (llama3_8b_pretrain_config) and classes of configs (Llama3Config8B), by how they begin.
 _MODELS = {
@@ -198,7 +199,7 @@ def _framework(sections: Sections, stack: str) -> Framework:
         parse=parse,
         render=render,
         table=_TABLE,
-        silent=_SILENT,
+        silent=RECIPES,
         assumed=(*table.FRAMEWORK.assumed, "nnodes", "nproc-per-node", *overrides.RECIPE),
         stack=stack,
         needs="num-layers",
@@ -207,29 +208,6 @@ def _framework(sections: Sections, stack: str) -> Framework:
         completed=_completed,
     )
 
-
-# What says nothing of the time or the memory of a training step, or what is so anyway.
-_SILENT = re.compile(
-    r"model|data|trainer|train|dataset|optim|(checkpoint|dist|logger|rng|tokenizer|profiling|scheduler|straggler|nvrx_straggler|ft|inprocess_restart"
-    r"|rerun_state_machine|validation|tensor_inspect|optimizer_config_override_provider|log|resume)(\..*)?"
-    r"|(train|dataset|data)\.(?!rampup|packed).*|optim\.lr_scheduler.*|optim\.config|trainer\.strategy(\.ddp)?|trainer\.plugins"
-    r"|trainer\.(?!strategy|plugins|callbacks).*|trainer\.callbacks\.\d+(\.(?!user_buffers|overlap|tp_comm|defer).*)?"
-    r"|model\.(config|tokenizer.*|optim.*|hf_.*)|peft\.(alpha|dropout.*|lora_.*|exclude_.*|network_.*|a2a.*)"
-    r"|(optimizer|optim\.config)\.(.*lr|adam_.*|lion_.*|muon_.*|sgd_.*|clip_grad|weight_decay|.*wd.*|.*loss_scale.*|hysteresis|.*weight_decay"
-    r"|params_dtype|main_.*_dtype|exp_avg_sq_dtype|bf16|fp16|pin_.*|store_.*|use_precision_aware_optimizer|use_distributed_optimizer)"
-    r"|ddp\.(average_.*|check_.*|fsdp_all_gather.*|gradient_reduce_.*|num_distributed_.*|outer_dp.*|megatron_fsdp_.*|align_.*|bucket_size|keep_.*|fp8_param_gather)"
-    r"|trainer\.strategy\.(ckpt_.*|gradient_as_bucket_view|pipeline_dtype|ddp\..*|save_.*|progress_.*|use_te_rng.*|load_.*|restore_.*)"
-    r"|comm_overlap\.(tp_comm_bootstrap.*|bucket_size|wgrad_deferral_limit)"
-    r"|(mixed_precision|trainer\.plugins)\.(.*dtype|fp8_(amax|margin|wgrad|param).*|.*loss_scale.*|hysteresis|fp32|fp4_recipe|precision|reuse_.*|autocast.*)"
-    r"|model(\.config)?\.(activation_func|apply_rope_.*|barrier_.*|batch_p2p_.*|beta_.*|bias_.*fusion|clone_.*|cpu_offloading_(act|ret).*"
-    r"|cuda_graph_(impl|scope|warmup.*)|embedding_init.*|fp8_.*|fp4_.*|gradient_accumulation_fusion|grad_reduce.*|generation_config.*"
-    r"|init_method.*|inference_.*|kitchen_.*|layernorm_.*|linear_(conv|key|num|value)_.*|mamba_.*|masked_softmax_fusion|min_offloaded.*"
-    r"|mlp_chunks.*|moe_(aux_loss.*|deepep_num.*|hybridep_num.*|router_(bias|dtype|enable|force|fusion|load|pre|score|topk_scal).*|token_drop_policy"
-    r"|z_loss.*|expert_capacity.*)|mscale.*|mtp_(loss|enabled).*|mup_.*|original_max.*|overlap_p2p_comm.*|parallel_output|.*dtype|perform_init.*"
-    r"|persist_layer_norm|qk_clip_.*|rope_.*|rotary_.*|scatter_embedding.*|scale_factor|low_freq_.*|high_freq_.*|old_context.*|seq_len_interp.*|share_.*"
-    r"|softmax_(scale|type)|tp_comm_(bootstrap|bulk|overlap_ag|overlap_rs|split).*|transformer_(impl|layer_spec).*|use_(mamba|te|transformer_engine|cpu).*"
-    r"|yarn_.*|wgrad_.*|deallocate_.*|attention_softmax.*|cross_entropy_.*|make_vocab.*|async_.*|bf16|fp16|apply_query.*|num_layers_at_.*|delay_.*)"
-)
 
 BRIDGE = _framework(_BRIDGE, "megatron-bridge")
 NEMO = _framework(_NEMO, "nemo")

@@ -1,30 +1,33 @@
 """A config that is read key by key, so that what nobody read can be named."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.config.silent import Silent, is_silent
 
 Document = dict[str, Any]
 
 _SEQ = 4096  # what is trained where a config allows for more, which it does not say
 
 # What says nothing of the time or the memory of a training step.
-_SILENT = re.compile(
-    "_.*|model_type|architectures|auto_map|transformers_version|(torch_)?dtype|use_cache|return_dict|id2label"
-    "|label2id|problem_type|.*_token_id|.*_token_ids|initializer_.*|init_std|.*_eps|.*_epsilon"
-    "|rope_.*|rotary_.*|partial_rotary_factor|original_max_position_embeddings|hidden_act.*"
-    "|activation(_function)?|pretraining_tp|output_.*|router_.*|summary_.*|classifier_dropout"
-    "|scale_.*|reorder_and_upcast_attn|chunk_size_feed_forward|task_specific_params"
-    "|is_encoder_decoder|scoring_func|norm_topk_prob|routed_scaling_factor|aux_loss_.*"
-    "|seq_aux|ep_size|query_pre_attn_scalar|swiglu_.*|position_embedding_type"
-    "|encoder_stride|dense_act_fn|quantization_config|pooler_.*|qk_head_dim|prefix|bos|eos|use_mrope|cache_implementation"
-    "|max_window_layers|image_token_index|mm_tokens_per_image|boi_.*"
-    "|eoi_.*|initial_context_length|experts_per_token|layer_norm_elementwise_affine"
-    "|hidden_dropout_prob|attention_probs_dropout_prob|classifier_.*|tokenizer_class|name"
-)
-
+_SILENT: Silent = {
+    "": """
+        _* name prefix model_type architectures auto_map transformers_version tokenizer_class
+        task_specific_params
+        dtype torch_dtype quantization_config cache_implementation use_cache return_dict output_*
+        is_encoder_decoder chunk_size_feed_forward pretraining_tp ep_size reorder_and_upcast_attn
+        id2label label2id problem_type classifier_* pooler_* summary_* bos eos *_token_id
+        *_token_ids initializer_* init_std *_eps *_epsilon layer_norm_elementwise_affine
+        activation activation_function hidden_act* dense_act_fn swiglu_*
+        hidden_dropout_prob attention_probs_dropout_prob
+        position_embedding_type rope_* rotary_* partial_rotary_factor use_mrope
+        original_max_position_embeddings initial_context_length max_window_layers
+        scale_* qk_head_dim query_pre_attn_scalar
+        experts_per_token router_* scoring_func norm_topk_prob routed_scaling_factor aux_loss_*
+        seq_aux encoder_stride image_token_index mm_tokens_per_image boi_* eoi_*
+    """
+}
 
 Kind = tuple[Callable[[Any], bool], str]  # whether a value is of it, and what it is called
 
@@ -87,6 +90,15 @@ class Config:
             raise InputError(self.place, what, "name each layer once")
         return values
 
+    def some(self, key: str, count: int) -> list[int]:
+        """A list of numbers of layers, of which there are `count`, empty where there is none.
+        Raises `InputError`."""
+        numbers: list[int] = self(key, [])
+        if beyond := [one for one in numbers if one not in range(count)]:
+            what = f"{key} names layer {beyond[0]!r}, but they are 0 to {count - 1}"
+            raise InputError(self.place, what, "take the config of the checkpoint")
+        return numbers
+
     def _check(self, key: str, value: Any, holds: Callable[[Any], bool], said: str) -> None:
         if not holds(value):
             what = f"{key} = {value!r:.40} is no {said}"
@@ -97,7 +109,7 @@ class Config:
         return [
             f"{self.place}: {key} = {value!r:.40} is not modelled"
             for key, value in self.content.items()
-            if value and key not in self.read and not _SILENT.fullmatch(key)
+            if value and key not in self.read and not is_silent(key, _SILENT)
         ]
 
     def refuse_unless(self, key: str, *allowed: Any) -> None:

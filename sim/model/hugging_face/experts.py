@@ -8,9 +8,9 @@ from sim.model.hugging_face.llama import granite, llama, mistral, unrotated
 
 def _sparse(config: Config) -> list[bool]:
     """Which layers of a Qwen have experts (Qwen2MoeDecoderLayer.__init__)."""
-    dense, step = config("mlp_only_layers", []), config.positive("decoder_sparse_step", 1)
-    layers = range(config("num_hidden_layers"))
-    return [layer not in dense and (layer + 1) % step == 0 for layer in layers]
+    count, step = config("num_hidden_layers"), config.positive("decoder_sparse_step", 1)
+    dense = config.some("mlp_only_layers", count)
+    return [layer not in dense and (layer + 1) % step == 0 for layer in range(count)]
 
 
 def qwen2_moe(config: Config) -> Document:
@@ -115,7 +115,7 @@ def llama4(config: Config) -> Document:
     types = layer_types(config, count := config("num_hidden_layers"))
     step = config.positive("interleave_moe_layer_step", 1)
     usual = [layer for layer in range(count) if (layer + 1) % step == 0]
-    sparse = set(config("moe_layers", []) or usual)
+    sparse = set(config.some("moe_layers", count) or usual)
     bare = {"positions": "none", "qk_norm": "none"}
     chunk = config("attention_chunk_size", 0)
     own = [bare if none else {"chunk": chunk} if chunk else {} for none in unrotated(config)]

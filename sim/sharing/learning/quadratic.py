@@ -28,30 +28,25 @@ class Quadratic:
     workers: int = 1
     seed: int = 0
     name: str = "quadratic"
-    _curve: Vector = field(init=False, repr=False)
+    _curvature: Vector = field(init=False, repr=False)
     _offsets: Vector = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         draws = np.random.default_rng((self.seed, 1)).standard_normal((self.workers, self.size))
-        curve = np.geomspace(1.0 / self.condition, 1.0, self.size)
-        object.__setattr__(self, "_curve", curve)
+        curvature = np.geomspace(1.0 / self.condition, 1.0, self.size)
+        object.__setattr__(self, "_curvature", curvature)
         object.__setattr__(self, "_offsets", self.unlike * (draws - draws.mean(axis=0)))
 
     @property
     def start(self) -> Vector:
         return np.zeros(self.size)
 
-    @property
-    def hessian(self) -> Vector:
-        """Its diagonal, the same everywhere."""
-        return self._curve
-
     def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
-        exact: Vector = self._curve * (weights - 1.0 - self._offsets[rank % self.workers])
+        exact: Vector = self._curvature * (weights - 1.0 - self._offsets[rank % self.workers])
         if not self.noise:
             return exact
         drawn = batch_generator(self.seed, rank, step).standard_normal(self.size)
         return np.asarray(exact + self.noise / np.sqrt(self.batch) * drawn)
 
     def loss(self, weights: Vector) -> float:
-        return float(0.5 * np.sum(self._curve * (weights - 1.0) ** 2))
+        return float(0.5 * np.sum(self._curvature * (weights - 1.0) ** 2))

@@ -1,0 +1,41 @@
+"""Arguments that say nothing of the time or the memory of a training step, listed by section."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+
+Silent = Mapping[str, str]
+"""Names by section, as words: `*`, `?` and `[...]` are as in a shell, `!` takes a name out again,
+and the words of "" are whole names, which stand in no section. Several sections can share a line.
+"""
+
+
+def is_silent(argument: str, table: Silent) -> bool:
+    """Whether a table lists an argument.
+
+    >>> table = {"": "seed log-*", "train data": "* !packed*"}
+    >>> [is_silent(name, table) for name in ("log-interval", "data.path", "data.packed_size")]
+    [True, True, False]
+    """
+    return any(_matches(argument, *line) for line in _lines(tuple(table.items())))
+
+
+@cache
+def _lines(table: tuple[tuple[str, str], ...]) -> list[tuple[str, list[str], list[str]]]:
+    """Section with its dot, words, and words taken out again."""
+    lines = []
+    for sections, names in table:
+        words = names.split()
+        own = [word for word in words if not word.startswith("!")]
+        out = [word[1:] for word in words if word.startswith("!")]
+        lines += [(f"{one}." if one else "", own, out) for one in sections.split() or [""]]
+    return lines
+
+
+def _matches(argument: str, section: str, names: list[str], out: list[str]) -> bool:
+    if not argument.startswith(section):
+        return False
+    name = argument[len(section) :]
+    return any(fnmatchcase(name, word) for word in names) and not any(
+        fnmatchcase(name, word) for word in out
+    )
