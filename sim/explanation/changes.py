@@ -9,7 +9,9 @@ from sim.config.progress import counted
 from sim.parallel.plan import Plan
 from sim.results.result import Result
 from sim.scenario.setup import Setup
-from sim.search.choices import PASSES, STATES, Choice, sizes, text
+from sim.search.choices.choice import Choice, written
+from sim.search.choices.mesh import sizes
+from sim.search.choices.named import choices
 from sim.search.space import Space
 from sim.simulate import run
 
@@ -53,7 +55,7 @@ def _space(setup: Setup) -> Space:
 
 
 def _neighbours(space: Space, plan: Plan) -> Iterator[tuple[str, str, str, Plan]]:
-    for choice in (*sizes(), *PASSES, *STATES):
+    for choice in choices():
         for before, after, other in _others(choice, space, plan):
             yield choice.name, before, after, other
 
@@ -73,7 +75,7 @@ def _others(choice: Choice, space: Space, plan: Plan) -> Iterator[tuple[str, str
         plain = sized or choice.take is None
         other = replace(plan, **changed) if plain else choice.take(space, plan, value)  # type: ignore[misc]
         if other != plan:
-            yield text(_said(now)), text(value), other
+            yield written(_said(now)), written(value), other
 
 
 def _said(value: Any) -> Any:

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sim.parallel.plan import Plan
-from sim.search.choices import PASSES, STATES, Choice, sizes
+from sim.search.choices.choice import Choice
+from sim.search.choices.mesh import sizes
+from sim.search.choices.passes import PASSES
+from sim.search.choices.states import STATES
 from sim.search.space import Space
 
 

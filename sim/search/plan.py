@@ -6,7 +6,7 @@ from sim.frameworks.jobs import searched
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
-from sim.search.choices import parsed
+from sim.search.choices.named import parsed
 from sim.search.search import BEST, WITHIN, SearchResult, search
 from sim.search.space import space
 

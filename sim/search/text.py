@@ -8,7 +8,7 @@ from sim.parallel.plan import Plan
 from sim.results import likely
 from sim.results.differences import differences, told
 from sim.results.tables import Cells, preformatted
-from sim.search import choices
+from sim.search.choices.choice import written
 from sim.search.search import SearchResult, slower
 from sim.search.standings import Layout
 from sim.uncertainty.intervals import told_apart
@@ -136,7 +136,7 @@ def plan_text(plan: Plan) -> str:
     words += ["weights kept" + " near" * (plan.reshard == "near")] if kept else []
     words += ["no sync"] if plan.no_sync else []
     words += ["offload"] if plan.offload else []
-    words += [f"{choices.text(plan.recompute)} recomputation"] if plan.recompute != "none" else []
+    words += [f"{written(plan.recompute)} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
     words += [plan.order] if plan.order != Plan(global_batch=1).order else []
     return ", ".join(words)
@@ -181,7 +181,7 @@ def _cells(search: SearchResult, layout: Layout, rank: int) -> Cells:
     return (
         str(rank), str(plan.tp), _context(plan), str(plan.pp), _replicas(plan), _experts(plan),
         str(plan.microbatch),
-        _schedule(plan), _zero(plan), choices.text(plan.recompute),
+        _schedule(plan), _zero(plan), written(plan.recompute),
         "yes" if plan.sequence_parallel else "no",
         plan.order if plan.pp > 1 else "", human_seconds(layout.step_time),
         f"{search.mfu(layout):.1%}", human_bytes(layout.memory), bubble,

@@ -16,7 +16,7 @@ from sim.model.counts import parameters
 from sim.model.reading import load, model_of
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
-from sim.search.choices import parsed as parsed_choices
+from sim.search.choices.named import parsed as parsed_choices
 
 
 def given_to(model: Transformer, plan: Plan) -> str:

@@ -1,0 +1,1 @@
+"""What a layout is chosen from, by what of a job a choice decides."""
