@@ -136,7 +136,7 @@ def _roles(
             ranks=int(ranks.count[places].sum()),
             first_rank=rank,
             slowdown=machine.slowdown.get(rank, 1.0),
-            pieces=program.schedule.pieces[stage],
+            pieces=program.stages[stage].pieces or program.schedule.pieces[stage],
             coordinates=_coordinates(program.mesh, rank),
         )
         roles.append((role, places[0]))

@@ -151,8 +151,10 @@ class _Process:
         }
 
     def _passes(self, spans: list[Span]) -> Iterator[Event]:
-        """A note for each pass, around all its pieces, and for everything else that is computed."""
-        computed = [span for span in spans if "phase" in span.args]
+        """A note for each pass, around all its pieces, and for everything else that is computed; on
+        side streams (copies around collectives) the next pass may begin before."""
+        passes = (span for span in spans if "phase" in span.args)
+        computed = [span for span in passes if span.stream == COMPUTE_STREAM]
         for name, pieces in groupby(computed, self._pass_name):
             spans_of_pass = list(pieces)
             first, last = spans_of_pass[0], spans_of_pass[-1]
@@ -165,7 +167,7 @@ class _Process:
         if kind not in NAMES:
             return span.name
         piece = self.role.pieces[span.args.get("chunk", 0)]
-        return f"PP:{piece}{kind}{microbatch}"
+        return f"PP:{piece}{kind}" + ("" if microbatch < 0 else str(microbatch))
 
     def _kernels(self, span: Span) -> Iterator[Event]:
         if "phase" in span.args or "parts" in span.args:

@@ -63,9 +63,9 @@ def _pass_box(span: Span, chunks: int, last: int, scale: float) -> Box:
         meaning = "other compute" if span.cause == COMPUTE else span.cause
         return Box(*place, to_rgb(span.cause.colour), meaning)
     chunk = span.args.get("chunk", 0)
-    colour = shade(COLOURS[kind], chunk, chunks, microbatch / max(last, 1))
+    colour = shade(COLOURS[kind], chunk, chunks, max(microbatch, 0) / max(last, 1))
     meaning = NAMES[kind] + (f" (chunk {chunk})" if chunks > 1 else "")
-    return Box(*place, colour, meaning, str(microbatch))
+    return Box(*place, colour, meaning, "" if microbatch < 0 else str(microbatch))
 
 
 def shade(base: Colour, chunk: int, chunks: int, progress: float) -> Colour:

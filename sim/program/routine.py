@@ -4,15 +4,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from sim.program.actions import Action
 from sim.program.memory import NOTHING, MemoryUse, in_a_row
 from sim.program.operations import Call, Communicate, Compute, Operation, Work
 
 
 @dataclass(frozen=True, eq=False)
 class Routine:
-    """Operations in order, and what they do as a whole."""
+    """Operations in order, and what they do as a whole.
+
+    `passes` has the pass of each operation (None: of none) where they are those of several, as in
+    the step of a script that was recorded; their names are then those that they have in the step.
+    """
 
     operations: tuple[Operation, ...] = ()
+    passes: tuple[Action | None, ...] = ()
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self.operations)

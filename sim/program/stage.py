@@ -21,13 +21,15 @@ class Stage:
     """What ranks do before the passes (on the host alone), in each of them, and after the last one.
 
     `routines` has one entry for every occasion in the stage's order. `resident` are the bytes by
-    part that are allocated from one step to the next.
+    part that are allocated from one step to the next, `pieces` those of the model that it holds
+    where that is not the schedule's to say.
     """
 
     opening: Compute | None = None
     routines: Mapping[Occasion, Routine] = field(default_factory=dict)
     closing: Routine = field(default_factory=Routine)
     resident: Mapping[str, float] = field(default_factory=dict)
+    pieces: tuple[int, ...] = ()
 
     @property
     def all_routines(self) -> tuple[Routine, ...]:

@@ -49,14 +49,17 @@ class _Writer:
             brought: list[Operation] = list(self._before(place, action))
             yield from ((operation, action) for operation in brought)
             received = tuple(op.name for op in brought if op.stream != COMPUTE_STREAM)
-            for operation in routines[row]:
-                yield self._of_pass(operation, action, received), action
+            routine = routines[row]
+            if routine.passes:
+                yield from zip(map(self._settled, routine), routine.passes, strict=True)
+            else:
+                yield from ((self._of_pass(op, action, received), action) for op in routine)
             yield from ((operation, action) for operation in self._behind(place, action))
         for operation in self.own.closing:
             yield self._settled(operation), None
 
     def _settled(self, operation: Operation) -> Operation:
-        """An operation outside of the passes, with the names of what it waits for."""
+        """An operation with a name of its own in the step, and the names of what it waits for."""
         after = tuple(name for cause in operation.after for name in self._name(cause))
         return replace(operation, after=after)
 

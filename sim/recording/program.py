@@ -32,6 +32,7 @@ from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 from sim.recording.axes import Axes, main_stream
 from sim.recording.memory import Memory
+from sim.recording.passes import passes_of, pieces_of
 from sim.recording.recording import Event, Phase, Recording
 
 _PASS = Schedule(((Action("F", 0),),), ((0,),))
@@ -60,7 +61,8 @@ def program(
     """The step of one recording a pipeline stage, in their order.
 
     `kernels` are those of the operators of each recording, `time` their seconds on the device. A
-    stage runs its step as one pass: what stages send one another was recorded, too.
+    stage runs its step as one routine, whose operations say which pass they belong to: what stages
+    send one another was recorded, too.
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
@@ -68,9 +70,13 @@ def program(
     for number, (own, axes) in enumerate(recordings):
         writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
         (occasion,) = _PASS.actions[0].occasions
-        routine = Routine(tuple(writer.operations()))
-        resident = memories[number].before_step()
-        stages.append(Stage(opening=opening, routines={occasion: routine}, resident=resident))
+        stage = Stage(
+            opening=opening,
+            routines={occasion: writer.routine()},
+            resident=memories[number].before_step(),
+            pieces=pieces_of(own),
+        )
+        stages.append(stage)
     orders = ((Action("F", 0),),) * len(stages)
     schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
     return Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
@@ -93,7 +99,10 @@ class _Writer:
         self.main = main_stream(own)
         self.waited = {event.mark for event in own.events if event.kind == "wait"}
         self.done: list[Operation] = []
+        self.passes: list[Action | None] = []  # of what is done
+        self.now: Action | None = None  # the pass of the event at hand
         self.rows: dict[str, list[tuple[Event, Kernel]]] = defaultdict(list)
+        self.begun: dict[str, tuple[Action | None, Phase]] = {}  # what each row is part of
         self.last: dict[str, str] = {}  # the last operation on each stream
         self.seen: dict[str, str] = {}  # the last one whose end the host has waited for
         self.after: dict[str, dict[str, None]] = defaultdict(dict)  # what a stream waits for
@@ -104,14 +113,15 @@ class _Writer:
         self.keys: Counter[tuple[int, int]] = Counter()
         self.counts: Counter[tuple[str, ...]] = Counter()
 
-    def operations(self) -> list[Operation]:
-        """In the host's order."""
-        for number, event in enumerate(self.own.events):
+    def routine(self) -> Routine:
+        """All operations, in the host's order."""
+        events = zip(self.own.events, passes_of(self.own), strict=True)
+        for number, (event, self.now) in enumerate(events):
             getattr(self, f"_{event.kind}")(event, self._stream(event))
             self.changed = self.changed.then(self.memory.get(number, NOTHING))
         for stream in list(self.rows):
             self._flush(stream)
-        return self.done
+        return Routine(tuple(self.done), tuple(self.passes))
 
     def _stream(self, event: Event) -> str:
         return COMPUTE_STREAM if event.stream == self.main else f"stream {event.stream}"
@@ -119,6 +129,9 @@ class _Writer:
     def _kernel(self, event: Event, stream: str) -> None:
         read = [self.results[mark] for mark in event.reads if mark in self.results]
         self._waits(stream, read)
+        if self.begun.get(stream) != (self.now, event.phase):
+            self._flush(stream)
+            self.begun[stream] = self.now, event.phase
         self.rows[stream].append((event, self.kernels[event.operator]))
 
     def _record(self, event: Event, stream: str) -> None:
@@ -209,13 +222,14 @@ class _Writer:
         items = [*self._items(row), *(host_time(self.host.call) if issue else ())]
         if not items:
             return
-        name = f"{row[0][0].phase if row else 'issue'} {len(self.done)}"
+        own, kind = self.begun[stream] if row else (self.now, "issue")
+        name = f"{own or kind} {len(self.done)}"
         beside: tuple[Collective, ...] = ()
         if row and stream == COMPUTE_STREAM:
             beside, self.beside = tuple(self.beside), []
-        work = Work(name=name, items=tuple(items), beside=beside)
+        work = Work(name=kind, items=tuple(items), beside=beside)
         self._add(
-            Compute(name=name, work=work, after=self._taken(stream), stream=stream, sync=sync)
+            Compute(name=name, work=work, after=self._taken(stream), stream=stream, sync=sync), own
         )
         if sync:
             self.seen[stream] = name
@@ -223,23 +237,24 @@ class _Writer:
     def _items(self, row: Sequence[tuple[Event, Kernel]]) -> Iterator[Segment | Collective]:
         return (
             item
-            for name, cause, launch, kernels in self._parts(row)
-            for item in segments(kernels, name=name, cause=cause, time=self.time, launch=launch)
+            for phase, cause, kernels in self._parts(row)
+            for item in segments(
+                kernels, name=phase, cause=cause, time=self.time, launch=self.host.launch[phase]
+            )
         )
 
     def _parts(
         self, row: Sequence[tuple[Event, Kernel]]
-    ) -> Iterator[tuple[str, Cause, float, list[Kernel]]]:
-        """Kernels of one phase and cause in a row."""
-
-        def kind(pair: tuple[Event, Kernel]) -> tuple[Phase, bool]:
-            return pair[0].phase, pair[0].again
-
-        for (phase, again), own in groupby(row, kind):
+    ) -> Iterator[tuple[Phase, Cause, list[Kernel]]]:
+        """Kernels of one cause in a row; all of a row are of one phase."""
+        for again, own in groupby(row, lambda pair: pair[0].again):
+            phase = row[0][0].phase
             cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
-            yield phase, cause, self.host.launch[phase], [kernel for _, kernel in own]
+            yield phase, cause, [kernel for _, kernel in own]
 
-    def _add(self, operation: Operation) -> None:
+    def _add(self, operation: Operation, own: Action | None = None) -> None:
+        """One more operation, part of a pass if of any."""
         self.done.append(replace(operation, memory=self.changed))
+        self.passes.append(own)
         self.changed = NOTHING
         self.last[operation.stream] = operation.name

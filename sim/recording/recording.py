@@ -7,7 +7,10 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
-VERSION = 1
+from sim.program.actions import Kind
+
+VERSION = 2
+VERSIONS = (1, VERSION)  # version 1 had no passes
 
 EventKind = Literal["kernel", "collective", "send", "recv", "done", "record", "wait", "sync"]
 Phase = Literal["forward", "backward", "optimizer"]
@@ -65,6 +68,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One `microbatch` through one `piece` of a model that a pipeline cuts up: forward, or one of
+    the kinds of backward passes of `sim.program.actions`."""
+
+    kind: Kind
+    microbatch: Index
+    piece: Index = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """What the host did next, on a `stream` (0 is the default one).
 
@@ -73,7 +86,8 @@ class Event:
     "recv" name the other rank (`peer`), all with the `bytes` of the whole tensor and a `mark` by
     which "done" (the stream waits for it) and `reads` name them; one that is `blocking` holds up
     its stream by itself. "record" sets a `mark` on a stream, "wait" makes a stream wait for one,
-    "sync" the host for the stream. `line` is the line of the script that it comes from.
+    "sync" the host for the stream. `line` is the line of the script that it comes from, `within`
+    the pass that a pipeline's schedule runs it in.
     """
 
     kind: EventKind
@@ -82,6 +96,7 @@ class Event:
     again: bool = False
     operator: Reference = -1
     line: Reference = -1
+    within: Reference = -1
     name: str = ""
     group: Reference = -1
     peer: Index = 0
@@ -107,7 +122,8 @@ class Allocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """One rank's step. `operators`, `groups` and `lines` ("train.py:12") are what events refer to.
+    """One rank's step. `operators`, `groups`, `lines` ("train.py:12") and `passes` are what events
+    refer to.
 
     `parameters` counts the model's, `memory` is in the host's order from the script's beginning on,
     `allocator` the settings of torch's caching allocator that the script ran with. `notes` are what
@@ -125,12 +141,13 @@ class Recording:
     operators: tuple[Operator, ...]
     groups: tuple[Group, ...] = ()
     lines: tuple[str, ...] = ()
+    passes: tuple[Pass, ...] = ()
     events: tuple[Event, ...]
     memory: tuple[Allocation, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.version != VERSION:
+        if self.version not in VERSIONS:
             raise ValueError(f"version {self.version} is not known; record it again")
         if self.rank >= self.world:
             raise ValueError(f"rank {self.rank} of a world of {self.world}; record it again")
@@ -144,7 +161,12 @@ class Recording:
                 raise ValueError(f"a group ends at rank {last}; record it again")
 
     def _check(self, number: int, event: Event) -> None:
-        known = {"operator": self.operators, "group": self.groups, "line": self.lines}
+        known = {
+            "operator": self.operators,
+            "group": self.groups,
+            "line": self.lines,
+            "within": self.passes,
+        }
         needs = {"kernel": "operator", "collective": "group"}.get(event.kind)
         for key, table in known.items():
             if (own := getattr(event, key)) >= len(table) or (own < 0 and key == needs):
