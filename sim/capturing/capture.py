@@ -145,6 +145,7 @@ def _recorded(
             operators=tuple(log.operators.entries),
             groups=tuple(log.groups.entries),
             lines=tuple(log.lines.entries),
+            passes=tuple(log.passes.entries),
             events=tuple(log.events),
             memory=log.allocations(),
             notes=tuple(log.notes.entries),

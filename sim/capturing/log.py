@@ -6,7 +6,16 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-from sim.recording.recording import PARTS, Allocation, Event, EventKind, Group, Operator, Phase
+from sim.recording.recording import (
+    PARTS,
+    Allocation,
+    Event,
+    EventKind,
+    Group,
+    Operator,
+    Pass,
+    Phase,
+)
 
 Entry = TypeVar("Entry")
 
@@ -45,6 +54,7 @@ class Log:
     """Collects; streams are numbered in the order in which they are first used."""
 
     phase: Phase = "forward"
+    within: int = -1  # the pass of a pipeline's schedule
     serial: Iterator[int] = field(default_factory=lambda: count(1))
     events: list[Event] = field(default_factory=list)
     memory: list[Row] = field(default_factory=list)
@@ -56,6 +66,7 @@ class Log:
     operators: "Table[Operator]" = field(default_factory=lambda: Table())
     groups: "Table[Group]" = field(default_factory=lambda: Table())
     lines: "Table[str]" = field(default_factory=lambda: Table())
+    passes: "Table[Pass]" = field(default_factory=lambda: Table())
     _blocks: dict[int, list[Any]] = field(default_factory=dict)
     _streams: dict[int, int] = field(default_factory=dict)
     _last: Phase = "forward"
@@ -77,7 +88,7 @@ class Log:
             self.events[number] = replace(self.events[number], phase="optimizer")
 
     def add(self, kind: EventKind, stream: int, **rest: Any) -> None:
-        own = {"phase": self.phase, **rest}
+        own = {"phase": self.phase, "within": self.within, **rest}
         self.events.append(Event(kind=kind, stream=self.stream(stream), **own))
 
     def passed(self, mark: int) -> bool:

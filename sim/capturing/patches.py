@@ -1,6 +1,9 @@
 """Changes to other people's modules that do not outlive their context."""
 
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 _MISSING = object()
@@ -20,6 +23,15 @@ class Patches:
         self.also(lambda: delattr(owner, name) if old is _MISSING else setattr(owner, name, old))
         return None if old is _MISSING else old
 
+    def when_imported(self, name: str, change: Callable[[ModuleType], None]) -> None:
+        """Change a module if it is there, else when somebody imports it."""
+        if name in sys.modules:
+            change(sys.modules[name])
+            return
+        finder: Any = _Finder(name, change)
+        sys.meta_path.insert(0, finder)
+        self.also(lambda: sys.meta_path.remove(finder))
+
     def also(self, undo: Callable[[], object]) -> None:
         """Do this on the way back."""
         self._undo.append(undo)
@@ -28,6 +40,25 @@ class Patches:
         """Take everything back."""
         while self._undo:
             self._undo.pop()()
+
+
+class _Finder:
+    """Finds one module, as others would, and changes it once it is loaded."""
+
+    def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
+        self.name, self.change = name, change
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name == self.name else None
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def loaded(module: ModuleType) -> None:
+                load(module)
+                self.change(module)
+
+            spec.loader.exec_module = loaded  # type: ignore[method-assign]
+        return spec
 
 
 def _plain(owner: Any) -> bool:

@@ -6,7 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sim.capturing import autograd, cuda, device, distributed, messages, transformers
+from sim.capturing import (
+    autograd,
+    cuda,
+    device,
+    distributed,
+    messages,
+    pipelining,
+    transformers,
+)
 from sim.capturing.contents import Contents
 from sim.capturing.exchange import Exchange
 from sim.capturing.log import Log
@@ -51,6 +59,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         autograd.install(torch, patches, log, stream)
         distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
         messages.install(torch, patches, place.exchange)
+        pipelining.install(patches, log)
         transformers.install(patches)
         lines = frames_of(place.folder, log)
         contents = Contents(torch, Router(torch, place.routing))

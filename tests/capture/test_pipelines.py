@@ -9,6 +9,7 @@ import pytest
 
 import sim
 from sim.capturing.capture import capture_script
+from sim.parallel.schedules.flush import one_f_one_b
 from sim.recording.axes import staged
 from sim.recording.recording import Recording
 from sim.recording.work import work_of
@@ -115,6 +116,21 @@ def test_what_one_stage_sends_the_other_receives(record: Record, schedule: str) 
     # ends of the model one way only.
     each = SCHEDULES[schedule]
     assert between[first.rank, "send"] == {4 * BATCH * LENGTH * WIDTH: MICRO * (2 * each - 1)}
+
+
+def test_passes_are_those_of_the_schedule(record: Record) -> None:
+    """1F1B in our own order; with zero bubble each piece has every pass of every microbatch."""
+    ours = one_f_one_b(STAGES, MICRO)
+    for stage, own in enumerate(record("Schedule1F1B")):
+        assert [(p.kind, p.microbatch) for p in own.passes] == [a[:2] for a in ours.orders[stage]]
+        assert {p.piece for p in own.passes} == {stage}
+    every = {(kind, number) for kind in "FIW" for number in range(MICRO)}
+    for stage, own in enumerate(record("ScheduleInterleavedZeroBubble")):
+        for piece in (stage, stage + STAGES):
+            found = {(p.kind, p.microbatch) for p in own.passes if p.piece == piece}
+            assert found == every
+    shown = played(*record("ScheduleInterleavedZeroBubble")).timeline.spans
+    assert {"F", "I", "W", "optimizer"} <= {span.args.get("phase") for span in shown}
 
 
 def test_a_zero_bubble_is_smaller(record: Record) -> None:

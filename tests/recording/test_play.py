@@ -13,10 +13,11 @@ from click.testing import CliRunner
 import sim
 from sim.cli.main import main
 from sim.config.errors import InputError
+from sim.formats import perfetto
 from sim.recording.axes import axes_of, lattice
 from sim.recording.file import read, write
 from sim.recording.kernels import kernel_of
-from sim.recording.recording import Allocation, Event, Group, Operator, Recording, Tensor
+from sim.recording.recording import Allocation, Event, Group, Operator, Pass, Recording, Tensor
 from sim.scenario.scenario import RecordedScenario
 
 WORLD = 16
@@ -117,6 +118,68 @@ def test_groups_are_axes_of_a_mesh() -> None:
         axes_of(recorded(LAUNCH, groups=(Group(first=0, axes=((1, 3),)), inner)))
 
 
+FORWARD, BACKWARD, OPTIMIZER = (
+    replace(LAUNCH, phase=phase) for phase in ("forward", "backward", "optimizer")
+)
+ACCUMULATED = (*[FORWARD, BACKWARD] * 2, BACKWARD, OPTIMIZER)
+
+
+def passes(result: sim.Result, stream: str = "compute") -> list[tuple[str, int]]:
+    """Kinds and microbatches of what a stream computes behind the opening, equal ones once."""
+    spans = [span for span in result.timeline.spans if span.stream == stream and span.start]
+    found = [(span.args["phase"], span.args["microbatch"]) for span in spans]
+    return [own for n, own in enumerate(found) if not n or own != found[n - 1]]
+
+
+def test_passes_are_told_by_their_phases() -> None:
+    """Each forward pass behind a backward pass is that of the next microbatch."""
+    result = played(*ACCUMULATED)
+    assert passes(result) == [("F", 0), ("B", 0), ("F", 1), ("B", 1), ("optimizer", -1)]
+    whole = played(*[LAUNCH] * 5, OPTIMIZER)  # cut into passes a step takes as long
+    assert result.step_time == pytest.approx(whole.step_time)
+    assert result.breakdown["optimizer"] == pytest.approx(whole.breakdown["optimizer"])
+
+
+def test_passes_of_a_schedule_are_those_that_were_recorded() -> None:
+    """A pipeline's own: two pieces, with input and weight gradients apart."""
+    order = [("F", 0, 1), ("F", 0, 3), ("I", 0, 3), ("W", 0, 3), ("F", 1, 1)]
+    own = recorded(
+        *(replace(LAUNCH, within=n) for n in range(len(order))),
+        LAUNCH,
+        passes=tuple(Pass(kind=k, microbatch=m, piece=p) for k, m, p in order),  # type: ignore[arg-type]
+    )
+    result = sim.run(RecordedScenario(record=(own,), topology="dgx-h100-ndr"))
+    assert passes(result) == [("F", 0), ("I", 0), ("W", 0), ("F", 1), ("forward", -1)]
+    chunks = [span.args["chunk"] for span in result.timeline.spans if span.stream == "compute"]
+    assert chunks == [0, 0, 1, 1, 1, 0, 0]  # of the opening, and of what is within no pass, 0
+    assert result.timeline.roles[0].pieces == (1, 3)
+    named = [own["name"] for own in perfetto.events(result.timeline) if "PP:" in own["name"]]
+    assert named == ["PP:1F0", "PP:3F0", "PP:3I0", "PP:3W0", "PP:1F1"]
+
+
+def test_numbers_of_microbatches_are_unknown_where_ranks_send_messages_by_hand() -> None:
+    groups = (Group(first=0, axes=((1, 8),)),)
+    ends: tuple[dict[str, Any], ...] = ({"kind": "send", "peer": 8}, {"kind": "recv", "peer": 0})
+    own = tuple(
+        recorded(
+            LAUNCH, LAUNCH, Event(bytes=1e6, mark=1, **end), BACKWARD, rank=8 * n, groups=groups
+        )
+        for n, end in enumerate(ends)
+    )
+    result = sim.run(RecordedScenario(record=own, topology="dgx-h100-ndr"))
+    assert {p for p in passes(result) if p[0] in "FB"} == {("F", -1), ("B", -1)}
+    assert {"PP:0F", "PP:0B"} < {own["name"] for own in perfetto.events(result.timeline)}
+
+
+def test_a_recording_of_the_first_version_has_no_passes_and_is_played(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write([recorded(*ACCUMULATED)], path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 1}))
+    old = sim.run(sim.load(path, {"topology": "dgx-h100-ndr"}))
+    assert old.step_time == played(*ACCUMULATED).step_time
+    assert ("B", 1) in passes(old)
+
+
 def test_playing_needs_no_torch(tmp_path: Path) -> None:
     write([recorded(LAUNCH)], tmp_path / "record.json")
     code = (
@@ -157,6 +220,8 @@ def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
         ({"events": [{"kind": "kernel", "operator": 5}]}, "event 0 has operator 5 of 1"),
         ({"events": [{"kind": "kernel"}]}, "event 0 has operator -1"),
         ({"events": [{"kind": "dance"}]}, "kind"),
+        ({"events": [{"kind": "kernel", "operator": 0, "within": 0}]}, "event 0 has within 0 of 0"),
+        ({"passes": [{"kind": "X", "microbatch": 0}]}, "kind"),
         ({"memory": [[1, 2]]}, "row 0 of memory"),
         ({"memory": [[0, 1, 1, 0, 99, 0]]}, "row 0 of memory"),
         ({"groups": [{"first": 0, "axes": [[1, 999]]}]}, "ends at rank 998"),
