@@ -118,9 +118,14 @@ class Comparison(Answer, ABC):
     @property
     def notes(self) -> list[str]:
         """What to know of the cases before they are held against one another."""
-        return [
+        warned = [
             f"{case.name}: {warning}" for case in self.cases for warning in case.result.warnings
         ]
+        precisions = {case.name: case.result.inputs.precision for case in self.cases}
+        if len(set(precisions.values())) < 2:
+            return warned
+        told = ", ".join(f"{name} {own}" for name, own in precisions.items() if own)
+        return [f"steps are not computed in one precision: {told}", *warned]
 
     @property
     def title(self) -> str:

@@ -1,5 +1,6 @@
 """Workers that share updates, in several ways side by side: who reaches the loss first, and why."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
@@ -21,7 +22,8 @@ _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
-    `target`: what is asked for, or else the lowest that every run reaches which learns at all."""
+    `target`: what is asked for, or else the lowest that every run ends with which learns at all.
+    It is reached where it is for the rest of the run (`sim.sharing.update_record.held`)."""
 
     picture = "sim.plots.ways"
 
@@ -53,11 +55,11 @@ class SharingComparison(Comparison):
         if self.target is not None:
             return self.target
         curves = [[point.loss for point in own.curve] for own in self.outcomes.values()]
-        lowest = [min(own) for own in curves if own and isfinite(own[-1]) and min(own) < own[0]]
-        return max(lowest, default=None)
+        last = [own[-1] for own in curves if own and isfinite(own[-1]) and own[-1] < own[0]]
+        return max(last, default=None)
 
     def at_target(self, outcome: Outcome) -> CurvePoint:
-        """Where a run first has that loss; everything without end where it never has."""
+        """From where on a run has that loss; everything without end where it never has."""
         return (outcome.reached(self.loss) if self.loss is not None else None) or _NEVER
 
     @property
@@ -172,7 +174,7 @@ class SharingComparison(Comparison):
 
     @property
     def notes(self) -> list[str]:
-        usual = super(SharingComparison, self).notes
+        usual = [*self._not_held(), *super(SharingComparison, self).notes]
         reaches = {name: own.reach for name, own in self.outcomes.items() if own.reach}
         if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
             return usual
@@ -182,6 +184,15 @@ class SharingComparison(Comparison):
             'more than the method: try sharing.learning.scaling = "linear", or equal rates'
         )
         return [said, *usual]
+
+    def _not_held(self) -> Iterator[str]:
+        """Runs that have the loss for a while."""
+        for name, own in self.outcomes.items():
+            if self.loss is None or self.at_target(own) is not _NEVER:
+                continue
+            if there := own.touched(self.loss):
+                when = human_seconds(there.seconds)
+                yield f"{name} has a loss of {self.loss:.3g} after {when}, but does not stay there"
 
     def _first(self, own: Outcome, theirs: Outcome, name: str, other: str) -> str:
         here, there = self.at_target(own), self.at_target(theirs)

@@ -9,11 +9,13 @@ from sim.comparison.cases import Case
 from sim.comparison.comparison import Comparison, Parted, Seconds
 from sim.config.units import human_bytes, human_seconds
 from sim.results.differences import differences, told
-from sim.results.formatting import count, percent
+from sim.results.formatting import percent, rate
 from sim.results.likely import likely
 from sim.results.result import Result
 from sim.results.tables import Cells
 from sim.uncertainty.intervals import faster
+
+_EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -34,7 +36,7 @@ class StepComparison(Comparison):
     def scales(self) -> list[float]:
         """Per case, the steps that have as many tokens as one of the first."""
         tokens = [own.tokens_per_second * own.step_time for own in self.results]
-        return [tokens[0] / own for own in tokens]
+        return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
 
     @property
     def seconds(self) -> list[float]:
@@ -70,7 +72,7 @@ class StepComparison(Comparison):
         first = self.seconds[0]
         level = f"{100.0 * self.results[0].interval['level']:.0f} %"
         head = ("", "time", "", "tokens/s", "MFU", "bubble", "memory", "fits", "GPUs", "$/1e6 tok")
-        rows: list[Cells] = [(*head, level)]
+        rows: list[Cells] = [(*head, f"expected ({level})")]
         for row in self.records:
             cost = row["dollars_per_million_tokens"]
             gain = row["seconds"] / first - 1.0
@@ -79,14 +81,14 @@ class StepComparison(Comparison):
                     row["name"],
                     human_seconds(row["seconds"]),
                     f"{100.0 * gain:+.1f} %" if gain else "",
-                    count(row["tokens_per_second"]),
+                    rate(row["tokens_per_second"]),
                     percent(row["mfu"]),
                     percent(row["bubble_fraction"]),
                     human_bytes(row["memory"]),
                     "yes" if row["fits"] else "no",
                     f"{row['gpus']:,}",
                     "" if cost is None else f"{cost:.3f}",
-                    "" if cost is None else "{dollars_low:.3g} to {dollars_high:.3g}".format(**row),
+                    "" if cost is None else _EXPECTED.format(**row),
                 )
             )
         return rows

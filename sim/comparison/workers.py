@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf, isfinite
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from sim.config.errors import InputError
 from sim.config.progress import counted
@@ -19,32 +22,33 @@ from sim.sharing.learning.task import NoTask
 from sim.sharing.memory import holders
 from sim.sharing.run import run
 from sim.sharing.setup import SharingSetup
+from sim.sharing.update_record import CurvePoint, held
+from sim.sharing.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_MOST = 10_000  # steps of a worker on the way to a target
 _WORTH = 0.5  # of what workers are added, without a network: what reaching B_crit by doubling is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCount:
-    """So many workers: `batch` samples an update of the weights, `seconds` to the target, and
-    `dollars` of rent for the workers' GPUs, where the topology has a price. `gain` is the share of
-    the workers added since the row before that shortens the time: (T_before / T - 1) / (n /
-    n_before - 1); 1 for the first row. `fits` says whether all have the memory."""
+    """So many workers: `batch` samples an update of the weights, `seconds` and `samples` to the
+    target (both without end where it is never reached), and `dollars` of rent for the workers'
+    GPUs, where the topology has a price. `gain` is the share of the workers added since the row
+    before that shortens the time: (T_before / T - 1) / (n / n_before - 1); 1 for the first row.
+    `fits` says whether all have the memory."""
 
     workers: int
     gpus: int
     batch: float
     samples: float
+    seconds: float
     samples_per_second: float
     gain: float = 1.0
     price: float | None = None
     fits: bool = True
-
-    @property
-    def seconds(self) -> float:
-        return self.samples / self.samples_per_second
 
     @property
     def gpu_hours(self) -> float:
@@ -57,8 +61,9 @@ class WorkerCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts(Answer):
-    """Rows by their number of workers, and the curve that they are read off; `stop` is the number
-    beyond which more help little."""
+    """Rows by their number of workers; `stop` is the number beyond which more help little.
+    Samples to the target are those of the curve `efficiency` that was given, or, where the task was
+    `trained`, its own, and the curve is an estimate of it."""
 
     view = "sim.comparison.workers"
     picture = "sim.plots.workers"
@@ -68,6 +73,7 @@ class WorkerCounts(Answer):
     scenario: str
     inputs: Inputs
     efficiency: Efficiency
+    trained: bool
     rows: tuple[WorkerCount, ...]
 
     @property
@@ -79,6 +85,13 @@ class WorkerCounts(Answer):
                 break
             last = row
         return last
+
+    @property
+    def basis(self) -> str:
+        """What samples to the target rest on."""
+        if self.trained:
+            return "Samples to the target as the task has taken them, late and unlike updates too."
+        return "Samples to the target by the curve: neither staleness nor drift costs any."
 
     @property
     def sentence(self) -> str:
@@ -115,10 +128,8 @@ class WorkerCounts(Answer):
     @property
     def records(self) -> list[dict[str, Any]]:
         return [
-            {**asdict(row), "seconds": row.seconds, "gpu_hours": row.gpu_hours,
-             "dollars": row.dollars}
-            for row in self.rows
-        ]  # fmt: skip
+            {**asdict(row), "gpu_hours": row.gpu_hours, "dollars": row.dollars} for row in self.rows
+        ]
 
     def to_frame(self) -> "pd.DataFrame":
         """One row a number of workers."""
@@ -130,7 +141,8 @@ class WorkerCounts(Answer):
 def text(counts: WorkerCounts) -> str:
     """The rows, and where to stop."""
     head: Cells = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
-    return f"{counts.scenario}\n{aligned([head, *map(_cells, counts.rows)])}\n{counts.sentence}"
+    rows = aligned([head, *map(_cells, counts.rows)])
+    return "\n".join([counts.scenario, rows, counts.basis, counts.sentence])
 
 
 def html(counts: WorkerCounts) -> str:
@@ -179,48 +191,89 @@ def worker_counts(
 ) -> WorkerCounts:
     """Time to target and cost with each number of workers.
 
-    Samples a second are simulated, samples to the target those of the curve at the batch that one
-    update averages (`Sharing.averaged`): neither staleness nor drift costs any here. Without a
-    curve it is that of the scenario's task, or of `task`, and its target. Raises `InputError`.
+    Samples a second are simulated. Samples to the target are those of the curve at the batch that
+    one update averages (`Sharing.averaged`): neither staleness nor drift costs any there. Without a
+    curve the scenario's task, or `task`, is trained with each number of workers until its loss
+    stays at the target, as `sim run` and `sim compare` train it, for at most 10,000 steps of
+    every worker; the curve is then estimated (`efficiency_of`). Raises `InputError`.
     """
     if list(counts) != sorted(set(counts)) or not counts or counts[0] < 1:
         remedy = "give each once, in order, e.g. 1,2,4,8"
         raise InputError(
             "--counts", f"{','.join(map(str, counts))} are no numbers of workers", remedy
         )
-    curve = efficiency or scenario.sharing.efficiency or _of_task(scenario, task)
+    curve = efficiency or scenario.sharing.efficiency
+    trained = curve is None
+    curve = curve or _of_task(scenario, task)
+    own = None if not trained else scenario.sharing.learning
+    using = task if trained else NoTask()
+    plans = [replace(scenario.sharing, workers=count, learning=own) for count in counts]
+    jobs = [replace(scenario, sharing=plan) for plan in plans]
+    setups = [from_scenario(job, task=using, keep_spans=0) for job in jobs]
     rows: list[WorkerCount] = []
-    setups = [_setup(scenario, count) for count in counts]
-    for setup, count in counted(
-        zip(setups, counts, strict=True), total=len(counts), unit="number of workers"
+    for job, setup in counted(
+        zip(jobs, setups, strict=True), total=len(counts), unit="number of workers"
     ):
-        row = _row(setup, count, curve)
+        row = _row(setup, *(_trained(job, setup, using) if trained else _by_curve(setup, curve)))
         if rows:
-            faster, more = rows[-1].seconds / row.seconds, count / rows[-1].workers
+            faster, more = _ratio(rows[-1].seconds, row.seconds), row.workers / rows[-1].workers
             row = replace(row, gain=(faster - 1.0) / (more - 1.0))
         rows.append(row)
     return WorkerCounts(
-        scenario=scenario.name, inputs=inputs_of(setups[-1]), efficiency=curve, rows=tuple(rows)
+        scenario=scenario.name,
+        inputs=inputs_of(setups[-1]),
+        efficiency=curve,
+        trained=trained,
+        rows=tuple(rows),
     )
 
 
-def _setup(scenario: SharingScenario, count: int) -> SharingSetup:
-    plan = replace(scenario.sharing, workers=count, learning=None)
-    return from_scenario(replace(scenario, sharing=plan), task=NoTask(), keep_spans=0)
+def _ratio(before: float, now: float) -> float:
+    """Of times of which both may be without end."""
+    return 1.0 if before == now else before / now
 
 
-def _row(setup: SharingSetup, count: int, curve: Efficiency) -> WorkerCount:
-    pool, topology, plan = run(setup), setup.machine.topology, setup.plan
+def _by_curve(setup: SharingSetup, curve: Efficiency) -> tuple[float, CurvePoint]:
+    """Samples a second, and what a curve says of the batch."""
+    pace, samples = _pace(run(setup)), curve.samples(setup.batch)
+    return pace, CurvePoint(samples / pace, samples, inf, inf)
+
+
+def _trained(
+    job: SharingScenario, setup: SharingSetup, task: Task | None
+) -> tuple[float, CurvePoint]:
+    """The same of the task, in runs twice as long until one ends at the target."""
+    while True:
+        plan = job.sharing
+        with np.errstate(over="ignore", invalid="ignore"):  # what diverges never is there
+            pool = run(setup)
+            curve = pool.record.curve
+        target = plan.learning.target if plan.learning else None
+        there = None if target is None else held(curve, target)
+        gone = bool(curve) and not isfinite(curve[-1].loss)
+        if there or gone or plan.steps >= _MOST or plan.until is not None:
+            return _pace(pool), there or CurvePoint(inf, inf, inf, inf)
+        job = replace(job, sharing=replace(plan, steps=min(2 * plan.steps, _MOST)))
+        setup = from_scenario(job, task=task, keep_spans=0)
+
+
+def _pace(pool: WorkerPool) -> float:
+    return pool.record.samples / pool.end
+
+
+def _row(setup: SharingSetup, pace: float, there: CurvePoint) -> WorkerCount:
+    topology, plan, count = setup.machine.topology, setup.plan, len(setup.workers)
     gpus = len(setup.workers[0].gpus)
-    held = holders(plan, setup.workloads, setup.servers, topology, gpus)
+    parts = list(holders(plan, setup.workloads, setup.servers, topology, gpus))
     return WorkerCount(
         workers=count,
         gpus=count * plan.gpus_of_worker(topology.gpus_per_node),
         batch=setup.batch,
-        samples=curve.samples(setup.batch),
-        samples_per_second=pool.record.samples / pool.end,
+        samples=there.samples,
+        seconds=there.seconds,
+        samples_per_second=pace,
         price=topology.price.hour if topology.price else None,
-        fits=all(one.fits for one in held),
+        fits=all(one.fits for one in parts),
     )
 
 
@@ -248,11 +301,16 @@ def _many(count: int) -> str:
 
 
 def _costs(row: WorkerCount) -> str:
-    time = human_seconds(row.seconds)
-    return f"{time}, {_cost(row)}"
+    return f"{_time(row)}, {_cost(row)}" if isfinite(row.seconds) else _time(row)
+
+
+def _time(row: WorkerCount) -> str:
+    return human_seconds(row.seconds) if isfinite(row.seconds) else "never"
 
 
 def _cost(row: WorkerCount) -> str:
+    if not isfinite(row.seconds):
+        return ""
     return f"{row.gpu_hours:,.3g} GPU-hours" if row.dollars is None else f"${row.dollars:,.2f}"
 
 
@@ -261,8 +319,8 @@ def _cells(row: WorkerCount) -> Cells:
         f"{row.workers:,}",
         f"{row.gpus:,}",
         f"{row.batch:,.0f}",
-        f"{row.samples:,.3g}",
-        human_seconds(row.seconds),
+        f"{row.samples:,.3g}" if isfinite(row.samples) else "",
+        _time(row),
         _cost(row),
-        f"{row.gain:.0%}",
+        f"{row.gain:.0%}" if isfinite(row.gain) else "",
     )

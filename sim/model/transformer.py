@@ -191,6 +191,11 @@ class Transformer:
                 raise ValueError(f"{key} is not known beside a decoder's layers; leave it out")
 
     @property
+    def tokens(self) -> int:
+        """Tokens of a sequence that are trained on: an encoder's and a decoder's."""
+        return self.seq + self.decoder_seq
+
+    @property
     def pieces(self) -> int:
         """Pieces of a sequence that attention sees one by one: chunks, or packed documents.
 

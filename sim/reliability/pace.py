@@ -52,7 +52,7 @@ def of_job(setup: Setup, result: Result) -> Pace:
     return Pace(
         topology=setup.machine.topology,
         seconds=result.step_time,
-        tokens=plan.global_batch * model.seq,
+        tokens=plan.global_batch * model.tokens,
         size=checkpoint_bytes(setup),
         replicas=plan.data_parallel,
         inputs=result.inputs,
@@ -68,7 +68,7 @@ def of_sharing(scenario: SharingScenario) -> Pace:
     held = setup.workloads[0].parameters
     if scenario.model:
         model = load_model(scenario)
-        each, held = model.seq, float(parameters(model))
+        each, held = model.tokens, float(parameters(model))
     updates, workers = max(outcome.updates, 1), len(setup.workers)
     topology, alone = setup.machine.topology, setup.plan.fails_alone
     own = setup.plan.gpus_of_worker(topology.gpus_per_node)

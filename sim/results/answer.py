@@ -23,18 +23,31 @@ SCHEMA = 1  # of all answers; a key that goes or means something else makes it a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What an answer is of: names of files, the keys of the plan that are not as usual, and the
-    values that were changed for it. `price` is what rent is reckoned by."""
+    """What an answer is of: names of files, what a step is made of whether it was said or not, the
+    keys of the plan that are not as usual, and the values that were changed for it. `batch` are the
+    samples that one update of the weights averages, each of so many `tokens` (0: not known, 1: an
+    image); `price` is what rent is reckoned by."""
 
     model: str = ""
     cluster: str = ""
     device: str = ""
     gpus: int = 0
     stack: str = ""
+    precision: str = ""
+    optimizer: str = ""
+    batch: float = 0
+    tokens: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
     change: dict[str, Any] = field(default_factory=dict)
     price: str = ""
     version: str = VERSION
+
+    @property
+    def step(self) -> str:
+        """What a step is made of beside its precision, in a few words."""
+        of = f" of {self.tokens:,} tokens" if self.tokens > 1 else ""
+        batch = f"{self.batch:,.4g} {'sequences' if of else 'samples'}{of} an update"
+        return ", ".join(filter(None, (self.stack, self.optimizer, batch * bool(self.batch))))
 
 
 class Answer(Shown):

@@ -55,7 +55,7 @@ def report(
     plan, gpus = job.plan, setup.machine.topology.gpus
     flops = model_flops(job.model, plan.global_batch, frozen=plan.lora is not None)
     peak = gpus * job.device.peak_rate(plan.precision)
-    tokens = plan.global_batch * job.model.seq / step
+    tokens = plan.global_batch * job.model.tokens / step
     taken = memories(job, program)
     worst, critical = fullest(taken), critical_role(record).index
     sources = device_time(job)
@@ -117,6 +117,10 @@ def inputs_of(setup: Setup) -> Inputs:
         device=job.device.name,
         gpus=topology.gpus,
         stack=job.stack.name,
+        precision=job.plan.precision,
+        optimizer=job.plan.optimizer,
+        batch=job.plan.global_batch,
+        tokens=job.model.tokens,
         plan=said_of(job.plan),
         change=dict(setup.change),
         price=str(topology.price or ""),

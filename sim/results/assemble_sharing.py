@@ -15,6 +15,7 @@ from sim.results.outcome import Outcome
 from sim.sharing.learning.task import accuracy
 from sim.sharing.memory import Holder, holders
 from sim.sharing.setup import SharingSetup
+from sim.sharing.update_record import CurvePoint, setback
 from sim.sharing.worker import Worker
 from sim.sharing.worker_pool import WorkerPool
 
@@ -32,6 +33,7 @@ _BUSIEST = 16
 _ROUNDING = 1e-12
 _NEWS = 1.05  # times the samples asked for; a last round that adds less is nothing to warn of
 _MUCH = 0.1  # of the workers' time
+_UNSTABLE = 0.5  # of what a loss falls in all: more is given back
 
 
 def outcome(
@@ -82,10 +84,17 @@ def outcome(
         fits=all(one.fits for one in held),
         step=dict(setup.workloads[0].spent),
         to_target=_to_target(setup, record.samples / end if end else 0.0),
-        warnings=(*_too_small(held), *_far_servers(setup, pool, rows), *_warnings(pool)),
+        warnings=(
+            *_too_small(held),
+            *_far_servers(setup, pool, rows),
+            *_warnings(pool),
+            *_unstable(record.curve),
+        ),
     )
     target = learning.target if learning else None
-    return result if target is None else replace(result, time_to_target=result.time_to(target))
+    if target is None:
+        return result
+    return replace(result, target=target, time_to_target=result.time_to(target))
 
 
 def inputs_of(setup: SharingSetup) -> Inputs:
@@ -97,6 +106,9 @@ def inputs_of(setup: SharingSetup) -> Inputs:
         device=topology.device.name,
         gpus=topology.gpus,
         stack=setup.stack,
+        precision=setup.plan.precision,
+        optimizer=setup.plan.optimizer,
+        batch=setup.batch,
         plan=said_of(setup.plan),
         change=dict(setup.change),
         price=str(topology.price or ""),
@@ -123,12 +135,13 @@ def _rate(setup: SharingSetup) -> str:
     if learning is None:
         return ""
     n, rate = plan.averaged(len(setup.workers)), plan.rate(len(setup.workers))
+    of = "1 gradient" if n == 1.0 else f"{n:g} gradients"
     start = "0" if learning.scaling == "none" else f"{learning.rate:g}"
     warmed = f", from {start} in {learning.warmup:,} steps" if learning.warmup else ""
     if learning.scaling == "none":
-        return f"{rate:g} ({n:g} gradients averaged, not scaled){warmed}"
+        return f"{rate:g} ({of} averaged, not scaled){warmed}"
     times = f"sqrt({n:g})" if learning.scaling == "sqrt" else f"{n:g}"
-    law = f"{learning.rate:g} x {times} gradients averaged ({learning.scaling} scaling)"
+    law = f"{learning.rate:g} x {times} for {of} averaged ({learning.scaling} scaling)"
     return f"{rate:g} = {law}{warmed}"
 
 
@@ -167,6 +180,15 @@ def _far_servers(
             f"servers are in {len(serving)} of {len(own)} regions: workers there communicate for "
             f"{min(sent):.0%} of their time, others for up to {max(sent):.0%}; shards = {len(own)} "
             "puts a server into each"
+        )
+
+
+def _unstable(curve: Sequence[CurvePoint]) -> Iterator[str]:
+    """A loss that gives back more than half of what it gains; one that diverges is told as that."""
+    if curve and isfinite(curve[-1].loss) and (back := setback(curve)) > _UNSTABLE:
+        yield (
+            f"training is unstable: the loss rises by {back:.2g} times as much as it falls in all; "
+            "a lower sharing.learning.rate may help"
         )
 
 

@@ -46,6 +46,15 @@ def count(value: float) -> str:
     return f"{value:.3g}"
 
 
+def rate(value: float) -> str:
+    """A rate that is never 0 where it is known.
+
+    >>> rate(7303.9), rate(0.0)
+    ('7,304', 'unknown')
+    """
+    return count(value) if value else "unknown"
+
+
 def loss(value: float, digits: int = 4) -> str:
     """A loss; one that has grown beyond all numbers has diverged.
 

@@ -75,7 +75,7 @@ def _parameters(model: Transformer) -> Iterator[Cells]:
 
 
 def _traffic(model: Transformer) -> Iterator[Cells]:
-    flops = model_flops(model, 1) / model.seq
+    flops = model_flops(model, 1) / model.tokens
     of = "a sample" if isinstance(model, Network) else "a token"
     length = f", in sequences of {model.seq:,}" * (model.seq > 1)
     length += f" and {model.decoder_seq:,}" * (model.decoder_seq > 0)
@@ -83,7 +83,7 @@ def _traffic(model: Transformer) -> Iterator[Cells]:
     run, kept, cached = whole(model, 1), 0.0, 0
     for kind, often in Counter(model.kinds).items():
         own = specialised(kind, run)[1]
-        kept += often * block(kind, run).saved / model.seq
+        kept += often * block(kind, run).saved / model.tokens
         latent = own.model.latent
         width = latent.kv + latent.rotary if latent else own.kv_width + own.value_width
         cached += often * width * _WIDTH

@@ -8,7 +8,7 @@ from sim.config.units import human_seconds
 from sim.engine.timeline import Timeline
 from sim.hardware.cluster.topology import Topology
 from sim.results.answer import Answer, Inputs
-from sim.sharing.update_record import CurvePoint
+from sim.sharing.update_record import CurvePoint, held
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,9 +34,10 @@ class Outcome(Answer):
     them: the root mean square of |x_i - mean|. `rate` says how far a step goes, `reach` how far the
     gradient of one worker moves the weights in the end (`Sharing.reach`). `curve` holds (s,
     samples, loss, bytes, accuracy) on the way (`curve_frame`), `accuracy` the share of right
-    answers at the end where the task has any, and `time_to_target` when the loss was first as
-    low as asked; `label` says what all of this shows. `to_target` has the `seconds` and `samples`
-    that the target of `[sharing.efficiency]` takes at this pace with this `batch` an update.
+    answers at the end where the task has any, and `time_to_target` from when on the loss
+    was at most the `target` for the rest of the run; `label` says what all of this shows.
+    `to_target` has the `seconds` and `samples` that the target of `[sharing.efficiency]` takes at
+    this pace with this `batch` an update.
     """
 
     view = "sim.results.outcome_text"
@@ -71,6 +72,7 @@ class Outcome(Answer):
     wall_seconds: float
     reach: float | None = None
     accuracy: float | None = None
+    target: float | None = None
     diverged: bool = False
     to_target: dict[str, float] = field(default_factory=dict)
     memory: tuple[dict[str, Any], ...] = ()
@@ -91,13 +93,17 @@ class Outcome(Answer):
         return pd.DataFrame(self.curve, columns=CurvePoint._fields)
 
     def reached(self, loss: float) -> CurvePoint | None:
-        """Where the loss was first that low; None where it never was."""
-        return next((point for point in self.curve if point.loss <= loss), None)
+        """From where on the loss stays that low; None where it does not at the end."""
+        return held(self.curve, loss)
 
     def time_to(self, loss: float) -> float | None:
-        """Seconds until the loss was first that low; None where it never was."""
+        """Seconds until the loss is that low for the rest of the run; None where it never is."""
         there = self.reached(loss)
         return there and there.seconds
+
+    def touched(self, loss: float) -> CurvePoint | None:
+        """Where the loss was first that low, if only for a moment."""
+        return next((point for point in self.curve if point.loss <= loss), None)
 
     def loss_within(self, *, seconds: float = inf, samples: float = inf) -> float | None:
         """The last loss that was taken by a moment or with so many samples, the first if none was;

@@ -57,10 +57,11 @@ def headline(outcome: Outcome) -> list[Cells]:
         ("samples/s", count(outcome.samples_per_second), ""),
         ("staleness", f"{late['mean']:.2f} updates", f"at most {late['max']}"),
         ("on all links", human_bytes(outcome.bytes), ""),
+        ("steps in", outcome.inputs.precision, outcome.inputs.step),
     ]
     if outcome.to_target:
         found = outcome.to_target
-        told = f"{found['samples']:,.3g} samples at {found['batch']:,.0f} an update"
+        told = f"{found['samples']:,.3g} samples at {found['batch']:,.0f} an update by its curve"
         rows.append(("to the target", human_seconds(found["seconds"]), told))
     if outcome.straggler_seconds:
         rows.append(_lost(outcome.straggler_seconds))
@@ -149,9 +150,18 @@ def loss_rows(outcome: Outcome) -> list[Cells]:
         rows.append(("distance of the workers", f"{spread['distance']:.3g}"))
     if outcome.rate:
         rows.append(("learning rate", outcome.rate))
-    if outcome.time_to_target is not None:
-        rows.append(("time to target", human_seconds(outcome.time_to_target)))
+    if outcome.target is not None:
+        rows.append(("time to target", _to_target(outcome, outcome.target)))
     return rows
+
+
+def _to_target(outcome: Outcome, target: float) -> str:
+    """When the loss is at its target for good, or that it only passes it."""
+    if outcome.time_to_target is not None:
+        return f"{human_seconds(outcome.time_to_target)}, a loss of {target:g} from there on"
+    if there := outcome.touched(target):
+        return f"never: a loss of {target:g} after {human_seconds(there.seconds)} is not kept"
+    return f"never: no loss of {target:g}"
 
 
 def aligned(rows: Iterable[Cells]) -> str:

@@ -26,7 +26,9 @@ class Result(Answer):
     (`sim.uncertainty.intervals`); all other figures are those of the simulated step. `mfu` is
     model FLOPs / (step time x GPUs x dense peak of the GEMMs' precision), attention counted in full
     also where it is causal (PaLM's convention); `hfu` is the same of the FLOPs that are executed:
-    what is recomputed counts again, what a causal mask hides does not. `memory_per_gpu` holds the
+    what is recomputed counts again, what a causal mask hides does not, so that it is the lower of
+    the two where fused attention skips more than is recomputed. Samples and tokens a second are 0
+    where a recorded script does not show them. `memory_per_gpu` holds the
     parts of the worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
     `host_memory` what the fullest node holds for its GPUs (offload); `memory` has a curve over the
     step for each stage, `links` what each class of links carries. `setup` is what was simulated.

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
 from sim.results import likely
-from sim.results.formatting import apportioned, bar, count, large, percent, time_unit
+from sim.results.formatting import apportioned, bar, count, large, percent, rate, time_unit
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
 from sim.results.tables import Cells, aligned, html_table
@@ -53,28 +53,38 @@ def html(result: Result) -> str:
 
 def headline(result: Result) -> list[Cells]:
     """The numbers that a reader came for."""
-    rate = f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
-    used = f"HFU {percent(result.hfu)} as executed, {rate}"
+    used = (
+        f"of model FLOPs, all of attention; HFU {percent(result.hfu)} as executed, without what a "
+        f"mask hides, {count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
+    )
     return [
         (
             "step time",
             human_seconds(result.step_time),
-            f"simulated, {count(result.samples_per_second)} samples/s",
+            f"simulated, {rate(result.samples_per_second)} samples/s",
         ),
         ("expected", human_seconds(result.step_time_expected), likely.why(result)),
         (
             "tokens/s",
-            count(result.tokens_per_second),
-            f"{count(result.tokens_per_second_per_gpu)} per GPU",
+            rate(result.tokens_per_second),
+            _each(result),
         ),
-        *([("MFU", percent(result.mfu), f"attention counted in full; {used}")] * (result.mfu > 0)),
+        *([("MFU", percent(result.mfu), used)] * (result.mfu > 0)),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
         ("model", large(result.parameters), _active(result)),
+        ("step in", result.inputs.precision, result.inputs.step),
         *_cost(result),
         *_dropped(result),
         *_gains(result),
         *_staleness(result),
     ]
+
+
+def _each(result: Result) -> str:
+    """Tokens of each GPU; a recorded script that looks nothing up in an embedding shows none."""
+    if not result.tokens_per_second:
+        return "the script looks nothing up in an embedding"
+    return f"{count(result.tokens_per_second_per_gpu)} per GPU"
 
 
 def _active(result: Result) -> str:
@@ -88,7 +98,8 @@ def _cost(result: Result) -> Iterator[Cells]:
         known = result.dollars_per_million_tokens
         sure = likely.likely(result)
         bounds = likely.interval((sure.low * known, sure.high * known), sure.level, "{:.3g}".format)
-        yield "cost", f"{known:.3g} $", f"a million tokens {bounds} at {result.inputs.price}"
+        expected = f"a million tokens; expected {sure.expected * known:.3g} {bounds}"
+        yield "cost", f"{known:.3g} $", f"{expected} at {result.inputs.price}"
 
 
 def _dropped(result: Result) -> Iterator[Cells]:

@@ -91,8 +91,10 @@ class SearchResult(Answer):
             device=space.topology.device.name,
             gpus=space.gpus,
             stack=space.stack.name,
-            plan={"global_batch": space.global_batch, "precision": space.precision,
-                  "only": dict(space.only), "without": dict(space.without)},
+            precision=space.precision,
+            batch=space.global_batch,
+            tokens=space.model.tokens,
+            plan={"only": dict(space.only), "without": dict(space.without)},
             price=str(space.topology.price or ""),
         )  # fmt: skip
 
@@ -156,7 +158,7 @@ class SearchResult(Answer):
 
     def dollars(self, layout: Layout) -> float | None:
         """Rent for a million tokens."""
-        tokens = self.space.global_batch * self.space.model.seq / layout.step_time
+        tokens = self.space.global_batch * self.space.model.tokens / layout.step_time
         return per_million(self.space.topology.price, self.space.gpus, tokens)
 
 

@@ -1,7 +1,7 @@
 """What a run leaves behind: updates with their staleness, samples, the loss on the way."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -27,6 +27,33 @@ class CurvePoint(NamedTuple):
     loss: float
     bytes: float
     accuracy: float | None = None
+
+
+def held(curve: Sequence[CurvePoint], loss: float) -> CurvePoint | None:
+    """The first point from which on no loss of a curve is above `loss`; None where the last is.
+
+    >>> losses = [CurvePoint(float(t), t, loss, 0.0) for t, loss in enumerate((3, 1, 4, 1, 1))]
+    >>> held(losses, 2.0).seconds, held(losses, 0.5)
+    (3.0, None)
+    """
+    there = None
+    for point in reversed(curve):
+        if not point.loss <= loss:
+            break
+        there = point
+    return there
+
+
+def setback(curve: Sequence[CurvePoint]) -> float:
+    """How far a loss rises above its lowest until then, as a share of how far it falls in all.
+
+    >>> round(setback([CurvePoint(0.0, 0, loss, 0.0) for loss in (3, 1, 2, 0.5)]), 2)
+    0.4
+    """
+    losses = np.nan_to_num([point.loss for point in curve], nan=inf, posinf=inf)
+    if not losses.size or not (fall := losses[0] - losses.min()) > 0.0:
+        return 0.0
+    return float((losses - np.minimum.accumulate(losses)).max() / fall)
 
 
 class UpdateRecord:

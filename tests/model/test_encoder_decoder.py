@@ -167,3 +167,11 @@ def test_a_fused_stack_runs_the_same_products() -> None:
     assert full_flops(block("decoder", fused).forward) == full_flops(
         block("decoder", run()).forward
     )
+
+
+def test_tokens_are_those_of_both_sequences() -> None:
+    import sim
+
+    result = sim.run("t5-11b")
+    assert result.tokens_per_second == pytest.approx(result.samples_per_second * (512 + 128))
+    assert result.inputs.tokens == 512 + 128

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.timeline import Timeline
+from sim.results.answer import Inputs
 from sim.results.formatting import apportioned, bar
 from sim.results.result import Result
 from sim.results.text import html, text
@@ -193,3 +194,27 @@ def test_html_escapes_names():
 def test_a_result_shows_itself():
     assert str(RESULT) == text(RESULT)
     assert RESULT._repr_html_().startswith("<div")
+
+
+def test_the_headline_says_in_what_the_step_is_computed():
+    given = Inputs(precision="bf16", optimizer="adam", stack="Megatron", batch=64, tokens=2048)
+    page = text(dataclasses.replace(RESULT, inputs=given))
+    (line,) = (line for line in page.splitlines() if line.startswith("  step in"))
+    assert line.split() == ["step", "in", *given.precision.split(), *given.step.split()]
+    assert given.step == "Megatron, adam, 64 sequences of 2,048 tokens an update"
+    assert Inputs(stack="ddp", batch=32).step == "ddp, 32 samples an update"
+
+
+def test_tokens_that_nobody_knows_are_no_zero():
+    unknown = dict.fromkeys(
+        ("samples_per_second", "tokens_per_second", "tokens_per_second_per_gpu"), 0.0
+    )
+    page = text(dataclasses.replace(RESULT, **unknown))
+    assert "simulated, unknown samples/s" in page
+    assert "looks nothing up in an embedding" in page
+    assert " 0 samples/s" not in page
+
+
+def test_rent_is_told_as_simulated_and_as_expected_with_its_interval():
+    page = text(dataclasses.replace(RESULT, dollars_per_million_tokens=10.0))
+    assert "10 $  a million tokens; expected 10.2 (9.78 to 10.6, 90 %)" in page

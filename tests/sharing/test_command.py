@@ -238,3 +238,36 @@ def test_a_sweep_says_where_a_run_diverged() -> None:
     assert [line.split()[1:2] for line in page.splitlines()[2:]] == [
         ["0.5"], ["diverged"], [],
     ]  # fmt: skip
+
+
+def test_a_loss_is_reached_where_it_stays() -> None:
+    """The first touch of an unstable curve is no answer to when a loss is reached."""
+    ask = {"sharing.learning.target": 0.3, "sharing.steps": 60}
+    wild = {**ask, "sharing.learning.rate": 1.5}
+    outcome: Any = sim.run("ps-async", settings=wild)
+    there = outcome.reached(0.3)
+    assert outcome.touched(0.3).seconds < there.seconds == outcome.time_to_target
+    after = [point.loss for point in outcome.curve if point.seconds >= there.seconds]
+    before = [point.loss for point in outcome.curve if point.seconds < there.seconds]
+    assert max(after) <= 0.3 < before[-1]
+    assert "training is unstable" in str(outcome)
+    short: Any = sim.run("ps-async", settings={**wild, "sharing.steps": 26})
+    assert (short.time_to_target, short.touched(0.3) is None) == (None, False)
+    assert "is not kept" in str(short)
+    both = sim.compare("ps-async", short, settings=ask, target=0.3)
+    assert any("does not stay there" in note for note in both.notes)
+    calm: Any = sim.run("ps-async", settings=ask)
+    assert "unstable" not in str(calm)
+
+
+def test_the_page_says_in_which_precision_steps_are_computed() -> None:
+    """[sharing] computes in fp32 unless told otherwise, [plan] does not."""
+    page = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.steps=2"]).stdout
+    (line,) = [line for line in page.splitlines() if line.startswith("  steps in")]
+    assert line.split("  ")[-1] == "pytorch-ddp, momentum, 32 samples an update"
+    assert "fp32" in line
+    half = {"sharing.precision": "fp16", "sharing.steps": 2}
+    answer = sim.run("ps-async", settings=half).to_dict()
+    assert (answer["inputs"]["precision"], answer["inputs"]["batch"]) == ("fp16", 32)
+    both = sim.compare("ps-async", ": sharing.precision=fp16", settings={"sharing.steps": 2})
+    assert any("not computed in one precision" in note for note in both.notes)

@@ -15,7 +15,7 @@ from sim.plots.page.section import Figure, Section, Table
 from sim.plots.page.timeline import chart
 from sim.results import likely
 from sim.results import text as words
-from sim.results.formatting import count, large, percent, time_unit
+from sim.results.formatting import count, large, percent, rate, time_unit
 from sim.results.memory_advice import memory_line
 from sim.results.model import describe as describe_model
 from sim.results.result import Result
@@ -44,7 +44,7 @@ def _figures(result: Result) -> Iterator[Figure]:
     level = 100 * result.interval["level"]
     bounds = (result.step_time_low, result.step_time_high)
     within = likely.interval(bounds, result.interval["level"]).strip("()").partition(",")[0]
-    rate = f"{count(result.tokens_per_second_per_gpu)} per GPU"
+    each = f"{rate(result.tokens_per_second_per_gpu)} per GPU"
     used = result.memory_per_gpu["total"]
     fits = "fits" if result.fits else "does not fit"
     yield Figure(title="step time, simulated", key="step_time",
@@ -53,7 +53,7 @@ def _figures(result: Result) -> Iterator[Figure]:
                  shown=human_seconds(result.step_time_expected),
                  note=f"{within} with {level:.0f} %")  # fmt: skip
     yield Figure(title="tokens/s", key="tokens_per_second",
-                 shown=count(result.tokens_per_second), note=rate)  # fmt: skip
+                 shown=rate(result.tokens_per_second), note=each)  # fmt: skip
     if result.mfu > 0.0:
         yield Figure(title="MFU", key="mfu", shown=percent(result.mfu),
                      note=f"HFU {percent(result.hfu)}")  # fmt: skip

@@ -165,3 +165,34 @@ def test_mistakes_are_one_line(more, complaint):
     assert ran.exit_code == 2
     assert complaint in ran.output
     assert ran.output.count("\n") == 1
+
+
+def test_workers_and_compare_have_the_same_time_to_a_target():
+    """Where nobody gives a curve both train the task, staleness and drift included."""
+    target = {"sharing.learning.target": 0.5, "sharing.steps": 200}
+    counted = sim.workers("ps-async", (1, 4), settings=target)
+    jobs = ("ps-async: sharing.workers=1", ": sharing.workers=4")
+    ways = sim.compare(*jobs, settings=target, target=0.5)
+    found = [row.seconds for row in counted.rows]
+    assert counted.trained
+    assert found == [row["time_to_target"] for row in ways.records]
+    assert "as the task has taken them" in str(counted)
+    by_curve = sim.workers("ps-async", (1,), critical_batch=64.0, least_samples=1e6)
+    assert "neither staleness nor drift costs any" in str(by_curve)
+
+
+def test_more_steps_than_the_scenario_has_are_trained_on_the_way_to_a_target():
+    few = {"sharing.learning.target": 0.5, "sharing.steps": 20}
+    row = sim.workers("ps-async", (1,), settings=few).rows[0]
+    assert row.samples > 20 * 32
+
+
+def test_a_number_of_workers_that_never_reaches_the_target_says_so():
+    wild = {"sharing.learning.target": 0.5, "sharing.steps": 50, "sharing.workers": 1,
+            "sharing.learning.task": "quadratic", "sharing.learning.rate": 0.3}  # fmt: skip
+    late = sim.workers("ps-async", (1, 64), settings=wild)
+    first, last = late.rows
+    assert first.seconds < float("inf") == last.seconds
+    assert late.stop is first
+    assert "never" in str(late)
+    assert late.to_dict()["rows"][1]["seconds"] is None
