@@ -1,13 +1,12 @@
 """What autograd, modules and optimizers do differently where tensors are fake."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from sim.capturing.attention import fused_attention
 from sim.capturing.log import Log
 from sim.capturing.patches import Patches
-
-_EAGER = "torch.compile is left out: kernels are recorded as eager runs them, one by one"
 
 
 def without_threads(torch: Any, patches: Patches) -> None:
@@ -24,14 +23,11 @@ def without_threads(torch: Any, patches: Patches) -> None:
 
 
 def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
-    """Phases of the step, storages that are resized, fused optimizers and attention.
-
-    `torch.compile` gives its argument back: dynamo skips frames under dispatch modes, and what is
-    recorded is eager.
-    """
+    """Phases of the step, storages that are resized, fused optimizers and attention."""
     import torch.utils._foreach_utils as foreach
     from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.optim import optimizer
 
     run, resize = torch.autograd._engine_run_backward, torch.UntypedStorage.resize_
 
@@ -47,21 +43,17 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
         log.track(storage, stream(), -1, resized=True)
         return found
 
-    def compiled(model: Any = None, **_: Any) -> Any:
-        log.notes.number(_EAGER)
-        return model or (lambda function: function)
-
     for module in (torch.autograd, torch.autograd.graph, torch._tensor):
         if hasattr(module, "_engine_run_backward"):
             patches.set(module, "_engine_run_backward", backward)
     patches.set(torch.UntypedStorage, "resize_", resized)
     patches.set(torch.nn.functional, "scaled_dot_product_attention", fused_attention(torch))
-    patches.set(torch, "compile", compiled)
-    patches.set(torch.nn.Module, "compile", lambda *_, **__: log.notes.number(_EAGER))
     patches.set(FakeTensorMode, "avoid_device_init", property(lambda self: True))
+    patches.set(FakeTensorMode, "ignore_compile_internals", classmethod(lambda cls: True))
     patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # torch 2.11 asks always
     # Else AdamW and clipping take their loops over single tensors.
-    foreach._foreach_supported_types.append(FakeTensor)
-    patches.also(lambda: foreach._foreach_supported_types.remove(FakeTensor))
+    for module in (foreach, optimizer):
+        module._foreach_supported_types.append(FakeTensor)
+        patches.also(partial(module._foreach_supported_types.remove, FakeTensor))
     # swap_tensors refuses tensors with weak references, which fake parameters always have.
     patches.set(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda tensor: []))

@@ -25,9 +25,9 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
         flags["tf32"] = True
     return Operator(
         name=f"{func.namespace}.{_name(func)}",
-        inputs=tuple(map(_tensor, ins)),
-        outputs=tuple(map(_tensor, outs)),
-        written=sum(_tensor(one).bytes for one in changed),
+        inputs=tuple(map(tensor_of, ins)),
+        outputs=tuple(map(tensor_of, outs)),
+        written=sum(tensor_of(one).bytes for one in changed),
         flags=flags,
     )
 
@@ -61,7 +61,8 @@ def _changed(func: Any, named: dict[str, Any]) -> list[Any]:
     return [one for one in found if hasattr(one, "untyped_storage")]
 
 
-def _tensor(one: Any) -> Tensor:
+def tensor_of(one: Any) -> Tensor:
+    """A tensor as a recording has it."""
     shape = tuple(int(n) for n in one.shape)
     covered = prod(n for n, stride in zip(shape, one.stride(), strict=True) if stride)
     whole = covered == prod(shape)

@@ -15,6 +15,7 @@ from sim.capturing.log import Log
 from sim.capturing.operators import described
 from sim.capturing.refusals import of_script
 from sim.capturing.streams import Streams
+from sim.recording.recording import Operator
 
 _COLLECTIVES = {
     "allreduce": "all_reduce",
@@ -41,6 +42,10 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
 
     class Mode(import_module("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
         supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:  # dynamo and inductor trace without it
+            return True
 
         def __torch_dispatch__(
             self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
@@ -123,7 +128,8 @@ class Recorder:
         outs, line = self._on_device(out), self._line()
         self._track(outs, line)
         if (ins or outs) and not func.is_view and name not in _FREE:
-            self._kernel(func, args, kwargs, ins, outs, line)
+            named = _named(func, args, kwargs)
+            self._kernel(lambda: described(func, named, ins, outs), ins, line)
         to_host = name == "_to_copy" and not outs and not kwargs.get("non_blocking")
         if ins and (looked or to_host):
             self.streams.sync()
@@ -158,20 +164,23 @@ class Recorder:
     def _on_device(self, tree: Any) -> list[Any]:
         return [one for one in self.contents.tensors(tree) if one.device.type == "cuda"]
 
-    def _kernel(
-        self, func: Any, args: Any, kwargs: Any, ins: list[Any], outs: list[Any], line: int
-    ) -> None:
+    def launched(self, operator: Operator, reads: list[Any], writes: list[Any]) -> None:
+        """Record a kernel that is not an operator of torch."""
+        for one in writes:
+            self.contents.keep(one, None)
+        self._kernel(lambda: operator, reads, self._line())
+
+    def _kernel(self, operator: Callable[[], Operator], ins: list[Any], line: int) -> None:
         results = self.log.results
         storages = [id(one.untyped_storage()) for one in ins]
         reads = {results.pop(key) for key in storages if key in results}
         if not self.log.began:  # events before the step count for nothing
             return
-        named = _named(func, args, kwargs)
         self.log.add(
             "kernel",
             self.streams.current,
             again=self._again(),
-            operator=self.log.operators.number(described(func, named, ins, outs)),
+            operator=self.log.operators.number(operator()),
             line=line,
             reads=tuple(sorted(reads)),
         )

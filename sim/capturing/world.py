@@ -15,6 +15,7 @@ from sim.capturing import (
     pipelining,
     transformers,
 )
+from sim.capturing.compiled import Compiled
 from sim.capturing.contents import Contents
 from sim.capturing.exchange import Exchange
 from sim.capturing.log import Log
@@ -63,7 +64,10 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         transformers.install(patches)
         lines = frames_of(place.folder, log)
         contents = Contents(torch, Router(torch, place.routing))
+        compiled = Compiled(torch, patches, log.notes.number)
+        compiled.install()
         own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
+        compiled.launched = own.launched
         with FakeTensorMode(allow_non_fake_inputs=True), mode(torch, own):
             yield
     finally:

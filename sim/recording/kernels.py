@@ -46,6 +46,9 @@ def short_name(operator: Operator) -> str:
 def kernel_of(operator: Operator) -> Kernel:
     """A product, fused attention, or bytes that move."""
     name = short_name(operator)
+    if operator.name.startswith("inductor."):
+        moved = operator.written + sum(one.bytes for one in operator.inputs)
+        return MemoryBound(name=name, bytes=moved)
     if "dot_product" in name and "attention" in name:
         return _attention(operator, name)
     product = _PRODUCTS.get(name)

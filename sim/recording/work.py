@@ -57,8 +57,9 @@ def _looked_up(recording: Recording) -> tuple[int, int]:
     found = [(0, 0)]
     for number, often in seen.items():
         operator = recording.operators[number]
-        if short_name(operator) == "embedding" and len(operator.inputs) > 1:
-            shape = operator.inputs[1].shape
+        indices = [one.shape for one in operator.inputs if one.dtype.startswith("int")]
+        if "embedding" in short_name(operator) and indices:
+            shape = max(indices, key=prod)
             rows = shape[0] if len(shape) > 1 else 1
             found.append((often * prod(shape), often * rows))
     tokens, samples = max(found)
