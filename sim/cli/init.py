@@ -10,6 +10,7 @@ import click
 from sim.cli import options
 from sim.cli.files import wrote
 from sim.config.errors import InputError
+from sim.results.formatting import several
 
 _QUESTIONS = {
     "model": "Model (a name of `sim list`, a TOML file or a Hugging Face config.json)",
@@ -149,7 +150,8 @@ def _page(name: str, job: dict[str, Any]) -> str:
         click.echo(f"warning: no simple plan fits into memory; try `{ask}`", err=True)
     plan = scenario.plan
     keys = ("microbatch", "tp", "pp", "zero", "recompute")
-    title = f"{options.title(job['model'])} on {job['gpus']:,} GPUs of {job['topology']}"
+    size = f"{several(job['gpus'], 'GPU')} of {job['topology']}"
+    title = f"{options.title(job['model'])} on {size}"
     return _PAGE.format(
         **job,
         title=title,

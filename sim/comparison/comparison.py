@@ -67,7 +67,7 @@ class Parted:
             yield "total", f"{own / scale:.3f} {unit}", *(f"{m / scale:+.3f}" for m in sums)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Answer, ABC):
     """Two jobs or more, of which the first is what the others are held against.
 
@@ -162,6 +162,3 @@ class Comparison(Answer, ABC):
         import pandas as pd
 
         return pd.DataFrame(self.records).set_index("name")
-
-    def __repr__(self) -> str:
-        return str(self)

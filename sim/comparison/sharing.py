@@ -19,7 +19,7 @@ _UNLIKE = 1.05  # times a rate: less decides nothing
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
     `target`: what is asked for, or else the lowest that every run ends with which learns at all.

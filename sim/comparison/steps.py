@@ -18,7 +18,7 @@ from sim.uncertainty.intervals import faster
 _EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison(Comparison):
     """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first's
     step has."""

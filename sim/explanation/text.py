@@ -7,7 +7,7 @@ from sim.explanation.changes import Change
 from sim.explanation.explain import Explanation
 from sim.explanation.kernels import Roof
 from sim.explanation.limits import Limits
-from sim.results.formatting import percent
+from sim.results.formatting import percent, several
 from sim.results.result import Result
 from sim.results.tables import Cells, aligned, preformatted
 
@@ -19,7 +19,8 @@ def text(answer: Explanation) -> str:
     result = answer.result
     return "\n\n".join(
         [
-            f"{result.scenario} on {result.ranks:,} GPUs: {human_seconds(result.step_time)} a step",
+            f"{result.scenario} on {several(result.ranks, 'GPU')}: "
+            f"{human_seconds(result.step_time)} a step",
             _limits(answer.limits),
             _kernels(result, answer.kernels),
             _changes(result, answer.changes),

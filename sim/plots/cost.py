@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from sim.config.units import DAY
 from sim.plots.picture import PALETTE, Figure
 from sim.reliability.cost import TrainingCost
-from sim.results.formatting import energy_unit, large, long_unit, money_unit
+from sim.results.formatting import energy_unit, large, long_unit, money_unit, several
 
 
 def figure(cost: TrainingCost) -> Figure:
@@ -23,7 +23,7 @@ def figure(cost: TrainingCost) -> Figure:
     fig = Figure(figsize=(3.2 * len(shown), 3.8), layout="constrained")
     for axes, (key, label, value, one) in zip(fig.subplots(1, len(shown)), shown, strict=True):
         _panel(axes, label, value / one, {k: v / one for k, v in bounds.get(key, {}).items()})
-    name = f"{cost.inputs.model} on {cost.inputs.gpus:,} GPUs: " if cost.inputs else ""
+    name = f"{cost.inputs.model} on {several(cost.inputs.gpus, 'GPU')}: " if cost.inputs else ""
     title = f"{name}{large(cost.tokens)} tokens"
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     if cost.inputs and cost.inputs.price:

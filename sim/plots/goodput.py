@@ -3,15 +3,16 @@
 from sim.config.units import HOUR, MINUTE, human_seconds
 from sim.plots.picture import PALETTE, Figure
 from sim.reliability.goodput import Goodput
+from sim.results.formatting import several
 
 _ALIKE = 0.02  # intervals that differ by less are drawn as one
 
 
 def figure(goodput: Goodput) -> Figure:
     """Bars of what is not productive by cause, and the effective share by interval."""
-    several = bool(goodput.tried)
-    fig = Figure(figsize=(11.0 if several else 6.0, 4.0), layout="constrained")
-    panels = fig.subplots(1, 2 if several else 1, squeeze=False)[0]
+    searched = bool(goodput.tried)
+    fig = Figure(figsize=(11.0 if searched else 6.0, 4.0), layout="constrained")
+    panels = fig.subplots(1, 2 if searched else 1, squeeze=False)[0]
     total = sum(goodput.seconds.values())
     lost = {cause: own for cause, own in goodput.seconds.items() if cause != "productive"}
     names, seconds = list(lost), list(lost.values())
@@ -20,8 +21,8 @@ def figure(goodput: Goodput) -> Figure:
     panels[0].bar_label(bars, words, fontsize=9)
     panels[0].invert_yaxis()
     panels[0].margins(x=0.18)
-    panels[0].set_xlabel(f"share of {goodput.days:g} days that is lost (%)")
-    if several:
+    panels[0].set_xlabel(f"share of {several(goodput.days, 'day')} that is lost (%)")
+    if searched:
         axes = panels[1]
         times = [interval / MINUTE for interval, _ in goodput.tried]
         shares = [100.0 * share for _, share in goodput.tried]
@@ -39,6 +40,6 @@ def figure(goodput: Goodput) -> Figure:
         fig.legend(frameon=False, fontsize=9, loc="outside lower right", ncols=3)
     for axes in panels:
         axes.spines[["right", "top"]].set_visible(False)
-    title = f"{goodput.inputs.model} on {goodput.gpus:,} GPUs: {goodput.effective:.1%} effective"
-    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    job = f"{goodput.inputs.model} on {several(goodput.gpus, 'GPU')}"
+    fig.suptitle(f"{job}: {goodput.effective:.1%} effective", x=0.01, ha="left", fontweight="bold")
     return fig

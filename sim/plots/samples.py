@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from sim.plots.picture import Figure
-from sim.results.formatting import count
+from sim.results.formatting import count, several
 from sim.samples.samples import Samples
 
 _BLUE, _ORANGE, _DARK = "#0072b2", "#e69f00", "0.25"
@@ -15,7 +15,7 @@ def figure(samples: Samples) -> Figure:
     """Step times as a histogram, losses beside it, seconds owed by stage and replica below."""
     fig = Figure(figsize=(11.0, 7.4), layout="constrained")
     fig.suptitle(
-        f"{samples.scenario}: {count(samples.samples)} steps on {count(samples.ranks)} GPUs, "
+        f"{samples.scenario}: {count(samples.samples)} steps on {several(samples.ranks, 'GPU')}, "
         "every rank at a pace of its own"
     )
     grid = fig.add_gridspec(2, 2, height_ratios=(1.0, 1.0), width_ratios=(1.15, 1.0))

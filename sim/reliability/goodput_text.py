@@ -3,7 +3,7 @@
 from sim.config.units import HOUR, MINUTE, human_bytes, human_seconds
 from sim.reliability.cost_text import DOES_NOT_FIT, rent
 from sim.reliability.goodput import TARGET, Goodput
-from sim.results.formatting import large
+from sim.results.formatting import large, several
 from sim.results.likely import interval
 from sim.results.tables import preformatted
 
@@ -23,9 +23,9 @@ def html(goodput: Goodput) -> str:
 def _account(goodput: Goodput) -> list[str]:
     total = sum(goodput.seconds.values())
     head = (
-        f"{goodput.days:g} days on {goodput.gpus:,} GPUs: effective training time "
-        f"{goodput.effective:.1%} ({goodput.interruptions} interruptions, one in "
-        f"{_hours(goodput.between)})"
+        f"{several(goodput.days, 'day')} on {several(goodput.gpus, 'GPU')}: "
+        f"effective training time {goodput.effective:.1%} "
+        f"({several(goodput.interruptions, 'interruption')}, one in {_hours(goodput.between)})"
     )
     return [head, ""] + [
         f"  {cause:<12} {seconds / total:7.2%}  {_hours(seconds)}"

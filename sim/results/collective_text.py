@@ -2,6 +2,7 @@
 
 from sim.config.units import human_bytes, human_seconds
 from sim.results.collective_times import CollectiveTime, CollectiveTimes
+from sim.results.formatting import several
 from sim.results.tables import aligned, preformatted
 
 
@@ -27,7 +28,7 @@ def html(times: CollectiveTimes) -> str:
 def title(times: CollectiveTimes) -> str:
     """What was done where, and who came late."""
     late = ", ".join(f"rank {rank} {human_seconds(own)} late" for rank, own in times.late.items())
-    where = f"{times.kind} on {times.gpus:,} GPUs of {times.topology.name}"
+    where = f"{times.kind} on {several(times.gpus, 'GPU')} of {times.topology.name}"
     return f"{where}, {late}" if late else where
 
 

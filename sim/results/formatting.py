@@ -55,6 +55,15 @@ def rate(value: float) -> str:
     return count(value) if value else "unknown"
 
 
+def several(number: float, noun: str) -> str:
+    """A number of things.
+
+    >>> several(1, "GPU"), several(16384, "GPU")
+    ('1 GPU', '16,384 GPUs')
+    """
+    return f"{count(number)} {noun}{'s' * (number != 1)}"
+
+
 def loss(value: float, digits: int = 4) -> str:
     """A loss; one that has grown beyond all numbers has diverged.
 

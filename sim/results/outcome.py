@@ -45,7 +45,7 @@ class Outcome(Answer):
     unwritten = ("timeline", "topology")
 
     scenario: str
-    inputs: Inputs = field(default_factory=Inputs, repr=False)
+    inputs: Inputs = field(default_factory=Inputs)
     method: str
     worker: str
     time: float
@@ -79,8 +79,8 @@ class Outcome(Answer):
     fits: bool = True
     step: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    timeline: Timeline = field(repr=False, compare=False)
-    topology: Topology | None = field(default=None, repr=False, compare=False)
+    timeline: Timeline = field(compare=False)
+    topology: Topology | None = field(default=None, compare=False)
 
     def to_frame(self) -> "pd.DataFrame":
         """The timeline as a table, one row a span."""

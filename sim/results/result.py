@@ -57,7 +57,7 @@ class Result(Answer):
     unwritten = ("timeline", "memory", "plan", "schedule", "links", "setup")
 
     scenario: str
-    inputs: Inputs = field(default_factory=Inputs, repr=False)
+    inputs: Inputs = field(default_factory=Inputs)
     parameters: int
     active_parameters: int
     step_time: float
@@ -85,8 +85,8 @@ class Result(Answer):
     engine: str
     wall_seconds: float
     warnings: tuple[str, ...] = ()
-    remedies: Sequence[str] = field(default=(), repr=False, compare=False)
-    critical_path: Sequence[dict[str, Any]] = field(default=(), repr=False, compare=False)
+    remedies: Sequence[str] = field(default=(), compare=False)
+    critical_path: Sequence[dict[str, Any]] = field(default=(), compare=False)
     hidden: dict[str, float] = field(default_factory=dict)
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
     straggler_seconds: float = 0.0
@@ -94,12 +94,12 @@ class Result(Answer):
     dropped: float = 0.0
     gains: dict[str, float] = field(default_factory=dict)
     staleness: tuple[int, ...] = ()
-    plan: Plan | None = field(default=None, repr=False)
-    schedule: Schedule | None = field(default=None, repr=False, compare=False)
-    timeline: Timeline = field(repr=False, compare=False)
-    memory: Sequence[MemoryCurve] = field(default=(), repr=False, compare=False)
-    links: Sequence[LinkLoad] = field(default=(), repr=False, compare=False)
-    setup: Setup | Written | None = field(default=None, repr=False, compare=False)
+    plan: Plan | None = None
+    schedule: Schedule | None = field(default=None, compare=False)
+    timeline: Timeline = field(compare=False)
+    memory: Sequence[MemoryCurve] = field(default=(), compare=False)
+    links: Sequence[LinkLoad] = field(default=(), compare=False)
+    setup: Setup | Written | None = field(default=None, compare=False)
 
     def to_frame(self) -> "pd.DataFrame":
         """The timeline as a table, one row a span."""

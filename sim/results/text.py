@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
 from sim.results import likely
-from sim.results.formatting import apportioned, bar, count, large, percent, rate, time_unit
+from sim.results.formatting import apportioned, bar, count, large, percent, rate, several, time_unit
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
 from sim.results.tables import Cells, aligned, html_table
@@ -18,7 +18,7 @@ _MOST_STAGES = 24
 def text(result: Result) -> str:
     """The result in plain text: rates, where the time goes, stages, memory, warnings."""
     sections = [
-        f"{result.scenario} on {count(result.ranks)} GPUs",
+        f"{result.scenario} on {several(result.ranks, 'GPU')}",
         aligned(headline(result)),
         "Where the time goes (the critical rank's step)",
         aligned(time_rows(result, bars=True)),
@@ -33,10 +33,19 @@ def text(result: Result) -> str:
     return "\n\n".join(blocks)
 
 
+def in_a_line(result: Result) -> str:
+    """The job, its step, its use of the GPUs and their memory."""
+    return (
+        f"{result.scenario} on {several(result.ranks, 'GPU')}: {human_seconds(result.step_time)} a "
+        f"step, {result.mfu:.1%} MFU, {human_bytes(result.memory_per_gpu['total'])} of a GPU's "
+        f"{human_bytes(result.capacity)}"
+    )
+
+
 def html(result: Result) -> str:
     """The same page for a notebook."""
     parts = [
-        f"<h4>{escape(result.scenario)} on {count(result.ranks)} GPUs</h4>",
+        f"<h4>{escape(result.scenario)} on {several(result.ranks, 'GPU')}</h4>",
         html_table(headline(result)),
         "<b>Where the time goes</b> (the critical rank's step)",
         html_table(time_rows(result), shares=relative(result.breakdown)),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from sim.config.units import human_seconds
-from sim.results.formatting import bar, count, percent
+from sim.results.formatting import bar, count, percent, several
 from sim.results.tables import preformatted
 from sim.samples.samples import Samples
 
@@ -28,7 +28,7 @@ def html(samples: Samples) -> str:
 
 
 def _title(samples: Samples) -> str:
-    size = f"{count(samples.ranks)} GPUs, {count(samples.samples)} steps sampled"
+    size = f"{several(samples.ranks, 'GPU')}, {count(samples.samples)} steps sampled"
     return f"{samples.scenario} on {size}, seed {samples.seed}"
 
 

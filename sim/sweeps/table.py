@@ -33,6 +33,11 @@ SHARED = (
 )  # fmt: skip
 
 
+def in_a_line(sweep: "Sweep") -> str:
+    """The scenario and how many points there are."""
+    return f"{sweep.scenario} at {sweep.points} points, {sweep.valid} of them valid"
+
+
 def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
     """One row a point: what was varied, every input, every metric, validity, wall time."""
     import pandas as pd

@@ -1,6 +1,7 @@
 """What `--json` prints is what `docs/schema` says, and what it answers is in it."""
 
 import json
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -127,6 +128,9 @@ def test_an_answer_is_a_table_and_a_picture(
     assert (tmp_path / "drawn.png").stat().st_size > 5000
     assert str(answer)
     assert answer._repr_html_()
+    shown = re.fullmatch(rf"<{type(answer).__name__}: \S.*\S>", repr(answer))
+    assert shown
+    assert len(shown[0]) < 120
 
 
 def test_a_changed_value_is_among_the_inputs() -> None:

@@ -15,7 +15,7 @@ from sim.plots.page.section import Figure, Section, Table
 from sim.plots.page.timeline import chart
 from sim.results import likely
 from sim.results import text as words
-from sim.results.formatting import count, large, percent, rate, time_unit
+from sim.results.formatting import large, percent, rate, several, time_unit
 from sim.results.memory_advice import memory_line
 from sim.results.model import describe as describe_model
 from sim.results.result import Result
@@ -31,7 +31,7 @@ def page(result: Result, files: Sequence[str]) -> str:
     columns, why = _what_if(result)
     return html(
         result.scenario,
-        subtitle=f"One predicted training step on {count(result.ranks)} GPUs",
+        subtitle=f"One predicted training step on {several(result.ranks, 'GPU')}",
         figures=list(_figures(result)),
         warnings=result.warnings,
         sections=list(_sections(result, files, columns, why)),
