@@ -134,10 +134,14 @@ class Costs:
         if not work.beside:
             return lost
         duration = self._at_once.of(replace(work, beside=())).duration
-        for call in work.beside:
+        for call, stretch in work.beside:
             now = duration.then(lost.duration)
             loss = self._loss(call, self.kernels(work), duration.device / self.slowdown)
-            slow = now.disturbed(self.links.at_once(call), loss)
+            seconds = self.links.at_once(call)
+            if stretch is not None:
+                held = sum(map(self.links.at_once, stretch.calls))
+                seconds *= duration.device / (stretch.kernels * self.slowdown + held)
+            slow = now.disturbed(seconds, loss)
             more = slow.device - now.device
             lost = lost.then(Cost(Duration(more, 0.0, more), {call.cause: more}))
         return lost

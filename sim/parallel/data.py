@@ -24,6 +24,7 @@ from sim.program.memory import NOTHING, MemoryUse, added
 from sim.program.operations import (
     COMPUTE_STREAM,
     INPUT,
+    Beside,
     Collective,
     Communicate,
     Compute,
@@ -77,7 +78,7 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> list[Operation]:
             work = Work(name=work.name, items=(work, *compressed.encoding(job, blocks)))
         elif copies := bucketed(job, blocks):
             work = Work(name=work.name, items=(work, *copies))
-        work = replace(work, beside=collectives(beside))
+        work = replace(work, beside=tuple(map(Beside, collectives(beside))))
         beside = summed(job, blocks, f"reduce {number}", after=(name,), stream=STREAM)
         if late := sum(map(job.checked, collectives(beside))):
             late *= _ddp_buckets(job, blocks)

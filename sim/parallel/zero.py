@@ -43,6 +43,7 @@ from sim.program.operations import (
     COMPUTE_STREAM,
     INPUT,
     After,
+    Beside,
     Collective,
     Communicate,
     Compute,
@@ -233,7 +234,8 @@ class _Pass:
         if len(items) == 1 and not calls:
             return work
         if key not in self._works:
-            self._works[key] = Work(name=work.name, items=items, beside=calls)
+            beside = tuple(map(Beside, calls))
+            self._works[key] = Work(name=work.name, items=items, beside=beside)
         return self._works[key]
 
     def _copy(self, name: str, parameters: float, width: float) -> Items:

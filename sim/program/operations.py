@@ -7,7 +7,7 @@ names no microbatch: equal ranks and equal passes share one description.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sim.program.causes import PIPELINE, Cause
 from sim.program.durations import Duration
@@ -116,17 +116,33 @@ class Segment:
         return replace(self, device=device, host=host, lead=lead, wait=wait, kernels=seconds)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """What the compute stream runs while a collective of another stream may: kernels of so many
+    seconds, and collectives that hold it up."""
+
+    kernels: float
+    calls: tuple[Collective, ...] = ()
+
+
+class Beside(NamedTuple):
+    """A collective on another stream while work runs, or while a `stretch` does of which the work
+    is a part: of the collective's seconds it then has its share."""
+
+    call: Collective
+    stretch: Stretch | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Work:
     """Segments and the collectives between them, in order; equal parts may be one object.
 
-    Collectives in `beside` run on other streams while it does: they slow its kernels, but it does
-    not wait for them.
+    What is `beside` it slows its kernels, but it does not wait for it.
     """
 
     name: str
     items: tuple["Segment | Collective | Work", ...]
-    beside: tuple[Collective, ...] = ()
+    beside: tuple[Beside, ...] = ()
 
     def flat(self) -> Iterator[Segment | Collective]:
         """All segments and collectives, those of inner work in their places."""

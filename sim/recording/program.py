@@ -31,6 +31,7 @@ from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 from sim.recording.axes import Axes, main_stream
+from sim.recording.beside import with_beside
 from sim.recording.memory import Memory
 from sim.recording.passes import passes_of, pieces_of
 from sim.recording.recording import Event, Phase, Recording
@@ -108,8 +109,7 @@ class _Writer:
         self.after: dict[str, dict[str, None]] = defaultdict(dict)  # what a stream waits for
         self.marks: dict[int, tuple[str, ...]] = {}
         self.results: dict[int, str] = {}  # the operation of each collective
-        self.queues: dict[str, str] = {}  # the last one of each communicator
-        self.beside: list[Collective] = []  # in flight when the next computation begins
+        self.queues: dict[int, str] = {}  # the last one of each communicator
         self.keys: Counter[tuple[int, int]] = Counter()
         self.counts: Counter[tuple[str, ...]] = Counter()
 
@@ -121,7 +121,7 @@ class _Writer:
             self.changed = self.changed.then(self.memory.get(number, NOTHING))
         for stream in list(self.rows):
             self._flush(stream)
-        return Routine(tuple(self.done), tuple(self.passes))
+        return Routine(tuple(with_beside(self.done)), tuple(self.passes))
 
     def _stream(self, event: Event) -> str:
         return COMPUTE_STREAM if event.stream == self.main else f"stream {event.stream}"
@@ -172,13 +172,13 @@ class _Writer:
         )
         own = stream if event.blocking else f"group {event.group}"
         before = dict.fromkeys(self._taken(stream) if event.blocking else self._so_far(stream))
-        if own in self.queues and not event.blocking:
-            before[self.queues[own]] = None
+        # NCCL lets a communicator's kernels run in the order in which they are launched, whatever
+        # their streams (src/enqueue.cc, ncclLaunchPrepare: all wait for its `deviceStream`).
+        if event.group in self.queues:
+            before[self.queues[event.group]] = None
         self._add(Communicate(name=call.name, calls=(call,), after=tuple(before), stream=own))
         self.results[event.mark] = call.name
-        if not event.blocking:
-            self.beside.append(call)
-        self.queues[f"group {event.group}"] = call.name
+        self.queues[event.group] = call.name
 
     def _send(self, event: Event, stream: str) -> None:
         self._message(event, stream, self.axes.stage(self.own.rank), self.axes.stage(event.peer))
@@ -206,7 +206,6 @@ class _Writer:
         new = [end for end in ends if end not in known]
         if new:
             self._flush(stream)
-            self.beside = [call for call in self.beside if call.name not in new]
             self.after[stream] |= dict.fromkeys(new)
 
     def _so_far(self, stream: str) -> tuple[str, ...]:
@@ -224,10 +223,7 @@ class _Writer:
             return
         own, kind = self.begun[stream] if row else (self.now, "issue")
         name = f"{own or kind} {len(self.done)}"
-        beside: tuple[Collective, ...] = ()
-        if row and stream == COMPUTE_STREAM:
-            beside, self.beside = tuple(self.beside), []
-        work = Work(name=kind, items=tuple(items), beside=beside)
+        work = Work(name=kind, items=tuple(items))
         self._add(
             Compute(name=name, work=work, after=self._taken(stream), stream=stream, sync=sync), own
         )

@@ -69,4 +69,4 @@ def beside(stage: Stage) -> Iterator[Collective]:
     for routine in stage.routines.values():
         for operation in routine.operations:
             if isinstance(operation, Compute):
-                yield from operation.work.beside
+                yield from (one.call for one in operation.work.beside)
