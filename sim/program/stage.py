@@ -18,7 +18,8 @@ Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """What ranks do before the passes (on the host alone), in each of them, and after the last one.
+    """What ranks do before the passes (on the host alone, which launches whatever any stream runs
+    in them), in each of them, and after the last one.
 
     `routines` has one entry for every occasion in the stage's order. `resident` are the bytes by
     part that are allocated from one step to the next, `pieces` those of the model that it holds

@@ -73,6 +73,8 @@ class _Writer:
         )
         if isinstance(operation, Compute):
             self._computed.append(name)
+        elif self.own.opening is not None and operation.stream not in self._issued:
+            after = (*after, self.own.opening.name)  # the host launches what other streams run, too
         return replace(operation, name=name, after=after)
 
     def _name(

@@ -122,6 +122,16 @@ def test_without_prefetch_nothing_that_is_gathered_or_reduced_is_hidden(prefetch
     assert ratio > 3 if hidden else ratio == pytest.approx(2, rel=0.01)
 
 
+@pytest.mark.parametrize("engine", ["clock", "replay"])
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_the_host_opens_the_step_before_anything_is_launched(engine, zero):
+    own = scenario(zero)
+    job = from_scenario(replace(own, change=own.change | {"stack.step_host": "40 ms"})).job
+    record = play(training_step(job), from_scenario(own).machine, engine=engine)
+    spans = [span for span in record.timeline.spans if span.name != "open"]
+    assert min(span.start for span in spans) == pytest.approx(40e-3)
+
+
 def test_stage_two_scatters_gradients_only():
     assert len(calls(scenario(2), "reduce_scatter")) == len(calls(scenario(3), "reduce_scatter"))
     # What stage two gathers are the updated weights, once a step.

@@ -78,7 +78,7 @@ class Pipeline:
         count = FIRST_SIDE - 2 + len(durations.maps)
         moments = np.full((count, size, layouts), -np.inf)
         moments[[END, REACHED, HOST_FREE], self.grid.size] = durations.opening
-        moments[FIRST_SIDE : FIRST_SIDE + durations.sides, self.grid.size] = 0.0
+        moments[FIRST_SIDE : FIRST_SIDE + durations.sides, self.grid.size] = durations.opening
         return self.continued(moments, durations, np.arange(self.grid.size))
 
     def continued(self, moments: Floats, durations: Durations, nodes: Indices) -> Floats:
