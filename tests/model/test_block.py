@@ -164,6 +164,21 @@ def test_sequence_parallelism_replaces_all_reduces_and_gathers_two_inputs_again(
     assert sorted(back) == ["all_gather"] * 4 + ["reduce_scatter"] * 2
 
 
+def test_inputs_that_are_kept_whole_are_not_gathered_again() -> None:
+    """DTensor's: what a layer keeps of them grows from a share to the whole."""
+    kept = replace(MEGATRON, keeps_gathered=True)
+    usual, own = (layer(tp=8, sp=True, fusion=fusion) for fusion in (MEGATRON, kept))
+    back = [call.kind for call in collectives(own.backward)]
+    assert sorted(back) == ["all_gather"] * 2 + ["reduce_scatter"] * 2
+    assert collectives(own.forward) == collectives(usual.forward)
+    assert kernels(own.backward) == kernels(usual.backward)
+    gpt = load("gpt3-175b")
+    inputs = 2 * 2 * gpt.seq * gpt.hidden  # those of two products, in half precision
+    assert own.saved - usual.saved == pytest.approx(inputs * 7 / 8)
+    beside = replace(kept, user_buffers=True)  # gathered in pieces, of which none is left over
+    assert layer(tp=8, sp=True, fusion=beside).saved == pytest.approx(own.saved)
+
+
 def test_one_rank_has_nobody_to_talk_to() -> None:
     own = layer()
     assert not collectives((*own.forward, *own.backward))

@@ -206,10 +206,15 @@ def test_torchtitan_keeps_inputs_and_every_other_product() -> None:
 def test_with_tensor_parallelism_scattered_results_are_kept_and_their_products_are_not_run() -> (
     None
 ):
-    run = titan(tp=8).recompute
-    assert products(run) == ["qkv", "ffn in"]
-    calls = [item.kind for item in run if isinstance(item, Collective)]
-    assert "reduce_scatter" not in calls
+    """Inputs are gathered once more for the products that run again and for weights' gradients."""
+    own = titan(tp=8)
+    assert products(own.recompute) == ["qkv", "ffn in"]
+    again, back = (
+        [item.kind for item in items if isinstance(item, Collective)]
+        for items in (own.recompute, own.backward)
+    )
+    assert again == ["all_gather"] * 2
+    assert sorted(back) == ["all_gather"] * 2 + ["reduce_scatter"] * 2
 
 
 @pytest.mark.parametrize("name", ["llama2-7b", "llama3-8b"])
