@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from sys import float_info
 from typing import Any
 
-from sim.engine.network import Arrived, Loads
+from sim.engine.filling import Arrived, Loads
 
 UNBOUNDED = float_info.max
 """The level of flows that no shared link holds back."""

@@ -20,7 +20,8 @@ from simpy.events import Event, EventPriority
 
 from sim.engine.crowd_levels import levels
 from sim.engine.crowds import ClassedFlow, Crowd, FlowClass, Way
-from sim.engine.network import Arrived, Loads, carried, then
+from sim.engine.events import carried, then
+from sim.engine.filling import Arrived, Loads
 
 _AFTER_ALL_OF_THIS_INSTANT = EventPriority(2)  # simpy's own events have priority 0 or 1
 _EPSILON = 1e-12

@@ -14,9 +14,10 @@ from typing import Any
 import simpy
 from simpy.events import AllOf, Event, EventPriority
 
+from sim.engine.events import then
+from sim.engine.filling import Loads
 from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.machine import Machine
-from sim.engine.network import Loads, then
 from sim.engine.routes import Endpoint, LinkLoads, Regions, Routes, name_of
 from sim.engine.timeline import Role, Span, Timeline
 from sim.hardware.cluster.link import Link

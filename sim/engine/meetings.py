@@ -6,8 +6,9 @@ from typing import Any
 import simpy
 from simpy.events import Event
 
+from sim.engine.events import Alarm, carried
 from sim.engine.folded import FoldedProgram, Traffic
-from sim.engine.network import Network, carried, then
+from sim.engine.network import Network
 
 
 class DisturbedError(Exception):
@@ -31,17 +32,15 @@ class Meetings:
         """One more role has come."""
         self._missing[number] -= 1
         if self._missing[number] == 0:
-            self.start[number] = self.env.now
-            after_latency = self.env.timeout(self.all[number].traffic.latency, number)
-            then(after_latency, self._flow)
+            now, own = self.env.now, self.all[number].traffic
+            self.start[number] = now
+            if own.size > 0:
+                self.network.start(own.size, own.loads, self._finish, number, own.latency)
+            else:
+                Alarm(self.env, now + own.latency, self._finished, number)
 
-    def _flow(self, after_latency: Event) -> None:
-        number = carried(after_latency)
-        traffic = self.all[number].traffic
-        if traffic.size > 0:
-            self.network.start(traffic.size, traffic.loads, self._finish, number)
-        else:
-            self._finish(number)
+    def _finished(self, latency_is_over: Event) -> None:
+        self._finish(carried(latency_is_over))
 
     def _finish(self, number: int) -> None:
         self.end[number] = self.env.now
@@ -89,18 +88,17 @@ class Meetings:
         """Fires when traffic of one role arrives that has been alone for `passed` seconds."""
         done = Event(self.env)
         left = traffic.latency - passed
-        if left > 0.0:
-            then(self.env.timeout(left), lambda _: self._send(traffic, 1.0, done))
-        else:
-            share = 1.0 + left / traffic.seconds if traffic.seconds > 0.0 else 0.0
-            self._send(traffic, share, done)
-        return done
-
-    def _send(self, traffic: Traffic, share: float, done: Event) -> None:
-        if traffic.size * share > 0.0:
-            self.network.start(traffic.size * share, traffic.loads, _succeed, done)
+        share = 1.0
+        if left < 0.0:
+            share += left / traffic.seconds if traffic.seconds > 0.0 else -1.0
+        size, latency = traffic.size * share, max(left, 0.0)
+        if size > 0.0:
+            self.network.start(size, traffic.loads, _succeed, done, latency)
+        elif latency:
+            Alarm(self.env, self.env.now + latency, lambda _: done.succeed())
         else:
             done.succeed()
+        return done
 
 
 def _disturb(_: object) -> None:

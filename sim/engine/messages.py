@@ -11,10 +11,12 @@ from sim.collectives.messages import Message
 from sim.collectives.schedule import CollectiveSchedule
 from sim.config import limit
 from sim.config.errors import InputError
+from sim.engine.events import carried, then
+from sim.engine.filling import Loads
 from sim.engine.message_flows import FlowPlay
 from sim.engine.message_graph import Floats, folded, message_graph
 from sim.engine.message_replay import replay
-from sim.engine.network import Loads, Network, carried, then
+from sim.engine.network import Network
 from sim.engine.timeline import Role, Span, Timeline
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.causes import DATA

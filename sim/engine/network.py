@@ -12,40 +12,18 @@ fastest. That condition is what makes rates max-min fair, so the answer is the e
 changes of one instant are settled together, flows in the order in which they started.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import simpy
-from simpy.core import SimTime
 from simpy.events import Event, EventPriority
 
-Loads = tuple[tuple[int, float], ...]
-Arrived = Callable[[Any], None]
-Capacities = Sequence[float] | Mapping[int, float]
+from sim.engine.events import Alarm, carried, then
+from sim.engine.filling import Arrived, Flow, Loads, fair_rates
 
 _AFTER_ALL_OF_THIS_INSTANT = EventPriority(2)  # simpy's own events have priority 0 or 1
 _EPSILON = 1e-12
 _FULL = 1e-9
-
-
-class Flow:
-    """Bytes on their way; `arrived(value)` is called when the last of them is there."""
-
-    __slots__ = ("alarm", "arrived", "loads", "rate", "remaining", "serial", "since", "value")
-
-    def __init__(
-        self,
-        arrived: Arrived,
-        value: Any,
-        size: float,
-        loads: Loads,
-        serial: int,
-        now: SimTime,
-    ) -> None:
-        self.arrived, self.value = arrived, value
-        self.remaining, self.loads, self.serial = size, loads, serial
-        self.rate, self.since, self.alarm = 0.0, now, 0
 
 
 class Network:
@@ -55,6 +33,8 @@ class Network:
         self.env = env
         self.capacities = capacities
         self._on_link: list[dict[int, Flow]] = [{} for _ in capacities]
+        # Of a flow that is alone on its links all is known when its latency begins.
+        self._ahead: list[Flow | None] = [None for _ in capacities]
         self._taken = [0.0 for _ in capacities]
         self._affected: dict[int, Flow] = {}  # flows whose rates are to be computed anew
         self._settling = False
@@ -63,11 +43,15 @@ class Network:
 
     def idle(self, links: Iterable[int]) -> bool:
         """Whether nothing is on any of these links, nor anybody watching who has traffic there."""
-        return not any(self._on_link[link] or self._watching[link] for link in links)
+        return not any(
+            self._on_link[link] or self._watching[link] or self._is_on_its_way(self._ahead[link])
+            for link in links
+        )
 
     def watch(self, links: Iterable[int], act: Callable[[Any], Any]) -> None:
         """Call `act` as soon as a flow comes upon any of these links."""
         for link in links:
+            self._met(link)
             self._watching[link].append(act)
 
     def unwatch(self, links: Iterable[int], act: Callable[[Any], Any]) -> None:
@@ -75,30 +59,78 @@ class Network:
         for link in links:
             self._watching[link].remove(act)
 
-    def start(self, size: float, loads: Loads, arrived: Arrived, value: Any = None) -> None:
-        """Put `size` bytes on the links of `loads` now and call `arrived(value)` at the end."""
+    def start(
+        self, size: float, loads: Loads, arrived: Arrived, value: Any = None, latency: float = 0.0
+    ) -> None:
+        """Put `size` bytes on the links of `loads` when a latency is over, and call
+        `arrived(value)` at the end."""
         self._started += 1
-        flow = Flow(arrived, value, size, loads, self._started, self.env.now)
+        flow = Flow(arrived, value, size, loads, self._started, self.env.now + latency)
+        if not latency:
+            self._begin(flow)
+        elif any(
+            self._on_link[link] or self._watching[link] or self._ahead[link] for link, _ in loads
+        ):
+            Alarm(self.env, flow.since, self._begins, flow)
+        else:
+            for link, _ in loads:
+                self._ahead[link] = flow
+            self._go(flow, self._alone(loads))
+
+    def _alone(self, loads: Loads) -> float:
+        """The rate of a flow that has its links to itself."""
+        return min(self.capacities[link] / load for link, load in loads)
+
+    def _begins(self, latency_is_over: Event) -> None:
+        self._begin(carried(latency_is_over))
+
+    def _begin(self, flow: Flow) -> None:
         alone, watching = True, []
-        for link, _ in loads:
+        for link, _ in flow.loads:
+            self._met(link)
             alone = alone and not self._on_link[link]
             self._on_link[link][flow.serial] = flow
             watching += self._watching[link]
         if alone:
-            self._set_rate(flow, min(self.capacities[link] / load for link, load in loads))
+            self._set_rate(flow, self._alone(flow.loads))
         else:
             self._settle_later({flow.serial: flow})
         for act in dict.fromkeys(watching):
             act(None)
 
+    def _is_on_its_way(self, flow: Flow | None) -> bool:
+        return flow is not None and flow.since < self.env.now
+
+    def _met(self, link: int) -> None:
+        """If there is a flow of which all was known ahead, because it was alone on its links, it
+        becomes one like any other: from its beginning on, which may be still to come."""
+        flow = self._ahead[link]
+        if flow is None:
+            return
+        begun = self._is_on_its_way(flow)
+        for other, load in flow.loads:
+            self._ahead[other] = None
+            if begun:
+                self._on_link[other][flow.serial] = flow
+                self._taken[other] += load * flow.rate
+        if not begun:
+            flow.rate = 0.0
+            flow.alarm += 1
+            Alarm(self.env, flow.since, self._begins, flow)
+
     def _set_rate(self, flow: Flow, rate: float) -> None:
         now = self.env.now
         flow.remaining -= flow.rate * (now - flow.since)
         self._take(flow, rate - flow.rate)
-        flow.since, flow.rate = now, rate
+        flow.since = now
+        self._go(flow, rate)
+
+    def _go(self, flow: Flow, rate: float) -> None:
+        """Go on at a rate until all has arrived, unless something comes in between."""
+        flow.rate = rate
         flow.alarm += 1
-        wake = self.env.timeout(max(flow.remaining, 0.0) / rate, (flow, flow.alarm))
-        then(wake, self._arrive)
+        arrival = flow.since + max(flow.remaining, 0.0) / rate
+        Alarm(self.env, arrival, self._arrive, (flow, flow.alarm))
 
     def _take(self, flow: Flow, more: float) -> None:
         for link, load in flow.loads:
@@ -111,6 +143,11 @@ class Network:
         flow, alarm = carried(wake)
         if alarm != flow.alarm:
             return  # the rate has changed since this alarm was set
+        if self._ahead[flow.loads[0][0]] is flow:
+            for link, _ in flow.loads:
+                self._ahead[link] = None
+            flow.arrived(flow.value)
+            return
         affected: dict[int, Flow] = {}
         for link, _ in flow.loads:
             on_link = self._on_link[link]
@@ -201,58 +238,3 @@ class Network:
                 if rate >= fastest * (1.0 - _FULL):
                     return True
         return False
-
-
-def then(event: Event, act: Callable[[Event], None]) -> None:
-    """Call `act` when the event fires."""
-    assert event.callbacks is not None, "the event has fired already"
-    event.callbacks.append(act)
-
-
-def carried(event: Event) -> Any:
-    """The value that a fired event brings."""
-    return event.value
-
-
-def fair_rates(flows: dict[int, Flow], capacities: Capacities) -> dict[int, float]:
-    """Weighted max-min fair rates (B/s) of flows by progressive filling, fullest link first.
-
-    Every flow's rate is limited by at least one full link on which no other flow is faster. The
-    level at which a link is full only rises while flows elsewhere are frozen, so a heap of old
-    levels finds the lowest.
-    """
-    left, demand, on_link = _filling(flows, capacities)
-    levels = [(left[link] / demand[link], link) for link in on_link]
-    heapify(levels)
-    rates: dict[int, float] = {}
-    while len(rates) < len(flows):
-        level, link = heappop(levels)
-        waiting = [serial for serial in on_link[link] if serial not in rates]
-        if not waiting:
-            continue
-        now = left[link] / demand[link]
-        if now > level * (1.0 + _EPSILON):
-            heappush(levels, (now, link))
-            continue
-        for serial in waiting:
-            rates[serial] = now
-            for other, load in flows[serial].loads:
-                left[other] = max(left[other] - load * now, 0.0)
-                demand[other] -= load
-    return rates
-
-
-def _filling(
-    flows: dict[int, Flow], capacities: Capacities
-) -> tuple[dict[int, float], dict[int, float], dict[int, list[int]]]:
-    """Per link: capacity, the load of all flows on it, and which they are."""
-    left: dict[int, float] = {}
-    demand: dict[int, float] = {}
-    on_link: dict[int, list[int]] = {}
-    for serial, flow in flows.items():
-        for link, load in flow.loads:
-            if link not in left:
-                left[link], demand[link], on_link[link] = capacities[link], 0.0, []
-            demand[link] += load
-            on_link[link].append(serial)
-    return left, demand, on_link

@@ -15,9 +15,9 @@ from typing import Any
 import simpy
 
 from sim.engine.costs import Parts
+from sim.engine.events import Alarm, then
 from sim.engine.folded import CommunicateStep, ComputeStep, RoleProgram, Step
 from sim.engine.meetings import Meetings
-from sim.engine.network import then
 from sim.engine.undisturbed import Progress
 from sim.program.operations import COMPUTE_STREAM
 
@@ -69,11 +69,14 @@ class RoleProcess:
                     self._waiting.setdefault(cause, []).append(resume)
                     yield
             log.start.append(env.now)
-            if isinstance(step, ComputeStep):
+            if not isinstance(step, ComputeStep):
+                yield from self._communicate(step, of_host, log, resume)
+                log.parts.append(_NO_PARTS)
+            elif step.team is None:
                 log.parts.append((yield from self._compute(step, resume)))
             else:
-                yield from self._communicate(step, of_host, resume)
-                log.parts.append(_NO_PARTS)
+                self._enter(step, step.team, log)
+                continue
             log.end.append(env.now)
             ended[step.index] = 1
             for waiting in self._waiting.pop(step.index, ()):
@@ -83,21 +86,26 @@ class RoleProcess:
     def _compute(self, step: ComputeStep, resume: Resume) -> Generator[None, Any, Parts]:
         """Launch when the device is ready and the host has come this far; wait for the end."""
         if step.items:
-            progress = Progress(step, self.env.now, self.host_free)
-            yield from self._watched(progress, resume)
-            self.host_free = self.env.now if step.sync else progress.host_free
-            return progress.parts
+            return (yield from self._watched(step, resume))
         if step.joins:
             yield from self._join(step.joins, True, resume)
         now, host, duration = self.env.now, self.host_free, step.cost.duration
-        if step.team is not None:
-            self.meetings.begin(step.team, self.program.role.index, now, host)
         end = duration.end(now, host)
         self.host_free = end if step.sync else duration.launched(now, host)
         yield from self._until(end, resume)
         return step.cost.parts
 
-    def _communicate(self, step: CommunicateStep, of_host: bool, resume: Resume) -> Playing:
+    def _enter(self, step: ComputeStep, team: int, log: Log) -> None:
+        """Begin a computation of a team, which would end for this role if all were as far."""
+        now, host, duration = self.env.now, self.host_free, step.cost.duration
+        self.meetings.begin(team, self.program.role.index, now, host)
+        self.host_free = duration.launched(now, host)
+        log.end.append(duration.end(now, host))
+        log.parts.append(step.cost.parts)
+
+    def _communicate(
+        self, step: CommunicateStep, of_host: bool, log: Log, resume: Resume
+    ) -> Playing:
         """Join all transfers at once, unless a computation did; wait for every one of them."""
         meetings = self.meetings
         if not step.joined:
@@ -107,12 +115,17 @@ class RoleProcess:
                 meetings.wait(number, resume)
                 yield
         if step.team is not None:
-            end, host = meetings.behind(step.team, self.program.role.index)
-            self.host_free = max(self.host_free, host)
-            yield from self._until(end, resume)
-            meetings.leave(step.team)
+            yield from self._leave(step.team, log, resume)
         if step.sync:
             self.host_free = max(self.host_free, self.env.now)
+
+    def _leave(self, team: int, log: Log, resume: Resume) -> Playing:
+        """Wait until this role is done with a computation of its team, in which all have met."""
+        log.start[-1] = log.end[-1]
+        end, host = self.meetings.behind(team, self.program.role.index)
+        self.host_free = max(self.host_free, host)
+        yield from self._until(max(end, log.end[-1]), resume)
+        self.meetings.leave(team)
 
     def _join(self, transfers: tuple[int, ...], of_host: bool, resume: Resume) -> Playing:
         """Take part; on the compute stream the host must have come this far."""
@@ -123,16 +136,16 @@ class RoleProcess:
 
     def _until(self, moment: float, resume: Resume) -> Playing:
         if moment > self.env.now:
-            then(self.env.timeout(moment - self.env.now), resume)
+            Alarm(self.env, moment, resume)
             yield
 
-    def _watched(self, progress: Progress, resume: Resume) -> Playing:
+    def _watched(self, step: ComputeStep, resume: Resume) -> Generator[None, Any, Parts]:
         """A computation whose links others may come upon: whole, or item by item meanwhile."""
-        env, network, links = self.env, self.meetings.network, progress.step.links
+        env, network, links = self.env, self.meetings.network, step.links
+        progress = Progress(step, env.now, self.host_free)
         while not progress.over:
             if network.idle(links):
-                end = env.timeout(max(progress.end() - env.now, 0.0))
-                then(end, resume)
+                end = Alarm(env, max(progress.end(), env.now), resume)
                 network.watch(links, resume)
                 ended = yield
                 network.unwatch(links, resume)
@@ -141,6 +154,8 @@ class RoleProcess:
                 progress.advance(env.now, whole=ended is end)
             if not progress.over:
                 yield from self._item(progress, resume)
+        self.host_free = env.now if step.sync else progress.host_free
+        return progress.parts
 
     def _item(self, progress: Progress, resume: Resume) -> Playing:
         """The item that is under way, its traffic in competition with others."""

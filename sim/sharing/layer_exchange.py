@@ -5,8 +5,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.engine.events import then
 from sim.engine.live_cluster import Event, Process
-from sim.engine.network import then
 from sim.program.causes import DATA
 from sim.sharing.barrier import Barrier
 from sim.sharing.exchange import Exchange

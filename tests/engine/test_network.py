@@ -5,7 +5,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.network import Flow, Network, fair_rates
+from sim.engine.filling import Flow, fair_rates
+from sim.engine.network import Network
 
 
 def arrivals(capacities, flows):
@@ -115,3 +116,43 @@ def test_rates_found_locally_are_those_of_the_whole_network(flows, capacities):
         env.process(send(*flow))
     env.run()
     assert len(ended) == len(flows)
+
+
+delayed = st.tuples(st.floats(0, 3), st.sampled_from((0.0, 0.25, 1.0)), st.floats(0.1, 5), loads)
+
+
+@given(st.lists(delayed, min_size=1, max_size=10))
+def test_what_is_known_of_a_flow_ahead_is_what_becomes_of_it(flows):
+    """A flow begun after its latency by hand ends when one does that says so beforehand."""
+
+    def ends(by_hand):
+        env = simpy.Environment()
+        network, found = Network(env, [1.0, 2.0, 3.0, 5.0, 8.0]), {}
+
+        def send(number, begin, latency, size, loads):
+            yield env.timeout(begin)
+            if by_hand:
+                yield env.timeout(latency)
+                latency = 0.0
+            network.start(size, loads, lambda _: found.update({number: env.now}), None, latency)
+
+        for number, flow in enumerate(flows):
+            env.process(send(number, *flow))
+        env.run()
+        return [found[number] for number in range(len(flows))]
+
+    assert ends(False) == pytest.approx(ends(True), rel=1e-9)
+
+
+def test_a_link_is_idle_until_a_flow_s_latency_is_over_and_then_who_watches_is_told():
+    env = simpy.Environment()
+    network, told = Network(env, [1.0]), []
+    network.start(1.0, ((0, 1.0),), lambda _: None, None, 2.0)
+    assert network.idle([0])
+    env.run(until=1.0)
+    network.watch([0], lambda _: told.append(env.now))
+    env.run(until=2.5)
+    assert told == [2.0]
+    assert not network.idle([0])
+    env.run()
+    assert env.now == 3.0
