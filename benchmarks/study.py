@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.figures import Figure, timed
 from sim.config.units import DAY
-from sim.parallel.job import Known
+from sim.parallel.known import Known
 from sim.reliability import failures, goodput
 from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario

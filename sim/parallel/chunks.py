@@ -11,7 +11,8 @@ from sim.model.block import block
 from sim.model.kinds import FOLDER, is_layer
 from sim.model.network import Network
 from sim.model.transformer import Transformer
-from sim.parallel.job import Chunk, Job
+from sim.parallel.chunk import Chunk
+from sim.parallel.job import Job
 from sim.parallel.layer_split import LAYERS, Balance, Split, explicit, split
 from sim.parallel.plan import Plan
 from sim.parallel.recomputed_layers import recomputed_layers

@@ -1,86 +1,39 @@
 """A job: a model, a plan, the stack that runs it and the device that executes it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal, TypeVar
 
 from sim.config.errors import InputError
-from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
-from sim.hardware.stack import Stack
 from sim.model.block import ALONE, Again, Block, block
 from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, Sharding
-from sim.model.fusion import Context
 from sim.model.groups import ParameterGroup
-from sim.model.kernels import Item, Kernel, Precision
+from sim.model.kernels import Item, Kernel
 from sim.model.kinds import is_layer
 from sim.model.operators import Matrix
 from sim.model.precision import Recipe
-from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
-from sim.parallel.plan import WHOLE, Plan
+from sim.parallel.chunk import Chunk
+from sim.parallel.known import Known
 from sim.parallel.segments import Items, blocked, segments
+from sim.parallel.settled import Settled
 from sim.program.actions import Kind
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.checks import Checks
 from sim.program.memory import added
 from sim.program.operations import Collective, Segment, Work
-from sim.program.routed import Dispatcher
 from sim.program.schedule import Places, Schedule
-
-Key = tuple[object, ...]
-Made = TypeVar("Made")
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A contiguous piece of the model: the kinds of its blocks in order, and how each takes part in
-    recomputation where not all do alike."""
-
-    kinds: tuple[str, ...]
-    again: tuple[Again, ...] = ()
-
-    @property
-    def layers(self) -> int:
-        return sum(is_layer(kind) for kind in self.kinds)
-
-    @property
-    def slots(self) -> tuple[tuple[str, Again], ...]:
-        """Kind and part in recomputation of each block."""
-        return tuple(zip(self.kinds, self.again or (ALONE,) * len(self.kinds), strict=True))
-
-
-class Known:
-    """What has been worked out; jobs of one model, stack and device can share it."""
-
-    def __init__(self) -> None:
-        self._answers: dict[Key, Any] = {}
-
-    def once(self, key: Key, make: Callable[[], Made]) -> Made:
-        """What `make` gives, made once for each key; keys begin with what they are for."""
-        if key not in self._answers:
-            self._answers[key] = make()
-        made: Made = self._answers[key]
-        return made
-
-    def number(self, key: Key) -> int:
-        """A number for each key."""
-        return self.once(("number", *key), lambda: len(self._answers))
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Settled):
     """`chunks` holds what each stage has of the model, `order` the order of its passes where that
     was looked for (`sim.engine.ordering`). On nodes of `node` ranks hosts do `checks` before
     collectives."""
 
-    model: Transformer
-    plan: Plan
-    stack: Stack
-    device: Device
     chunks: tuple[tuple[Chunk, ...], ...]
     order: Schedule | None = None
     checks: Checks | None = None
@@ -108,7 +61,7 @@ class Job:
         """One microbatch on one rank."""
         plan = self.plan
         later, bucketed = self._micro_steps
-        ring, heads = self._sequence_axes
+        ring, heads = self.sequence_axes
         return Execution(
             model=self.model,
             microbatch=plan.microbatch,
@@ -139,27 +92,6 @@ class Job:
             dispatcher=self.dispatcher,
             overlaps_shared=self.overlaps_shared,
         )
-
-    @property
-    def user_buffers(self) -> bool:
-        """Whether tensor-parallel collectives run in pieces beside products; beside adapters where
-        the plan says so (Megatron-Bridge's recipes of LoRA: tp_comm_overlap = False)."""
-        if self.plan.tp_comm_overlap is not None:
-            return self.plan.tp_comm_overlap
-        return self.stack.fusion.user_buffers and self.plan.lora is None
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """How tokens reach experts."""
-        return self.plan.dispatcher or self.stack.dispatcher
-
-    @cached_property
-    def overlaps_shared(self) -> bool:
-        """Whether shared experts run beside tokens under way."""
-        if self.plan.overlap_shared is not None:
-            return self.plan.overlap_shared
-        offered = self.stack.overlap_shared and self.dispatcher == "flat"
-        return offered and not any(self.plan.passes().pairs)
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -345,79 +277,9 @@ class Job:
             stride *= size
         return call.times * self.checks.seconds(near, ranks - near)
 
-    @property
-    def overlaps_gradients(self) -> bool:
-        """Whether gradients are reduced beside the last backward pass."""
-        return self.stack.overlap_gradients and (self.stack.overlap_sharded or not self.plan.zero)
-
     def time(self, kernel: Kernel) -> float:
         """Seconds of a kernel on the device."""
         return kernel_time(kernel, self.kernels_on, self.stack.attention)
-
-    @cached_property
-    def kernels_on(self) -> Device:
-        """The device without the SMs that the stack sets aside."""
-        return self.device.without(self.stack.fusion.reserved_sms)
-
-    @property
-    def host(self) -> Stack:
-        """The stack as it launches passes."""
-        own = self.stack.paced(self.device.host)
-        return own.in_graph if WHOLE in self.plan.cuda_graph else own
-
-    @property
-    def host_ranks(self) -> int:
-        """Ranks that each leave a share of what a layer keeps on their hosts."""
-        return self.plan.tp if self.stack.checkpointing.on_host else 1
-
-    @property
-    def context(self) -> Context:
-        """How attention reaches the rest of its sequence along `cp`."""
-        return self.plan.context or self.stack.context
-
-    @property
-    def _sequence_axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The axes that divide the sequence: those that share keys, those that exchange heads."""
-        heads = {"ulysses", *(("cp",) if self.context == "ulysses" else ())}
-        axes = dividing("sequence")
-        return tuple(a for a in axes if a not in heads), tuple(a for a in axes if a in heads)
-
-    @property
-    def kept_precision(self) -> Precision:
-        """That of weights and gradients between passes: FSDP's shards of parameters are as they
-        were made, in fp32, and what is gathered is cast (`MixedPrecision.param_dtype`)."""
-        cast = self.plan.zero >= 3 and self.stack.sharding != "in-place"
-        return "fp32" if cast else self.plan.precision
-
-    @property
-    def reshard(self) -> bool | Literal["near"]:
-        """Whether gathered weights are given back behind a forward pass: not in pipelines, unless
-        the plan says so (pytorch/torchtitan, models/llama3/infra/parallelize.py, apply_fsdp:
-        `reshard_after_forward = not pp_enabled`)."""
-        return self.plan.pp == 1 if self.plan.reshard is None else self.plan.reshard
-
-    @property
-    def no_sync(self) -> bool:
-        """Whether sharded gradients are reduced behind the last micro-step only: in pipelines,
-        unless the plan says otherwise (torch/distributed/pipelining/stage.py,
-        backward_maybe_with_nosync: `set_requires_gradient_sync(False)`)."""
-        return self._sums_up if self.plan.no_sync is None else self.plan.no_sync
-
-    @property
-    def reduces_last(self) -> bool:
-        """Whether they are reduced unit by unit behind a pass instead of beside it: torch's
-        pipelines ask FSDP for that once a stage has no pass left (the same file,
-        `perform_reduce_grad`)."""
-        return self._sums_up and self.no_sync
-
-    @property
-    def _sums_up(self) -> bool:
-        return self.plan.pp > 1 and self.plan.zero >= 2
-
-    @property
-    def prefetch(self) -> int:
-        """Units of ZeRO-3 that are gathered ahead of the one that computes."""
-        return self.stack.prefetch if self.plan.prefetch is None else self.plan.prefetch
 
 
 def _blocks_of(chunks: tuple[Chunk, ...]) -> Counter[str]:

@@ -14,7 +14,8 @@ from sim.model import optimizers
 from sim.model.block import Block
 from sim.model.groups import ParameterGroup
 from sim.model.kernels import Item, Lag, Mark, Overlap
-from sim.parallel.job import Chunk, Job
+from sim.parallel.chunk import Chunk
+from sim.parallel.job import Job
 from sim.parallel.replicas import gradient_axes, shards
 from sim.parallel.state import State, frozen, state
 from sim.program.actions import KINDS, Kind, Occasion

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from sim.parallel import data
 from sim.parallel.boundary import packed, unpacked
 from sim.parallel.checked import held_up
+from sim.parallel.chunk import Chunk
 from sim.parallel.deferred import defers, without_gradients
-from sim.parallel.job import Chunk, Job
+from sim.parallel.job import Job
 from sim.parallel.memory import PassUses
 from sim.parallel.pairs import merged
 from sim.parallel.piece import Piece, joined

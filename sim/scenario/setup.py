@@ -33,6 +33,7 @@ from sim.parallel.mesh import Mesh
 from sim.parallel.offloading import with_checkpoints
 from sim.parallel.plan import WHOLE, Plan
 from sim.parallel.recomputed_layers import check_method
+from sim.parallel.resolved import resolved
 from sim.parallel.step import training_step
 from sim.parallel.unused import check_used
 from sim.parallel.versions import check_versions
@@ -126,7 +127,7 @@ def assemble(
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
     where = f"{name}, plan"
     check_layers(model)
-    plan = plan.resolved(topology.gpus, where=where)
+    plan = resolved(plan, topology.gpus, where=where)
     passes = 2 * plan.pp * plan.interleave * plan.microbatches
     limit.refuse_long(where, f"{passes:,} passes", passes * _OF_PASS)
     stack = stack.running(plan.precision, where=where).reducing(plan.grad_reduce_in_fp32)

@@ -18,7 +18,8 @@ from sim.engine.costs import Costs
 from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.transfers import Desk
 from sim.parallel import schedule as schedules
-from sim.parallel.job import Chunk, Job
+from sim.parallel.chunk import Chunk
+from sim.parallel.job import Job
 from sim.program.actions import Kind
 from sim.program.memory import added
 from sim.program.operations import Collective, Communicate, Work

@@ -12,7 +12,8 @@ from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.ordering import ordered
 from sim.parallel.chunks import chunks_of
 from sim.parallel.host_memory import host_memory
-from sim.parallel.job import Job, Known
+from sim.parallel.job import Job
+from sim.parallel.known import Known
 from sim.parallel.memory import fragmented, least_of_passes, resident
 from sim.parallel.offloading import with_checkpoints
 from sim.parallel.plan import Plan

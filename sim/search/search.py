@@ -21,7 +21,7 @@ from sim.frameworks.jobs import emitted
 from sim.hardware.cluster.price import per_million
 from sim.model.counts import model_flops
 from sim.model.kinds import check_layers
-from sim.parallel.job import Known
+from sim.parallel.known import Known
 from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.results.answer import Answer, Inputs, plain
 from sim.results.result import Result

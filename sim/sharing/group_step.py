@@ -12,7 +12,8 @@ from sim.engine.machine import Machine
 from sim.engine.play import play
 from sim.model.counts import parameters
 from sim.model.kernels import BYTES
-from sim.parallel.job import Chunk, Job
+from sim.parallel.chunk import Chunk
+from sim.parallel.job import Job
 from sim.parallel.memory import fullest, memories
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step

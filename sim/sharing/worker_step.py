@@ -11,7 +11,8 @@ from sim.model.kernels import BYTES
 from sim.model.network import Network
 from sim.model.recommendation import pulled
 from sim.model.transformer import Transformer
-from sim.parallel.job import Chunk, Job
+from sim.parallel.chunk import Chunk
+from sim.parallel.job import Job
 from sim.parallel.memory import memory
 from sim.parallel.plan import Plan
 from sim.parallel.segments import Items

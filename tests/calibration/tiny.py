@@ -5,8 +5,10 @@ from typing import Any
 
 from sim.hardware import device, stack
 from sim.model.transformer import Transformer
-from sim.parallel.job import Chunk, Job
+from sim.parallel.chunk import Chunk
+from sim.parallel.job import Job
 from sim.parallel.plan import Plan
+from sim.parallel.resolved import resolved
 
 GPT = Transformer(
     tied_embeddings=True, layers=2, hidden=32, heads=4, ffn=96, vocab=60, seq=16, dropout=False
@@ -29,7 +31,7 @@ def job(model: Transformer, *, dp: int = 1, stack_name: str = "pytorch-cpu", **p
     settings = dict(precision="fp32", microbatch=2, global_batch=2 * dp) | plan
     return Job(
         model=model,
-        plan=Plan(**settings).resolved(dp),
+        plan=resolved(Plan(**settings), dp),
         stack=stack.load(stack_name),
         device=device.load("h100-80gb-sxm"),
         chunks=((Chunk(model.row),),),

@@ -25,7 +25,7 @@ from sim.config.units import human_seconds
 from sim.engine.replay_contention import TOLERANCE, InexactError
 from sim.engine.replay_nearby import LOST
 from sim.hardware.cluster import topology as topologies
-from sim.parallel.job import Known
+from sim.parallel.known import Known
 from sim.samples.samples import samples
 from sim.scenario.scenario import flat, load
 from sim.scenario.setup import from_scenario

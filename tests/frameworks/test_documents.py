@@ -15,6 +15,7 @@ from sim.model.reading import load
 from sim.model.transformer import Transformer
 from sim.parallel.offloading import Offload
 from sim.parallel.plan import Plan
+from sim.parallel.resolved import resolved
 
 LLAMA = load("llama3-8b")
 
@@ -56,7 +57,7 @@ ZERO = {
 def test_a_config_of_torchtitan_is_fsdp_with_sequences_divided() -> None:
     job = imported("torchtitan", TITAN, 16)
     assert job.model == {"like": "llama3-8b", "seq": 8192}
-    plan = validate(job.plan, Plan, "plan").resolved(16)
+    plan = resolved(validate(job.plan, Plan, "plan"), 16)
     assert (plan.zero, plan.tp, plan.dp, plan.sequence_parallel) == (3, 2, 8, True)
     assert (plan.global_batch, plan.microbatch, plan.recompute) == (8, 1, "selective")
     assert job.unknown == ()

@@ -15,6 +15,7 @@ from sim.frameworks.names import NAMES
 from sim.model.counts import parameters
 from sim.model.reading import load, model_of
 from sim.parallel.plan import Plan
+from sim.parallel.resolved import resolved
 
 FILES = Path(__file__).parent / "files"
 RECIPES = ("megatron-bridge", "nemo")
@@ -71,7 +72,7 @@ def test_a_recipe_of_nemo_names_its_model_by_a_class() -> None:
 def test_a_config_of_nanotron_says_all_of_its_job() -> None:
     job = of_file("nanotron")
     assert parameters(model_of(job.model, "file")) == parameters(load("llama3-8b"))
-    plan = validate(job.plan, Plan, "plan").resolved(job.gpus)
+    plan = resolved(validate(job.plan, Plan, "plan"), job.gpus)
     assert (job.gpus, plan.tp, plan.pp, plan.dp, plan.zero) == (16, 2, 2, 4, 1)
     assert (plan.global_batch, plan.microbatch, plan.microbatches) == (64, 2, 8)
     assert (plan.recompute, plan.schedule, plan.sequence_parallel) == ("full", "1f1b", True)

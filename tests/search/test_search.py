@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from sim.cli.main import main
 from sim.config.errors import InputError
 from sim.parallel.chunks import chunks_of
-from sim.parallel.job import Known
+from sim.parallel.known import Known
 from sim.parallel.plan import Plan
+from sim.parallel.resolved import resolved
 from sim.parallel.schedule import table
 from sim.scenario.setup import from_scenario
 from sim.search import search as searching
@@ -421,7 +422,7 @@ def test_memory_of_unlike_layers_is_bounded_whatever_is_evaluated_first() -> Non
 
 def test_passes_in_pairs_are_evaluated_in_pairs() -> None:
     job = space("mixtral-8x7b", "dgx-h100-ndr", gpus=64, global_batch=512)
-    plan = Plan(global_batch=512, pp=4, ep=8, overlap_experts=True).resolved(64)
+    plan = resolved(Plan(global_batch=512, pp=4, ep=8, overlap_experts=True), 64)
     own = pipelining(MeshLayouts(job, plan, Known())._job(plan)).schedule
     assert own.pairs == plan.passes().pairs != ()
 

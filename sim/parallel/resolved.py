@@ -1,0 +1,176 @@
+"""A plan on a cluster: `dp` filled in, and what cannot be refused."""
+
+from dataclasses import replace
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.model import optimizers
+from sim.parallel import schedule as schedules
+from sim.parallel.axis import axes, dividing
+from sim.parallel.plan import MOST_MICROBATCHES, ORDERED, PLAN_AXES, WHOLE, Plan
+
+
+def resolved(plan: Plan, gpus: int, *, where: str = "plan") -> Plan:
+    """The plan on `gpus` GPUs, `dp` filled in. Raises `InputError` where they do not fit."""
+    _check_axes(plan, where)
+    others = plan.degree(axis for axis in axes() if axis != "dp")
+    product = others * (plan.dp or 1)
+    if gpus % others or (plan.dp is not None and product != gpus):
+        raise InputError(where, *_mismatch(plan, others, gpus))
+    plan = replace(plan, dp=gpus // others)
+    plan.check_mesh()
+    _check_batch(plan, where)
+    _check_features(plan, where)
+    return plan
+
+
+def _mismatch(plan: Plan, others: int, gpus: int) -> tuple[str, str]:
+    names = plan.split(axis for axis in axes() if axis not in ("tp", "pp", "dp"))
+    product = "*".join(["tp", *names, "pp"])
+    if gpus % others:
+        what = f"{product} = {others} does not divide the {gpus} GPUs of the cluster"
+        return what, "change tp or pp, or set gpus"
+    what = f"{product}*dp = {others * (plan.dp or 1)} but the cluster has {gpus} GPUs"
+    return what, f"set dp = {gpus // others} or leave it out"
+
+
+def _check_axes(plan: Plan, where: str) -> None:
+    known = list(axes())
+    for axis in plan.axes:
+        if axis in PLAN_AXES:
+            what = f"{axis!r} is a key of [plan] itself"
+            raise InputError(f"{where}, axes", what, f"set plan.{axis}")
+        if axis not in known:
+            own = [one for one in known if one not in PLAN_AXES]
+            raise InputError(f"{where}, axes", f"no axis named {axis!r}", nearest(axis, own))
+        if axis not in dividing("batch", "sequence"):
+            what = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"
+            raise InputError(f"{where}, axes", what, "let it divide the batch or the sequence")
+    names = plan.order.split("-")
+    if not set(ORDERED) <= set(names) <= set(known) or len(set(names)) < len(names):
+        remedy = "name tp, cp, dp and pp once each: 'tp-cp-dp-pp'"
+        raise InputError(where, f"order = {plan.order!r}", remedy)
+
+
+def _check_batch(plan: Plan, where: str) -> None:
+    each = plan.microbatch * plan.data_parallel
+    if plan.global_batch % each:
+        near = max(plan.global_batch // each, 1) * each
+        raise InputError(
+            where,
+            f"global_batch = {plan.global_batch} is not a multiple of microbatch*dp = {each}",
+            f"set global_batch = {near}",
+        )
+    if plan.microbatches > MOST_MICROBATCHES:
+        raise InputError(
+            where,
+            f"{plan.microbatches:,} micro-steps a step; at most {MOST_MICROBATCHES:,} are played",
+            "raise microbatch or dp, or lower global_batch",
+        )
+
+
+def _check_features(plan: Plan, where: str) -> None:
+    if plan.schedule != "none":
+        schedules.listed(plan.schedule)
+    if plan.schedule == "none" and plan.pp > 1:
+        raise InputError(where, f"schedule = 'none' with pp = {plan.pp}", "set schedule = '1f1b'")
+    if plan.schedule_memory != 1.0 and (plan.pp == 1 or schedules.searched(plan.schedule) is None):
+        what = f"schedule_memory, but {plan.schedule!r} looks for no order"
+        raise InputError(where, what, "set schedule = 'zb-auto' or leave it out")
+    if plan.interleave > 1 and plan.pp == 1:
+        raise InputError(where, "interleave > 1 without pipeline stages", "set pp > 1")
+    _check_tensor(plan, where)
+    _check_optimizer(plan, where)
+    _check_graphs(plan, where)
+    if plan.lora is not None and not plan.lora.modules:
+        remedy = "name one of its modules or leave them out"
+        raise InputError(where, "lora of no modules trains nothing", remedy)
+    if plan.zero > 3:
+        raise InputError(where, f"zero = {plan.zero}", "ZeRO has stages 0 to 3")
+    _check_sharding(plan, where)
+    if plan.offload.parameters and plan.zero < 3:
+        raise InputError(where, "offload of parameters without ZeRO-3", "set zero = 3")
+    if plan.pp > 1:
+        _check_schedule(plan, where)
+
+
+def _check_tensor(plan: Plan, where: str) -> None:
+    if plan.sequence_parallel and plan.tp == 1:
+        what = "sequence_parallel without tensor parallelism"
+        raise InputError(where, what, "set tp > 1 or leave it out")
+    if plan.tp_comm_overlap and not plan.sequence_parallel:
+        what = "tp_comm_overlap without sequence_parallel"
+        raise InputError(where, what, "set sequence_parallel = true or leave it out")
+
+
+def _check_optimizer(plan: Plan, where: str) -> None:
+    optimizer = optimizers.of(plan.optimizer, where=where)
+    if plan.moments != "fp32" and not optimizer.takes_moments:
+        what = f"moments = {plan.moments!r}, but {plan.optimizer!r} keeps none of a width to choose"
+        raise InputError(where, what, "leave it out")
+
+
+def _check_graphs(plan: Plan, where: str) -> None:
+    if WHOLE in plan.cuda_graph and len(plan.cuda_graph) > 1:
+        what = f"cuda_graph = {[*plan.cuda_graph]}: {WHOLE} is all there is"
+        raise InputError(where, what, f'set cuda_graph = ["{WHOLE}"]')
+    if "moe_preprocess" in plan.cuda_graph and "moe_router" not in plan.cuda_graph:
+        what = "cuda_graph of moe_preprocess goes on from that of moe_router"
+        raise InputError(where, what, "name moe_router too")
+
+
+def _check_sharding(plan: Plan, where: str) -> None:
+    if plan.zero < 3 and (plan.reshard not in (None, True) or plan.prefetch is not None):
+        key = "prefetch" if plan.reshard in (None, True) else "reshard"
+        what = f"{key} without sharded parameters"
+        raise InputError(where, what, "set zero = 3 or leave it out")
+    if plan.gradients is not None and plan.zero:
+        what = (
+            f"gradients are compressed where replicas sum them whole, not with zero = {plan.zero}"
+        )
+        raise InputError(where, what, "set zero = 0")
+    if plan.no_sync and plan.zero < 2:
+        what = "no_sync without sharded gradients"
+        raise InputError(where, what, "leave it out: those wait for the last micro-step")
+    if (plan.reshard == "near") != (plan.size("dp_far") > 1):
+        what = "reshard = 'near' and the axis dp_far need each other"
+        raise InputError(where, what, "set axes = { dp_far = 2 } and reshard, or leave out both")
+
+
+def _check_chunks(plan: Plan, chunks: int, where: str) -> None:
+    if plan.interleave not in (1, chunks):
+        what = f"schedule {plan.pipeline!r} runs {chunks} chunks a stage, not {plan.interleave}"
+        raise InputError(where, what, f"set interleave = {chunks} or leave it out")
+
+
+def _check_schedule(plan: Plan, where: str) -> None:
+    """Raise `InputError` where the schedule does not suit the sizes, with a batch that would."""
+    if plan.drains > 1:
+        _check_drains(plan, where)
+        plan = replace(plan, drains=1, global_batch=plan.global_batch // plan.drains)
+    entry = schedules.listed(plan.pipeline)
+    if entry is None:
+        _check_chunks(plan, plan.passes().chunks, where)
+        return
+    _check_chunks(plan, entry.chunks or plan.interleave, where)
+    if plan.pp % entry.stages == 0 and not entry.takes(plan.pp, plan.microbatches):
+        each, group = plan.microbatch * plan.data_parallel, entry.group(plan.pp)
+        near = -(-max(plan.microbatches, entry.least(plan.pp)) // group) * group
+        raise InputError(
+            where,
+            f"schedule {entry.name!r} needs {entry.need(plan.pp)} microbatches on {plan.pp} stages,"
+            f" but there are {plan.microbatches}",
+            f"set global_batch = {each * near}",
+        )
+    entry.check(plan.pp, plan.microbatches, plan.chunks)
+
+
+def _check_drains(plan: Plan, where: str) -> None:
+    what = f"drains = {plan.drains}"
+    if plan.microbatches % plan.drains:
+        said = f"{what} does not divide {plan.microbatches} microbatches"
+        raise InputError(where, said, "change it or global_batch")
+    own = schedules.listed(plan.pipeline)
+    if own and (own.versions or own.searched):
+        said = f"{what}, but schedule {own.name!r} orders all microbatches of a step"
+        raise InputError(where, said, "take another schedule or leave it out")
