@@ -21,7 +21,7 @@ from sim.model.kinds import is_layer, specialised
 from sim.model.lora import Lora, module_of
 from sim.model.operators import Items, Matrix, Operator
 from sim.model.recompute import recomputed
-from sim.model.tensor_parallel import kept_gathered
+from sim.model.redistribution import redistributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,7 +189,7 @@ def _operators(kind: str, run: Execution) -> list[Operator]:
     if not (run.fusion.compiled_ends or is_layer(kind)):
         run = replace(run, fusion=replace(run.fusion, compiled=False))
     operators = [operator for operator in module.operators(run) if operator != Operator()]
-    return fine_tuned(list(kept_gathered(operators, run)), run)
+    return fine_tuned(list(redistributed(operators, run)), run)
 
 
 def _matrices(operators: Iterable[Operator]) -> dict[ParameterGroup, tuple[Matrix, ...]]:

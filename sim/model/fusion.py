@@ -51,16 +51,14 @@ class Fusion:
     modeling_gpt2.py, `_attn`). `metrics` are computed on the logits of every micro-step
     (`sim.model.metrics`).
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
-    `keeps_gathered`: what sequence parallelism gathers for a product is kept for its weights'
-    gradient (DTensor's redistribution in front of torch's own linear layer), instead of gathered
-    again (Megatron). `split_gather`: the product behind an all-gather is issued in two, the rank's
-    own rows beside the gather, the others' behind it. `user_buffers`: products run piece by piece
-    beside the gather in front of them or the scatter behind, which copy engines or a few SMs move
-    (TransformerEngine, with sequence parallelism). `layout_copies`: Q, K and V are copied into the
-    order that the fused attention kernel wants, and sequence lengths counted from a mask.
-    `repeated_keys`: keys and values are copied to as many heads as queries have before attention.
-    `reserved_sms` are
-    set aside for the communication of experts, which then costs the kernels beside it nothing more.
+    `redistributes`: sequence parallelism is DTensor's (`sim.model.redistribution`). `split_gather`:
+    the product behind an all-gather is issued in two, the rank's own rows beside the gather, the
+    others' behind it. `user_buffers`: products run piece by piece beside the gather in front of
+    them or the scatter behind, which copy engines or a few SMs move (TransformerEngine, with
+    sequence parallelism). `layout_copies`: Q, K and V are copied into the order that the fused
+    attention kernel wants, and sequence lengths counted from a mask. `repeated_keys`: keys and
+    values are copied to as many heads as queries have before attention. `reserved_sms` are set
+    aside for the communication of experts, which then costs the kernels beside it nothing more.
     `gradients` says how weight gradients accumulate over micro-steps: in torch's own `.grad`, which
     is zeroed between steps or left out (`fresh`: `zero_grad(set_to_none=True)`, so that the first
     micro-step's gradients become it), in a `buffer` of the weights' precision, in an `fp32-buffer`
@@ -101,7 +99,7 @@ class Fusion:
     added_mask: bool = False
     metrics: tuple[Metric, ...] = ()
     overlap_tensor: bool = False
-    keeps_gathered: bool = False
+    redistributes: bool = False
     split_gather: bool = False
     user_buffers: bool = False
     layout_copies: bool = False

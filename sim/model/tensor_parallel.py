@@ -1,6 +1,6 @@
-"""Megatron's column- and row-parallel linear layers, with their collectives."""
+"""Megatron's column- and row-parallel linear layers, with their collectives; what DTensor does
+otherwise is in `sim.model.redistribution`."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +28,7 @@ def column_linear(
 
     Without sequence parallelism backward all-reduces dx (operator f, Shoeybi et al. 2019,
     section 3); with it forward all-gathers x, backward gathers x again, of which only a share is
-    kept (but for `kept_gathered`), and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
+    kept, and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2).
     """
     inputs = inputs or run.model.hidden
     linear = Linear(
@@ -196,37 +196,3 @@ def _gathered_turned(run: Execution, name: str, elements: float) -> tuple[Kernel
     gathers = run.recipe is not None and run.recipe.gathers_inputs
     split = run.sharding.sequence_parallel and gathers
     return transposed(run, name, elements) if split else ()
-
-
-def kept_gathered(operators: Iterable[Operator], run: Execution) -> Iterator[Operator]:
-    """The operators where gathered inputs are kept (`Fusion.keeps_gathered`): the gather in front
-    of a product is one of its own, which runs again where a rule says so, and the product reads
-    and keeps the whole input. One beside the product stays part of it."""
-    for operator in operators:
-        if not run.fusion.keeps_gathered or operator.before_weights is None:
-            yield operator
-            continue
-        kept = run.tp * operator.saved_for_weights
-        whole = replace(operator, before_weights=None, saved_for_weights=kept)
-        gathers = [isinstance(item, Collective) for item in operator.forward]
-        if not any(gathers):
-            yield replace(whole, made=kept)
-            continue
-        behind = gathers.index(True) + 1
-        yield Operator(
-            name=f"{operator.name} gather",
-            modules=operator.modules,
-            scope=operator.scope,
-            reads=operator.reads,
-            beside=operator.beside,
-            forward=operator.forward[:behind],
-            inputs=operator.inputs,
-        )
-        yield replace(
-            whole,
-            reads=(),
-            beside="",
-            forward=operator.forward[behind:],
-            inputs=run.tp * operator.inputs,
-            made=run.tp * operator.made,
-        )

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 import sim
+from sim.model.operators import kernels_of
 from sim.parallel.stage_kernels import stage_kernels
 from sim.program.operations import Collective
 from sim.recording.axes import axes_of
@@ -182,6 +183,14 @@ def test_tensor_parallel_ranks_gather_and_scatter_activations(
         if isinstance(item, Collective) and item.bytes == whole
     )
     assert planned == calls
+    # Each rank's share of the sequence becomes one piece in front of what is scattered.
+    copies = sum(
+        k.name == "shares in order" for b in blocks for k in kernels_of((*b.forward, *b.backward))
+    )
+    seen = Counter(
+        recording.operators[e.operator].name for e in recording.events if e.operator >= 0
+    )
+    assert copies == seen["aten.cat"] == 2 * each
 
 
 def test_the_step_is_the_same_within_five_percent(recording: Recording, closed: Scenario) -> None:
@@ -191,4 +200,4 @@ def test_the_step_is_the_same_within_five_percent(recording: Recording, closed: 
     assert played.parameters == computed.parameters
     for cause in ("tensor communication", "data communication"):
         here, there = (one.breakdown[cause] for one in (played, computed))
-        assert here == pytest.approx(there, rel=0.03), cause
+        assert here == pytest.approx(there, rel=0.05), cause

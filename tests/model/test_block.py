@@ -164,19 +164,38 @@ def test_sequence_parallelism_replaces_all_reduces_and_gathers_two_inputs_again(
     assert sorted(back) == ["all_gather"] * 4 + ["reduce_scatter"] * 2
 
 
+DTENSOR = replace(MEGATRON, redistributes=True)
+
+
 def test_inputs_that_are_kept_whole_are_not_gathered_again() -> None:
     """DTensor's: what a layer keeps of them grows from a share to the whole."""
-    kept = replace(MEGATRON, keeps_gathered=True)
-    usual, own = (layer(tp=8, sp=True, fusion=fusion) for fusion in (MEGATRON, kept))
+    usual, own = (layer(tp=8, sp=True, fusion=fusion) for fusion in (MEGATRON, DTENSOR))
     back = [call.kind for call in collectives(own.backward)]
     assert sorted(back) == ["all_gather"] * 2 + ["reduce_scatter"] * 2
     assert collectives(own.forward) == collectives(usual.forward)
-    assert kernels(own.backward) == kernels(usual.backward)
     gpt = load("gpt3-175b")
     inputs = 2 * 2 * gpt.seq * gpt.hidden  # those of two products, in half precision
     assert own.saved - usual.saved == pytest.approx(inputs * 7 / 8)
-    beside = replace(kept, user_buffers=True)  # gathered in pieces, of which none is left over
+    beside = replace(DTENSOR, user_buffers=True)  # gathered in pieces, of which none is left over
     assert layer(tp=8, sp=True, fusion=beside).saved == pytest.approx(own.saved)
+
+
+@pytest.mark.parametrize(
+    ("b", "change", "copied"),
+    [(1, {}, 4), (2, {}, 8), (2, {"overlap_tensor": True}, 0), (2, {"compiled": True}, 8)],
+)
+def test_shares_of_a_sequence_are_copied_beside_each_collective(b, change, copied) -> None:
+    """Two gathers and two scatters each way; a single sequence needs no copy behind a gather."""
+    gpt, fusion = load("gpt3-175b"), replace(DTENSOR, **change)
+    own = layer(tp=8, sp=True, b=b, fusion=fusion)
+    copies = [
+        kernel
+        for items in (own.forward, own.backward)
+        for kernel in kernels(items)
+        if kernel.name == "shares in order"
+    ]
+    assert len(copies) == copied
+    assert {kernel.bytes for kernel in copies} <= {2 * 2 * b * gpt.seq * gpt.hidden}
 
 
 def test_one_rank_has_nobody_to_talk_to() -> None:
