@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sim
 from sim.plots import picture
-from sim.scenario.setup import load_topology
+from sim.scenario.loading import load_topology
 
 
 def main() -> None:

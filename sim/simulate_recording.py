@@ -22,8 +22,10 @@ from sim.recording.recording import Recording
 from sim.recording.scaled import scaled
 from sim.results.assemble_recording import report
 from sim.results.result import Result
+from sim.scenario.loading import load_stack, load_topology
+from sim.scenario.machine import machine
 from sim.scenario.scenario import RecordedScenario, flat
-from sim.scenario.setup import Written, load_stack, load_topology, machine
+from sim.scenario.setup import Written
 
 
 def simulate_recording(

@@ -19,7 +19,6 @@ from sim.program.operations import COMPUTE_STREAM
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-Flight = tuple[Cause, str, float, float]  # cause, kind, begin, end
 
 COMMUNICATION = -1  # the row of a step that is no computation
 

@@ -11,8 +11,9 @@ from sim.reliability.checkpoint_size import checkpoint_bytes
 from sim.results.answer import Inputs
 from sim.results.likely import Likely, likely
 from sim.results.result import Result
+from sim.scenario.loading import load_model
 from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario
-from sim.scenario.setup import Setup, from_scenario, load_model
+from sim.scenario.setup import Setup, from_scenario
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.sharing.server_placement import reserved_gpus
 from sim.simulate import run

@@ -25,8 +25,9 @@ from sim.hardware.cluster.link import link_name, links_named
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.selection import AlgorithmRule
 from sim.results.answer import Answer, Inputs
+from sim.scenario.loading import load_topology
+from sim.scenario.machine import machine
 from sim.scenario.scenario import Settings, cluster_scenario, settings_of
-from sim.scenario.setup import load_topology, machine
 from sim.variability.generators import generator
 
 if TYPE_CHECKING:

@@ -11,8 +11,10 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.parallel.axis import axes
 from sim.program.operations import Collective
+from sim.scenario.loading import load_model, load_stack, load_topology
+from sim.scenario.machine import machine
 from sim.scenario.scenario import NoPlan, SharingScenario, flat, name_of
-from sim.scenario.setup import assemble, load_model, load_stack, load_topology, machine
+from sim.scenario.setup import assemble
 from sim.sharing import setup as sharing
 from sim.sharing.group_step import group_step
 from sim.sharing.learning.own_task import Task

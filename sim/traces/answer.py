@@ -9,7 +9,7 @@ from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
-from sim.scenario.setup import machine
+from sim.scenario.machine import machine
 from sim.traces.changes import Changes, Overlap
 from sim.traces.replay import Replay
 from sim.traces.replay import replay as played

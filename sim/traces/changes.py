@@ -110,4 +110,3 @@ def _beside(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 _OVERLAP: dict[Overlap, Callable[[tuple[Kernel, ...]], tuple[Kernel, ...]]] = {
     "as-is": _as_is, "none": _in_a_row, "full": _beside,
 }  # fmt: skip
-OVERLAPS = tuple(_OVERLAP)

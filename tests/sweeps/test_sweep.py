@@ -23,8 +23,8 @@ import sim
 from sim.cli.main import main
 from sim.config import catalog, reads
 from sim.config.errors import InputError
+from sim.scenario.loading import load_topology
 from sim.scenario.scenario import load
-from sim.scenario.setup import load_topology
 from sim.simulate import simulate
 from sim.sweeps import executors, fingerprint, sweep, table
 from sim.sweeps.answer import Sweep

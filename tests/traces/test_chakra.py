@@ -10,7 +10,7 @@ from sim.config.errors import InputError
 from sim.formats import chakra
 from sim.formats.chakra import COLLECTIVES, Node
 from sim.hardware.cluster import topology as topologies
-from sim.scenario.setup import machine
+from sim.scenario.machine import machine
 from sim.traces.activity import Collective
 from sim.traces.changes import Changes, seconds_of
 from sim.traces.replay import replay

@@ -12,8 +12,8 @@ from sim.cli.main import main
 from sim.config.errors import InputError
 from sim.formats import perfetto
 from sim.hardware.cluster import topology as topologies
+from sim.scenario.machine import machine
 from sim.scenario.scenario import load
-from sim.scenario.setup import machine
 from sim.simulate import simulate
 from sim.traces.changes import Changes, seconds_of
 from sim.traces.reading import read

@@ -1,0 +1,135 @@
+"""Whether a plan fits a model, a stack and a cluster: what is refused before anything is played."""
+
+from dataclasses import replace
+
+from sim.config.errors import InputError
+from sim.config.units import human_bytes
+from sim.hardware import stack as stacks
+from sim.hardware.cluster.topology import Topology
+from sim.model import optimizers
+from sim.model.block import check_adapters, check_graphs, check_rule
+from sim.model.experts.settings import layers_of
+from sim.model.network import Network
+from sim.model.recommendation import recommendation
+from sim.model.transformer import Transformer
+from sim.parallel.axis import dividing
+from sim.parallel.deferred import check_deferred
+from sim.parallel.host_memory import host_memory
+from sim.parallel.job import Job
+from sim.parallel.plan import WHOLE, Plan
+from sim.parallel.recomputed_layers import check_method
+from sim.parallel.unused import check_used
+from sim.parallel.versions import check_versions
+
+
+def check_sizes(
+    model: Transformer, stack: stacks.Stack, topology: Topology, plan: Plan, where: str
+) -> None:
+    """Refuse a plan that the model, the stack or the cluster has no place for. Raises
+    `InputError`."""
+    _check_links(plan, topology, where)
+    _check_network(model, plan, topology, where)
+    _check_experts(model, plan, where)
+    if plan.pp > 1 and plan.zero > stack.pipeline_zero:
+        what = f"zero = {plan.zero} with pp = {plan.pp}, which {stack.name} refuses"
+        raise InputError(where, what, f"set zero = {stack.pipeline_zero}")
+    if plan.pp > model.layers:
+        raise InputError(
+            where, f"pp = {plan.pp} stages for {model.layers} layers", f"set pp <= {model.layers}"
+        )
+
+
+def check_job(job: Job, topology: Topology, where: str) -> None:
+    """Refuse what only shows once the layers lie on their stages. Raises `InputError`."""
+    plan, kinds = job.plan, job.model.kinds
+    check_used(plan, where)
+    check_method(plan, (one.kinds for own in job.chunks for one in own), where)
+    check_versions(job, where)
+    check_rule(job.rule, kinds, job.execution, where=where)
+    check_adapters(kinds, job.execution, where=where)
+    _check_graphs(job, where)
+    check_deferred(job, where)
+    _check_host_memory(job, topology, where)
+
+
+def _check_graphs(job: Job, where: str) -> None:
+    """Refuse CUDA graphs where there is nothing to launch, or nothing to put into them."""
+    if job.plan.cuda_graph and job.device.generation in ("cpu", "tpu"):
+        raise InputError(where, f"cuda_graph, but {job.device.name} has none", "leave it out")
+    # That of moe_preprocess goes on from moe_router's, and may find nothing to do.
+    scopes = [one for one in job.plan.cuda_graph if one not in (WHOLE, "moe_preprocess")]
+    check_graphs(scopes, job.model.kinds, job.execution, where=where)
+
+
+def _check_experts(model: Transformer, plan: Plan, where: str) -> None:
+    """Refuse what only experts need in a model without any."""
+    if tables := recommendation(model):
+        tables.check_ranks(plan.ep, plan.data_parallel, where)
+        plan = replace(plan, ep=1)
+    if found := layers_of(model):
+        _check_shared(any(own.shared_width for own in found), plan, where)
+        return
+    usual = {
+        "ep": 1, "etp": 1, "dispatcher": None, "overlap_experts": None, "overlap_shared": None
+    }  # fmt: skip
+    for key, value in usual.items():
+        if getattr(plan, key) != value:
+            what = f"{key} is set but the model has no experts"
+            raise InputError(where, what, f"leave {key} out")
+
+
+def _check_shared(shared: bool, plan: Plan, where: str) -> None:
+    """Refuse to hide tokens behind shared experts that are not there, or a second time."""
+    if not plan.overlap_shared:
+        return
+    if not shared:
+        what = "overlap_shared is set but the model has no shared experts"
+        raise InputError(where, what, "leave overlap_shared out")
+    if any(plan.passes().pairs):
+        what = (
+            f"overlap_shared, but passes of other microbatches run beside tokens ({plan.pipeline})"
+        )
+        raise InputError(where, what, "set overlap_experts = false, or leave overlap_shared out")
+
+
+def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:
+    """Refuse what only a transformer's layers can, and what only convolutions can."""
+    kind = model.source.kind if isinstance(model, Network) else "transformer"
+    if plan.stash is not None and kind != "convolutional":
+        what = "stash is how convolutional networks keep feature maps, which this model has none of"
+        raise InputError(where, what, "leave it out, or set recompute")
+    if not isinstance(model, Network):
+        return
+    divided = dividing("weights", "sequence")
+    if (parts := plan.degree(divided)) > 1:
+        names = "*".join(plan.split(divided))
+        what = f"{names} = {parts}, but only a transformer's layers can be divided"
+        raise InputError(where, what, "raise dp or pp instead")
+    optimizer = optimizers.of(plan.optimizer, where=where)
+    if plan.activations is not None or plan.lora is not None or optimizer.orthogonalised:
+        key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
+        what = f"{key} of layers that are no transformer's are not known"
+        raise InputError(where, what, f"leave {key} out")
+    topology.device.peak_rate(plan.precision)  # refuses what the device does not have
+    model.source.check(plan.precision, topology.device.name)
+
+
+def _check_links(plan: Plan, topology: Topology, where: str) -> None:
+    """Refuse offload to a host that the cluster says nothing of."""
+    if not plan.offload:
+        return
+    host = topology.host
+    if host is None:
+        what = f"offload, but {topology.name} does not say how its devices reach their hosts"
+        raise InputError(where, what, "add a [host] table to the topology, or leave it out")
+    if plan.offload.nvme and not (host.read and host.write):
+        what = f"offload to drives, but the hosts of {topology.name} have none"
+        raise InputError(where, what, "set host.read and host.write, or nvme = false")
+
+
+def _check_host_memory(job: Job, topology: Topology, where: str) -> None:
+    held = host_memory(job, topology)
+    if topology.host is not None and held > topology.host.memory:
+        room = human_bytes(topology.host.memory)
+        what = f"offload needs {human_bytes(held)} of a host's {room}"
+        raise InputError(where, what, "lower its shares, shard over more nodes, or set nvme = true")
