@@ -1,8 +1,10 @@
-"""A program as Chakra traces: what every rank computes and communicates, without any network.
+"""A step as Chakra traces: what every rank computes and communicates, without any network.
 
-Kernels take the seconds that they take alone (with a slow rank's slowdown; where the host takes
-longer than the device, the host's), in whole microseconds that add up to the same. Operations of a
-stream follow one another; copies to the host are stores and loads.
+Kernels take the seconds that they took on the machine where the step was played: those of a slow
+rank, and what they lose to collectives beside them. Where the device waits for its host's launches,
+an operation of the processors stands before the kernels, for as long as it waited. All are whole
+microseconds that add up to the same. Operations of a stream follow one another; copies to the host
+are stores and loads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,13 +13,17 @@ from itertools import count, product
 from pathlib import Path
 
 from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.engine.timeline import Timeline
 from sim.formats import chakra
 from sim.formats.chakra import COLLECTIVES, Node
+from sim.formats.chakra_seconds import Seconds, seconds_of_roles
 from sim.parallel.mesh import Mesh
 from sim.program.operations import (
     Call,
     Collective,
     Communicate,
+    Compute,
     Copy,
     Operation,
     Receive,
@@ -33,9 +39,10 @@ Group = tuple[int, ...]
 Numbers = tuple[int, ...]
 
 
-def write(program: Program, folder: Path, slowdown: Mapping[int, float]) -> list[Path]:
+def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) -> list[Path]:
     """Write `rank.0.et`, `rank.1.et` ... and `groups.json`, the members of process groups, into a
-    folder; `slowdown` is by rank. Raises `InputError` for more ranks than are written."""
+    folder: the ranks of a program whose `timeline` was played on a machine. Raises `InputError` for
+    more ranks than are written."""
     mesh, written = Mesh(axes=program.mesh), []
     if mesh.size > _MOST:
         what = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
@@ -44,11 +51,14 @@ def write(program: Program, folder: Path, slowdown: Mapping[int, float]) -> list
     folder.mkdir(parents=True, exist_ok=True)
     stages = [[operation for operation, _ in operations(program, n)]
               for n in range(len(program.stages))]  # fmt: skip
+    played = seconds_of_roles(program, machine, timeline, stages)
     for rank in range(mesh.size):
         stage = mesh.coordinates(rank).get("pp", 0)
-        graph = _Rank(mesh, rank, names, slowdown.get(rank, 1.0))
+        alike = stage, machine.slowdown.get(rank, 1.0)
+        own = [one for one in played if (one.role.stage, one.role.slowdown) == alike]
+        nearest = [one for one in own if one.role.first_rank <= rank] or own
         path = folder / f"rank.{rank}.et"
-        chakra.write(path, graph.nodes(stages[stage]))
+        chakra.write(path, _Rank(mesh, rank, names, nearest[-1]).nodes(stages[stage]))
         written.append(path)
     chakra.write_groups(folder / "groups.json", {n: own for own, n in names.groups.items()})
     return [*written, folder / "groups.json"]
@@ -71,8 +81,8 @@ class _Names:
 class _Rank:
     """The graph of one rank."""
 
-    def __init__(self, mesh: Mesh, rank: int, names: _Names, slowdown: float) -> None:
-        self.mesh, self.rank, self.names, self.slowdown = mesh, rank, names, slowdown
+    def __init__(self, mesh: Mesh, rank: int, names: _Names, seconds: Seconds) -> None:
+        self.mesh, self.rank, self.names, self.seconds = mesh, rank, names, seconds
         self._numbers = count()
         self._last: dict[str, Numbers] = {}  # on each stream
         self._ends: dict[str, Numbers] = {}  # of each operation
@@ -91,30 +101,42 @@ class _Rank:
                 ends = tuple(node.number for node in own) or after
             else:
                 ends = after
-                for item in operation.work.flat():
-                    items = list(self._item(item, operation.name, ends))
+                for items in self._computed(operation, ends):
                     yield from items
-                    ends = tuple(node.number for node in items) or ends
+                    ends = tuple(node.number for node in items)
             self._last[operation.stream] = self._ends[operation.name] = ends
 
-    def _item(self, item: Segment | Collective, name: str, after: Numbers) -> Iterator[Node]:
-        if isinstance(item, Collective):
-            calls: tuple[Collective, ...] = (item,)
-        else:
-            calls = item.beside
-            if item.device > 0.0:
-                seconds = max(item.device * self.slowdown, item.host)
-                yield Node(
-                    number=next(self._numbers),
-                    name=f"{name} {item.name}".strip(),
-                    kind="compute",
-                    microseconds=self._whole(seconds),
-                    after=after,
-                    attributes={"is_cpu_op": False, "num_ops": round(item.flops)},
-                )
-        for call in calls:
-            if (node := self._call(call, f"{name} {call.name}".strip(), after)) is not None:
-                yield node
+    def _computed(self, operation: Compute, after: Numbers) -> Iterator[list[Node]]:
+        """What follows one another in a computation; nodes of one list begin together."""
+        name, segments = operation.name, self.seconds.of_segments(operation.work)
+        if waited := self._whole(self.seconds.for_host(operation)):
+            host = self._kernels(f"{name} host", waited, after, {"is_cpu_op": True})
+            yield [host]
+            after = (host.number,)
+        for item in operation.work.flat():
+            together: list[Node | None] = []
+            if isinstance(item, Segment):
+                lasts = self._whole(next(segments))
+                what = {"is_cpu_op": False, "num_ops": round(item.flops)}
+                if lasts or item.flops:
+                    together.append(self._kernels(f"{name} {item.name}", lasts, after, what))
+            calls = (item,) if isinstance(item, Collective) else item.beside
+            together += [self._call(call, f"{name} {call.name}".strip(), after) for call in calls]
+            if nodes := [node for node in together if node is not None]:
+                yield nodes
+                after = tuple(node.number for node in nodes)
+
+    def _kernels(
+        self, name: str, microseconds: int, after: Numbers, what: Mapping[str, int | bool]
+    ) -> Node:
+        return Node(
+            number=next(self._numbers),
+            name=name.strip(),
+            kind="compute",
+            microseconds=microseconds,
+            after=after,
+            attributes=what,
+        )
 
     def _whole(self, seconds: float) -> int:
         exact = 1e6 * seconds + self._owed

@@ -212,24 +212,34 @@ def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
         "operation": _KINDS.get(kind, kind),
         "name": str(args.get("Process Group Name", "")),
         "ranks": ranks,
-        "nodes": _nodes(str(args.get("Process Group Ranks", "")), ranks, per_node),
+        "nodes": _nodes(args, ranks, per_node),
         "bytes": float(elements * width),
         "dtype": dtype,
     }
 
 
-def _nodes(members: str, ranks: int, per_node: int) -> int:
+def members_of(args: Mapping[str, Any], ranks: int) -> tuple[int, ...]:
+    """The members of a group of so many, where the trace lists them all.
+
+    >>> members_of({"Process Group Ranks": "[0, 8]"}, 2)
+    (0, 8)
+    >>> members_of({"Process Group Ranks": "[0, 1, ..., 15]"}, 16)
+    ()
+    """
+    listed = re.findall(r"\d+", str(args.get("Process Group Ranks", "")))
+    return tuple(map(int, listed)) if len(listed) == ranks else ()
+
+
+def _nodes(args: Mapping[str, Any], ranks: int, per_node: int) -> int:
     """Nodes of a group; long lists of members are written with dots, and taken to be dense.
 
-    >>> _nodes("[0, 8]", 2, 8), _nodes("[0, 1, ..., 15]", 16, 8), _nodes("", 4, 0)
+    >>> _nodes({"Process Group Ranks": "[0, 8]"}, 2, 8), _nodes({}, 16, 8), _nodes({}, 4, 0)
     (2, 2, 1)
     """
-    numbers = [int(number) for number in re.findall(r"\d+", members)]
     if not per_node:
         return 1
-    if len(numbers) == ranks:
-        return len({member // per_node for member in numbers})
-    return -(-ranks // per_node)
+    members = members_of(args, ranks)
+    return len({rank // per_node for rank in members}) if members else -(-ranks // per_node)
 
 
 def _of_gloo(event: Event, ranks: int) -> dict[str, Any] | None:

@@ -25,4 +25,4 @@ def write(result: "Result | Outcome", path: Path) -> None:
         raise InputError("--chakra", what, "leave it out, or train without [sharing]")
     setup = result.setup
     program = setup.program if isinstance(setup, Written) else training_step(setup.job)
-    chakra_program.write(program, path, setup.machine.slowdown)
+    chakra_program.write(program, setup.machine, result.timeline, path)

@@ -12,7 +12,7 @@ import numpy as np
 
 from sim.engine.hidden import covered
 from sim.engine.record import Record, Track
-from sim.program.causes import COMPUTE
+from sim.program.causes import COMPUTE, HOST, Cause
 from sim.traces.program import HOST_STREAM
 
 Spans = list[tuple[float, float]]
@@ -22,13 +22,15 @@ REASONS = ("compute", "exposed communication", "other ranks", "host", "idle")
 def account(record: Record, role: int) -> dict[str, float]:
     """Seconds by reason, adding up to the end of the record, and "overlapped communication"."""
     tracks = [track for track in record.tracks if track.role == role]
-    computed = [span for track in tracks for span in _computed(record, track)]
+    computed = [span for track in tracks for span in _computed(record, track, COMPUTE)]
+    on_host = [span for track in tracks for span in _computed(record, track, HOST)]
     sent = [span for track in tracks for span in _flights(track)]
     late = [(start, begun) for track in tracks for start, begun in _late(track)]
     host = _launches(record, tracks, role)
     compute, with_sent = _length(computed), _length(computed + sent)
     busy = _length(computed + sent + late)
-    waited = _host_waits(computed + sent + late, host, record.end)
+    waited = _length(computed + sent + late + on_host) - busy
+    waited += _host_waits(computed + sent + late + on_host, host, record.end)
     seconds = (compute, with_sent - compute, busy - with_sent, waited, record.end - busy - waited)
     found = {why: max(own, 0.0) for why, own in zip(REASONS, seconds, strict=True)}  # rounding
     return found | {"overlapped communication": _length(sent) - found["exposed communication"]}
@@ -41,7 +43,7 @@ def _length(spans: Spans) -> float:
     return covered(begin, end)
 
 
-def _computed(record: Record, track: Track) -> Spans:
+def _computed(record: Record, track: Track, cause: Cause) -> Spans:
     """A kernel runs at the end of its step; before it, it lagged behind."""
     if track.stream == HOST_STREAM:
         return []
@@ -49,7 +51,7 @@ def _computed(record: Record, track: Track) -> Spans:
     return [
         (end - seconds, end)
         for row, end in rows
-        if row >= 0 and (seconds := record.parts[row].get(COMPUTE, 0.0))
+        if row >= 0 and (seconds := record.parts[row].get(cause, 0.0))
     ]
 
 

@@ -7,14 +7,26 @@ events, collectives that begin when all ranks have come.
 
 from dataclasses import dataclass
 
+from sim.hardware.cluster.topology import Link
+
 Group = tuple[str, str, int]
 """Process group, collective, and how many of these the group had before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a collective puts on a network after its `latency` (s): links, the bytes on each and its
+    B/s."""
+
+    latency: float
+    links: tuple[tuple[Link, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """What a communication kernel sends: `key` is what its peers know it by. Of the `ranks` that
-    take part the `members` are known, or at least on how many `nodes` they were."""
+    take part the `members` are known, or at least on how many `nodes` they were. With a `route` it
+    shares links with what is under way at the same time; without, it lasts as its kernel does."""
 
     key: Group
     kind: str
@@ -22,11 +34,13 @@ class Collective:
     ranks: int
     nodes: int = 1
     members: tuple[int, ...] = ()
+    route: Route | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Something that ran on a stream for so many `seconds`; numbers in `after` are kernels.
+    """Something that ran on a stream for so many `seconds`, perhaps `on_host`; numbers in `after`
+    are kernels.
 
     `lag` (s) is what it began later than its launch, its stream and what it waited for explain.
     """
@@ -37,6 +51,7 @@ class Kernel:
     lag: float = 0.0
     after: tuple[int, ...] = ()
     collective: Collective | None = None
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +66,12 @@ class HostItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """`steps` steps of one rank in a row, which `measured` seconds were taken by, if a trace knows;
-    one that does not, knows how long computations take but not its communications."""
+    """`steps` steps of one rank in a row, of a job of `world` ranks, which `measured` seconds were
+    taken by, if a trace knows; one that does not, knows how long computations take but not its
+    communications."""
 
     rank: int
+    world: int
     kernels: tuple[Kernel, ...]
     host: tuple[HostItem, ...]
     steps: int

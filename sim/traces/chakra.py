@@ -35,13 +35,15 @@ def read(path: Path, ranks: int, removed: str = "") -> Rank:
         Kernel(
             name=node.name,
             stream=reader.stream(node),
-            seconds=0.0 if removed and removed in node.name else 1e-6 * node.microseconds,
+            seconds=0.0 if gone else 1e-6 * node.microseconds,
             after=tuple(place[number] for number in node.after if number in place),
-            collective=reader.collective(node),
+            collective=None if gone else reader.collective(node),
+            on_host=_on_host(node),
         )
         for node in nodes
+        for gone in [bool(removed) and removed in node.name]
     )
-    return Rank(rank=rank, kernels=kernels, host=(), steps=1, measured=None)
+    return Rank(rank=rank, world=ranks, kernels=kernels, host=(), steps=1, measured=None)
 
 
 def _number(path: Path) -> int:
@@ -73,6 +75,10 @@ def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
         ) from None
 
 
+def _on_host(node: Node) -> bool:
+    return node.kind == "compute" and node.attributes.get("is_cpu_op") is True
+
+
 class _Reader:
     """Streams and collectives of one rank."""
 
@@ -89,7 +95,7 @@ class _Reader:
             return f"{node.kind} {self._of(node, 'comm_src')} {self._of(node, 'comm_dst')}"
         if node.kind != "compute":
             return "copies"
-        return "processors" if node.attributes.get("is_cpu_op") is True else "device"
+        return "processors" if _on_host(node) else "device"
 
     def collective(self, node: Node) -> Collective | None:
         if node.kind in ("send", "receive"):

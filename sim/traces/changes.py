@@ -1,33 +1,30 @@
 """What could be otherwise: ranks of a trace with something changed."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
-from sim.traces.activity import Collective, Kernel, Rank
+from sim.traces.activity import Kernel, Rank, Route
+from sim.traces.network import Network
 
 Overlap = Literal["as-is", "none", "full"]
-_MESSAGES = "point_to_point"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """`kernels` are (part of a name, factor on its seconds), `host` a factor on the host's seconds.
 
-    `machine` takes the place of the network that was measured, for groups of `gpus` where these
-    spanned all ranks of the trace's job (`world`). `overlap` "none" runs kernels of all streams one
-    after the other as they were launched, "full" lets no kernel wait for a collective.
+    `machine` takes the place of the network that was measured (`sim.traces.network`). `overlap`
+    "none" runs kernels of all streams one after the other as they were launched, "full" lets no
+    kernel wait for a collective.
     """
 
     kernels: tuple[tuple[str, float], ...] = ()
     host: float = 1.0
     machine: Machine | None = None
-    world: int = 0
     overlap: Overlap = "as-is"
 
     def of(self, ranks: Sequence[Rank]) -> list[Rank]:
@@ -41,50 +38,34 @@ class Changes:
         return [self._rank(rank) for rank in ranks]
 
     def _rank(self, rank: Rank) -> Rank:
-        kernels: Iterable[Kernel] = (self._faster(kernel) for kernel in rank.kernels)
+        kernels: Iterable[Kernel] = rank.kernels
         if self.machine is not None:
-            kernels = (self._elsewhere(kernel, self.machine) for kernel in kernels)
-        kernels = _OVERLAP[self.overlap](tuple(kernels))
+            network = Network(self.machine, rank.world)
+            kernels = (_elsewhere(kernel, network) for kernel in kernels)
+        kernels = _OVERLAP[self.overlap](tuple(self._faster(kernel) for kernel in kernels))
         host = tuple(replace(item, seconds=item.seconds * self.host) for item in rank.host)
         return replace(rank, kernels=kernels, host=host)
 
     def _faster(self, kernel: Kernel) -> Kernel:
         factors = [factor for part, factor in self.kernels if part in kernel.name]
         *_, factor = accumulate(factors, lambda a, b: a * b, initial=1.0)
-        return replace(kernel, seconds=kernel.seconds * factor)
-
-    def _elsewhere(self, kernel: Kernel, machine: Machine) -> Kernel:
-        """A collective as long as the library takes for it on another machine."""
-        call = kernel.collective
-        if call is None:
-            return kernel
-        if not call.bytes:
-            what = f"{kernel.name.split('(')[0]} has no size in the trace"
-            raise InputError(
-                "--topology", what, "record with a torch (2.1 or later) that writes it"
-            )
-        seconds = seconds_of(call, machine, self.world)
-        return replace(kernel, seconds=seconds)
+        own = replace(kernel, seconds=kernel.seconds * factor)
+        if (call := kernel.collective) is None or (route := call.route) is None:
+            return own
+        links = ((link, factor * size, rate) for link, size, rate in route.links)
+        faster = Route(factor * route.latency, tuple(links))
+        return replace(own, collective=replace(call, route=faster))
 
 
-def seconds_of(call: Collective, machine: Machine, world: int) -> float:
-    """Seconds of a collective on a machine; groups of all `world` ranks span all of its GPUs."""
-    shape = _shape(call, machine, world)
-    kind = "send" if call.kind == _MESSAGES else call.kind
-    cost = machine.call_cost(kind, call.bytes, shape)
-    return machine.call(kind, call.bytes, shape).duration(cost)
-
-
-def _shape(call: Collective, machine: Machine, world: int) -> GroupShape:
-    gpus, each = machine.topology.gpus, machine.topology.gpus_per_node
-    if call.ranks == world:
-        return GroupShape.of(gpus, each)
-    if call.members:
-        nodes = Counter(rank // each for rank in call.members)
-        return GroupShape(ranks=call.ranks, nodes=len(nodes), per_node=max(nodes.values()))
-    if call.nodes > 1:
-        return GroupShape(ranks=call.ranks, nodes=call.nodes)
-    return GroupShape.of(call.ranks, each)
+def _elsewhere(kernel: Kernel, network: Network) -> Kernel:
+    """A collective as the library carries it out on another network."""
+    call = kernel.collective
+    if call is None:
+        return kernel
+    if not call.bytes:
+        what = f"{kernel.name.split('(')[0]} has no size in the trace"
+        raise InputError("--topology", what, "record with a torch (2.1 or later) that writes it")
+    return replace(kernel, seconds=network.seconds(call), collective=network.carried(call))
 
 
 def _as_is(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:

@@ -14,15 +14,17 @@ from sim.engine.folded import (
     CommunicateStep,
     ComputeStep,
     FoldedProgram,
+    LinkClass,
     RoleProgram,
     Step,
     Traffic,
     Transfer,
 )
 from sim.engine.timeline import Role
+from sim.hardware.cluster.link import Link, link_name
 from sim.program.causes import COMMUNICATION, COMPUTE, HOST, WAITING, Cause
 from sim.program.durations import Duration
-from sim.traces.activity import Collective, Group, Kernel, Rank
+from sim.traces.activity import Collective, Group, Kernel, Rank, Route
 
 HOST_STREAM = "host"
 
@@ -31,12 +33,14 @@ def program(ranks: Sequence[Rank]) -> FoldedProgram:
     """What the clock plays; the roles are the ranks, in their order."""
     meetings = _Meetings(ranks)
     roles = tuple(_Writer(number, rank, meetings).role() for number, rank in enumerate(ranks))
-    return FoldedProgram(roles=roles, transfers=tuple(meetings.transfers), links=())
+    return FoldedProgram(
+        roles=roles, transfers=tuple(meetings.transfers), links=tuple(meetings.links.values())
+    )
 
 
 class _Meetings:
-    """Collectives of all ranks as transfers: each lasts as long as where it lasted least, since
-    whoever came last did not wait."""
+    """Collectives of all ranks as transfers, with the `links` that they load: each lasts as long as
+    where it lasted least, since whoever came last did not wait, or as the links let it."""
 
     def __init__(self, ranks: Iterable[Rank]) -> None:
         seconds: defaultdict[Group, list[float]] = defaultdict(list)
@@ -46,6 +50,8 @@ class _Meetings:
                 if (call := kernel.collective) is not None:
                     seconds[call.key].append(kernel.seconds)
                     of[call.key] = call
+        self.links: dict[Link, LinkClass] = {}
+        self._places: dict[Link, int] = {}
         self.number = {key: number for number, key in enumerate(seconds)}
         self.transfers = [
             Transfer(
@@ -53,12 +59,23 @@ class _Meetings:
                 cause=COMMUNICATION,
                 kind=of[key].kind,
                 arity=len(each),
-                traffic=Traffic(latency=min(each), size=0.0, loads=()),
+                traffic=self._traffic(of[key].route, min(each)),
                 bytes=of[key].bytes,
                 ranks=of[key].ranks,
             )
             for key, each in seconds.items()
         ]
+
+    def _traffic(self, route: Route | None, seconds: float) -> Traffic:
+        """Bytes over links, or just so many seconds."""
+        if route is None or not route.links:
+            return Traffic(latency=seconds if route is None else route.latency, size=0.0, loads=())
+        size, loads = max(bytes for _, bytes, _ in route.links), []
+        for link, bytes, rate in route.links:
+            own = LinkClass(link_name(link), 1, rate)
+            self.links.setdefault(link, own)
+            loads.append((self._places.setdefault(link, len(self._places)), bytes / size))
+        return Traffic(latency=route.latency, size=size, loads=tuple(loads))
 
 
 class _Writer:
@@ -99,7 +116,8 @@ class _Writer:
 
     def _kernel(self, kernel: Kernel, index: int, after: tuple[int, ...]) -> None:
         if kernel.collective is None:
-            parts = {COMPUTE: kernel.seconds} | ({WAITING: kernel.lag} if kernel.lag else {})
+            cause = HOST if kernel.on_host else COMPUTE
+            parts = {cause: kernel.seconds} | ({WAITING: kernel.lag} if kernel.lag else {})
             self._add(kernel.stream, index, kernel.name, parts, after)
             return
         if kernel.lag > 0.0:

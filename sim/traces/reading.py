@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.formats.kineto import collective_of, trace_of
+from sim.formats.kineto import collective_of, members_of, trace_of
 from sim.traces.activity import Collective, HostItem, Kernel, Rank
 
 Event = Mapping[str, Any]
@@ -91,7 +91,7 @@ class _Reader:
         self.begin, self.end, self.gone = begin, end, gone
         self.gone_before = [0.0, *accumulate(b - a for a, b in gone)]
         job = document.get("distributedInfo") or {}
-        self.number = int(job.get("rank", 0))
+        self.number, self.world = int(job.get("rank", 0)), int(job.get("world_size", 1))
         self.per_node = len(document.get("deviceProperties") or ())
         calls = [e for e in events if e.get("cat") in _CALLS]
         launches = {
@@ -140,7 +140,7 @@ class _Reader:
         host = tuple(self._host(points))
         last = max((self.end, *self.ends))
         return Rank(
-            rank=self.number, kernels=kernels, host=host, steps=steps,
+            rank=self.number, world=self.world, kernels=kernels, host=host, steps=steps,
             measured=(last - self.begin) * 1e-6,
         )  # fmt: skip
 
@@ -174,16 +174,18 @@ class _Reader:
                 seconds=self._seconds(n),
                 lag=max(event["ts"] - max(ready), 0.0) * 1e-6,
                 after=after,
-                collective=self._collective(event),
+                collective=None if self._removed(n) else self._collective(event),
             )
 
     def _seconds(self, n: int) -> float:
         """How long a kernel ran, nothing where its operator was removed."""
-        launch, event = self.launch[n], self.found[n]
         if not self.on_device:
-            return self._passed(event["ts"], self.ends[n])
-        removed = launch is not None and _inside(self.gone, launch["ts"])
-        return 0.0 if removed else float(event["dur"]) * 1e-6
+            return self._passed(self.found[n]["ts"], self.ends[n])
+        return 0.0 if self._removed(n) else float(self.found[n]["dur"]) * 1e-6
+
+    def _removed(self, n: int) -> bool:
+        launch = self.launch[n]
+        return launch is not None and _inside(self.gone, launch["ts"])
 
     def _stream(self, event: Event) -> str:
         if event.get("cat") not in _DEVICE:
@@ -226,7 +228,7 @@ class _Reader:
         self.seen[key] += 1
         return Collective(
             key=(*key, self.seen[key]), kind=what["operation"], bytes=what["bytes"],
-            ranks=what["ranks"], nodes=what["nodes"],
+            ranks=what["ranks"], nodes=what["nodes"], members=members_of(args, what["ranks"]),
         )  # fmt: skip
 
     # --- The host --------------------------------------------------------------------------------

@@ -71,13 +71,12 @@ def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: st
     ranks = _read(paths)
     _check(ranks, paths)
     steps, asked = ranks[0].steps, changes or Changes()
-    asked = replace(asked, world=asked.world or _world(ranks))
     others = _read(paths, removed) if removed else ranks
     if any(rank.measured is None for rank in ranks):
         network = _network(asked)
         ranks, others, asked = network.of(ranks), network.of(others), replace(asked, machine=None)
     changed = None
-    if removed or asked != Changes(world=asked.world):
+    if removed or asked != Changes():
         changed = _played(asked.of(others), steps)
     seconds: defaultdict[str, float] = defaultdict(float)
     for kernel in ranks[0].kernels:
@@ -99,7 +98,7 @@ def _inputs(changes: Changes | None, removed: str) -> Inputs:
     said = {"remove": removed} if removed else {}
     if changes is None:
         return Inputs(change=said)
-    said |= said_of(replace(changes, machine=None, world=0))
+    said |= said_of(replace(changes, machine=None))
     if changes.machine is None:
         return Inputs(change=said)
     topology = changes.machine.topology
@@ -109,20 +108,23 @@ def _inputs(changes: Changes | None, removed: str) -> Inputs:
 
 
 def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
-    """Traces of PyTorch's profiler, or of Chakra by their suffix."""
-    return [
+    """Traces of PyTorch's profiler, or of Chakra by their suffix; all are of the largest world that
+    one of them knows of."""
+    ranks = [
         chakra.read(path, len(paths), removed)
         if path.suffix == chakra.SUFFIX
         else reading.read(path, removed)
         for path in paths
     ]
+    world = max((_world(rank) for rank in ranks), default=1)
+    return [replace(rank, world=world) for rank in ranks]
 
 
-def _world(ranks: Sequence[Rank]) -> int:
-    """How many ranks the job had, as far as its collectives tell."""
-    calls = [kernel.collective for rank in ranks for kernel in rank.kernels if kernel.collective]
+def _world(rank: Rank) -> int:
+    """How many ranks the job had, as far as a trace and its collectives tell."""
+    calls = (kernel.collective for kernel in rank.kernels if kernel.collective)
     numbers = (number for call in calls for number in (call.ranks, *(1 + n for n in call.members)))
-    return max(numbers, default=1)
+    return max(rank.world, *numbers, 1)
 
 
 def _network(asked: Changes) -> Changes:
@@ -130,7 +132,7 @@ def _network(asked: Changes) -> Changes:
     if asked.machine is None:
         what = "these traces do not say how long communications take"
         raise InputError("traces", what, "name the --topology that is to carry them")
-    return Changes(machine=asked.machine, world=asked.world)
+    return Changes(machine=asked.machine)
 
 
 def _longest(ranks: Sequence[Rank]) -> float | None:

@@ -15,7 +15,8 @@ from sim.hardware.cluster import topology as topologies
 from sim.scenario.machine import machine
 from sim.scenario.scenario import load
 from sim.simulate import simulate
-from sim.traces.changes import Changes, seconds_of
+from sim.traces.changes import Changes
+from sim.traces.network import Network
 from sim.traces.reading import read
 from sim.traces.replay import replay
 from tests.traces.synthetic import LAUNCH, Machine
@@ -255,11 +256,11 @@ def test_on_another_network_collectives_last_as_its_library_says(path):
     for name, gpus in (("dgx-a100-hdr", 8), ("dgx-a100-hdr", 64)):
         topology = topologies.load(name).with_gpus(gpus)
         other = machine(topology, None, (), name)
-        seconds = us(seconds_of(call, other, world=8))
+        seconds = us(Network(other, 8).seconds(call))
         beside = max(seconds, 200.0) - 300.0
         assert changed(path, machine=other) == close(before + beside)
         alone = other.call("all_reduce", 2e6, seconds_shape(gpus))
-        assert seconds == close(us(alone.duration(other.call_cost("all_reduce", 2e6, alone.shape))))
+        assert seconds == close(us(alone.duration(other.backend.call_cost(alone))))
 
 
 def seconds_shape(gpus):
