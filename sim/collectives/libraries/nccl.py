@@ -32,6 +32,10 @@ PER_NIC = 2  # CTAs for each NIC (S. Jeaugey, NVIDIA/nccl issue 689: 2 for a sin
 # What it receives is written into a buffer, read there, and combined with or written to the user's
 # data ("it can be 3x", S. Jeaugey, NVIDIA/nccl issue 1428).
 MEMORY_PASSES = 3.0
+# Payload of a step of LL: of 512 threads' 8 lines of 16 bytes half are flags (NCCL 2.19,
+# src/init.cc, computeBuffSizes, and src/enqueue.cc: chunks of LL are half a step of the buffer).
+LL_CHUNK = 512 * 8 * 16 / 2
+LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
 MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message, see `_of_channels`
 
 LOCAL = NetworkConstants(
@@ -55,8 +59,7 @@ class NcclCall:
         self, name: str, protocol: NcclProtocol, loads: LevelLoads, reached: float, latency: float
     ) -> CallCost:
         """Bytes as if at line rate: the smaller the share `reached` of it, the more bytes."""
-        keeps = self.node.tree_keeps if name == "tree" else self.node.keeps
-        port = reached * getattr(keeps, protocol)
+        port = reached * self._kept(name, protocol, reached)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
         received = max(loads.port, loads.nic / self.call.shape.per_node)
         return CallCost(
@@ -68,6 +71,19 @@ class NcclCall:
             ctas=self.ctas,
             memory=MEMORY_PASSES * self.call.size * received,
         )
+
+    def _kept(self, name: str, protocol: NcclProtocol, reached: float) -> float:
+        """The share of `reached` that a protocol keeps. What was fitted to LL's small messages
+        holds while chunks grow with them; the rest goes as fast as `tuning.cc` has it."""
+        node, call = self.node, self.call
+        keeps: float = getattr(node.tree_keeps if name == "tree" else node.keeps, protocol)
+        grown = self.ctas * LL_CHUNK * (1 if name == "tree" else call.shape.ranks)
+        if protocol != "ll" or not node.ll_most or call.size <= grown:
+            return keeps
+        most = node.ll_most[min(call.shape.nodes, 3) - 1]
+        share = LL_OF_TREE if name == "tree" else LL_OF_RING
+        rest = min(share, most / (reached * call.interconnect.port_bandwidth))
+        return call.size / (grown / keeps + (call.size - grown) / max(keeps, rest))
 
     @property
     def ctas(self) -> int:

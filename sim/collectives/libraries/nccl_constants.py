@@ -59,7 +59,8 @@ class NodeConstants:
     the others; `touch` is what a ring's members read and write in one turn in addition to what they
     send, in bytes for each byte of the buffer; `channels` how many CTAs a kernel has within a node,
     each with an SM to itself; `channel` what each of them carries of a message (B/s), where it is
-    known. The steps were measured between ports about
+    known; `ll_most` is the bus bandwidth that LL reaches on one, two and more nodes, where `keeps`
+    of LL is that of small messages. The steps were measured between ports about
     `latency` apart (one hop of NVLink, hwLat of LL in tuning.cc); the actual latency makes them
     longer or shorter.
     """
@@ -76,6 +77,7 @@ class NodeConstants:
     touch: float = 0.0
     channels: int = 0
     channel: BytesPerSecond = 0.0
+    ll_most: tuple[BytesPerSecond, ...] = ()
     fill: Fill = Fill()
     nvls: float = 0.0
     nvls_tree: float = 0.0

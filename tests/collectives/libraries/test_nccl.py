@@ -290,3 +290,27 @@ def test_messages_through_a_network_take_what_its_adapters_carry() -> None:
         NCCL.call_cost(CollectiveCall("point_to_point", 16e6, shape, A100, among=n)) for n in (2, 8)
     )
     assert pair == many
+
+
+@pytest.mark.parametrize("interconnect", FABRICS, ids=lambda one: one.generation)
+@pytest.mark.parametrize(("ranks", "per_node", "most"), [(8, 8, 0), (16, 8, 1), (64, 8, 2)])
+def test_ll_of_large_messages_has_the_bandwidth_that_nccl_expects_of_it(
+    interconnect: Interconnect, ranks: int, per_node: int, most: int
+) -> None:
+    """tuning.cc: at most half of Simple's, 1/3.8 of a tree's, and llMaxBws; what was fitted to
+    messages of a few KiB said 1.3 GB/s. A step longer is never a step shorter."""
+    shape, node = GroupShape.of(ranks, per_node), NCCL.constants.node[interconnect.generation]
+    sizes = [2.0**power for power in range(10, 33)]
+    for algorithm in ("ring", "tree"):
+        times = []
+        for size in sizes:
+            only = (algorithm,)
+            call = CollectiveCall("all_reduce", size, shape, interconnect, algorithms=only)
+            (ll,) = (one for one in NCCL.candidates(call) if one.protocol == "ll")
+            times.append(call.duration(ll))
+        assert times == sorted(times)
+        turns = 2.0 if algorithm == "tree" else 2.0 * (ranks - 1) / ranks
+        reached = turns * sizes[-1] / times[-1]
+        cap = min(node.ll_most[most], 0.5 * interconnect.port_bandwidth)
+        fitted = node.keeps.ll * interconnect.port_bandwidth  # where small messages show more
+        assert 0.2 * cap < reached < max(1.2 * cap, fitted)
