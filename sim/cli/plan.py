@@ -101,7 +101,8 @@ def plan(
     else:
         if picture is not None:
             draw(outcome, picture)
-        click.echo(f"note: {in_a_line(outcome)}", err=True)
+        for note in (in_a_line(outcome), *outcome.inputs.notes):
+            click.echo(f"note: {note}", err=True)
         text, unsaid = outcome.emitted(emit)
         for choice in unsaid:
             click.echo(f"warning: {emit} is not told {choice}", err=True)

@@ -119,7 +119,9 @@ class Comparison(Answer, ABC):
     def notes(self) -> list[str]:
         """What to know of the cases before they are held against one another."""
         warned = [
-            f"{case.name}: {warning}" for case in self.cases for warning in case.result.warnings
+            f"{case.name}: {warning}"
+            for case in self.cases
+            for warning in (*case.result.inputs.notes, *case.result.warnings)
         ]
         precisions = {case.name: case.result.inputs.precision for case in self.cases}
         if len(set(precisions.values())) < 2:

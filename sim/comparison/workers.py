@@ -13,6 +13,7 @@ from sim.config.progress import counted
 from sim.config.units import HOUR, human_seconds
 from sim.results.answer import Answer, Inputs
 from sim.results.assemble_sharing import inputs_of
+from sim.results.formatting import several
 from sim.results.tables import Cells, aligned, preformatted
 from sim.scenario.scenario import Scenario, Settings, SharingScenario, load, settings_of
 from sim.scenario.sharing_setup import from_scenario
@@ -99,9 +100,10 @@ class WorkerCounts(Answer):
         curve, stop, end = self.efficiency, self.stop, self.rows[-1]
         at = f"B_crit = {curve.critical_batch:,.0f} samples"
         if stop is end:
-            return f"{at}: {_many(end.workers)} still help ({_costs(end)})"
+            return f"{at}: {several(end.workers, 'worker')} still help ({_costs(end)})"
         more = f"{end.workers:,}: {_costs(end)}"
-        return f"{at}: beyond {_many(stop.workers)} ({_costs(stop)}) more help little ({more})"
+        few = f"{several(stop.workers, 'worker')} ({_costs(stop)})"
+        return f"{at}: beyond {few} more help little ({more})"
 
     @property
     def stops_at(self) -> int:
@@ -289,15 +291,6 @@ def _of_task(scenario: SharingScenario, task: Task | None) -> Efficiency:
     count = len(setup.workers)
     rule = plan.rule(count, setup.task)
     return efficiency_of(setup.task, rule, learning.target, batch=plan.batch, workers=count)
-
-
-def _many(count: int) -> str:
-    """So many of them.
-
-    >>> _many(1), _many(2048)
-    ('1 worker', '2,048 workers')
-    """
-    return "1 worker" if count == 1 else f"{count:,} workers"
 
 
 def _costs(row: WorkerCount) -> str:

@@ -1,5 +1,8 @@
 """The models that the files of `models/` describe, whatever kind they are of."""
 
+import re
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,17 @@ def load(name: str, *, where: str = "command line") -> Transformer:
     """The model that `models/NAME.toml` describes. Raises `InputError`."""
     path = catalog.find("models", name, where=where)
     return model_of(document(path), catalog.place(path))
+
+
+def settled(model: Transformer, keys: Iterable[str]) -> Transformer:
+    """Without its notes on keys (`model.seq`) that have been set since."""
+    own = {f"model.{key}" for key in keys}
+    open_ = [note for note in model.notes if not (asked := _asked(note)) or asked - own]
+    return replace(model, notes=tuple(open_))
+
+
+def _asked(note: str) -> set[str]:
+    return set(re.findall(r"\bmodel\.\w+", note))
 
 
 def document(path: Path) -> dict[str, Any]:

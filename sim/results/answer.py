@@ -6,6 +6,7 @@ JSON schemas.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,7 +27,7 @@ class Inputs:
     """What an answer is of: names of files, what a step is made of whether it was said or not, the
     keys of the plan that are not as usual, and the values that were changed for it. `batch` are the
     samples that one update of the weights averages, each of so many `tokens` (0: not known, 1: an
-    image); `price` is what rent is reckoned by."""
+    image); `price` is what rent is reckoned by, `notes` what was taken or left out unasked."""
 
     model: str = ""
     cluster: str = ""
@@ -40,6 +41,7 @@ class Inputs:
     plan: dict[str, Any] = field(default_factory=dict)
     change: dict[str, Any] = field(default_factory=dict)
     price: str = ""
+    notes: tuple[str, ...] = ()
     version: str = VERSION
 
     @property
@@ -63,6 +65,20 @@ class Answer(Shown):
     pictures: ClassVar[Mapping[str, str]] = {}
     unwritten: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[Mapping[str, str]] = {}
+
+    def __str__(self) -> str:
+        own = super().__str__()
+        return "\n".join([own, *(f"note: {note}" for note in self._notes)])
+
+    def _repr_html_(self) -> str:
+        own = super()._repr_html_()
+        return own + "".join(f"<div>{escape(note)}</div>" for note in self._notes)
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        """What its inputs note, if it has those of a single job."""
+        inputs = getattr(self, "inputs", None)
+        return inputs.notes if isinstance(inputs, Inputs) else ()
 
     @classmethod
     def written(cls) -> dict[str, str]:

@@ -124,6 +124,7 @@ def inputs_of(setup: Setup) -> Inputs:
         plan=said_of(job.plan),
         change=dict(setup.change),
         price=str(topology.price or ""),
+        notes=job.model.notes,
     )
 
 
@@ -206,7 +207,6 @@ def _parts(memory: Memory) -> dict[str, float]:
 def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
     """What a reader should know before believing the number."""
     plan, topology = setup.job.plan, setup.machine.topology
-    yield from setup.job.model.notes
     if (measured := setup.job.device.measured) is not None:
         yield from measured.doubts
     fabric = fabrics.find(setup.machine.topology.backend)

@@ -112,6 +112,7 @@ def inputs_of(setup: SharingSetup) -> Inputs:
         plan=said_of(setup.plan),
         change=dict(setup.change),
         price=str(topology.price or ""),
+        notes=setup.notes,
     )
 
 

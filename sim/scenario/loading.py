@@ -29,9 +29,12 @@ def load_document(
 
 def load_model(scenario: Scenario) -> Transformer:
     """The model of a scenario with its changes."""
+    changes = scenario.changes("model")
     if not isinstance(scenario.model, str):
-        return altered(scenario.model, scenario.changes("model"), f"{scenario.name}, model")
-    return reading.model_of(*load_document(scenario, "model", "models", scenario.model))
+        model = altered(scenario.model, changes, f"{scenario.name}, model")
+    else:
+        model = reading.model_of(*load_document(scenario, "model", "models", scenario.model))
+    return reading.settled(model, changes)
 
 
 def load_stack(scenario: Scenario, stack: str | stacks.Stack) -> stacks.Stack:

@@ -46,6 +46,7 @@ def from_scenario(
         model=name_of(scenario.model),
         stack=name_of(scenario.stack),
         change=dict(flat(scenario.change)),
+        notes=load_model(scenario).notes if scenario.model else (),
     )
 
 

@@ -96,6 +96,7 @@ class SearchResult(Answer):
             tokens=space.model.tokens,
             plan={"only": dict(space.only), "without": dict(space.without)},
             price=str(space.topology.price or ""),
+            notes=space.model.notes,
         )  # fmt: skip
 
     @property

@@ -61,7 +61,7 @@ def space(
     trained = reading.load(model) if isinstance(model, str) else model
     software = stacks.load(stack) if isinstance(stack, str) else stack
     return Space(
-        model=replace(trained, seq=seq) if seq else trained,
+        model=reading.settled(replace(trained, seq=seq), ("seq",)) if seq else trained,
         topology=cluster,
         stack=software.running(cast(Precision, precision), where="stack"),
         global_batch=global_batch,

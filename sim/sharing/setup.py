@@ -23,7 +23,7 @@ class SharingSetup:
 
     `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
     is the number of spans kept for pictures. `model`, `stack` and `change` are what the scenario
-    names and changes.
+    names and changes, `notes` those of its model.
     """
 
     name: str
@@ -37,6 +37,7 @@ class SharingSetup:
     model: str = ""
     stack: str = ""
     change: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def batch(self) -> float:

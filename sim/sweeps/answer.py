@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs, said_of
+from sim.scenario.loading import load_model
 from sim.scenario.scenario import (
     NoPlan,
     Scenario,
@@ -128,4 +129,5 @@ def _inputs(job: Scenario) -> Inputs:
         stack=name_of(job.stack),
         plan={} if isinstance(plan, NoPlan) else said_of(plan),
         change=dict(flat(job.change)),
+        notes=load_model(job).notes if name_of(job.model) else (),
     )

@@ -174,9 +174,18 @@ def test_a_config_of_hugging_face_runs_and_is_shown(folder: Path) -> None:
     job = (*job, "--set", "plan.zero=1", "--set", "plan.recompute=full")
     printed = answer(*job, "--set", "plan.global_batch=128", "--set", "model.seq=8192")
     assert printed["parameters"] == 7_615_616_512
-    assert "sequences may have 131,072 tokens" in printed["warnings"][0]
+    assert printed["inputs"]["notes"] == []  # somebody has said how long sequences are
     tokens = printed["tokens_per_second"] / printed["samples_per_second"]
     assert tokens == pytest.approx(8192)
+    few = ("--gpus", "8", "--global-batch", "16", "--only", "tp=4", "--only", "microbatch=1",
+           "--only", "zero=1", "--only", "recompute=none")  # fmt: skip
+    plan = ("plan", str(path), "dgx-h100-ndr", *few)
+    taken = "4,096 are taken unless model.seq or --seq says otherwise"
+    job = (*job, "--set", "plan.global_batch=32")
+    for asked in (("show", str(path)), ("run", *job), plan):
+        assert taken in sim(*asked).stdout.splitlines()[-1]
+    assert taken in sim(*plan, "--emit", "megatron").stderr
+    assert taken not in sim(*plan, "--seq", "8192").stdout
 
 
 def test_a_model_and_a_topology_given_replace_those_of_a_scenario() -> None:

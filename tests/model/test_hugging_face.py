@@ -145,7 +145,7 @@ def test_what_is_not_modelled_is_said() -> None:
     (note,) = described(config | {"wild_idea": 3})["notes"]
     assert note == "config.json: wild_idea = 3 is not modelled"
     (note,) = described(config | {"max_position_embeddings": 131072})["notes"]
-    assert "131,072 tokens; 4,096 are taken unless model.seq says otherwise" in note
+    assert "131,072 tokens; 4,096 are taken unless model.seq or --seq says" in note
 
 
 @pytest.mark.parametrize(

@@ -131,5 +131,5 @@ def length(config: Config, key: str = "max_position_embeddings") -> int:
     most = int(config(key))
     if most > _SEQ:
         what = f"{config.place}: sequences may have {most:,} tokens"
-        config.notes.append(f"{what}; {_SEQ:,} are taken unless model.seq says otherwise")
+        config.notes.append(f"{what}; {_SEQ:,} are taken unless model.seq or --seq says otherwise")
     return min(most, _SEQ)
