@@ -32,12 +32,14 @@ class Entry(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
     """An argument with a value; `default` is what the framework takes without it, None that the
-    key is then left out."""
+    key is then left out. One that is `needed` is always written, though reading takes the default.
+    """
 
     argument: str
     key: str
     kind: Callable[[str], Any] = int
     default: Any = None
+    needed: bool = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -50,7 +52,8 @@ class Value:
 
     def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
         value = keys.get(self.key)
-        return {} if value in (None, self.default) else {self.argument: (str(value),)}
+        rests = value is None or (value == self.default and not self.needed)
+        return {} if rests else {self.argument: (_number(value),)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,8 @@ class Choice:
             return {}
         word = next((word for word, own in self.values.items() if own == value), None)
         if word is None:
-            raise InputError(self.key, f"{value!r} has no {self.argument}", "choose another")
+            what = f"no {self.argument} stands for {value!r}"
+            raise InputError(self.key, what, f"take {' or '.join(map(str, self.values.values()))}")
         return {self.argument: (word,)}
 
 
@@ -138,6 +142,11 @@ def no_sync(name: str) -> Together:
         return {}
 
     return Together(arguments=(), reading=lambda given: {}, writing=write)
+
+
+def _number(value: Any) -> str:
+    """A value as an argument; a whole number has no fraction, since many are read by int()."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:

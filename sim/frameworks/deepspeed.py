@@ -62,6 +62,9 @@ def _write_precision(keys: Keys) -> Words:
     return {} if precision == "fp32" else {f"{precision}.enabled": ("true",)}
 
 
+_CHECKPOINTS = "activation_checkpointing.cpu_checkpointing"  # activation_checkpointing/config.py
+
+
 def _offload(given: Given) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for part, ours in (("optimizer", "optimizer"), ("param", "parameters")):
@@ -71,6 +74,8 @@ def _offload(given: Given) -> dict[str, Any]:
             keys[f"plan.offload.{ours}"] = 1.0
         if where == "nvme":
             keys["plan.offload.nvme"] = True
+    if chosen(given, _CHECKPOINTS, {"true": True, "false": False}, "false"):
+        keys["plan.offload.activations"] = 1.0
     return keys
 
 
@@ -78,11 +83,12 @@ def _write_offload(keys: Keys) -> Words:
     own = keys["plan.offload"]
     where = "nvme" if own.nvme else "cpu"
     parts = {"optimizer": own.optimizer, "param": own.parameters}
-    return {
+    words: Words = {
         f"zero_optimization.offload_{part}.device": (where,)
         for part, share in parts.items()
         if share
     }
+    return words | ({_CHECKPOINTS: ("true",)} if own.activations else {})
 
 
 def _alone(keys: Keys) -> Words:
@@ -108,6 +114,7 @@ _TABLE: tuple[Entry, ...] = (
         arguments=(
             "zero_optimization.offload_optimizer.device",
             "zero_optimization.offload_param.device",
+            _CHECKPOINTS,
         ),
         reading=_offload,
         writing=_write_offload,

@@ -13,6 +13,7 @@ from sim.frameworks.documents import tables
 from sim.frameworks.framework import Base, Framework
 from sim.frameworks.megatron import recipes
 from sim.frameworks.megatron import table as megatron
+from sim.model.numerics import Numerics
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 
@@ -118,10 +119,13 @@ def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[
     keys = _Read({"model.kinds": model.kinds, "ranks": plan.data_parallel})
     keys.update({f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)})
     keys.update({f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)})
+    keys.update({f"{_NUMERICS}.{one.name}": getattr(model.numerics, one.name)
+                 for one in fields(Numerics)})  # fmt: skip
     keys["model.biases"] = [*model.biases]
     keys["model.like"] = like
-    keys["stack.overlap_gradients"] = keys["stack.overlap_gather"] = plan.data_parallel > 1
-    text = framework.render(write(framework.table, keys))
+    keys["stack.overlap_gradients"] = plan.data_parallel > 1
+    keys["stack.overlap_gather"] = plan.data_parallel > 1 and plan.zero > 0
+    words = write(framework.table, keys)
     usual = Plan(global_batch=plan.global_batch, dp=plan.dp, axes=plan.axes)
     unsaid = _unsaid(
         "plan", plan, {one.name: getattr(usual, one.name) for one in fields(Plan)}, keys
@@ -129,9 +133,16 @@ def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[
     if "model.layers" in keys.read:
         plain = {one.name: one.default for one in fields(Transformer) if one.name not in _DERIVED}
         unsaid += _unsaid("model", model, plain, keys)
-    return text, unsaid
+        plain = {one.name: None for one in fields(Numerics)} | {"rope_scaling": {}}
+        unsaid += _unsaid(_NUMERICS, model.numerics, plain, keys)
+        if model.positions == "rotary" and model.numerics.rope_theta is None:
+            unsaid.append("rope_theta, which the model's file does not give")
+    elif framework.needs and framework.needs not in words:
+        unsaid.insert(0, f"the model, {like or model.name}: write its part by hand")
+    return framework.render(words), unsaid
 
 
+_NUMERICS = "model.numerics"
 # Keys of a model that others follow from, or that say nothing of its shape.
 _DERIVED = (
     "name",
@@ -139,6 +150,7 @@ _DERIVED = (
     "pattern",
     "blocks",
     "notes",
+    "numerics",
     "head",
     "kv_heads",
     "value_head",
@@ -146,7 +158,7 @@ _DERIVED = (
 
 
 def _unsaid(
-    table: str, given: Plan | Transformer, usual: Mapping[str, Any], keys: _Read
+    table: str, given: Plan | Transformer | Numerics, usual: Mapping[str, Any], keys: _Read
 ) -> list[str]:
     """What nobody read of the values that are not as usual."""
     return [

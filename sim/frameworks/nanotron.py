@@ -194,6 +194,8 @@ _TABLE: tuple[Entry, ...] = (
     ),
     Together(arguments=(f"{_MODEL}.attention_bias",), reading=_biases, writing=_write_biases),
     Value(argument=f"{_TOKENS}.sequence_length", key="model.seq"),
+    Value(argument=f"{_MODEL}.rope_theta", key="model.numerics.rope_theta", kind=float),
+    Value(argument=f"{_MODEL}.rms_norm_eps", key="model.numerics.norm_epsilon", kind=float),
     Together(
         arguments=(
             *(f"{_TOKENS}.micro_batch_size", f"{_TOKENS}.batch_accumulation_per_replica"),
@@ -210,7 +212,7 @@ _TABLE: tuple[Entry, ...] = (
         reading=_tensor,
         writing=_write_tensor,
     ),
-    Value(argument=f"{_PARALLEL}.pp", key="plan.pp", default=1),
+    Value(argument=f"{_PARALLEL}.pp", key="plan.pp", default=1, needed=True),
     Choice(
         argument=f"{_PARALLEL}.pp_engine",
         key="plan.schedule",
@@ -277,7 +279,8 @@ FRAMEWORK = Framework(
         "model": "init_method.* ddp_bucket_cap_mb",
         _MODEL: """bos_token_id eos_token_id pad_token_id hidden_act initializer_range
             pretraining_tp
-            rms_norm_eps rope_* use_cache max_position_embeddings _attn_implementation z_loss_*
+            rope_scaling.* rope_interleaved use_cache
+            max_position_embeddings _attn_implementation z_loss_*
             interleaved_rotary""",
         "optimizer": """clip_grad learning_rate_scheduler.* weight_decay*
             optimizer_factory.adam_*""",

@@ -57,11 +57,10 @@ def _model(given: Given) -> dict[str, Any]:
 
 
 def _write_model(keys: Keys) -> Words:
+    """Its models have names; nothing says any other."""
     like = keys.get("model.like")
     found = next((own for own, name in _MODELS.items() if name == like), None)
-    if found is None:
-        raise InputError("model", f"torchtitan has no {like}", "write [model] by hand")
-    return {"model.name": (found[0],), "model.flavor": (found[1],)}
+    return {"model.name": (found[0],), "model.flavor": (found[1],)} if found else {}
 
 
 def _batch(given: Given) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _SHARED = (
         "position_rows",
         "pattern",
         "blocks",
+        "numerics",
         "notes",
     ),
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from sim.config.schema import Short
+from sim.model.numerics import Numerics
 
 Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
 Positions = Literal["learned", "rotary", "relative", "alibi", "none"]
@@ -68,7 +69,8 @@ class Transformer:
     `pattern` names the layers' kinds (`sim.model.blocks`), repeated until all have one: "dense", or
     "3 dense, 58 experts". `blocks` holds what a kind needs to know besides, and variants of kinds:
     an entry `sliding` with kind = "dense" is a dense layer in which its other keys hold instead of
-    the model's (`entry`, `sim.model.kinds`). `notes` are said with every result.
+    the model's (`entry`, `sim.model.kinds`). `numerics` are handed on to frameworks and change
+    nothing here, `notes` are said with every result.
 
     Raises `ValueError` for a shape that cannot be.
     """
@@ -113,6 +115,7 @@ class Transformer:
     mtp: int = 0
     pattern: Annotated[str, Short(_written)] = "dense"
     blocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    numerics: Numerics = field(default_factory=Numerics, compare=False)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

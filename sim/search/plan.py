@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from sim.frameworks.jobs import searched
+from sim.frameworks.jobs import emitted, searched
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
+from sim.parallel.plan import Plan
 from sim.search.choices.named import parsed
 from sim.search.search import BEST, WITHIN, SearchResult, search
 from sim.search.space import space
@@ -39,23 +40,21 @@ def plan(
     searched, unless `only` says otherwise. The `best` so many are played in full. Raises
     `InputError`, `FitError` where no layout fits into memory.
     """
-    return search(
-        space(
-            model,
-            topology,
-            gpus=gpus,
-            global_batch=global_batch,
-            stack=stack,
-            precision=precision,
-            seq=seq,
-            only=parsed(searched(framework), "--emit") | parsed(_texts(only), "--only"),
-            without=parsed(_texts(without), "--without"),
-            price=price,
-        ),
-        jobs=jobs,
-        best=best,
-        within=within,
+    where = space(
+        model,
+        topology,
+        gpus=gpus,
+        global_batch=global_batch,
+        stack=stack,
+        precision=precision,
+        seq=seq,
+        only=parsed(searched(framework), "--emit") | parsed(_texts(only), "--only"),
+        without=parsed(_texts(without), "--without"),
+        price=price,
     )
+    if framework:  # refuses what it cannot be told of any layout, before one is looked for
+        emitted(framework, where.model, Plan(global_batch=1, dp=1, precision=where.precision))
+    return search(where, jobs=jobs, best=best, within=within)
 
 
 def _texts(values: Values) -> tuple[str, ...]:

@@ -136,7 +136,10 @@ class SearchResult(Answer):
     def emitted(self, form: str, layout: Layout | None = None) -> tuple[str, list[str]]:
         """The same as a framework is told of it ("megatron", "torchtitan", "deepspeed"), or as the
         table of a scenario ("toml"); and the choices that it is not told. Raises `InputError`."""
-        return emitted(form, self.space.model, (layout or self.best[0]).plan, self.space.named)
+        plan, stack = (layout or self.best[0]).plan, self.space.stack
+        if plan.tp_comm_overlap is None and stack.fusion.user_buffers and plan.sequence_parallel:
+            plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
+        return emitted(form, self.space.model, plan, self.space.named)
 
     def _row(self, layout: Layout, rank: int) -> dict[str, Any]:
         result = plain(layout.result) if layout.result is not None else {}

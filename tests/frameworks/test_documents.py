@@ -145,7 +145,7 @@ def test_what_cannot_be_read_is_refused(framework: str, text: str, words: str) -
     [
         ("torchtitan", Plan(global_batch=8, dp=8, zero=1), "torchtitan has no ZeRO-1"),
         ("torchtitan", Plan(global_batch=8, tp=2, dp=8), "divides sequences"),
-        ("torchtitan", Plan(global_batch=8, pp=2, dp=4, schedule="zb-h2"), "'zb-h2' has no"),
+        ("torchtitan", Plan(global_batch=8, pp=2, dp=4, schedule="zb-h2"), "stands for 'zb-h2'"),
         ("deepspeed", Plan(global_batch=8, tp=2, dp=8), "tp = 2 is not in DeepSpeed's JSON"),
         ("deepspeed", Plan(global_batch=8, dp=8, precision="fp8"), "DeepSpeed has no fp8"),
     ],
@@ -156,8 +156,11 @@ def test_what_a_framework_does_not_have_is_not_written(framework, plan, words) -
 
 
 def test_a_model_that_torchtitan_does_not_have_is_named() -> None:
-    with pytest.raises(InputError, match="torchtitan has no mixtral-8x7b"):
-        emitted("torchtitan", load("mixtral-8x7b"), Plan(global_batch=8, dp=8), "mixtral-8x7b")
+    """Its parallelism is told all the same."""
+    own = (load("mixtral-8x7b"), Plan(global_batch=8, dp=8), "mixtral-8x7b")
+    text, unsaid = jobs.emitted("torchtitan", *own)
+    assert unsaid == ["the model, mixtral-8x7b: write its part by hand"]
+    assert "data_parallel_replicate_degree = 8" in text
 
 
 def test_a_document_comes_back_from_its_words() -> None:

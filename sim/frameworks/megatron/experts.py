@@ -57,9 +57,10 @@ def _pattern(given: Given) -> str:
 def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
     own, kinds = keys.get("model.blocks", {}).get("experts"), keys["model.kinds"]
     if set(kinds) - {"dense", "experts"}:
-        raise InputError(
-            "model", f"layers of {', '.join(sorted(set(kinds)))}", "write them by hand"
-        )
+        first, *more = sorted(set(kinds) - {"dense", "experts"})
+        what = f"Megatron-LM has no arguments for layers of kind {first}"
+        what += f" and {len(more)} more" * bool(more)
+        raise InputError("model", what, "write them by hand")
     if not own:
         return {}
     own = dict(own)
@@ -97,12 +98,15 @@ def _dispatcher(given: Given) -> dict[str, Any]:
     return {"plan.dispatcher": "hierarchical"} if deep else {}
 
 
+_GROUPED: dict[str, tuple[str, ...]] = {"moe-grouped-gemm": ()}  # as its stack computes them
+
+
 def _write_dispatcher(keys: Keys) -> dict[str, tuple[str, ...]]:
     if not keys.get("model.blocks", {}).get("experts"):
         return {}
     if keys.get("plan.dispatcher") == "hierarchical":
-        return {"moe-token-dispatcher-type": ("flex",), "moe-enable-deepep": ()}
-    return {"moe-token-dispatcher-type": ("alltoall",)}
+        return {"moe-token-dispatcher-type": ("flex",), "moe-enable-deepep": (), **_GROUPED}
+    return {"moe-token-dispatcher-type": ("alltoall",), **_GROUPED}
 
 
 EXPERTS: tuple[Entry, ...] = (

@@ -18,6 +18,8 @@ _RENAMED = {
     "num_moe_experts": "num-experts",
     "virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
     "sequence_length": "seq-length",
+    "layernorm_epsilon": "norm-epsilon",
+    "rope_scaling": "use-rope-scaling",
     "vocab_size": "padded-vocab-size",
     "fp8": "fp8-format",
     "fp4": "fp4-format",
@@ -134,7 +136,7 @@ def _precision(given: Words, sections: Sections) -> Words:
         fields = {f"{section}.{_FIELDS.get(one) or one.replace('-', '_')}": low[one] for one in low}
         return {sections.precision: (name,), **fields}
     if not plain:
-        raise InputError("plan.precision", "has no name there", "take bf16, fp16, fp8 or fp4")
+        raise InputError("plan.precision", "fp32 has no name there", "take bf16, fp16, fp8 or fp4")
     rest = next(name for name, own in _NAMED.items() if own == recipe)
     return {sections.precision: (f"{plain}_{rest}",)}
 

@@ -89,6 +89,8 @@ def _recompute(given: Given) -> dict[str, Any]:
     word = chosen(given, "recompute-granularity", values, "")
     if word == "full":
         keys: dict[str, Any] = {"plan.recompute": "full"}
+        if _each_layer(given):
+            return keys
         if "recompute-method" in given:
             keys["plan.recompute_method"] = value_of(given, "recompute-method", str)
             keys["plan.recompute_layers"] = integer(given, "recompute-num-layers", 1)
@@ -97,6 +99,12 @@ def _recompute(given: Given) -> dict[str, Any]:
         modules = list(given.get("recompute-modules", ()))
         return {"plan.recompute": modules or "selective"}
     return {}
+
+
+def _each_layer(given: Given) -> bool:
+    """Groups of a layer are every layer by itself."""
+    uniform = given.get("recompute-method") == ("uniform",)
+    return uniform and integer(given, "recompute-num-layers", 1) == 1
 
 
 def _write_recompute(keys: Keys) -> dict[str, tuple[str, ...]]:
@@ -135,7 +143,8 @@ def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:
     recipe = keys.get("plan.recipe") or "current-scaling"
     word = next((word for word, own in _RECIPES.items() if own == recipe), None)
     if precision != "fp8" or word is None:
-        raise InputError("plan.precision", f"{precision} ({recipe}) has no arguments", "choose fp8")
+        what = f"Megatron-LM has no {f'recipe {recipe}' if precision == 'fp8' else precision}"
+        raise InputError("plan.precision", what, "take bf16, fp16 or fp8")
     return {"bf16": (), "fp8-format": ("hybrid",), "fp8-recipe": (word,)}
 
 

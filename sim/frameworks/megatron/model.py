@@ -149,6 +149,23 @@ def _write_positions(keys: Keys) -> dict[str, tuple[str, ...]]:
     return {"position-embedding-type": (words[positions],)} if positions in words else {}
 
 
+_NUMERICS = "model.numerics"
+
+
+def _stretched(given: Given) -> dict[str, Any]:
+    """Of Llama 3.1; by 8 unless said (arguments.py, --rope-scaling-factor)."""
+    if "use-rope-scaling" not in given:
+        return {}
+    name = "rope-scaling-factor"
+    factor = float(value_of(given, name, float)) if name in given else 8.0
+    return {f"{_NUMERICS}.rope_llama3": factor}
+
+
+def _write_stretched(keys: Keys) -> dict[str, tuple[str, ...]]:
+    factor = keys.get(f"{_NUMERICS}.rope_llama3")
+    return {"use-rope-scaling": (), "rope-scaling-factor": (f"{factor:g}",)} if factor else {}
+
+
 MODEL: tuple[Entry, ...] = (
     Value(argument="num-layers", key="model.layers"),
     Value(argument="hidden-size", key="model.hidden"),
@@ -212,6 +229,14 @@ MODEL: tuple[Entry, ...] = (
         reading=_latent,
         writing=_write_latent,
     ),
+    Value(argument="rotary-base", key=f"{_NUMERICS}.rope_theta", kind=float),
+    Value(argument="rotary-percent", key=f"{_NUMERICS}.rotary_share", kind=float),
+    Together(
+        arguments=("use-rope-scaling", "rope-scaling-factor"),
+        reading=_stretched,
+        writing=_write_stretched,
+    ),
+    Value(argument="norm-epsilon", key=f"{_NUMERICS}.norm_epsilon", kind=float),
     Together(arguments=(), reading=_family),
     Value(argument="mtp-num-layers", key="model.mtp", default=0),
 )

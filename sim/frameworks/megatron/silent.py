@@ -23,7 +23,7 @@ _RUNNING = """
     ddp-average*
 """
 _FORMULAS = """
-    rotary-* rope-* use-rope-scaling norm-epsilon layernorm-epsilon apply-layernorm-1p
+    rotary-seq* rotary-interleaved rotary-scaling* rope-type layernorm-epsilon apply-layernorm-1p
     attention-softmax-in-fp32
 """
 ARGUMENTS: Silent = {"": _LEARNING + _DATA + _FILES + _RUNNING + _FORMULAS}

@@ -12,6 +12,7 @@ from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.model.hugging_face import encoders, experts, gpt, llama
 from sim.model.hugging_face.config import Config, Document
+from sim.model.hugging_face.constants import numerics
 
 _TYPES: dict[str, Callable[[Config], Document]] = {
     "llama": llama.llama,
@@ -119,7 +120,8 @@ def document(content: Mapping[str, Any], place: str) -> Document:
         raise InputError(place, f"model_type = {kind!r} is not known", nearest(kind, [*_TYPES]))
     config = Config(content, place)
     described = _TYPES[kind](config)
-    return described | {"notes": [*config.notes, *config.unread()]}
+    said = {"numerics": own} if (own := numerics(config)) else {}
+    return described | said | {"notes": [*config.notes, *config.unread()]}
 
 
 def _inner(content: Mapping[str, Any], kind: str, place: str) -> Document:
