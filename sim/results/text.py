@@ -187,8 +187,8 @@ def memory_parts(result: Result) -> dict[str, float]:
 
 def effort(result: Result) -> str:
     return (
-        f"Simulated {count(result.ranks)} ranks as {count(result.roles)} roles, "
-        f"{count(result.operations)} operations, in {human_seconds(result.wall_seconds)}."
+        f"Simulated {several(result.ranks, 'rank')} as {several(result.roles, 'role')}, "
+        f"{several(result.operations, 'operation')}, in {human_seconds(result.wall_seconds)}."
         f"{_sources(result.device_time)}"
     )
 
