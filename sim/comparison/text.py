@@ -5,7 +5,7 @@ from html import escape
 
 from sim.comparison.comparison import Comparison
 from sim.plots import picture
-from sim.results.tables import Cells, aligned, html_image, html_table
+from sim.results.tables import Cells, aligned, html_table
 
 
 def text(compared: Comparison) -> str:
@@ -19,7 +19,7 @@ def html(compared: Comparison) -> str:
     """The same for a notebook, with the picture."""
     shown = (f"<b>{escape(title)}</b>{html_table(rows)}" for title, rows in _blocks(compared))
     legend = "".join(f"<pre>{escape(lines)}</pre>" for lines in _legend(compared))
-    drawn = html_image(picture.rendered(compared.plot(), dpi=60))
+    drawn = picture.html(compared.plot())
     said = "".join(f"<p>{escape(line)}</p>" for line in (compared.reason, *compared.notes))
     return f"{legend}{''.join(shown)}{said}{drawn}"
 

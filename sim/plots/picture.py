@@ -1,5 +1,6 @@
 """A figure as a picture file, PNG or SVG: the same bytes for the same figure."""
 
+from base64 import b64encode
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,24 @@ class Figure(sheets.Figure):
     """A figure that notebooks show, no wider than their page, in few colours to stay small."""
 
     def _repr_png_(self) -> bytes:
-        from PIL import Image
+        return _small(self)
 
-        whole = BytesIO(rendered(self, dpi=min(_FINE, int(_PAGE / self.get_figwidth()))))
-        with Image.open(whole) as image:
-            few = image.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MEDIANCUT)
-        small = BytesIO()
-        few.save(small, "PNG", optimize=True)
-        return small.getvalue()
+
+def html(figure: sheets.Figure) -> str:
+    """The same picture within a page."""
+    data = b64encode(_small(figure)).decode()
+    return f'<img style="max-width:100%" src="data:image/png;base64,{data}">'
+
+
+def _small(figure: sheets.Figure) -> bytes:
+    from PIL import Image
+
+    whole = BytesIO(rendered(figure, dpi=min(_FINE, int(_PAGE / figure.get_figwidth()))))
+    with Image.open(whole) as image:
+        few = image.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MEDIANCUT)
+    small = BytesIO()
+    few.save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 def save(figure: sheets.Figure, path: Path | str) -> None:

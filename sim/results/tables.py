@@ -1,6 +1,5 @@
-"""Tables for people, as aligned text and as HTML, and pictures within a page."""
+"""Tables for people, as aligned text and as HTML."""
 
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -53,9 +52,3 @@ def html_table(rows: Iterable[Cells], shares: Sequence[float] = ()) -> str:
 def preformatted(text: str) -> str:
     """A page of text as HTML."""
     return f"<pre>{escape(text)}</pre>"
-
-
-def html_image(png: bytes) -> str:
-    """A PNG as HTML."""
-    data = b64encode(png).decode()
-    return f'<img style="max-width:100%" src="data:image/png;base64,{data}">'

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.config.units import human_seconds
 from sim.plots import loss, picture, studies
 from sim.results.outcome import Outcome
-from sim.results.tables import Cells, aligned, html_image, html_table
+from sim.results.tables import Cells, aligned, html_table
 from sim.scenario.scenario import SharingScenario, described
 from sim.simulate_sharing import simulate_sharing
 
@@ -128,12 +128,8 @@ class Study:
         return str(self)
 
     def _repr_html_(self) -> str:
-        table, drawn = html_table(self.table), html_image(self.png())
+        table, drawn = html_table(self.table), picture.html(self.plot())
         return f"<b>{self.title}</b>{table}{drawn}<p>{self.conclusion}</p>"
-
-    def png(self) -> bytes:
-        """The figure as a picture."""
-        return picture.rendered(self.plot(), dpi=70)
 
 
 def _said(seconds: float) -> str:
