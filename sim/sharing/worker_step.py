@@ -16,7 +16,8 @@ from sim.parallel.job import Job
 from sim.parallel.memory import memory
 from sim.parallel.plan import Plan
 from sim.parallel.segments import Items
-from sim.parallel.step import optimizer, training_step
+from sim.parallel.step import training_step
+from sim.parallel.weight_update import optimizer
 from sim.program.operations import Collective, Segment
 from sim.sharing.plan import ServerBased, Sharing
 from sim.sharing.workload import TimedLayer, Workload

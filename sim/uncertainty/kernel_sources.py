@@ -8,7 +8,7 @@ from sim.hardware.kernels.time import sourced_time
 from sim.model.kernels import Kernel
 from sim.model.operators import kernels_of
 from sim.parallel.job import Job
-from sim.parallel.step import optimizer_kernels
+from sim.parallel.weight_update import optimizer_kernels
 
 MOST_WARNINGS = 3
 

@@ -1,0 +1,116 @@
+"""What a stage's optimizer step executes: overflows looked for, weights updated, and copied where
+they are gathered as lists."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import ceil
+
+from sim.model.groups import ParameterGroup
+from sim.model.kernels import READ, Item, Kernel, MemoryBound
+from sim.model.optimizer import optimizer_work, weight_casts
+from sim.model.optimizers import shares
+from sim.parallel.job import Job
+from sim.parallel.replicas import shards
+from sim.parallel.segments import Items, segments
+from sim.program.causes import OPTIMIZER
+
+
+def optimizer(job: Job, stage: int) -> Items:
+    """The optimizer's step on a rank of a stage."""
+    return segments(
+        (*_overflows(job, stage), *optimizer_kernels(job, stage)),
+        name="optimizer",
+        cause=OPTIMIZER,
+        time=job.time,
+        launch=job.stack.optimizer_launch,
+    )
+
+
+def _overflows(job: Job, stage: int) -> Iterator[Item]:
+    """DeepSpeed's search for overflows in a rank's share of fp16 gradients: each tensor is cast to
+    fp32 and summed, and the host reads the sum (`_has_inf_or_nan`); ZeRO's norm reads each once
+    more, cast to fp64 (runtime/zero/stage2.py, get_grad_norm_direct)."""
+    plan, tensors = job.plan, _tensors(job, stage)
+    if not (job.stack.reads_overflow and plan.precision == "fp16"):
+        return
+    for group, count in job.parameters(job.chunks[stage]).items():
+        ranks = shards(plan, group) if plan.zero else 1
+        each = count / tensors
+        for _ in range(ceil(tensors / ranks)):
+            yield MemoryBound(name="overflow check", bytes=each * (2 + 4 + 4), launches=2)
+            yield READ
+            if plan.zero:
+                yield MemoryBound(name="norm of a tensor", bytes=each * (2 + 8 + 8), launches=2)
+                yield READ
+
+
+def _tensors(job: Job, stage: int) -> int:
+    """Parameter tensors of a stage."""
+    layers = sum(chunk.layers for chunk in job.chunks[stage])
+    return layers * job.model.tensors_of_a_layer + 2
+
+
+def optimizer_kernels(job: Job, stage: int) -> tuple[Kernel, ...]:
+    """What the optimizer's step executes there, parameters of the same ranks together."""
+    tensors = _tensors(job, stage)
+    together: dict[ParameterGroup, dict[ParameterGroup, float]] = {}
+    for group, count in job.parameters(job.chunks[stage]).items():
+        if not group.trained:
+            continue
+        together.setdefault(replace(group, low=False), {})[group] = count
+    return tuple(
+        kernel for own in together.values() for kernel in _update(job, stage, own, tensors)
+    )
+
+
+def _update(
+    job: Job, stage: int, parameters: Mapping[ParameterGroup, float], tensors: int
+) -> Iterator[Kernel]:
+    """The update of parameters of the same ranks, in whatever format their weights are. Where
+    ZeRO shards them, each matrix is one rank's (Megatron-LM, layer-wise distributed optimizer)."""
+    plan, stack = job.plan, job.stack
+    ranks = shards(plan, next(iter(parameters)))
+    held = sum(parameters.values())
+    known = job.matrices(job.chunks[stage])
+    matrices = shares([one for group in parameters for one in known.get(group, ())], ranks)
+    yield from optimizer_work(
+        parameters=held,
+        updated=held / ranks * (1.0 - plan.offload.optimizer),
+        optimizer=plan.optimizer,
+        matrices=matrices,
+        moments=plan.moments,
+        precision=job.kept_precision,
+        gradients=stack.fusion.gradients,
+        fused=stack.fused_optimizer,
+        by_tensor=stack.optimizer_by_tensor,
+        clip=stack.clip,
+        tensors=tensors,
+        written=sum(n * job.gathered_bytes(group) for group, n in parameters.items()) / held,
+    )
+    for group, count in parameters.items():
+        if job.recipe and group.low:
+            yield from weight_casts(
+                job.recipe, parameters=count, updated=count / ranks, tensors=tensors
+            )
+
+
+def gathered_copies(job: Job, stage: int) -> Items:
+    """Copies around a gather of ZeRO-1's weights by lists of tensors: all of them are flattened,
+    taken out of what NCCL has gathered, and put back, each rank's share of each tensor by a kernel
+    of its own (nanotron, distributed.py, all_gather_coalesced; torch, ProcessGroupNCCL.cpp,
+    `allgather` of lists)."""
+    plan, stack = job.plan, job.stack
+    if not stack.allocator.gather_copies or plan.zero != 1:
+        return ()
+    tensors = _tensors(job, stage)
+    kernels = (
+        MemoryBound(
+            name="copies of gathered weights",
+            bytes=3 * 2 * count * job.gathered_bytes(group),
+            launches=ranks * (tensors + 2),
+        )
+        for group, count in job.parameters(job.chunks[stage]).items()
+        if group.trained and (ranks := shards(plan, group)) > 1
+    )
+    launch = stack.optimizer_launch
+    return segments(kernels, name="copies", cause=OPTIMIZER, time=job.time, launch=launch)
