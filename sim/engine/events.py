@@ -6,7 +6,10 @@ from typing import Any
 
 import simpy
 from simpy.core import SimTime
-from simpy.events import NORMAL, Event
+from simpy.events import NORMAL, Event, EventPriority
+
+# SimPy's own events have priority 0 or 1.
+_FLOWS, _BEHIND_FLOWS = EventPriority(2), EventPriority(3)
 
 
 class Alarm(Event):
@@ -28,6 +31,13 @@ def then(event: Event, act: Callable[[Event], None]) -> None:
     """Call `act` when the event fires."""
     assert event.callbacks is not None, "the event has fired already"
     event.callbacks.append(act)
+
+
+def at_the_end_of_the_instant(event: Event, *, behind_flows: bool = False) -> None:
+    """Let an event fire once nothing else happens at this moment: that is when flows settle, and
+    what has to see them settled comes `behind_flows`."""
+    event._ok, event._value = True, None
+    event.env.schedule(event, priority=_BEHIND_FLOWS if behind_flows else _FLOWS)
 
 
 def carried(event: Event) -> Any:

@@ -16,14 +16,13 @@ from itertools import count
 from typing import Any
 
 import simpy
-from simpy.events import Event, EventPriority
+from simpy.events import Event
 
 from sim.engine.crowd_levels import levels
 from sim.engine.crowds import ClassedFlow, Crowd, FlowClass, Way
-from sim.engine.events import carried, then
+from sim.engine.events import at_the_end_of_the_instant, carried, then
 from sim.engine.filling import Arrived, Loads
 
-_AFTER_ALL_OF_THIS_INSTANT = EventPriority(2)  # simpy's own events have priority 0 or 1
 _EPSILON = 1e-12
 _FEW = 16
 """Flows of one way that may have a link of their own: another one moves them all."""
@@ -107,10 +106,9 @@ class FlowClassNetwork:
     def _settle_later(self) -> None:
         if not self._settling:
             self._settling = True
-            end_of_instant = Event(self.env)
-            end_of_instant._ok, end_of_instant._value = True, None
-            then(end_of_instant, self._settle)
-            self.env.schedule(end_of_instant, priority=_AFTER_ALL_OF_THIS_INSTANT)
+            settling = Event(self.env)
+            then(settling, self._settle)
+            at_the_end_of_the_instant(settling)
 
     def _settle(self, _: Event) -> None:
         self._settling = False

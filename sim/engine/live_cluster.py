@@ -12,9 +12,9 @@ from math import inf, prod
 from typing import Any
 
 import simpy
-from simpy.events import AllOf, Event, EventPriority
+from simpy.events import AllOf, Event
 
-from sim.engine.events import then
+from sim.engine.events import at_the_end_of_the_instant, then
 from sim.engine.filling import Loads
 from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.machine import Machine
@@ -27,8 +27,6 @@ from sim.program.causes import Cause
 __all__ = ["Endpoint", "Event", "LiveCluster", "Process", "Regions"]
 
 Process = Generator[Event, Any, Any]
-
-_LAST_OF_THIS_INSTANT = EventPriority(3)  # flows settle at 2 (`flow_classes`)
 
 
 @dataclass(slots=True)
@@ -170,8 +168,7 @@ class LiveCluster:
 
     def fire_last(self, event: Event) -> None:
         """Let an event happen when everything else of this instant has."""
-        event._ok, event._value = True, None
-        self.env.schedule(event, priority=_LAST_OF_THIS_INSTANT)
+        at_the_end_of_the_instant(event, behind_flows=True)
 
     def run(self, until: Event | None = None) -> None:
         """Let time pass until an event, or until nothing is left to happen."""

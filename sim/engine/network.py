@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import simpy
-from simpy.events import Event, EventPriority
+from simpy.events import Event
 
-from sim.engine.events import Alarm, carried, then
+from sim.engine.events import Alarm, at_the_end_of_the_instant, carried, then
 from sim.engine.filling import Arrived, Flow, Loads, fair_rates
 
-_AFTER_ALL_OF_THIS_INSTANT = EventPriority(2)  # simpy's own events have priority 0 or 1
 _EPSILON = 1e-12
 _FULL = 1e-9
 
@@ -166,10 +165,9 @@ class Network:
     def _settle_later(self, affected: dict[int, Flow]) -> None:
         if not self._settling:
             self._settling = True
-            end_of_instant = Event(self.env)
-            end_of_instant._ok, end_of_instant._value = True, None
-            then(end_of_instant, self._settle)
-            self.env.schedule(end_of_instant, priority=_AFTER_ALL_OF_THIS_INSTANT)
+            settling = Event(self.env)
+            then(settling, self._settle)
+            at_the_end_of_the_instant(settling)
         self._affected.update(affected)
 
     def _settle(self, _: Event) -> None:
