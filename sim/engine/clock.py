@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import simpy
 
 from sim.config.errors import InputError
 from sim.config.progress import polled
 from sim.engine.costs import Parts
+from sim.engine.events import Clock
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram
 from sim.engine.meetings import Meetings
 from sim.engine.network import Network
@@ -24,9 +24,9 @@ def play(program: FoldedProgram, *, because: str = "asked for") -> Record:
     return _Recorder(program, meetings).record(env, processes, because)
 
 
-def perform(program: FoldedProgram) -> tuple[simpy.Environment, Meetings, list[RoleProcess]]:
+def perform(program: FoldedProgram) -> tuple[Clock, Meetings, list[RoleProcess]]:
     """The clock, transfers and roles after the last event; raises as `play` does."""
-    env = simpy.Environment()
+    env = Clock()
     network = Network(env, [link.capacity for link in program.links])
     meetings = Meetings(env, program, network)
     processes = [RoleProcess(env, role, meetings) for role in program.roles]
@@ -65,9 +65,7 @@ class _Recorder:
         numbers = {kind: number for number, kind in enumerate(self.kinds)}
         self.of_transfer = [numbers[t.cause, t.kind] for t in program.transfers]
 
-    def record(
-        self, env: simpy.Environment, processes: Sequence[RoleProcess], because: str
-    ) -> Record:
+    def record(self, env: Clock, processes: Sequence[RoleProcess], because: str) -> Record:
         tracks = tuple(
             self._track(process, stream, log)
             for process in processes

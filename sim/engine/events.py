@@ -1,30 +1,64 @@
-"""Events of SimPy's clock by callback, and alarms that ring at a moment to the bit."""
+"""Events of SimPy's clock by callback, and a clock whose alarms ring at moments."""
 
 from collections.abc import Callable
 from heapq import heappush
+from math import frexp
 from typing import Any
 
 import simpy
-from simpy.core import SimTime
 from simpy.events import NORMAL, Event, EventPriority
 
 # SimPy's own events have priority 0 or 1.
 _FLOWS, _BEHIND_FLOWS = EventPriority(2), EventPriority(3)
+_CELLS = 2.0**40  # of each power of two: some 1e-12 of a moment
+_EDGE = 0.01  # of a cell: many roundings of a double
 
 
-class Alarm(Event):
-    """Calls `act` with itself `at` a moment of the clock.
+class Clock(simpy.Environment):
+    """SimPy's clock, on which moments that differ by rounding are one.
 
-    A timeout has a delay, and now + (moment - now) is not always the moment: what is symmetric
-    would come apart by a rounding, and go on like that. So this one writes the moment itself into
-    SimPy's queue, for which there is no public way.
+    Ranks that do the same at once would come apart by a rounding otherwise, since equal sums are
+    added up in different orders; where links are shared that can grow, and the step of ranks that
+    are alike would be another one than theirs when they are folded.
     """
 
-    def __init__(
-        self, env: simpy.Environment, at: SimTime, act: Callable[[Any], Any], value: Any = None
-    ) -> None:
-        self.env, self.callbacks, self._value, self._ok = env, [act], value, True
-        heappush(env._queue, (at, NORMAL, next(env._eid), self))
+    def __init__(self) -> None:
+        super().__init__()
+        self._moments: dict[int, float] = {}
+        self._most = 1000
+
+    def alarm(self, at: float, act: Callable[[Any], Any], value: Any = None) -> Event:
+        """Call `act` with an event that carries a value, at a moment.
+
+        SimPy itself has delays only, and now + (moment - now) is not always the moment.
+        """
+        event = Event(self)
+        event._ok, event._value = True, value
+        then(event, act)
+        heappush(self._queue, (self._moment(at), NORMAL, next(self._eid), event))
+        return event
+
+    def _moment(self, at: float) -> float:
+        """The moment that this one is, but for rounding: one known before, if there is any."""
+        mantissa, exponent = frexp(at)
+        place = mantissa * _CELLS
+        cell = int(place)
+        key, inside, known = (exponent << 42) + cell, place - cell, self._moments
+        moment = known.get(key)
+        if moment is None and not _EDGE < inside < 1.0 - _EDGE:
+            moment = known.get(key - 1 if inside < 0.5 else key + 1)
+        if moment is None:
+            known[key] = at
+            if len(known) > self._most:
+                self._forget()
+            return at
+        return max(moment, self._now)
+
+    def _forget(self) -> None:
+        """Keep no moments that are over."""
+        now = self._now
+        self._moments = {key: moment for key, moment in self._moments.items() if moment >= now}
+        self._most = 1000 + 2 * len(self._moments)
 
 
 def then(event: Event, act: Callable[[Event], None]) -> None:

@@ -1,6 +1,5 @@
 """Weighted max-min fair rates by progressive filling (Bertsekas and Gallager, Data Networks).
 
-
 Rates of all flows grow together until a link is full; its flows keep theirs, the others go on.
 """
 

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import simpy
 from simpy.events import Event
 
-from sim.engine.events import Alarm, carried
+from sim.engine.events import Clock, carried
 from sim.engine.folded import FoldedProgram, Traffic
 from sim.engine.network import Network
 
@@ -18,7 +17,7 @@ class DisturbedError(Exception):
 class Meetings:
     """All transfers of a program: who is still missing, when each began and ended."""
 
-    def __init__(self, env: simpy.Environment, program: FoldedProgram, network: Network) -> None:
+    def __init__(self, env: Clock, program: FoldedProgram, network: Network) -> None:
         transfers = program.transfers
         self.env, self.network, self.all, self.teams = env, network, transfers, program.teams
         self._missing = [transfer.arity for transfer in transfers]
@@ -37,7 +36,7 @@ class Meetings:
             if own.size > 0:
                 self.network.start(own.size, own.loads, self._finish, number, own.latency)
             else:
-                Alarm(self.env, now + own.latency, self._finished, number)
+                self.env.alarm(now + own.latency, self._finished, number)
 
     def _finished(self, latency_is_over: Event) -> None:
         self._finish(carried(latency_is_over))
@@ -95,7 +94,7 @@ class Meetings:
         if size > 0.0:
             self.network.start(size, traffic.loads, _succeed, done, latency)
         elif latency:
-            Alarm(self.env, self.env.now + latency, lambda _: done.succeed())
+            self.env.alarm(self.env.now + latency, lambda _: done.succeed())
         else:
             done.succeed()
         return done

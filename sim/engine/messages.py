@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import simpy
 from simpy.events import Event
 
 from sim.collectives.messages import Message
 from sim.collectives.schedule import CollectiveSchedule
 from sim.config import limit
 from sim.config.errors import InputError
-from sim.engine.events import carried, then
+from sim.engine.events import Clock, carried, then
 from sim.engine.filling import Loads
 from sim.engine.message_flows import FlowPlay
 from sim.engine.message_graph import Floats, folded, message_graph
@@ -147,7 +146,7 @@ class _MessagePlayer:
         overhead: float,
     ) -> None:
         self.topology, self.gpus, self.overhead = topology, gpus, overhead
-        self.env, self.end = simpy.Environment(), 0.0
+        self.env, self.end = Clock(), 0.0
         self.by_id = {message.id: message for message in messages}
         self.missing = {message.id: len(message.after) for message in messages}
         self.followers: dict[int, list[int]] = defaultdict(list)

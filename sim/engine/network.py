@@ -15,10 +15,9 @@ changes of one instant are settled together, flows in the order in which they st
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import simpy
 from simpy.events import Event
 
-from sim.engine.events import Alarm, at_the_end_of_the_instant, carried, then
+from sim.engine.events import Clock, at_the_end_of_the_instant, carried, then
 from sim.engine.filling import Arrived, Flow, Loads, fair_rates
 
 _EPSILON = 1e-12
@@ -28,7 +27,7 @@ _FULL = 1e-9
 class Network:
     """Links with a capacity in B/s each, and the flows that are on them now."""
 
-    def __init__(self, env: simpy.Environment, capacities: Sequence[float]) -> None:
+    def __init__(self, env: Clock, capacities: Sequence[float]) -> None:
         self.env = env
         self.capacities = capacities
         self._on_link: list[dict[int, Flow]] = [{} for _ in capacities]
@@ -70,7 +69,7 @@ class Network:
         elif any(
             self._on_link[link] or self._watching[link] or self._ahead[link] for link, _ in loads
         ):
-            Alarm(self.env, flow.since, self._begins, flow)
+            self.env.alarm(flow.since, self._begins, flow)
         else:
             for link, _ in loads:
                 self._ahead[link] = flow
@@ -115,7 +114,7 @@ class Network:
         if not begun:
             flow.rate = 0.0
             flow.alarm += 1
-            Alarm(self.env, flow.since, self._begins, flow)
+            self.env.alarm(flow.since, self._begins, flow)
 
     def _set_rate(self, flow: Flow, rate: float) -> None:
         now = self.env.now
@@ -129,7 +128,7 @@ class Network:
         flow.rate = rate
         flow.alarm += 1
         arrival = flow.since + max(flow.remaining, 0.0) / rate
-        Alarm(self.env, arrival, self._arrive, (flow, flow.alarm))
+        self.env.alarm(arrival, self._arrive, (flow, flow.alarm))
 
     def _take(self, flow: Flow, more: float) -> None:
         for link, load in flow.loads:

@@ -12,10 +12,8 @@ only has events at which time passes.
 from collections.abc import Callable, Generator
 from typing import Any
 
-import simpy
-
 from sim.engine.costs import Parts
-from sim.engine.events import Alarm, then
+from sim.engine.events import Clock, then
 from sim.engine.folded import CommunicateStep, ComputeStep, RoleProgram, Step
 from sim.engine.meetings import Meetings
 from sim.engine.undisturbed import Progress
@@ -46,7 +44,7 @@ class Log:
 class RoleProcess:
     """Plays one role's program; `logs` collects what each stream has played."""
 
-    def __init__(self, env: simpy.Environment, program: RoleProgram, meetings: Meetings) -> None:
+    def __init__(self, env: Clock, program: RoleProgram, meetings: Meetings) -> None:
         self.env, self.program, self.meetings = env, program, meetings
         self.logs = {stream: Log(steps) for stream, steps in program.streams.items()}
         self.host_free = 0.0
@@ -136,7 +134,7 @@ class RoleProcess:
 
     def _until(self, moment: float, resume: Resume) -> Playing:
         if moment > self.env.now:
-            Alarm(self.env, moment, resume)
+            self.env.alarm(moment, resume)
             yield
 
     def _watched(self, step: ComputeStep, resume: Resume) -> Generator[None, Any, Parts]:
@@ -145,7 +143,7 @@ class RoleProcess:
         progress = Progress(step, env.now, self.host_free)
         while not progress.over:
             if network.idle(links):
-                end = Alarm(env, max(progress.end(), env.now), resume)
+                end = env.alarm(max(progress.end(), env.now), resume)
                 network.watch(links, resume)
                 ended = yield
                 network.unwatch(links, resume)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine.crowds import FlowClass
+from sim.engine.events import Clock
 from sim.engine.flow_classes import FlowClassNetwork
 from sim.engine.network import Network
 
@@ -20,7 +21,7 @@ WHOLE = st.tuples(st.integers(0, 6), st.integers(1, 8), st.sets(st.integers(0, 5
 def ends(
     kind: type, capacities: list[float], flows: list, changes: Sequence[tuple] = ()
 ) -> list[float]:
-    env = simpy.Environment()
+    env = Clock()
     links = kind(env, capacities)
     ended = [0.0] * len(flows)
 

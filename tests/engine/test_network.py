@@ -1,17 +1,17 @@
 """Flows share links by weighted max-min fairness."""
 
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.engine.events import Clock
 from sim.engine.filling import Flow, fair_rates
 from sim.engine.network import Network
 
 
 def arrivals(capacities, flows):
     """The end of each flow (start, size, loads) on links of these capacities."""
-    env = simpy.Environment()
+    env = Clock()
     network = Network(env, capacities)
     ends = {}
 
@@ -104,7 +104,7 @@ class Checked(Network):
     st.lists(st.sampled_from([0.5, 1.0, 2.0, 4.0]), min_size=5, max_size=5),
 )
 def test_rates_found_locally_are_those_of_the_whole_network(flows, capacities):
-    env = simpy.Environment()
+    env = Clock()
     network = Checked(env, capacities)
     ended = []
 
@@ -126,7 +126,7 @@ def test_what_is_known_of_a_flow_ahead_is_what_becomes_of_it(flows):
     """A flow begun after its latency by hand ends when one does that says so beforehand."""
 
     def ends(by_hand):
-        env = simpy.Environment()
+        env = Clock()
         network, found = Network(env, [1.0, 2.0, 3.0, 5.0, 8.0]), {}
 
         def send(number, begin, latency, size, loads):
@@ -145,7 +145,7 @@ def test_what_is_known_of_a_flow_ahead_is_what_becomes_of_it(flows):
 
 
 def test_a_link_is_idle_until_a_flow_s_latency_is_over_and_then_who_watches_is_told():
-    env = simpy.Environment()
+    env = Clock()
     network, told = Network(env, [1.0]), []
     network.start(1.0, ((0, 1.0),), lambda _: None, None, 2.0)
     assert network.idle([0])
