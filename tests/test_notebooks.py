@@ -78,4 +78,4 @@ def test_a_notebook_is_listed_in_the_documentation(path: Path) -> None:
 
 @per_notebook
 def test_a_notebook_stays_small(path: Path) -> None:
-    assert path.stat().st_size < 500_000
+    assert path.stat().st_size < 300_000
