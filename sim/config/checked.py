@@ -28,7 +28,7 @@ class Checked:
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        values, defaults, quantities = _fields(kind)
+        values, defaults, _ = _fields(kind)
         own = values(self)
         for key, value in compress(
             zip(defaults, own, strict=True), map(is_not, own, defaults.values())
@@ -36,15 +36,21 @@ class Checked:
             default = defaults[key]
             if type(value) is type(default) and value == default:
                 continue
-            if key in quantities and isinstance(value, int | float):
-                _check_number(value, f"{kind.__name__}, {key}")
-                continue
-            try:
-                checked = _known(kind, key, value)
-            except TypeError:  # what cannot be looked up
-                checked = validated_field(kind, key, value, kind.__name__)
+            checked = _checked(kind, key, value)
             if checked is not value:
                 object.__setattr__(self, key, checked)
+
+
+def replaced(thing: T, **changes: Any) -> T:
+    """What `dataclasses.replace` gives of a `Checked` thing without slots, of which only the
+    `changes` are looked at: its other values were checked when it was made."""
+    kind: Any = type(thing)
+    values, defaults, _ = _fields(kind)
+    made: T = object.__new__(kind)
+    made.__dict__.update(zip(defaults, values(thing), strict=True))
+    for key, value in changes.items():
+        made.__dict__[key] = _checked(kind, key, value)
+    return made
 
 
 @cache
@@ -70,6 +76,17 @@ def _has_unit(hint: Any) -> bool:
 def _check_number(value: float, where: str) -> None:
     if fault := gate.fault_of(value) or ("is not positive" if value <= 0 else ""):
         raise InputError(where, f"{value:g} {fault}", "write a positive number in SI units")
+
+
+def _checked(kind: Any, key: str, value: Any) -> Any:
+    """A value of a field, validated."""
+    if key in _fields(kind)[2] and isinstance(value, int | float):
+        _check_number(value, f"{kind.__name__}, {key}")
+        return value
+    try:
+        return _known(kind, key, value)
+    except TypeError:  # what cannot be looked up
+        return validated_field(kind, key, value, kind.__name__)
 
 
 @lru_cache(maxsize=4096, typed=True)

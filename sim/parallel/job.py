@@ -155,7 +155,9 @@ class Job(Settled):
             plan.gradients,
             plan.microbatches > 1,
             plan.microbatches * plan.defer_embedding_wgrad_compute,
-            *plan.mesh.items(),
+            # Among which neighbours stages lie matters to checks alone, which count nodes.
+            *((name, size) for name, size in plan.mesh.items() if name != "pp" or self.checks),
+            plan.pp,
             self.embedding_holders,
         )
         return self.known.number(key)

@@ -200,13 +200,28 @@ def least_of_passes(job: Job, schedule: Schedule) -> Floats:
     """A lower bound of the bytes that the passes of each stage have allocated at once: without
     gradients and whatever ZeRO gathers, before any program is written."""
     last = schedule.cuts - 1
-    uses = [
-        _before_gradients(job, job.chunks[stage][own.chunk], places[own.chunk] != last)[own.kind]
-        for stage, places in enumerate(schedule.pieces)
-        for own in schedule.actions[stage].occasions
-    ]
-    left, highest = np.array([[use.left, use.highest] for use in uses]).T
+    rows = list[tuple[float, float]]()
+    for stage, places in enumerate(schedule.pieces):
+        uses = [
+            _before_gradients(job, chunk, piece != last)
+            for chunk, piece in zip(job.chunks[stage], places, strict=True)
+        ]
+        rows += [_left_and_highest(own, uses) for own in schedule.actions[stage].occasions]
+    left, highest = np.array(rows).T
     return highest_of_passes(schedule, left, highest)[0]
+
+
+def _left_and_highest(
+    occasion: Occasion, uses: Sequence[Mapping[Kind, MemoryUse]]
+) -> tuple[float, float]:
+    """Bytes that a pass leaves, and those at its worst moment. Of two passes that take turns only
+    what both leave is known, which is put down to the forward pass."""
+    own = uses[occasion.chunk][occasion.kind]
+    if occasion.beside is None:
+        return own.left, own.highest
+    kind, chunk = occasion.beside
+    both = (own.left + uses[chunk][kind].left) * (occasion.kind == "F")
+    return both, max(both, 0.0)
 
 
 def _before_gradients(job: Job, chunk: Chunk, sends: bool) -> Mapping[Kind, MemoryUse]:

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from sim.collectives.libraries import backend as backends
+from sim.config.checked import replaced
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.maxplus.play import FoldedMachine
@@ -85,20 +86,17 @@ class MeshLayouts:
         """A lower bound of the layout's step time (s)."""
         return self._streams.seconds(candidate.program, candidate.job.plan.microbatches)
 
+    def least_of_passes(self, plan: Plan) -> float:
+        """A lower bound of the memory of all layouts that run these passes."""
+        return 0.0 if "offload" in self.space.only else float(np.max(self._taken_by_passes(plan)))
+
     def least_memory(self, plan: Plan) -> float:
         """A lower bound of the fullest stage's memory: what stays from step to step, and what
-        passes take before their gradients. Orders that are looked for are not known here, nor what
-        passes in pairs give each other."""
+        passes take before their gradients. Orders that are looked for are not known here."""
         passes = _passes_key(plan)
         key = passes, plan.zero, plan.reshard, plan.no_sync, plan.dp_replicate, plan.offload
         if key not in self._stays:
             job = self._job(plan)
-            if passes not in self._activations:
-                apart = job.plan.offload.activations or (plan.pp > 1 and searched(plan.pipeline))
-                own = None if apart else pipelining(job).schedule
-                self._activations[passes] = (
-                    0.0 if own is None or own.pairs else least_of_passes(job, own)
-                )
             stages = (
                 self._known.once(
                     ("stays", job.key, chunks, plan.versions(stage)), partial(_resident, job, stage)
@@ -106,7 +104,17 @@ class MeshLayouts:
                 for stage, chunks in enumerate(job.chunks)
             )
             self._stays[key] = np.array(list(stages))
-        return float((self._stays[key] + self._activations[passes]).max())
+        return float((self._stays[key] + self._taken_by_passes(plan)).max())
+
+    def _taken_by_passes(self, plan: Plan) -> Floats | float:
+        """What passes take on each stage before their gradients."""
+        key = _passes_key(plan)
+        if key not in self._activations:
+            job = self._job(plan)
+            apart = job.plan.offload.activations or (plan.pp > 1 and searched(plan.pipeline))
+            own = None if apart else pipelining(job).schedule
+            self._activations[key] = 0.0 if own is None else least_of_passes(job, own)
+        return self._activations[key]
 
     def _job(self, plan: Plan) -> Job:
         space = self.space
@@ -117,7 +125,7 @@ class MeshLayouts:
         offload = with_checkpoints(plan.offload, space.stack.checkpointing, plan.recompute)
         return Job(
             model=self._model,
-            plan=plan if offload == plan.offload else replace(plan, offload=offload),
+            plan=plan if offload == plan.offload else replaced(plan, offload=offload),
             stack=space.stack,
             device=device,
             chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),

@@ -1,8 +1,8 @@
 """The search for a layout: bounded first, then evaluated, and the best few played in full.
 
-Of every mesh the passes whose lower bounds are shortest are tried first. What cannot come near the
-best of those is left out (`sim.search.bound`), what does not fit in memory too; the rest is
-evaluated (`sim.search.evaluate`), and the best are played, contention included.
+What has the shortest lower bounds is looked at first. What then cannot come near the best any more
+is left out (`sim.search.bound`), what does not fit in memory too; the rest is evaluated
+(`sim.search.evaluate`), and the best are played, contention included.
 """
 
 import time
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib import import_module
-from itertools import chain, groupby, islice
+from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 BEST = 20
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
-_TRIED = 2  # layouts of each mesh by which the best step time is first guessed
-_ROUND = 20  # layouts of a mesh that are evaluated together, at least
+_WAVE = 2  # families that are looked at first
+_ROUND = 20  # layouts of a family that are evaluated together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,24 +185,24 @@ def search(
 def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     began = time.perf_counter()
     check_layers(space.model)
-    pruned = Pruned()
+    pruned, evaluated = Pruned(), list[Layout]()
     families = _families(space, meshes(space, pruned), began)
-    answers = counted(
-        executors.here(_tried, families, jobs=jobs), total=len(families), unit="family tried"
-    )
-    tried = sorted(chain.from_iterable(answers), key=_rank)
-    standings = Standings(best=best, within=within).joined(tried)
-    evaluated: list[Layout] = []
-    contests = [(family, standings) for family in families]
-    families_found = executors.here(_evaluated, contests, jobs=jobs)
+    standings = Standings(best=best, within=within)
     with _stoppable() as searching:
-        for found, left_out in counted(families_found, total=len(families), unit="family"):
-            evaluated += found
-            pruned.add(left_out)
-    evaluated = evaluated or tried * searching.stopped
+        for wave in _waves(_most_promising_first(families, jobs)):
+            tasks = [(family, standings) for family in wave]
+            for found, left_out in executors.here(_evaluated, tasks, jobs=jobs):
+                evaluated += found
+                pruned.add(left_out)
+            standings = Standings(best=best, within=within).joined(evaluated)
+    if searching.stopped and not evaluated:
+        raise KeyboardInterrupt
     if not evaluated:
         raise _nothing(space, pruned)
     evaluated.sort(key=_rank)
+    count = sum(own.uncontended <= within * evaluated[0].uncontended for own in evaluated)
+    pruned.slower += len(evaluated) - count
+    evaluated = evaluated[:count]
     searched = time.perf_counter() - began
     ranked = list(evaluated)
     with _stoppable() as playing:
@@ -274,84 +274,98 @@ def _families(space: Space, sizes: Iterable[Plan], search: float) -> list[_Famil
     return [_Family(space, own, search, number) for number, own in enumerate(families)]
 
 
-def _tried(family: _Family) -> list[Layout]:
-    """A few layouts of every mesh that fit, those whose bounds are shortest."""
-    found = list[Layout]()
+def _most_promising_first(families: Sequence[_Family], jobs: int) -> list[_Family]:
+    """Families in the order of the shortest bounds of their layouts."""
+    bounds = dict(executors.here(_bounded, families, jobs=jobs))
+    return sorted(families, key=lambda family: (bounds[family.number], family.number))
+
+
+def _waves(families: Sequence[_Family]) -> Iterator[Sequence[_Family]]:
+    """More and more families at once: each wave knows the standings that those before have left,
+    whatever the number of processes."""
+    first, size = 0, _WAVE
+    while first < len(families):
+        yield families[first : first + size]
+        first, size = first + size, 2 * size
+
+
+def _bounded(family: _Family) -> tuple[int, float]:
+    """A family's number, and the shortest bound (s) of its layouts."""
     with garbage_left():
-        for mesh in family.meshes():
-            shortest = min((layout.uncontended for layout in found), default=inf)
-            fitting = (
-                candidate
-                for bound, plan in mesh.passes
-                if bound < shortest
-                for layout in layouts(family.space, plan)
-                if mesh.least_memory(layout) <= mesh.capacity
-                and (candidate := mesh.candidate(layout)) is not None
-            )
-            found += _timed(mesh, list(islice(fitting, _TRIED)))
-    return found
+        bounds = (mesh.passes[0][0] for mesh in family.meshes() if mesh.passes)
+        return family.number, min(bounds, default=inf)
 
 
 def _evaluated(task: tuple[_Family, Standings]) -> tuple[list[Layout], Pruned]:
-    """The layouts of some meshes that may be among the best or on the Pareto front."""
+    """The layouts of some meshes that may be among the best or on the Pareto front. Those with the
+    shortest bounds come first, since only what is faster can make another one superfluous."""
     (family, standings), found, pruned = task, list[Layout](), Pruned()
     with garbage_left():
-        for mesh in family.meshes():
-            pruned.divisibility += mesh.unsuited
-            left = list(_contenders(mesh, standings, pruned))
-            while left:
-                left.sort(key=lambda contender: contender.bound)
-                chosen = set(_skyline(left)) | set(range(min(_ROUND, len(left))))
-                timed = _timed(mesh, [left[number].candidate for number in sorted(chosen)])
-                found += timed
-                standings = standings.joined(timed)
-                others = [own for number, own in enumerate(left) if number not in chosen]
-                left = [own for own in others if standings.admit(own.bound, own.candidate.memory)]
-                pruned.slower += len(others) - len(left)
+        rows = [(*row, mesh) for mesh in family.meshes() for row in mesh.passes]
+        rows.sort(key=lambda row: row[0])
+        together: list[_Contender] = []
+        for number, (bound, plan, mesh) in enumerate(rows, 1):
+            together += _contenders(mesh, plan, bound, standings, pruned)
+            if len(together) >= _ROUND or number == len(rows):
+                timed = _timed(_written(together, standings, pruned))
+                standings, found, together = standings.joined(timed), found + timed, []
+        pruned.divisibility += sum(mesh.unsuited for mesh in family.meshes())
         family.forget()
     return found, pruned
 
 
 class _Contender(NamedTuple):
-    """A layout that fits, and a lower bound of its step time (s)."""
+    """A layout on a mesh, and a lower bound of its step time (s)."""
 
-    candidate: Candidate
+    mesh: MeshLayouts
+    plan: Plan
     bound: float
 
 
-def _contenders(mesh: MeshLayouts, standings: Standings, pruned: Pruned) -> Iterator[_Contender]:
-    """The layouts of a mesh that fit and may be worth an evaluation; `pruned` counts the others."""
-    for bound, plan in mesh.passes:
-        for layout in layouts(mesh.space, plan):
-            least = mesh.least_memory(layout)
-            if least > mesh.capacity:
-                pruned.memory += 1
-            elif not standings.admit(bound, least):
-                pruned.slower += 1
-            elif (candidate := mesh.candidate(layout)) is None:
-                pruned.memory += 1
-            else:
-                longer = max(bound, mesh.stream_bound(candidate))
-                if standings.admit(longer, candidate.memory):
-                    yield _Contender(candidate, longer)
-                else:
-                    pruned.slower += 1
+def _contenders(
+    mesh: MeshLayouts, passes: Plan, bound: float, standings: Standings, pruned: Pruned
+) -> Iterator[_Contender]:
+    """The layouts of some passes that may fit and be worth an evaluation; `pruned` counts the
+    others."""
+    least = mesh.least_of_passes(passes)
+    if least > mesh.capacity or not standings.admit(bound, least):
+        count = sum(1 for _ in layouts(mesh.space, passes))
+        pruned.memory += count * (least > mesh.capacity)
+        pruned.slower += count * (least <= mesh.capacity)
+        return
+    for layout in layouts(mesh.space, passes):
+        least = mesh.least_memory(layout)
+        if least > mesh.capacity:
+            pruned.memory += 1
+        elif standings.admit(bound, least):
+            yield _Contender(mesh, layout, bound)
+        else:
+            pruned.slower += 1
 
 
-def _skyline(contenders: Sequence[_Contender]) -> Iterator[int]:
-    """Contenders smaller than all with a shorter bound; these stand first."""
-    least = inf
-    for number, contender in enumerate(contenders):
-        if contender.candidate.memory < least:
-            least = contender.candidate.memory
-            yield number
+def _written(
+    contenders: Iterable[_Contender], standings: Standings, pruned: Pruned
+) -> Iterator[tuple[MeshLayouts, Candidate]]:
+    """Those that fit and are worth an evaluation by what their programs say."""
+    for mesh, plan, bound in contenders:
+        candidate = mesh.candidate(plan)
+        if candidate is None:
+            pruned.memory += 1
+        elif standings.admit(max(bound, mesh.stream_bound(candidate)), candidate.memory):
+            yield mesh, candidate
+        else:
+            pruned.slower += 1
 
 
-def _timed(mesh: MeshLayouts, candidates: Sequence[Candidate]) -> list[Layout]:
-    seconds = mesh.evaluator.times(candidates).tolist()
+def _timed(contenders: Iterable[tuple[MeshLayouts, Candidate]]) -> list[Layout]:
+    """Candidates as layouts; those of a mesh are evaluated together."""
+    by_mesh: dict[MeshLayouts, list[Candidate]] = {}
+    for mesh, candidate in contenders:
+        by_mesh.setdefault(mesh, []).append(candidate)
     return [
         Layout(plan=own.job.plan, uncontended=time, memory=own.memory)
-        for own, time in zip(candidates, seconds, strict=True)
+        for mesh, candidates in by_mesh.items()
+        for own, time in zip(candidates, mesh.evaluator.times(candidates).tolist(), strict=True)
     ]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sim
+from sim.config.checked import replaced
 from sim.hardware.cluster import topology
 from sim.model import reading
 from sim.model.lora import Lora
@@ -33,6 +34,16 @@ def test_a_plan_is_refused_where_it_is_made(values: dict[str, object], said: str
     assert said in str(error.value)
     with pytest.raises(sim.InputError):
         replace(sim.Plan(global_batch=64), **values)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_which_only_the_changes_are_looked_at_is_like_any_other() -> None:
+    plan = sim.Plan(global_batch=64, tp=2)
+    assert plan.data_parallel == 1  # what is remembered is not handed on
+    for values in ({"dp": 4}, {"layers": [4, 4]}, {"offload": {"optimizer": 0.5}}):
+        assert replaced(plan, **values) == replace(plan, **values)  # type: ignore[arg-type]
+    with pytest.raises(sim.InputError, match='Plan: tp = "4" is not a whole number'):
+        replaced(plan, tp="4")
+    assert replaced(plan, dp=4).data_parallel == 4
 
 
 def test_values_are_those_that_a_file_would_give() -> None:

@@ -127,6 +127,25 @@ def test_no_layout_is_faster_than_its_bounds() -> None:
                 assert mesh.least_memory(layout) <= candidate.memory * (1 + 1e-9)
 
 
+def test_passes_that_take_turns_have_a_bound_of_their_memory() -> None:
+    """Experts in DualPipe: what one pass gives back the other one takes, so both leave little; but
+    what was begun and not ended counts."""
+    only = {"schedule": ("dualpipe", "dualpipev"), "pp": ("4",), "ep": ("4",)}
+    job = space("deepseek-v2-lite", "dgx-h100-ndr", gpus=16, global_batch=64, only=only)
+    (sizes,) = [own for own in meshes(job, Pruned()) if own.tp == 1]
+    mesh = MeshLayouts(job, sizes, Known())
+    for plan in list(passes(job, sizes))[::3]:
+        own = next(layouts(job, plan))
+        candidate, least = mesh.candidate(own), mesh.least_memory(own)
+        assert mesh.least_of_passes(plan) > 0.0
+        assert candidate is None or 0.5 * candidate.memory < least <= candidate.memory
+
+
+def test_every_layout_takes_at_most_so_many_times_as_long_as_the_best() -> None:
+    times = [own.uncontended for own in outcome().layouts]
+    assert max(times) <= searching.WITHIN * min(times)
+
+
 def test_bounds_leave_out_nothing_that_is_best_or_on_the_front() -> None:
     job = small(recompute=("none", "full"), schedule=("1f1b", "zb-v"), pp=("1", "4"))
     whole, found = everything(job), search(job, jobs=1, within=10.0)
@@ -269,7 +288,7 @@ def test_a_search_that_is_stopped_keeps_what_it_has_found(
 def test_a_search_that_is_stopped_before_it_knows_any_layout_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(searching, "_tried", Stopping(searching._tried))
+    monkeypatch.setattr(searching, "_bounded", Stopping(searching._bounded))
     with pytest.raises(KeyboardInterrupt):
         search(small(), jobs=1)
 

@@ -1,10 +1,11 @@
 """One thing that a plan decides, and the values that a search tries."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
+from sim.config.checked import replaced
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.parallel.plan import Plan
@@ -38,7 +39,7 @@ class Choice:
             if self.take is not None:
                 yield self.take(space, plan, value)
             else:
-                yield replace(plan, **{self.name: value})
+                yield replaced(plan, **{self.name: value})
 
     def check(self, values: Iterable[str], option: str) -> None:
         """Refuse words that no value is written as. Raises `InputError`."""

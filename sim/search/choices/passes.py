@@ -1,9 +1,9 @@
 """What a rank computes in a microbatch, and in which order."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import get_args
 
+from sim.config.checked import replaced
 from sim.config.errors import InputError
 from sim.model import counts
 from sim.model.block import check_rule
@@ -88,11 +88,11 @@ def _even(space: Space, pieces: int) -> bool:
 def _with_split(space: Space, plan: Plan, way: str) -> Plan:
     if way == EVEN:
         return plan
-    return replace(plan, layers=balanced(space.model, space.stack, plan.pp, plan.cuts // plan.pp))
+    return replaced(plan, layers=balanced(space.model, space.stack, plan.pp, plan.cuts // plan.pp))
 
 
 def _with_dispatcher(space: Space, plan: Plan, name: Dispatcher) -> Plan:
-    return plan if name == space.stack.dispatcher else replace(plan, dispatcher=name)
+    return plan if name == space.stack.dispatcher else replaced(plan, dispatcher=name)
 
 
 def _turns(space: Space, plan: Plan) -> Iterator[bool]:
@@ -100,7 +100,7 @@ def _turns(space: Space, plan: Plan) -> Iterator[bool]:
     yield False
     if "overlap_experts" in space.only:
         try:
-            check_used(replace(plan, overlap_experts=True), where="--only")
+            check_used(replaced(plan, overlap_experts=True), where="--only")
         except InputError:
             return
         yield True
@@ -108,7 +108,7 @@ def _turns(space: Space, plan: Plan) -> Iterator[bool]:
 
 def _with_turns(space: Space, plan: Plan, value: bool) -> Plan:
     """As the schedule does by itself, unless asked for."""
-    return replace(plan, overlap_experts=value) if "overlap_experts" in space.only else plan
+    return replaced(plan, overlap_experts=value) if "overlap_experts" in space.only else plan
 
 
 PASSES = (

@@ -1,8 +1,8 @@
 """Where states lie and which ranks are neighbours: what layouts of the same passes differ in."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from sim.config.checked import replaced
 from sim.parallel.axis import axes, dividing
 from sim.parallel.offloading import ON_DEVICE, Offload
 from sim.parallel.plan import Plan
@@ -41,7 +41,7 @@ def _replicas(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _with_replicas(space: Space, plan: Plan, count: int) -> Plan:
-    return replace(plan, dp=(plan.dp or 1) // count, dp_replicate=count)
+    return replaced(plan, dp=(plan.dp or 1) // count, dp_replicate=count)
 
 
 STATES = (
@@ -73,7 +73,7 @@ STATES = (
         possible=_offloads,
         applies=lambda plan: not plan.versions(0),
         usual=lambda space, plan, name: name == "none",
-        take=lambda space, plan, name: replace(plan, offload=OFFLOADS[name]),
+        take=lambda space, plan, name: replaced(plan, offload=OFFLOADS[name]),
     ),
     Choice(
         name="dp_replicate",
