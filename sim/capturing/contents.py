@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from sim.capturing.router import Router
+from sim.capturing.stored import Stored
 
 _MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
 # Operators by which routers choose, with the argument that says the dimension.
@@ -17,6 +18,10 @@ _CHOOSE = ("topk", "max", "argmax")
 _ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
 # Operators with indices, of which boolean ones are as many as they have true elements.
 _INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+# Operators whose results lie in the memory of what they are given, though not marked as views.
+_ALIASES = ("_unsafe_view", "lift_fresh", "_reshape_alias")
+# Operators that write over their first argument without reading it.
+_OVERWRITES = ("copy_", "fill_", "zero_")
 # Operators that leave the memory that they take as it is.
 UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
 
@@ -28,21 +33,23 @@ class Contents:
         self.torch, self.router = torch, router
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
+        self.stored = Stored(torch, self.unfaked)
         self.map = torch.utils._pytree.tree_map
         tags = torch.Tag
         self._known: dict[Any, bool] = {}
+        self._changing: dict[Any, bool] = {}
         self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
 
     def of(self, tensor: Any) -> Any:
         """What is in a tensor, None where nobody knows."""
         if isinstance(tensor, self.fake):
-            return tensor.__dict__.get("_content")
+            return self.stored.content(tensor)
         return tensor if not tensor.dim() or not tensor.dtype.is_floating_point else None
 
     def keep(self, tensor: Any, content: Any) -> None:
         """This is in a tensor from now on; None for what nobody knows."""
         if isinstance(tensor, self.fake):
-            tensor.__dict__["_content"] = content
+            self.stored.write(tensor, content)
 
     def tensors(self, *trees: Any) -> list[Any]:
         """The tensors within lists and mappings."""
@@ -119,21 +126,41 @@ class Contents:
     def _follow(
         self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, out: Any
     ) -> None:
-        """Work out what is in an operator's results."""
-        results = [one for one in self.tensors(out) if isinstance(one, self.fake)]
-        if not any(one.numel() <= _MOST[one.dtype.is_floating_point] for one in results):
+        """Work out what is in an operator's results, or in what it changes."""
+        if (func.is_view or name in _ALIASES) and all(isinstance(one, self.fake) for one in given):
+            return
+        changes = self._changes(func)
+        found = out if out is not None or not changes else args  # lists that are changed in place
+        results = [one for one in self.tensors(found) if isinstance(one, self.fake)]
+        small = (one.numel() <= _MOST[one.dtype.is_floating_point] for one in results)
+        if not results or not (changes or any(small)):
             return
         if name in _CHOOSE and str(func) in _ROUTES and self.of(args[0]) is None:
             self._route(str(func), args, results)
             return
-        known = all(self.of(one) is not None for one in given)
         whole = not results[0].dtype.is_floating_point
+        fresh = whole and name in _OVERWRITES
+        known = all(self.of(one) is not None for one in (given[1:] if fresh else given))
+        if fresh and known:
+            self.keep(args[0], self._blank(args[0]))
         found = self._computed(func, name, args, kwargs) if known and (given or whole) else None
+        if found == ():  # nothing but changes
+            return
         contents = self.tensors(found)
         if len(contents) != len(results):
             contents = [None] * len(results)
         for result, content in zip(results, contents, strict=True):
             self.keep(result, content)
+
+    def _blank(self, tensor: Any) -> Any:
+        with self.unfaked():
+            return self.torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+    def _changes(self, func: Any) -> bool:
+        """Whether an operator changes what it is given."""
+        if func not in self._changing:
+            self._changing[func] = bool(func._schema.is_mutable)
+        return self._changing[func]
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The operator on content, on the CPU; None where some is unknown."""
@@ -150,7 +177,9 @@ class Contents:
                 found = func(*args, **kwargs)
             except (NotImplementedError, RuntimeError):  # the CPU has no such kernel
                 return None
-            return found.to(dtype) if name == "histc" else found
+            if name == "histc":
+                return found.to(dtype)
+            return () if found is None else found
 
     def _real(self, one: Any) -> Any:
         if isinstance(one, self.torch.device):
@@ -167,4 +196,4 @@ class Contents:
         with self.unfaked():
             chosen = self.router.chosen(args[0].shape, dim, k)
             if chosen is not None:
-                self.keep(results[-1], chosen.reshape(results[-1].shape))
+                self.keep(results[-1], chosen.reshape(results[-1].shape).clone())

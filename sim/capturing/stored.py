@@ -1,0 +1,92 @@
+"""What is in the memory of fake tensors, by storage: what a view writes its other views see."""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+_MOST = 1 << 27  # bytes of a storage that is followed
+
+
+class _Twin:
+    """Real memory beside a fake storage; `known` says of each byte whether it is what is there,
+    None that all of them are."""
+
+    def __init__(self, storage: Any, gone: Callable[[Any], None], bytes: Any, known: Any) -> None:
+        self.owner, self.size = ref(storage, gone), storage.nbytes()
+        self.bytes, self.known = bytes, known
+
+
+class Stored:
+    """Real memory of fake storages, as far as anybody knows it."""
+
+    def __init__(self, torch: Any, unfaked: Any) -> None:
+        self.torch, self.unfaked = torch, unfaked
+        self._twins: dict[int, _Twin] = {}
+
+    def content(self, tensor: Any) -> Any:
+        """A real tensor on what is known to be in a fake one, None where some of it is not."""
+        twin = self._twin(tensor.untyped_storage())
+        if twin is None:
+            return None
+        with self.unfaked():
+            if twin.known is not None and not _bytes(twin.known, tensor).all():
+                return None
+            return _view(twin.bytes, tensor)
+
+    def write(self, tensor: Any, content: Any) -> None:
+        """This is in a fake tensor from now on, in memory that is nobody else's or the tensor's
+        already; None for what nobody knows."""
+        storage = tensor.untyped_storage()
+        twin = self._twin(storage)
+        if twin is None and (content is None or storage.nbytes() > _MOST):
+            return
+        with self.unfaked():
+            if twin is None:
+                twin = self._made(storage, tensor, content)
+            if twin.known is None and content is None:
+                twin.known = self.torch.ones(twin.size, dtype=self.torch.bool)
+            if twin.known is not None:
+                _bytes(twin.known, tensor).fill_(content is not None)
+            view = _view(twin.bytes, tensor)
+            if content is not None and content.data_ptr() != view.data_ptr():
+                view.copy_(content)
+
+    def _made(self, storage: Any, tensor: Any, content: Any) -> _Twin:
+        key, torch = id(storage), self.torch
+
+        def gone(_: Any) -> None:
+            self._twins.pop(key, None)
+
+        if tensor.is_contiguous() and tensor.numel() * tensor.element_size() == storage.nbytes():
+            own = content.to(tensor.dtype).contiguous()
+            part = own.untyped_storage().nbytes() != storage.nbytes()  # of something larger
+            bytes, known = (own.clone() if part else own).flatten().view(torch.uint8), None
+        else:
+            bytes, known = (
+                torch.zeros(storage.nbytes(), dtype=kind) for kind in (torch.uint8, torch.bool)
+            )
+        twin = self._twins[key] = _Twin(storage, gone, bytes, known)
+        return twin
+
+    def _twin(self, storage: Any) -> _Twin | None:
+        twin = self._twins.get(id(storage))
+        there = twin is not None and twin.size == storage.nbytes() and twin.owner() is storage
+        return twin if there else None
+
+
+def _view(memory: Any, tensor: Any) -> Any:
+    """What a tensor covers of the memory of its storage."""
+    width = tensor.element_size()
+    whole = memory[: len(memory) // width * width].view(tensor.dtype)
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _bytes(memory: Any, tensor: Any) -> Any:
+    """The same byte by byte, those that it covers several times once."""
+    width = tensor.element_size()
+    steps = [
+        (size if step else 1, step * width)
+        for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    ]
+    sizes, strides = zip(*steps, (width, 1), strict=True)
+    return memory.as_strided(sizes, strides, tensor.storage_offset() * width)
