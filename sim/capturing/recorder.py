@@ -15,20 +15,9 @@ from sim.capturing.log import Log
 from sim.capturing.operators import described
 from sim.capturing.refusals import of_script
 from sim.capturing.streams import Streams
+from sim.recording.calls import NAMESPACES, call_of, event_of
 from sim.recording.recording import Operator
 
-_COLLECTIVES = {
-    "allreduce": "all_reduce",
-    "all_reduce": "all_reduce",
-    "allgather": "all_gather",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "alltoall": "all_to_all",
-    "all_to_all": "all_to_all",
-    "send": "send",
-    "recv": "recv",
-}
 # Nothing runs on the device for these.
 _FREE = (
     *("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_"),
@@ -121,7 +110,7 @@ class Recorder:
         return 1.0 if tensor.dtype.is_floating_point else int(tensor.dtype != self.torch.bool)
 
     def _run(self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any) -> Any:
-        if func.namespace in ("c10d", "_c10d_functional"):
+        if func.namespace in NAMESPACES:
             return self._called(func, name, args, kwargs)
         out, looked = self.contents.run(func, name, given, args, kwargs)
         ins = [one for one in given if one.device.type == "cuda"]
@@ -190,8 +179,7 @@ class Recorder:
         out, line = func(*args, **kwargs), self._line()
         outs = self._on_device(out)
         self._track(outs, line)
-        plain = name.strip("_")
-        kind = next((k for start, k in _COLLECTIVES.items() if plain.startswith(start)), None)
+        kind = call_of(name)
         results = outs or self._on_device((args, kwargs))
         if kind is None or not results:  # a barrier, or among CPUs
             return out
@@ -207,7 +195,7 @@ class Recorder:
             self.log.results |= {id(one.untyped_storage()): mark for one in results}
         peer = ranks[named["dst" if kind == "send" else "src"]] if pair else 0
         self.log.add(
-            kind if pair else "collective",  # type: ignore[arg-type]
+            event_of(kind),
             self.streams.current,
             name=kind,
             group=self.log.groups.number(group_of(tuple(sorted(ranks)))),

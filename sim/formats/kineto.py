@@ -89,6 +89,9 @@ def trace_of(path: Path) -> Mapping[str, Any]:
         trace = json.loads(text)
     except json.JSONDecodeError as error:
         raise _wrong(path, error.lineno, f"is not JSON ({error.msg})") from None
+    if isinstance(trace, dict) and {"schema", "nodes"} <= trace.keys():
+        remedy = "play it on a cluster: sim run FILE --topology NAME"
+        raise InputError(str(path), "is an execution trace, which has no times", remedy)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise _wrong(path, 1, "holds no traceEvents")
     _refuse_other_kinds(trace, path)

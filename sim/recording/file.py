@@ -12,6 +12,7 @@ from sim.config import gate, reads
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.config.schema import validate
+from sim.recording.execution_trace import is_trace, recording_of
 from sim.recording.recording import PARTS, Allocation, Recording
 
 SUFFIXES = (".json", ".gz")
@@ -54,14 +55,16 @@ def _value(value: Any) -> Any:
 
 
 def read(path: Path) -> tuple[Recording, ...]:
-    """The recordings of a file, one a pipeline stage. Raises `InputError` for any other file;
-    nothing of it is run."""
+    """The recordings of a file, one a pipeline stage, or one made of an execution trace of PyTorch.
+    Raises `InputError` for any other file; nothing of it is run."""
     where = str(path)
     data = _unpacked(reads.content(path), where)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
         raise InputError(where, "is not JSON", _REMEDY) from None
+    if is_trace(document):
+        return (recording_of(document, where),)
     stages = document.get("stages", [document]) if isinstance(document, dict) else []
     if not isinstance(stages, list) or not stages:
         raise InputError(where, "is no recording of a training step", _REMEDY)

@@ -43,6 +43,19 @@ def short_name(operator: Operator) -> str:
     return operator.name.partition(".")[2] or operator.name
 
 
+def has_kernel(name: str) -> bool:
+    """Whether an operator of this name is known to be kernels of its own, whatever it calls."""
+    known = (*_PRODUCTS, *_LAUNCHES, *_ROWS_ONLY, *_LABELS_ONLY)
+    fused = "dot_product" in name and "attention" in name and not name.endswith("_math")
+    inner = fused and name.startswith("_")
+    return name in known or inner or name.startswith(("_foreach", "_fused"))
+
+
+def of_own_use(name: str) -> bool:
+    """Whether other operators call an operator of this name for what they do themselves."""
+    return name.startswith("empty") or name in (*_WRITES_ONLY, "copy_", "clone", "_to_copy")
+
+
 def kernel_of(operator: Operator) -> Kernel:
     """A product, fused attention, or bytes that move."""
     name = short_name(operator)

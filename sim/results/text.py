@@ -80,7 +80,7 @@ def headline(result: Result) -> list[Cells]:
         ),
         *([("MFU", percent(result.mfu), used)] * (result.mfu > 0)),
         ("bubble", percent(result.bubble_fraction), "of the stages' time"),
-        ("model", large(result.parameters), _active(result)),
+        ("model", large(result.parameters) if result.parameters else "unknown", _active(result)),
         ("step in", result.inputs.precision, result.inputs.step),
         *_cost(result),
         *_dropped(result),

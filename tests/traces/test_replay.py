@@ -383,6 +383,12 @@ def test_a_trace_without_work_is_refused(path):
         replay([path])
 
 
+def test_an_execution_trace_is_for_another_command(path):
+    path.write_text('{"schema": "1.1.1", "nodes": []}')
+    with pytest.raises(InputError, match=r"has no times; play it on a cluster: sim run"):
+        replay([path])
+
+
 def test_a_collective_without_its_size_cannot_move(path):
     rank = Machine()
     rank.launch(100.0, "ncclKernel_AllReduce_RING_LL_Sum_float", 20)
