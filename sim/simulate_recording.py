@@ -24,7 +24,8 @@ from sim.results.assemble_recording import report
 from sim.results.result import Result
 from sim.scenario.loading import load_stack, load_topology
 from sim.scenario.machine import machine
-from sim.scenario.scenario import RecordedScenario, flat
+from sim.scenario.scenario import RecordedScenario
+from sim.scenario.settings import flat
 from sim.scenario.setup import Written
 
 

@@ -14,7 +14,8 @@ from sim.calibration.training.job_measurement import JobMeasurement, MeasuredRou
 from sim.capturing.capture import capture_script
 from sim.config.errors import InputError
 from sim.recording.memory import Memory
-from sim.scenario.scenario import RecordedScenario, Settings, load
+from sim.scenario.scenario import RecordedScenario, load
+from sim.scenario.settings import Settings
 from sim.simulate import simulate
 
 

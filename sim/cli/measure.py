@@ -54,7 +54,7 @@ def measure(
     from sim.calibration.training.comparison import write_steps
     from sim.calibration.training.interleaving import interleaving
     from sim.scenario.profiles import setting_of
-    from sim.scenario.scenario import setting
+    from sim.scenario.settings import setting
 
     here = training.available_device(device)
     if script is not None:

@@ -11,7 +11,8 @@ from sim.config.errors import InputError
 from sim.results import stored
 from sim.results.outcome import Outcome
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, SharingScenario, load, settings_of
+from sim.scenario.scenario import Scenario, SharingScenario, load
+from sim.scenario.settings import settings_of
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.sharing.learning.own_task import Task, refuse_task
 from sim.simulate import simulate

@@ -8,7 +8,7 @@ from sim.comparison.sharing import SharingComparison
 from sim.comparison.steps import StepComparison
 from sim.config.errors import InputError
 from sim.results.result import Result
-from sim.scenario.scenario import Settings, settings_of
+from sim.scenario.settings import Settings, settings_of
 from sim.sharing.learning.own_task import Task
 
 

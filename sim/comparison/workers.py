@@ -15,7 +15,8 @@ from sim.results.answer import Answer, Inputs
 from sim.results.assemble_sharing import inputs_of
 from sim.results.formatting import several
 from sim.results.tables import Cells, aligned, preformatted
-from sim.scenario.scenario import Scenario, Settings, SharingScenario, load, settings_of
+from sim.scenario.scenario import Scenario, SharingScenario, load
+from sim.scenario.settings import Settings, settings_of
 from sim.scenario.sharing_setup import from_scenario
 from sim.sharing.learning.efficiency import Efficiency, efficiency_of
 from sim.sharing.learning.own_task import Task

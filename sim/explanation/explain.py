@@ -10,7 +10,8 @@ from sim.explanation.kernels import Roof, roofline
 from sim.explanation.limits import Limits, limits
 from sim.results.answer import Answer, Inputs
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, Settings, load
+from sim.scenario.scenario import Scenario, load
+from sim.scenario.settings import Settings
 from sim.scenario.setup import from_scenario
 from sim.simulate import run
 

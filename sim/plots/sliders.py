@@ -5,7 +5,7 @@ from inspect import signature
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.scenario.scenario import Settings, settings_of
+from sim.scenario.settings import Settings, settings_of
 
 
 def sliders(

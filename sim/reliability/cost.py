@@ -17,7 +17,8 @@ from sim.hardware.cluster.topology import Topology
 from sim.reliability.pace import of_scenario
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely
-from sim.scenario.scenario import Scenario, Settings, load, settings_of
+from sim.scenario.scenario import Scenario, load
+from sim.scenario.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,8 @@ from sim.config.units import (
     human_seconds,
 )
 from sim.engine.training_run import Fault
-from sim.scenario.scenario import Checkpoints, changed
+from sim.scenario.scenario import Checkpoints
+from sim.scenario.settings import changed
 
 Component = Literal["gpu", "node", "job"]
 

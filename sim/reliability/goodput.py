@@ -26,7 +26,8 @@ from sim.reliability.failures import load as load_failures
 from sim.reliability.pace import Pace, of_scenario
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely
-from sim.scenario.scenario import Scenario, Settings, load, settings_of
+from sim.scenario.scenario import Scenario, load
+from sim.scenario.settings import Settings, settings_of
 from sim.variability.generators import generator
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from sim.program.selection import AlgorithmRule
 from sim.results.answer import Answer, Inputs
 from sim.scenario.loading import load_topology
 from sim.scenario.machine import machine
-from sim.scenario.scenario import Settings, cluster_scenario, settings_of
+from sim.scenario.scenario import cluster_scenario
+from sim.scenario.settings import Settings, settings_of
 from sim.variability.generators import generator
 
 if TYPE_CHECKING:

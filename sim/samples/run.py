@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, overload
 from sim.config.errors import InputError
 from sim.engine.play import Engine
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, Settings, SharingScenario, load, settings_of
+from sim.scenario.scenario import Scenario, SharingScenario, load
+from sim.scenario.settings import Settings, settings_of
 from sim.sharing.learning.own_task import Task, refuse_task
 from sim.simulate import simulate
 

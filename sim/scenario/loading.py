@@ -10,10 +10,8 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import reading
 from sim.model.transformer import Transformer
-from sim.scenario.scenario import (
-    Scenario,
-    changed,
-)
+from sim.scenario.scenario import Scenario
+from sim.scenario.settings import changed
 
 
 def load_document(

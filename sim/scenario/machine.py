@@ -8,9 +8,7 @@ from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
-from sim.scenario.scenario import (
-    Straggler,
-)
+from sim.scenario.scenario import Straggler
 
 
 def machine(

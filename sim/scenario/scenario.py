@@ -1,8 +1,6 @@
 """A scenario: which model, on which machine, by which plan; from TOML to one frozen object."""
 
-import copy
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -25,21 +23,20 @@ from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.recording.file import is_recording
 from sim.recording.recording import Recording
+from sim.scenario.settings import (
+    FILES,
+    Settings,
+    changes_of,
+    flat,
+    head_of,
+    put,
+    settings_of,
+    split_key,
+)
 from sim.sharing.plan import Sharing, methods
 from sim.variability.jitter import Jitter
 
 Factor = Annotated[float, Gt(0)]
-
-# What `[change]` and `--set` may reach into, and the file that each belongs to.
-_FILES = {
-    "model": ("model", ""),
-    "stack": ("stack", ""),
-    "topology": ("topology", ""),
-    "device": ("device", ""),
-    "network": ("topology", "network."),
-    "node": ("topology", "node."),
-    "host": ("topology", "host."),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +154,6 @@ _TABLES: dict[str, Any] = {  # whose keys people may write without the table
     "node": NodeFabric, "host": Host,
 }  # fmt: skip
 
-Settings = str | Iterable[str] | Mapping[str, Any]
-
 
 def load(given: str | os.PathLike[str] | Scenario, settings: Settings = ()) -> Scenario:
     """The scenario of a name or path, or one that is there already, with settings applied:
@@ -199,20 +194,8 @@ def _changed(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
         new = {"change": {**dict(flat(scenario.change)), key: value}} if changes else {key: value}
         scenario = altered(scenario, new, f"setting {key}")
         if changes:
-            _split(key)
+            split_key(key)
     return scenario
-
-
-def settings_of(settings: Settings, price: str | None = None) -> dict[str, Any]:
-    """Keys and values of settings, the last that of a GPU's `price` if it is given.
-
-    Raises `InputError`.
-    """
-    settings = [settings] if isinstance(settings, str) else settings
-    pairs = [*(settings.items() if isinstance(settings, Mapping) else map(setting, settings))]
-    for key, value in pairs:
-        gate.refuse_depth(value, f"setting {gate.shown(key)}")
-    return dict(pairs if price is None else [*pairs, ("topology.price.hour", price)])
 
 
 def cluster_scenario(
@@ -222,8 +205,8 @@ def cluster_scenario(
     `InputError` for settings that are of no cluster."""
     changes = settings_of(settings)
     for key in changes:
-        if _head(key) not in _OF_CLUSTER:
-            what = f"a cluster alone has no {_head(key)}"
+        if head_of(key) not in _OF_CLUSTER:
+            what = f"a cluster alone has no {head_of(key)}"
             raise InputError(f"setting {key}", what, f"set one of {', '.join(_OF_CLUSTER)}")
     named = {"name": name_of(topology), "topology": topology}
     return _changed(ClusterScenario(**named, gpus=gpus), changes)  # type: ignore[return-value, arg-type]
@@ -241,7 +224,7 @@ def described(
     2
     """
     changes = settings_of(settings)
-    heads = {*document, *map(_head, changes)}
+    heads = {*document, *map(head_of, changes)}
     kind = _kind(heads)
     for key, value in changes.items():
         _apply(document, key, value, kind)
@@ -249,7 +232,7 @@ def described(
         _refuse_whole_job(document, where)
     scenario = catalog.validate(document, kind, where)
     for key, _ in flat(scenario.change):
-        _split(key)
+        split_key(key)
     return scenario
 
 
@@ -269,36 +252,6 @@ def _refuse_whole_job(document: Mapping[str, Any], where: str) -> None:
             raise InputError(where, what, f"{instead}, or leave [sharing] out")
 
 
-def changes_of(change: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """The changes that concern one file (model, stack, topology, device), keys within it.
-
-    >>> changes_of({"network.bandwidth": "100 Gb/s", "device": {"sms": 4}}, "topology")
-    {'network.bandwidth': '100 Gb/s'}
-    """
-    split = ((_split(key), value) for key, value in flat(change))
-    return {prefix + rest: value for (owner, prefix, rest), value in split if owner == file}
-
-
-def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A TOML document with dotted keys set; the keys must exist or be known to validation."""
-    result = copy.deepcopy(document)
-    for key, value in changes.items():
-        _put(result, key, value, where)
-    return result
-
-
-def setting(written: str) -> tuple[str, Any]:
-    """Key and value of a `key=value` text. Raises `InputError` for anything else."""
-    key, equals, text = written.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"--set {written}", "is not of the form key=value", "e.g. plan.tp=4")
-    return key.strip(), value_of(text.strip())
-
-
-def _head(key: str) -> str:
-    return key.partition(".")[0]
-
-
 def _apply(document: dict[str, Any], key: str, value: Any, kind: type[Scenario]) -> None:
     where = f"setting {key}"
     if hasattr(value, "item"):
@@ -310,15 +263,15 @@ def _apply(document: dict[str, Any], key: str, value: Any, kind: type[Scenario])
             raise InputError("change", f"{gate.shown(earlier)} is no table", "write [change]")
         document["change"] = {**dict(flat(earlier)), key: value}
     else:
-        _put(document, key, value, where)
+        put(document, key, value, where)
 
 
 def _owner(key: str, kind: type[Scenario]) -> tuple[str, bool]:
     """The key that a setting is of, and whether it changes a file that the scenario names."""
-    where, head = f"setting {key}", _head(key)
+    where, head = f"setting {key}", head_of(key)
     if key == "device":
         key, head = "topology.device", "topology"
-    known = dict.fromkeys([*(f.name for f in fields(kind)), *_FILES, "sharing"])
+    known = dict.fromkeys([*(f.name for f in fields(kind)), *FILES, "sharing"])
     tables = [name for name, own in _TABLES.items() if head in (f.name for f in fields(own))]
     if head not in known and tables:
         near = " or ".join(f"'{name}.{key}'" for name in tables)
@@ -328,47 +281,6 @@ def _owner(key: str, kind: type[Scenario]) -> tuple[str, bool]:
     return key, "." in key and head not in ("plan", "jitter", "sharing", "checkpoints")
 
 
-def value_of(text: str) -> Any:
-    """A value as written behind `key=`: TOML, or a bare text such as 400 Gb/s."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        return text  # a bare word or a quantity such as 400 Gb/s
-
-
-def _put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
-    *path, last = key.split(".")
-    if len(path) > gate.DEEP:
-        raise InputError(where, f"has a key of {len(path) + 1} parts", "shorten the key")
-    for step in path:
-        document = document.setdefault(step, {})
-        if not isinstance(document, dict):
-            raise InputError(
-                where, f"{step!r} in {key!r} is a value, not a table", "shorten the key"
-            )
-    document[last] = value
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Values of a table and of those in it, by dotted key."""
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def name_of(given: str | Transformer | Stack | Topology) -> str:
     """What a file, or what it stands for, is called."""
     return given if isinstance(given, str) else given.name
-
-
-def _split(key: str) -> tuple[str, str, str]:
-    head, _, rest = key.partition(".")
-    if head not in _FILES or not rest:
-        raise InputError("change", f"unknown key {key!r}", nearest(head, list(_FILES)))
-    if rest == "name" and head in ("device", "stack", "topology"):
-        what = f"{key}: measured runs and profiles are found by it"
-        raise InputError("change", what, f"take another one with {head} = NAME")
-    owner, prefix = _FILES[head]
-    return owner, prefix, rest

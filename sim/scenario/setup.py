@@ -26,14 +26,8 @@ from sim.program.program import Program
 from sim.scenario.fitting import check_job, check_sizes
 from sim.scenario.loading import load_model, load_stack, load_topology
 from sim.scenario.machine import machine
-from sim.scenario.scenario import (
-    RecordedScenario,
-    Scenario,
-    SharingScenario,
-    Straggler,
-    flat,
-    name_of,
-)
+from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario, Straggler, name_of
+from sim.scenario.settings import flat
 
 _OF_PASS = 3e-4  # s on one core, on the clock
 

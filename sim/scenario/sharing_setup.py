@@ -13,7 +13,8 @@ from sim.parallel.axis import axes
 from sim.program.operations import Collective
 from sim.scenario.loading import load_model, load_stack, load_topology
 from sim.scenario.machine import machine
-from sim.scenario.scenario import NoPlan, SharingScenario, flat, name_of
+from sim.scenario.scenario import NoPlan, SharingScenario, name_of
+from sim.scenario.settings import flat
 from sim.scenario.setup import assemble
 from sim.sharing import setup as sharing
 from sim.sharing.group_step import group_step

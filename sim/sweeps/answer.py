@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs, said_of
 from sim.scenario.loading import load_model
-from sim.scenario.scenario import (
-    NoPlan,
-    Scenario,
-    Settings,
-    SharingScenario,
-    flat,
-    load,
-    name_of,
-    settings_of,
-)
+from sim.scenario.scenario import NoPlan, Scenario, SharingScenario, load, name_of
+from sim.scenario.settings import Settings, flat, settings_of
 from sim.sweeps import points, table
 from sim.sweeps.sweep import sweep as swept
 

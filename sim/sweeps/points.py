@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.config import reads
 from sim.config.errors import InputError
-from sim.scenario.scenario import value_of
+from sim.scenario.settings import value_of
 
 Point = Mapping[str, Any]
 

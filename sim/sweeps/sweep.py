@@ -16,14 +16,7 @@ from sim.config import reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
 from sim.results.result import Result
-from sim.scenario.scenario import (
-    NoPlan,
-    RecordedScenario,
-    Scenario,
-    SharingScenario,
-    load,
-    name_of,
-)
+from sim.scenario.scenario import NoPlan, RecordedScenario, Scenario, SharingScenario, load, name_of
 from sim.scenario.setup import from_scenario
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.simulate import run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import catalog
-from sim.scenario.scenario import flat
+from sim.scenario.settings import flat
 from sim.validation.errors import mean_of, summary
 from sim.validation.shipped import FOLDER
 from sim.validation.validate import ValidatedTable, validate_each

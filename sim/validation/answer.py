@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.results.answer import Answer, Inputs
 from sim.results.tables import preformatted
-from sim.scenario.scenario import Settings, settings_of
+from sim.scenario.settings import Settings, settings_of
 from sim.validation import coverage as coverages
 from sim.validation import errors, rows, shipped
 from sim.validation import text as words

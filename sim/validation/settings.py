@@ -15,7 +15,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.parallel.plan import Plan
-from sim.scenario.scenario import changed, changes_of
+from sim.scenario.settings import changed, changes_of
 
 NO_SETTINGS: Mapping[str, Any] = {}
 _HEADS = ("stack", "device", "topology", "network", "node", "host", "plan")

@@ -27,7 +27,8 @@ from sim.engine.replay_nearby import LOST
 from sim.hardware.cluster import topology as topologies
 from sim.parallel.known import Known
 from sim.samples.samples import samples
-from sim.scenario.scenario import flat, load
+from sim.scenario.scenario import load
+from sim.scenario.settings import flat
 from sim.scenario.setup import from_scenario
 from sim.search.evaluate import Candidate, Evaluator
 from sim.search.mesh_layouts import MeshLayouts

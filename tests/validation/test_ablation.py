@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim.config.errors import InputError
-from sim.scenario.scenario import flat
+from sim.scenario.settings import flat
 from sim.validation import shipped
 from sim.validation.ablation import ablations, mechanisms, text, to_dict
 from sim.validation.settings import check

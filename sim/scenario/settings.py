@@ -1,0 +1,109 @@
+"""Settings: single values of a scenario and of the files that it names, by dotted key."""
+
+import copy
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sim.config import gate
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+
+Settings = str | Iterable[str] | Mapping[str, Any]
+
+# What `[change]` and `--set` may reach into, and the file that each belongs to.
+FILES = {
+    "model": ("model", ""),
+    "stack": ("stack", ""),
+    "topology": ("topology", ""),
+    "device": ("device", ""),
+    "network": ("topology", "network."),
+    "node": ("topology", "node."),
+    "host": ("topology", "host."),
+}
+
+
+def settings_of(settings: Settings, price: str | None = None) -> dict[str, Any]:
+    """Keys and values of settings, the last that of a GPU's `price` if it is given.
+
+    Raises `InputError`.
+    """
+    settings = [settings] if isinstance(settings, str) else settings
+    pairs = [*(settings.items() if isinstance(settings, Mapping) else map(setting, settings))]
+    for key, value in pairs:
+        gate.refuse_depth(value, f"setting {gate.shown(key)}")
+    return dict(pairs if price is None else [*pairs, ("topology.price.hour", price)])
+
+
+def setting(written: str) -> tuple[str, Any]:
+    """Key and value of a `key=value` text. Raises `InputError` for anything else."""
+    key, equals, text = written.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {written}", "is not of the form key=value", "e.g. plan.tp=4")
+    return key.strip(), value_of(text.strip())
+
+
+def value_of(text: str) -> Any:
+    """A value as written behind `key=`: TOML, or a bare text such as 400 Gb/s."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        return text  # a bare word or a quantity such as 400 Gb/s
+
+
+def changes_of(change: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """The changes that concern one file (model, stack, topology, device), keys within it.
+
+    >>> changes_of({"network.bandwidth": "100 Gb/s", "device": {"sms": 4}}, "topology")
+    {'network.bandwidth': '100 Gb/s'}
+    """
+    split = ((split_key(key), value) for key, value in flat(change))
+    return {prefix + rest: value for (owner, prefix, rest), value in split if owner == file}
+
+
+def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A TOML document with dotted keys set; the keys must exist or be known to validation."""
+    result = copy.deepcopy(document)
+    for key, value in changes.items():
+        put(result, key, value, where)
+    return result
+
+
+def put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set the value of a dotted key in a document. Raises `InputError`."""
+    *path, last = key.split(".")
+    if len(path) > gate.DEEP:
+        raise InputError(where, f"has a key of {len(path) + 1} parts", "shorten the key")
+    for step in path:
+        document = document.setdefault(step, {})
+        if not isinstance(document, dict):
+            raise InputError(
+                where, f"{step!r} in {key!r} is a value, not a table", "shorten the key"
+            )
+    document[last] = value
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Values of a table and of those in it, by dotted key."""
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def split_key(key: str) -> tuple[str, str, str]:
+    """The file that a change is of, and its key there in two parts. Raises `InputError`."""
+    head, _, rest = key.partition(".")
+    if head not in FILES or not rest:
+        raise InputError("change", f"unknown key {key!r}", nearest(head, list(FILES)))
+    if rest == "name" and head in ("device", "stack", "topology"):
+        what = f"{key}: measured runs and profiles are found by it"
+        raise InputError("change", what, f"take another one with {head} = NAME")
+    owner, prefix = FILES[head]
+    return owner, prefix, rest
+
+
+def head_of(key: str) -> str:
+    """The first part of a dotted key."""
+    return key.partition(".")[0]
