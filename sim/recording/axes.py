@@ -7,10 +7,12 @@ from itertools import pairwise
 from math import gcd
 
 from sim.config.errors import InputError
-from sim.program.causes import DATA, PIPELINE, TENSOR, Cause
+from sim.program.causes import CONTEXT, DATA, PIPELINE, TENSOR, Cause
+from sim.recording.context import context_strides
 from sim.recording.recording import Group, Recording
 
 DATA_AXIS, REPLICAS_AXIS, PIPELINE_AXIS = "dp", "dp_replicate", "pp"
+CONTEXT_AXIS = "cp"
 
 
 def lattice(ranks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -33,7 +35,8 @@ class Axes:
 
     The outermost axis that is no pipeline's is data parallel, as torch's own meshes have it, and so
     is every axis whose collectives are issued on streams of their own (FSDP's; tensor parallelism
-    computes on what it has just received). The outer of two shards nothing.
+    computes on what it has just received). The outer of two shards nothing. The axis along which
+    attention gets its keys and values is context parallel.
     """
 
     mesh: Mapping[str, int]
@@ -42,8 +45,13 @@ class Axes:
 
     @property
     def data_ranks(self) -> int:
-        """Ranks that have data of their own."""
-        return self.mesh.get(DATA_AXIS, 1) * self.mesh.get(REPLICAS_AXIS, 1)
+        """Ranks that have data of their own: sequences, or parts of them (`sequence_ranks`)."""
+        return self.mesh.get(DATA_AXIS, 1) * self.mesh.get(REPLICAS_AXIS, 1) * self.sequence_ranks
+
+    @property
+    def sequence_ranks(self) -> int:
+        """Ranks that share each sequence."""
+        return self.mesh.get(CONTEXT_AXIS, 1)
 
     def stage(self, rank: int) -> int:
         """The pipeline stage of a rank."""
@@ -56,7 +64,9 @@ class Axes:
         axes = self.of[group]
         if PIPELINE_AXIS in axes:
             return PIPELINE
-        return DATA if {DATA_AXIS, REPLICAS_AXIS} & {*axes} else TENSOR
+        if {DATA_AXIS, REPLICAS_AXIS} & {*axes}:
+            return DATA
+        return CONTEXT if CONTEXT_AXIS in axes else TENSOR
 
 
 def axes_of(own: Recording, *others: Recording) -> Axes:
@@ -73,7 +83,7 @@ def axes_of(own: Recording, *others: Recording) -> Axes:
     if any(high % low for low, high in pairwise(cuts)):
         what = f"its process groups cut {own.world} ranks at {', '.join(map(str, cuts))}"
         raise InputError(own.script, what, "take groups that are axes of one mesh")
-    names = _names(cuts, stride, _beside(together))
+    names = _names(cuts, stride, _beside(together), context_strides(together))
     strides = dict(zip(names, cuts, strict=False))
     return Axes(
         mesh={name: high // low for name, (low, high) in zip(names, pairwise(cuts), strict=True)},
@@ -110,12 +120,16 @@ def _sent_along(recordings: Iterable[Recording]) -> int:
     )
 
 
-def _names(cuts: Sequence[int], sent: int, beside: Collection[int]) -> list[str]:
+def _names(
+    cuts: Sequence[int], sent: int, beside: Collection[int], context: Collection[int]
+) -> list[str]:
     """What the axes between cuts are called; `sent` is the pipeline's, `beside` are those whose
     collectives are issued beside the stream that most kernels run on."""
-    names = [PIPELINE_AXIS if cut == sent else f"axis{cut}" for cut in cuts[:-1]]
-    data = [at for at, name in enumerate(names) if name != PIPELINE_AXIS][-1:]
-    inner = [at for at, cut in enumerate(cuts[:-1]) if cut in beside and at not in data]
+    known = {**dict.fromkeys(context, CONTEXT_AXIS), sent: PIPELINE_AXIS}
+    names = [known.get(cut, f"axis{cut}") for cut in cuts[:-1]]
+    free = [at for at, cut in enumerate(cuts[:-1]) if cut not in known]
+    data = free[-1:]
+    inner = [at for at in free[:-1] if cuts[at] in beside]
     for at in data:
         names[at] = REPLICAS_AXIS if inner else DATA_AXIS
     for at in inner[-1:]:

@@ -54,7 +54,7 @@ def report(
     flops = sum(own.model_flops for own in done) * replicas
     executed = sum(own.executed_flops for own in done) * replicas
     precision = done[0].precision
-    sequences = done[0].samples * axes.data_ranks
+    sequences = done[0].samples * axes.data_ranks // axes.sequence_ranks
     tokens = done[0].tokens * axes.data_ranks
     full = gpus * device.peak_rate(precision)
     peaks = [own.peak() for own in memories]

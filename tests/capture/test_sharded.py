@@ -150,7 +150,7 @@ from torch.distributed.tensor.experimental._attention import set_rotate_method
 
 dist.init_process_group("nccl")
 mesh = init_device_mesh("cuda", (dist.get_world_size() // 4, 4), mesh_dim_names=("dp", "cp"))
-set_rotate_method("alltoall")
+set_rotate_method(METHOD)
 model = fully_shard(Model().to("cuda"), mesh=mesh._flatten("all"))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 for _ in range(2):
@@ -165,7 +165,8 @@ for _ in range(2):
 
 
 def test_a_ring_of_four_divides_causal_attention_equally(captured: Capture) -> None:
-    own, whole = captured(CONTEXT, world=8), captured(WHOLE, world=1)
+    own = captured(CONTEXT.replace("METHOD", "'alltoall'"), world=8)
+    whole = captured(WHOLE, world=1)
     assert (
         4 * attention(own) == attention(whole) == LAYERS * 3.5 * 4 * BATCH * LENGTH**2 / 2 * WIDTH
     )
@@ -173,8 +174,19 @@ def test_a_ring_of_four_divides_causal_attention_equally(captured: Capture) -> N
     keys_and_values = 2 * 2 * BATCH * LENGTH // 4 * WIDTH
     assert [call.bytes for call in ring] == [keys_and_values] * LAYERS * 3
     assert {own.groups[call.group].ranks for call in ring} == {(0, 1, 2, 3)}
+
+
+@pytest.mark.parametrize("method", ["alltoall", "allgather"])
+def test_the_axis_that_keys_and_values_move_along_is_context_parallel(
+    captured: Capture, method: str
+) -> None:
+    own = captured(CONTEXT.replace("METHOD", repr(method)), world=8)
+    assert dict(axes_of(own).mesh) == {"cp": 4, "dp": 2}
     result = played(own)
+    assert result.breakdown["context communication"] > 0.0
+    assert "tensor communication" not in result.breakdown
     assert result.tokens_per_second * result.step_time == pytest.approx(2 * BATCH * LENGTH)
+    assert result.samples_per_second * result.step_time == pytest.approx(2 * BATCH)
 
 
 def attention(own: Recording) -> float:
