@@ -6,18 +6,13 @@ is recorded as one operator that reads and writes what inductor says it does. Pr
 collectives and all else that inductor leaves to torch it calls as torch's operators.
 """
 
-import re
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from sim.capturing.operators import tensor_of
+from sim.capturing.fused import Kernel, Launched
 from sim.capturing.patches import Patches
-from sim.recording.recording import Operator, Tensor
-
-Launched = Callable[[Operator, list[Any], list[Any]], None]
 
 # What needs a GPU to time alternatives, or to record a graph of launches; checks of strides; caches
 # on the disk. `profile_bandwidth` lets kernels say the bytes that they move.
@@ -40,6 +35,9 @@ _LEFT_OUT = {
     "max_autotune": "products are those of cuBLAS, where torch.compile would choose by their times",
     "triton.cudagraphs": "CUDA graphs of torch.compile are left out: each kernel is launched",
 }
+_FLEX = (
+    "flex_attention takes as long as attention to everything: what its mask leaves out is content"
+)
 # What inductor asks of the device beside what scripts ask (an H100's, as theirs).
 _DEVICE = {
     "warp_size": 32,
@@ -54,12 +52,23 @@ _DEVICE = {
 
 
 class Compiled:
-    """Makes torch.compile work in a capture, from the moment a script asks for it."""
+    """Makes torch.compile work in a capture, from the moment a script asks for it.
 
-    def __init__(self, torch: Any, patches: Patches, note: Callable[[str], object]) -> None:
-        self.torch, self.patches, self.note = torch, patches, note
+    What is done otherwise than on a GPU is said by `note`; `place` is the script's line.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        patches: Patches,
+        *,
+        note: Callable[[str], object],
+        place: Callable[[], str],
+    ) -> None:
+        self.torch, self.patches, self.note, self.place = torch, patches, note, place
         self.launched: Launched = lambda *_: None
         self.there = False
+        self.modes: list[Any] = []  # those that are set aside while dynamo traces
 
     def install(self) -> None:
         """Inductor is imported, and patched, when it is first needed."""
@@ -84,23 +93,54 @@ class Compiled:
         dynamo = import_module("torch._dynamo")
         dynamo.reset()
         self.patches.also(dynamo.reset)
-        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         dynamo.allow_in_graph(self.torch.nn.functional.scaled_dot_product_attention)
         frames = import_module("torch._dynamo.convert_frame").CatchErrorsWrapper
-        self.patches.set(frames, "__call__", _without_modes(self.torch, frames.__call__))
+        self.patches.set(frames, "__call__", self._without_modes(frames.__call__))
+        for kind in _all_of(self.torch.optim.Optimizer):
+            if "_init_group" in vars(kind):
+                self.patches.set(kind, "_init_group", self._with_modes(kind._init_group))
         graphs = import_module("torch._functorch.config")
         self._set(inductor["config"].patch(_SETTINGS))
         self._set(graphs.patch(enable_autograd_cache=False))
         whole = inductor["compile_fx"].compile_fx
 
-        def compile_fx(*args: Any, config_patches: Any = None, **kwargs: Any) -> Any:
+        failed = import_module("torch._inductor.exc").InductorError
+
+        def compile_fx(graph: Any, *args: Any, config_patches: Any = None, **kwargs: Any) -> Any:
             for name, note in _LEFT_OUT.items():
                 if (config_patches or {}).get(name):
                     self.note(note)
             own = {k: v for k, v in (config_patches or {}).items() if k not in _SETTINGS}
-            return whole(*args, config_patches=own or None, **kwargs)
+            try:
+                return whole(graph, *args, config_patches=own or None, **kwargs)
+            except failed as error:
+                said = str(error).splitlines()[0][:160]
+                self.note(f"{self.place()}: recorded without torch.compile, which fails ({said})")
+                return graph
 
         self.patches.set(inductor["compile_fx"], "compile_fx", compile_fx)
+
+    def _without_modes(self, convert: Any) -> Any:
+        """Frames are traced as if nothing were recorded; under DDP torch forgets to see to it."""
+        disabled = self.torch.utils._python_dispatch._disable_current_modes
+
+        def converted(*args: Any, **kwargs: Any) -> Any:
+            with disabled() as self.modes:
+                return convert(*args, **kwargs)
+
+        return converted
+
+    def _with_modes(self, make: Any) -> Any:
+        """While dynamo traces an optimizer's step it lets it make its states."""
+
+        def made(*args: Any, **kwargs: Any) -> Any:
+            with ExitStack() as stack:
+                if not self.torch._C._len_torch_dispatch_stack():
+                    for mode in reversed(self.modes):
+                        stack.enter_context(mode)
+                return make(*args, **kwargs)
+
+        return made
 
     def _set(self, changes: Any) -> None:
         changes.__enter__()
@@ -118,12 +158,18 @@ class Compiled:
             patches.set(cuda, name, _answering(0))
         system = staticmethod(_answering({"hash": ""}))
         patches.set(inductor["codecache"].CacheBase, "get_system", system)
+        # What is random need not be random in the same way when it runs again.
+        partitioners = import_module("torch._functorch.partitioners")
+        patches.set(partitioners, "functionalize_rng_ops", lambda _, fw, bw, *__: (fw, bw))
+        # Constants of a graph stay symbols of the device, which cannot make them.
+        patches.set(import_module("torch.fx.experimental.proxy_tensor"), "CONSTANT_NUMEL_LIMIT", -1)
 
     def _codegen(self, inductor: dict[str, Any]) -> None:
         torch, patches = self.torch, self.patches
         triton = import_module("torch.utils._triton")
         patches.set(triton, "triton_hash_with_backend", _answering(""))
         patches.set(inductor["scheduler"], "has_triton", _answering(True))
+        patches.set(inductor["compile_fx"], "get_input_idxs_to_check", _answering(()))  # alignment
 
         def empty(size: Any, stride: Any, dtype: Any) -> Any:
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
@@ -132,6 +178,8 @@ class Compiled:
             return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
         def kernel(_: Any, name: str, source: str, **__: Any) -> Any:
+            if "_tem_fused_flex_attention" in name:
+                self.note(_FLEX)
             return Kernel(torch, name, source, self.launched)
 
         guards = torch._C._dynamo.guards
@@ -159,15 +207,9 @@ def _answering(answer: Any) -> Any:
     return lambda *_, **__: answer
 
 
-def _without_modes(torch: Any, convert: Any) -> Any:
-    """Frames are traced as if nothing were recorded: those under DDP, too, which torch forgets."""
-    disabled = torch.utils._python_dispatch._disable_current_modes
-
-    def converted(*args: Any, **kwargs: Any) -> Any:
-        with disabled():
-            return convert(*args, **kwargs)
-
-    return converted
+def _all_of(kind: type) -> list[type]:
+    """A class and all that inherit from it."""
+    return [kind, *(one for own in kind.__subclasses__() for one in _all_of(own))]
 
 
 def _on_host(torch: Any, deduce: Any) -> Any:
@@ -190,50 +232,3 @@ def _header(wrapper: Any) -> None:
     if "start_graph" not in wrapper.imports.getvalue():
         wrapper.imports.writeline("start_graph = end_graph = lambda *_: None")
         wrapper.imports.writeline("get_raw_stream = lambda _: 0")
-
-
-class Kernel:
-    """A kernel of inductor: its name says what is fused in it, its source what each argument is."""
-
-    def __init__(self, torch: Any, name: str, source: str, launched: Launched) -> None:
-        self.torch, self.launched = torch, launched
-        self.name = re.sub(r"^triton_|_\d+$", "", name)
-        head = re.search(r"^def \w+\((.*?)\):", source, re.MULTILINE | re.DOTALL)
-        listed = head[1].split(",") if head else []
-        self.arguments = [one.partition(":")[0].strip() for one in listed]
-        said = re.search(r"'kernel_num_gb': ([0-9.e+-]+)", source)
-        self.bytes = float(said[1]) * 1e9 if said else None
-
-    def run(self, *args: Any, **_: Any) -> None:
-        """Record a launch."""
-        tensors = [
-            (name, one)
-            for name, one in zip(self.arguments, args, strict=False)
-            if isinstance(one, self.torch.Tensor)
-        ]
-        reads = [one for name, one in tensors if name.startswith("in_")]
-        writes = [one for name, one in tensors if "out_ptr" in name]
-        self.launched(self._operator(reads, writes), reads, writes)
-
-    def _operator(self, reads: list[Any], writes: list[Any]) -> Operator:
-        outputs = tuple(map(tensor_of, writes))
-        written = sum(one.bytes for one in outputs)
-        inputs = [tensor_of(one) for one in reads]
-        if self.bytes is not None:
-            inputs = _read(inputs, self.bytes - written)
-        name = f"inductor.{self.name}"
-        return Operator(name=name, inputs=tuple(inputs), outputs=outputs, written=written)
-
-
-def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
-    """Inputs of which so many bytes are read: the largest are sliced, or looked up in."""
-    found = list(inputs)
-    excess = sum(one.bytes for one in inputs) - max(size, 0.0)
-    for place in sorted(range(len(inputs)), key=lambda i: -inputs[i].bytes):
-        own = inputs[place]
-        if excess <= 0.0 or not own.width:
-            break
-        kept = max(own.bytes - excess, 0.0)
-        found[place] = replace(own, elements=round(kept / own.width))
-        excess -= own.bytes - kept
-    return found

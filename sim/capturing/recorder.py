@@ -71,6 +71,8 @@ class Recorder:
         if not all(issubclass(kind, self.fake) or kind in self.plain for kind in kinds):
             return NotImplemented
         operator = isinstance(func, self.torch._ops.OpOverload)
+        if not operator and "flex_attention" in str(func):
+            raise NotImplementedError("flex_attention that is not compiled")
         if Aside.depth or not operator or func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
         name = func._overloadpacket.__name__

@@ -64,7 +64,12 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         transformers.install(patches)
         lines = frames_of(place.folder, log)
         contents = Contents(torch, Router(torch, place.routing))
-        compiled = Compiled(torch, patches, log.notes.number)
+
+        def where() -> str:
+            number = lines()
+            return log.lines.entries[number] if number >= 0 else "torch.compile"
+
+        compiled = Compiled(torch, patches, note=log.notes.number, place=where)
         compiled.install()
         own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
         compiled.launched = own.launched

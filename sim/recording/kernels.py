@@ -59,7 +59,9 @@ def of_own_use(name: str) -> bool:
 def kernel_of(operator: Operator) -> Kernel:
     """A product, fused attention, or bytes that move."""
     name = short_name(operator)
-    if operator.name.startswith("inductor."):
+    if operator.name.startswith("inductor."):  # named after all that is fused in it
+        if name.startswith("tem_fused_flex_attention"):
+            return _attention(operator, name)
         moved = operator.written + sum(one.bytes for one in operator.inputs)
         return MemoryBound(name=name, bytes=moved)
     if "dot_product" in name and "attention" in name:
@@ -146,7 +148,8 @@ _PRODUCTS: dict[str, Callable[[Operator, str], Gemm]] = {
 
 def _attention(operator: Operator, name: str) -> Attention:
     backward = "backward" in name
-    q, k, v = operator.inputs[1:4] if backward else operator.inputs[:3]
+    first = 1 if backward and "flex" not in name else 0  # behind the gradient
+    q, k, v = operator.inputs[first : first + 3]
     return Attention(
         name=name,
         batch=q.shape[0],

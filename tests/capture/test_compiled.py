@@ -2,8 +2,12 @@
 
 from collections import Counter
 from math import prod
+from typing import Any
+
+import pytest
 
 import sim
+from sim.config.errors import InputError
 from sim.recording.memory import Memory
 from sim.recording.recording import Recording
 from sim.recording.work import work_of
@@ -56,3 +60,90 @@ def test_ddp_reduces_the_gradients_of_a_compiled_model(captured: Capture) -> Non
 def test_a_compiled_model_keeps_less_for_its_backward_pass(captured: Capture) -> None:
     kept = [Memory(captured(end)).peak().allocated for end in (COMPILED, EAGER)]
     assert kept[0] < kept[1]
+
+
+BLOCKS = """
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+dist.init_process_group("nccl")
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+model = Model().to("cuda")
+for number, layer in enumerate(model.layers):
+    layer = checkpoint_wrapper(layer, preserve_rng_state=False)
+    layer.compile(fullgraph=True)
+    model.layers[number] = layer
+    fully_shard(layer, mp_policy=policy)
+fully_shard(model, mp_policy=policy)
+train(model)
+"""
+
+
+def test_blocks_are_compiled_one_by_one_under_fsdp2_and_run_again(captured: Capture) -> None:
+    own, plain = captured(BLOCKS), captured(BLOCKS.replace("layer.compile(fullgraph=True)", ""))
+    names, before = launched(own), launched(plain)
+    assert names["aten.mm"] == before["aten.mm"]
+    assert names["inductor.poi_fused__unsafe_view_gelu"] == before["aten.gelu"] // 2
+    moved = [
+        [(e.name, e.bytes) for e in one.events if e.kind == "collective"] for one in (own, plain)
+    ]
+    assert moved[0] == moved[1]
+    work = [work_of(one) for one in (own, plain)]
+    assert work[0] == work[1]
+
+
+BREAKS = """
+class Broken(Model):
+    def forward(self, tokens):
+        x = self.layers[0](self.embedding(tokens))
+        print(x.float().mean().item())
+        return self.head(self.layers[1](x))
+
+train(torch.compile(Broken().to("cuda")))
+"""
+
+
+def test_a_graph_that_breaks_is_two_and_the_host_waits_between_them(captured: Capture) -> None:
+    own = captured(BREAKS)
+    kinds = [event.kind for event in own.events]
+    assert kinds.count("sync") == 1
+    for part in (own.events[: kinds.index("sync")], own.events[kinds.index("sync") :]):
+        assert any(
+            own.operators[e.operator].name.endswith("_gelu") for e in part if e.operator >= 0
+        )
+    assert work_of(own) == work_of(captured(EAGER))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_another_backend_runs_is_recorded(captured: Capture, backend: str) -> None:
+    own = captured(EAGER.replace("Model()", f"torch.compile(Model(), backend='{backend}')"))
+    assert launched(own) == launched(captured(EAGER))
+
+
+def test_what_inductor_cannot_compile_is_recorded_as_it_is_and_named(
+    captured: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.graph import GraphLowering
+
+    def fails(*_: Any) -> None:
+        raise NotImplementedError("no such lowering")
+
+    monkeypatch.setattr(GraphLowering, "codegen", fails)
+    own = captured(COMPILED + "# and fails")
+    (note,) = own.notes
+    assert note.startswith("train.py:")
+    assert "recorded without torch.compile" in note
+    assert "no such lowering" in note
+    assert launched(own) == launched(captured(EAGER))
+
+
+FLEX = """
+from torch.nn.attention.flex_attention import flex_attention
+q = torch.ones(1, 2, 128, 64, device="cuda", requires_grad=True)
+flex_attention(q, q, q)
+"""
+
+
+def test_flex_attention_that_is_not_compiled_is_refused(captured: Capture) -> None:
+    with pytest.raises(InputError, match=r"train\.py:\d+.*torch\.compile it"):
+        captured(FLEX)

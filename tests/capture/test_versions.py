@@ -14,9 +14,10 @@ from sim.recording.file import read
 from sim.recording.recording import Recording
 from sim.scenario.scenario import RecordedScenario
 from tests.capture.conftest import DDP, Capture
+from tests.capture.test_compiled import COMPILED
 from tests.capture.test_sharded import FSDP2
 
-SCRIPTS = {"ddp": DDP, "fsdp2": FSDP2}
+SCRIPTS = {"ddp": DDP, "fsdp2": FSDP2, "compiled": COMPILED}
 FILES = sorted((Path(__file__).parent / "recordings").glob("*-2.*.json.gz"))
 
 
