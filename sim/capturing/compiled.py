@@ -207,7 +207,7 @@ def _answering(answer: Any) -> Any:
     return lambda *_, **__: answer
 
 
-def _all_of(kind: type) -> list[type]:
+def _all_of(kind: Any) -> list[Any]:
     """A class and all that inherit from it."""
     return [kind, *(one for own in kind.__subclasses__() for one in _all_of(own))]
 
