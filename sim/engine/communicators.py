@@ -1,11 +1,10 @@
-"""Who talks to whom: the communicators of a program, and the links that each of them loads.
+"""Who talks to whom: the communicators of a program, how they lie on the nodes, what they load.
 
-On switched clusters all of it is arithmetic on arrays: groups load the ports, NICs and pod uplinks
-of their members. On tori, dragonflies and meshes of cables the routes of all hops are summed
-(`sim.engine.ways`). Nothing here grows with the number of replicas.
+Groups are found by arithmetic on the coordinates of ranks, so that nothing here grows with the
+number of replicas; `sim.engine.group_links` knows the links.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -14,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.group import GroupShape
+from sim.engine.group_links import GroupLinks, Loads, Spread
 from sim.engine.replicas import Representatives
-from sim.engine.ways import EVERY, PAIRS, Hop, hops, number_of, ways
-from sim.hardware.cluster.host import HOST_LINKS
+from sim.engine.ways import EVERY, hops
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import Call, Collective, Copy, HostLink, Send
 from sim.program.program import Program
@@ -79,17 +78,6 @@ def scopes_of(program: Program) -> dict[Scope, set[str]]:
     return scopes
 
 
-class Loads(NamedTuple):
-    """Which group loads which link, and how much, in arrays of one length: `port` x (bytes through
-    a member's port) + `nic` x (bytes that leave a node), see `CallCost`. `nic` has a column for
-    each way between nodes (`sim.engine.ways`)."""
-
-    group: Indices
-    link: Indices
-    port: Floats
-    nic: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class Communicators:
     """All groups of ranks that talk to each other, numbered.
@@ -146,13 +134,6 @@ class _Members(NamedTuple):
     rank: Indices
 
 
-class _Spread(NamedTuple):
-    """For each member of a group how many ranks it stands for, and in how many pods."""
-
-    ranks: Indices
-    pods: Indices
-
-
 def communicators(
     kinds: Mapping[Scope, Collection[str]], ranks: Representatives, topology: Topology
 ) -> Communicators:
@@ -176,7 +157,7 @@ class _Grouping:
         self.kinds, self.scopes, self.ranks, self.topology = kinds, scopes, ranks, topology
         self.stage = ranks.at("pp")
         self.node = ranks.rank // topology.gpus_per_node
-        self.links = _Links(topology)
+        self.links = GroupLinks(topology)
         self.group = np.full((len(scopes), len(ranks.rank)), NOBODY, dtype=np.int64)
         self.scope: list[int] = []
         self.shapes: list[GroupShape] = []
@@ -265,7 +246,7 @@ class _Grouping:
         pods = self.ranks.pods[members.rank] if inside else once
         count = self.ranks.count[members.rank] if inside else once
         across = np.array([shape.nodes > 1 for shape in self.shapes[first:]])[members.group]
-        return self.links.of_members(own, gpus, across, _Spread(count, pods), sends, receives)
+        return self.links.of_members(own, gpus, across, Spread(count, pods), sends, receives)
 
     def _messages(self, own: Indices, gpus: Indices, sends: Flags) -> Loads:
         """Of groups of two, one of which sends."""
@@ -303,174 +284,3 @@ class _Grouping:
 @cache
 def _shape(ranks: int, nodes: int, per_node: int) -> GroupShape:
     return GroupShape(ranks=ranks, nodes=nodes, per_node=per_node)
-
-
-_KINDS = ("port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down", *HOST_LINKS)
-_ROOM = 1 << 40  # more places than any kind of link has
-
-
-class _Links:
-    """Links as numbers: kind x room + place for those of switches, running numbers for others."""
-
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-        self.slots = topology.gpus_per_node
-        self.behind_port = topology.node is not None and topology.node.network_through_ports
-        self.nics = topology.network.nics if topology.network is not None else 0
-        used = range(min(topology.gpus, self.slots)) if self.nics else ()
-        self.nic_of_slot = np.array([topology.nic_of(slot)[1] for slot in used], dtype=np.int64)
-        self.ways = ways(topology.network)
-        self._cables: dict[Link, int] = {}
-        self._named: list[Link] = []
-
-    def name(self, number: int) -> Link:
-        """The link of a number."""
-        kind, place = divmod(number, _ROOM)
-        if kind == len(_KINDS):
-            return self._named[place]
-        if _KINDS[kind].startswith("nic"):
-            return (_KINDS[kind], *divmod(place, max(self.nics, 1)))
-        if _KINDS[kind].startswith("pcie"):
-            return (_KINDS[kind], *divmod(place, self.slots))
-        return (_KINDS[kind], place)
-
-    def of_members(
-        self,
-        own: Indices,
-        gpus: Indices,
-        across: Flags,
-        spread: _Spread,
-        sends: Flags,
-        receives: Flags,
-    ) -> Loads:
-        """Ports carry what stays in a node; its members share what leaves it over their NICs."""
-        node = gpus // self.slots
-        _, inverse, counts = np.unique(
-            own * (int(node.max(initial=0)) + 1) + node, return_inverse=True, return_counts=True
-        )
-        near = counts[inverse]
-        inner, outer = near > 1, across & (self.nics > 0)
-        share = 1.0 / near
-        nic = node * max(self.nics, 1) + self.nic_of_slot[gpus % self.slots] if self.nics else node
-        parts = []
-        for way, taking_part in (("up", sends), ("down", receives)):
-            some = inner & taking_part
-            parts.append(self._part(f"port-{way}", own[some], gpus[some], 1.0, 0.0))
-            some = outer & taking_part
-            parts.append(self._part(f"nic-{way}", own[some], nic[some], 0.0, share[some]))
-            if self.behind_port:
-                parts.append(self._part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
-            if self.topology.pods > 1:
-                parts.append(self._uplinks(f"pod-{way}", own, node, spread, taking_part))
-        return _summed(parts)
-
-    def of_hosts(self, own: Indices, gpus: Indices, path: Iterable[HostLink]) -> Loads:
-        """A copy loads each link of its path once."""
-        links = map(self.topology.host_link_of, gpus.tolist())
-        places = {"pcie": np.array([node * self.slots + j for node, j in links])}
-        node = gpus // self.slots
-        return _summed(
-            [self._part(kind, own, places.get(kind[:4], node), 1.0, 0.0) for kind in path]
-        )
-
-    def _part(
-        self, kind: str, own: Indices, place: Indices, port: float, nic: float | Floats
-    ) -> Loads:
-        link = _KINDS.index(kind) * _ROOM + place
-        size = np.ones(len(own))
-        return Loads(own, link, size * port, np.outer(size * nic, np.ones(len(self.ways))))
-
-    def _uplinks(
-        self, kind: str, own: Indices, node: Indices, spread: _Spread, taking_part: Flags
-    ) -> Loads:
-        """In rings, all that a node of the group sends crosses a pod's uplinks once in each
-        direction; where each of its N nodes sends to all others, each of the n in the pod sends
-        (N - n) / (N - 1) of it out."""
-        nodes, position = np.unique(node, return_inverse=True)
-        pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
-        room = int(pod.max(initial=0)) + 1
-        pairs, first = np.unique(own * room + pod, return_index=True)
-        spans = np.bincount(pairs // room, weights=spread.pods[first])
-        some = np.unique((own * room + pod)[taking_part])
-        groups, places = some // room, some % room
-        _, one = np.unique(own * len(nodes) + position, return_index=True)  # of each node
-        count = spread.ranks[one].astype(np.float64)
-        whole = np.bincount(own[one], weights=count)[groups]
-        here = np.bincount((own * room + pod)[one], weights=count / spread.pods[one])[some]
-        crosses = spans[groups] > 1
-        out = (here * (whole - here) / np.maximum(whole - 1.0, 1.0))[crosses]
-        part = self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
-        part.nic[:, self.ways.index(PAIRS)] = out
-        return part
-
-    def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
-        """What groups load whose members send to each other by these hops."""
-        rows = [
-            (group, self._number(link), local * share, (not local) * share, way)
-            for group, own in routes
-            for source, target, way, share in own
-            for local in [source // self.slots == target // self.slots]
-            for link in self.topology.route(source, target)
-        ]
-        if not rows:
-            return self.nothing
-        group, link, port, nic, way = (np.array(column) for column in zip(*rows, strict=True))
-        taken = (way[:, None] == np.arange(len(self.ways))) | (way[:, None] == EVERY)
-        return _summed([Loads(group, link, port, nic[:, None] * taken)])
-
-    @property
-    def nothing(self) -> Loads:
-        """The loads of no group."""
-        none = np.empty(0, dtype=np.int64)
-        return Loads(none, none, np.empty(0), np.empty((0, len(self.ways))))
-
-    def _number(self, link: Link) -> int:
-        kind, *place = link
-        if kind in _KINDS:
-            at = place[0] * max(self.nics, 1) + place[1] if kind.startswith("nic") else place[0]
-            return _KINDS.index(kind) * _ROOM + at
-        if link not in self._cables:
-            self._cables[link] = len(self._named)
-            self._named.append(link)
-        return len(_KINDS) * _ROOM + self._cables[link]
-
-
-def _summed(parts: Sequence[Loads]) -> Loads:
-    """Loads of one group on one link as one row."""
-    group, link, port, nic = (np.concatenate(column) for column in zip(*parts, strict=True))
-    if not len(group):
-        return Loads(group, link, port, nic)
-    order = np.lexsort((link, group))
-    group, link, port, nic = group[order], link[order], port[order], nic[order]
-    first = np.concatenate(([True], (np.diff(group) != 0) | (np.diff(link) != 0)))
-    starts = np.flatnonzero(first)
-    return Loads(
-        group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts, 0)
-    )
-
-
-def group_loads(
-    gpus: Sequence[int],
-    topology: Topology,
-    shape: GroupShape,
-    kind: str = "all_reduce",
-    algorithm: str = "ring",
-) -> dict[Link, tuple[float, float]]:
-    """Per link of one group, bytes per byte of its wire's `port` and of its `nic`."""
-    way = number_of(topology.network, kind, algorithm)
-    links, members = _Links(topology), np.array(gpus, dtype=np.int64)
-    own = np.zeros_like(members)
-    if topology.hierarchical:
-        everybody = own == 0
-        across = everybody if shape.nodes > 1 else ~everybody
-        loads = links.of_members(
-            own, members, across, _Spread(own + 1, own + 1), everybody, everybody
-        )
-    else:
-        loads = links.of_routes([(0, hops(gpus, topology, {kind}))])
-    return {
-        links.name(link): (port, nic)
-        for link, port, nic in zip(
-            loads.link.tolist(), loads.port.tolist(), loads.nic[:, way].tolist(), strict=True
-        )
-    }

@@ -14,7 +14,7 @@ from annotated_types import Ge
 from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds
-from sim.engine.communicators import group_loads
+from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
 from sim.hardware.cluster.link import Link, link_name
 from sim.hardware.cluster.topology import Topology

@@ -17,7 +17,7 @@ from sim.collectives.state import bus_factor
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
-from sim.engine.communicators import group_loads
+from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
 from sim.engine.messages import play_collective, trace_collective
 from sim.engine.timeline import Timeline

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sim.collectives.group import GroupShape
-from sim.engine.communicators import group_loads
+from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
 from sim.traces.activity import Collective, Route
 

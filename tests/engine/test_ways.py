@@ -8,7 +8,7 @@ from sim.collectives.algorithms import ring
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend as backends
 from sim.config.errors import InputError
-from sim.engine.communicators import group_loads
+from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
 from sim.engine.routes import Endpoint, Routes
 from sim.engine.ways import orders

@@ -1,0 +1,210 @@
+"""The links that groups of ranks load, numbered, and how much of each.
+
+On switched clusters a group loads the ports, NICs and pod uplinks of its members, all of it
+arithmetic on arrays; over cables the routes of all hops are summed (`sim.engine.ways`).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.collectives.group import GroupShape
+from sim.engine.ways import EVERY, PAIRS, Hop, hops, number_of, ways
+from sim.hardware.cluster.host import HOST_LINKS
+from sim.hardware.cluster.topology import Link, Topology
+from sim.program.operations import HostLink
+
+Indices = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+class Loads(NamedTuple):
+    """Which group loads which link, and how much, in arrays of one length: `port` x (bytes through
+    a member's port) + `nic` x (bytes that leave a node), see `CallCost`. `nic` has a column for
+    each way between nodes (`sim.engine.ways`)."""
+
+    group: Indices
+    link: Indices
+    port: Floats
+    nic: Floats
+
+
+class Spread(NamedTuple):
+    """For each member of a group how many ranks it stands for, and in how many pods."""
+
+    ranks: Indices
+    pods: Indices
+
+
+_KINDS = ("port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down", *HOST_LINKS)
+_ROOM = 1 << 40  # more places than any kind of link has
+
+
+class GroupLinks:
+    """Links as numbers: kind x room + place for those of switches, running numbers for others."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.slots = topology.gpus_per_node
+        self.behind_port = topology.node is not None and topology.node.network_through_ports
+        self.nics = topology.network.nics if topology.network is not None else 0
+        used = range(min(topology.gpus, self.slots)) if self.nics else ()
+        self.nic_of_slot = np.array([topology.nic_of(slot)[1] for slot in used], dtype=np.int64)
+        self.ways = ways(topology.network)
+        self._cables: dict[Link, int] = {}
+        self._named: list[Link] = []
+
+    def name(self, number: int) -> Link:
+        """The link of a number."""
+        kind, place = divmod(number, _ROOM)
+        if kind == len(_KINDS):
+            return self._named[place]
+        if _KINDS[kind].startswith("nic"):
+            return (_KINDS[kind], *divmod(place, max(self.nics, 1)))
+        if _KINDS[kind].startswith("pcie"):
+            return (_KINDS[kind], *divmod(place, self.slots))
+        return (_KINDS[kind], place)
+
+    def of_members(
+        self,
+        own: Indices,
+        gpus: Indices,
+        across: Flags,
+        spread: Spread,
+        sends: Flags,
+        receives: Flags,
+    ) -> Loads:
+        """Ports carry what stays in a node; its members share what leaves it over their NICs."""
+        node = gpus // self.slots
+        _, inverse, counts = np.unique(
+            own * (int(node.max(initial=0)) + 1) + node, return_inverse=True, return_counts=True
+        )
+        near = counts[inverse]
+        inner, outer = near > 1, across & (self.nics > 0)
+        share = 1.0 / near
+        nic = node * max(self.nics, 1) + self.nic_of_slot[gpus % self.slots] if self.nics else node
+        parts = []
+        for way, taking_part in (("up", sends), ("down", receives)):
+            some = inner & taking_part
+            parts.append(self._part(f"port-{way}", own[some], gpus[some], 1.0, 0.0))
+            some = outer & taking_part
+            parts.append(self._part(f"nic-{way}", own[some], nic[some], 0.0, share[some]))
+            if self.behind_port:
+                parts.append(self._part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
+            if self.topology.pods > 1:
+                parts.append(self._uplinks(f"pod-{way}", own, node, spread, taking_part))
+        return _summed(parts)
+
+    def of_hosts(self, own: Indices, gpus: Indices, path: Iterable[HostLink]) -> Loads:
+        """A copy loads each link of its path once."""
+        links = map(self.topology.host_link_of, gpus.tolist())
+        places = {"pcie": np.array([node * self.slots + j for node, j in links])}
+        node = gpus // self.slots
+        return _summed(
+            [self._part(kind, own, places.get(kind[:4], node), 1.0, 0.0) for kind in path]
+        )
+
+    def _part(
+        self, kind: str, own: Indices, place: Indices, port: float, nic: float | Floats
+    ) -> Loads:
+        link = _KINDS.index(kind) * _ROOM + place
+        size = np.ones(len(own))
+        return Loads(own, link, size * port, np.outer(size * nic, np.ones(len(self.ways))))
+
+    def _uplinks(
+        self, kind: str, own: Indices, node: Indices, spread: Spread, taking_part: Flags
+    ) -> Loads:
+        """In rings, all that a node of the group sends crosses a pod's uplinks once in each
+        direction; where each of its N nodes sends to all others, each of the n in the pod sends
+        (N - n) / (N - 1) of it out."""
+        nodes, position = np.unique(node, return_inverse=True)
+        pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
+        room = int(pod.max(initial=0)) + 1
+        pairs, first = np.unique(own * room + pod, return_index=True)
+        spans = np.bincount(pairs // room, weights=spread.pods[first])
+        some = np.unique((own * room + pod)[taking_part])
+        groups, places = some // room, some % room
+        _, one = np.unique(own * len(nodes) + position, return_index=True)  # of each node
+        count = spread.ranks[one].astype(np.float64)
+        whole = np.bincount(own[one], weights=count)[groups]
+        here = np.bincount((own * room + pod)[one], weights=count / spread.pods[one])[some]
+        crosses = spans[groups] > 1
+        out = (here * (whole - here) / np.maximum(whole - 1.0, 1.0))[crosses]
+        part = self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
+        part.nic[:, self.ways.index(PAIRS)] = out
+        return part
+
+    def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
+        """What groups load whose members send to each other by these hops."""
+        rows = [
+            (group, self._number(link), local * share, (not local) * share, way)
+            for group, own in routes
+            for source, target, way, share in own
+            for local in [source // self.slots == target // self.slots]
+            for link in self.topology.route(source, target)
+        ]
+        if not rows:
+            return self.nothing
+        group, link, port, nic, way = (np.array(column) for column in zip(*rows, strict=True))
+        taken = (way[:, None] == np.arange(len(self.ways))) | (way[:, None] == EVERY)
+        return _summed([Loads(group, link, port, nic[:, None] * taken)])
+
+    @property
+    def nothing(self) -> Loads:
+        """The loads of no group."""
+        none = np.empty(0, dtype=np.int64)
+        return Loads(none, none, np.empty(0), np.empty((0, len(self.ways))))
+
+    def _number(self, link: Link) -> int:
+        kind, *place = link
+        if kind in _KINDS:
+            at = place[0] * max(self.nics, 1) + place[1] if kind.startswith("nic") else place[0]
+            return _KINDS.index(kind) * _ROOM + at
+        if link not in self._cables:
+            self._cables[link] = len(self._named)
+            self._named.append(link)
+        return len(_KINDS) * _ROOM + self._cables[link]
+
+
+def _summed(parts: Sequence[Loads]) -> Loads:
+    """Loads of one group on one link as one row."""
+    group, link, port, nic = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if not len(group):
+        return Loads(group, link, port, nic)
+    order = np.lexsort((link, group))
+    group, link, port, nic = group[order], link[order], port[order], nic[order]
+    first = np.concatenate(([True], (np.diff(group) != 0) | (np.diff(link) != 0)))
+    starts = np.flatnonzero(first)
+    return Loads(
+        group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts, 0)
+    )
+
+
+def group_loads(
+    gpus: Sequence[int],
+    topology: Topology,
+    shape: GroupShape,
+    kind: str = "all_reduce",
+    algorithm: str = "ring",
+) -> dict[Link, tuple[float, float]]:
+    """Per link of one group, bytes per byte of its wire's `port` and of its `nic`."""
+    way = number_of(topology.network, kind, algorithm)
+    links, members = GroupLinks(topology), np.array(gpus, dtype=np.int64)
+    own = np.zeros_like(members)
+    if topology.hierarchical:
+        everybody = own == 0
+        across = everybody if shape.nodes > 1 else ~everybody
+        loads = links.of_members(
+            own, members, across, Spread(own + 1, own + 1), everybody, everybody
+        )
+    else:
+        loads = links.of_routes([(0, hops(gpus, topology, {kind}))])
+    return {
+        links.name(link): (port, nic)
+        for link, port, nic in zip(
+            loads.link.tolist(), loads.port.tolist(), loads.nic[:, way].tolist(), strict=True
+        )
+    }
