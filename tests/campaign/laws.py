@@ -409,7 +409,9 @@ def _more_steps(job: Job, chance: random.Random) -> str:
 
 
 def _memory(job: Job, settings: dict[str, Any]) -> float:
-    return simulate(load(job.write(), settings)).memory_per_gpu["total"]
+    """What is alive at the fullest moment, without what an allocator loses of its largest needs."""
+    parts = simulate(load(job.write(), settings)).memory_per_gpu
+    return parts["total"] - parts.get("fragmentation", 0.0)
 
 
 def _recomputation_saves(job: Job, chance: random.Random) -> str:
