@@ -6,7 +6,6 @@ folded-away copies put on one such link, so contention is exact.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 
@@ -14,16 +13,14 @@ from sim.engine.communicators import NOBODY, Communicators, communicators, scope
 from sim.engine.folded import FoldedProgram, RoleProgram
 from sim.engine.lowering import Lowering
 from sim.engine.machine import Machine
+from sim.engine.outline import outlines
 from sim.engine.replicas import Representatives, representatives
 from sim.engine.symmetry import Edges, equitable_partition, renumbered
 from sim.engine.team_tables import teams
 from sim.engine.timeline import Role
 from sim.engine.transfers import Classes, TransferDesk
 from sim.parallel.mesh import axis_of
-from sim.program.actions import Action
-from sim.program.operations import Operation
 from sim.program.program import Program
-from sim.program.written_out import operations
 
 
 def fold(program: Program, machine: Machine, *, unfold: bool = False) -> FoldedProgram:
@@ -42,12 +39,6 @@ class Folding:
         self.desk = TransferDesk(machine, groups, classes)
         self.roles = _roles(program, machine, ranks, classes)
 
-    @cached_property
-    def _operations(self) -> list[list[tuple[Operation, Action | None]]]:
-        """What each stage does, written out once for all that is lowered of it."""
-        stages = range(len(self.program.stages))
-        return [list(operations(self.program, stage)) for stage in stages]
-
     def folded(
         self, slower: Mapping[int, float] | None = None, *, together: bool = False
     ) -> FoldedProgram:
@@ -58,8 +49,7 @@ class Folding:
         for role, index in self.roles:
             slowdown = role.slowdown * (slower or {}).get(role.stage, 1.0)
             own = Lowering(desk.at(index), role.stage, slowdown, together=together)
-            for operation, action in self._operations[role.stage]:
-                own.add(operation, action)
+            own.lower(outlines(self.program).of(role.stage, own.cut))
             lowered[role.index] = own
         return FoldedProgram(
             roles=tuple(RoleProgram(role, lowered[role.index].streams) for role, _ in self.roles),

@@ -1,4 +1,4 @@
-"""Lowering: the operations of a stage become the steps of a role.
+"""Lowering: the outline of a stage becomes the steps of a role.
 
 A computation is one step. Collectives inside it that run among equals are part of its cost; where
 other traffic of the job can come upon their links, the step keeps its items, and the clock plays
@@ -8,25 +8,16 @@ step, and another one in which the role waits for the others.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from sim.engine.communicators import scope_of
 from sim.engine.costs import Cost, Costs
 from sim.engine.folded import CommunicateStep, ComputeStep, Item, Loads, Step, Traffic
+from sim.engine.outline import Computation, Cut, Entry, Meeting, Named
 from sim.engine.transfers import Desk
-from sim.program.actions import Action
 from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.memory import added
-from sim.program.operations import (
-    Call,
-    Collective,
-    Communicate,
-    Compute,
-    Operation,
-    Segment,
-    Work,
-)
+from sim.program.operations import Collective, Segment, Work
 from sim.program.runs import runs
 
 Content = tuple[float, Loads]  # FLOPs, and bytes on each link
@@ -34,9 +25,9 @@ Flows = tuple[tuple[Traffic, Cause], ...]  # what an item puts on the network, a
 
 
 class Lowering:
-    """The operations of a stage as the steps of a role in `streams`; with `together` roles that
-    meet within a computation are played as teams. `costs` are those of the role's work, `teams` the
-    roles and the computations of those that it is in, by their numbers."""
+    """An outline as the steps of a role in `streams`; with `together` roles that meet within a
+    computation are played as teams. `costs` are those of the role's work, `teams` the roles and the
+    computations of those that it is in, by their numbers."""
 
     def __init__(self, desk: Desk, stage: int, slowdown: float, *, together: bool = False) -> None:
         self.desk, self.stage, self.together = desk, stage, together
@@ -44,62 +35,78 @@ class Lowering:
         self.teams: dict[int, tuple[tuple[int, ...], Work]] = {}
         links = desk.links_of(stage)
         self.costs = Costs(links, slowdown=slowdown)
-        self._count = 0
-        self._index: dict[str, int] = {}
         # Keys are identities: what they stand for is kept, and so they stay its own.
         self._inner: dict[int, tuple[Work, _Inner]] = {}
+        self._wholes: dict[int, _Whole] = {}
         self._contents: dict[int, tuple[Work, Content]] = {}
         self._items_known: dict[int, tuple[Segment | Collective, Cost, Cost | None, Flows]] = {}
 
-    def add(self, operation: Operation, action: Action | None) -> None:
-        """Write one more operation, that of an action if it belongs to any."""
-        after = tuple([self._index[str(name)] for name in operation.after])
-        stream = self.streams.setdefault(operation.stream, [])
-        if isinstance(operation, Communicate):
-            transfers = self._transfers(_named(operation.calls, operation.name))
-            step = CommunicateStep(
-                self._next(), operation.name, transfers, after, False, operation.sync
-            )
+    def cut(self, work: Work) -> Cut:
+        """How the role plays a computation."""
+        return self._look(work).cut
+
+    def lower(self, outline: Iterable[Entry]) -> None:
+        """Write all steps of an outline whose computations are cut like that."""
+        streams = self.streams
+        for entry in outline:
+            step = self._met(entry) if isinstance(entry, Meeting) else self._computed(entry)
+            if (stream := streams.get(entry.stream)) is None:
+                stream = streams[entry.stream] = []
             stream.append(step)
-        elif (call := self._look(operation.work).team) is not None:
-            stream.extend(self._in_team(operation, action, after, call))
-        elif self._look(operation.work).apart:
-            stream.extend(self._apart(operation, action, after))
+
+    def _met(self, own: Meeting) -> CommunicateStep:
+        team = None if own.team is None else self._team
+        transfers = self._transfers(own.calls) if team is None else (team,)
+        return CommunicateStep(
+            own.index, own.name, transfers, own.after, own.joined, own.sync, team
+        )
+
+    def _computed(self, own: Computation) -> ComputeStep:
+        if own.of == "whole":
+            return self._whole(own)
+        if own.segment is None:
+            cost, flops = self.costs.lost(own.work), 0.0
         else:
-            stream.append(self._whole(operation, action, after))
-        self._index[operation.name] = stream[-1].index
-
-    def _next(self) -> int:
-        self._count += 1
-        return self._count - 1
-
-    def _whole(
-        self,
-        operation: Compute,
-        action: Action | None,
-        after: tuple[int, ...],
-        team: int | None = None,
-    ) -> ComputeStep:
-        """A computation as one step; that of a role in a `team` is the first of two, and the bytes
-        of the whole team are those of its first role."""
-        work = operation.work
-        inner, (flops, carried) = self._look(work), self._content(work)
-        alone = team is None
+            cost, flops = self.costs.disturbed(own.segment), own.segment.flops
+        joins = self._transfers(own.joins)
         return ComputeStep(
-            self._next(),
-            operation.name if alone else f"{operation.name}.0",
-            self.costs.of(work),
-            after,
-            operation.sync and alone,
-            action,
-            "" if action else work.name,
+            own.index, own.name, cost, own.after, own.sync, own.action, joins=joins, flops=flops
+        )
+
+    def _whole(self, own: Computation) -> ComputeStep:
+        """A computation as one step; that of a role in a team is followed by one in which it waits
+        for the others."""
+        work = own.work
+        _, inner, cost, flops, carried = self._wholes.get(id(work)) or self._known_whole(work)
+        team = None
+        if own.team is not None and inner.team is not None:
+            self._team = team = self.desk.team(inner.team, self.stage, own.team)
+            self.teams[team] = inner.roles, work
+        return ComputeStep(
+            own.index,
+            own.name,
+            cost,
+            own.after,
+            own.sync,
+            own.action,
+            "" if own.action else work.name,
             (),
             team,
             inner.items,
             inner.links,
             flops,
-            carried if alone or self.desk.role == inner.roles[0] else (),
+            carried,
         )
+
+    def _known_whole(self, work: Work) -> "_Whole":
+        """What all steps of a computation have in common; the bytes of a team are those of its
+        first role."""
+        inner, (flops, carried) = self._look(work), self._content(work)
+        if inner.roles and self.desk.role != inner.roles[0]:
+            carried = ()
+        whole = work, inner, self.costs.of(work), flops, carried
+        self._wholes[id(work)] = whole
+        return whole
 
     def _content(self, work: Work) -> Content:
         """FLOPs of work, and the bytes that its collectives put on links."""
@@ -134,7 +141,9 @@ class Lowering:
         if unlike:
             teams = {self.desk.taking_part(call, self.stage) for call in unlike}
             together = self.together and len(teams) == 1
-            return _Inner(team=unlike[0], roles=teams.pop()) if together else _Inner(apart=True)
+            if not together:
+                return _Inner("apart")
+            return _Inner("team", team=unlike[0], roles=teams.pop())
         if not any(self.desk.has_rivals(scope) for scope in calls):
             return _Inner()
         items = self._items(work)
@@ -167,60 +176,8 @@ class Lowering:
     def _traffic(self, call: Collective) -> Traffic:
         return self.desk.traffic(call, self.stage)
 
-    def _in_team(
-        self, operation: Compute, action: Action | None, after: tuple[int, ...], call: Collective
-    ) -> list[Step]:
-        """What a role does in a team, and where it waits for the others."""
-        number = self.desk.team(call, self.stage, operation.name)
-        self.teams[number] = self._look(operation.work).roles, operation.work
-        own = self._whole(operation, action, after, number)
-        behind = CommunicateStep(
-            self._next(), operation.name, (number,), (), True, operation.sync, number
-        )
-        return [own, behind]
-
-    def _apart(
-        self, operation: Compute, action: Action | None, after: tuple[int, ...]
-    ) -> list[Step]:
-        """Every segment and every collective of an operation as a step of its own."""
-        steps: list[Step] = []
-        work, items = operation.work, list(operation.work.flat())
-        for number, item in enumerate(items):
-            last = number == len(items) - 1 and not work.beside
-            name = operation.name if last else f"{operation.name}.{number}"
-            prefix = f"{operation.name}.{number}"
-            if isinstance(item, Collective):
-                met = self._transfers(_named((item,), prefix))
-                steps.append(CommunicateStep(self._next(), name, met, after))
-            else:
-                steps += self._segment(item, name, prefix, action, after)
-            after = ()
-        if work.beside:
-            lost = self.costs.lost(work)
-            steps.append(ComputeStep(self._next(), operation.name, lost, after, action=action))
-        return [*steps[:-1], replace(steps[-1], sync=operation.sync)]
-
-    def _segment(
-        self,
-        segment: Segment,
-        name: str,
-        prefix: str,
-        action: Action | None,
-        after: tuple[int, ...],
-    ) -> list[Step]:
-        cost = self.costs.disturbed(segment)
-        if not segment.beside:
-            only = ComputeStep(self._next(), name, cost, after, action=action, flops=segment.flops)
-            return [only]
-        met = self._transfers(_named(segment.beside, prefix))
-        inner = f"{prefix} beside"
-        first = ComputeStep(
-            self._next(), inner, cost, after, action=action, joins=met, flops=segment.flops
-        )
-        return [first, CommunicateStep(self._next(), name, met, joined=True)]
-
-    def _transfers(self, calls: Iterable[Call]) -> tuple[int, ...]:
-        numbers = [self.desk.transfer(call, self.stage) for call in calls]
+    def _transfers(self, calls: Iterable[Named]) -> tuple[int, ...]:
+        numbers = [self.desk.transfer(own, self.stage) for own in calls]
         return tuple([number for number in numbers if number is not None])
 
 
@@ -230,20 +187,15 @@ class _Inner:
 
     def __init__(
         self,
+        cut: Cut = "whole",
         *,
-        apart: bool = False,
         team: Collective | None = None,
         roles: tuple[int, ...] = (),
         items: tuple[Item, ...] = (),
         links: tuple[int, ...] = (),
     ) -> None:
-        self.apart, self.team, self.roles = apart, team, roles
+        self.cut, self.team, self.roles = cut, team, roles
         self.items, self.links = items, links
 
 
-def _named(calls: Iterable[Call], prefix: str) -> Iterable[Call]:
-    """Collectives by names that only their peers give them too; messages have keys."""
-    return (
-        replace(call, name=f"{prefix} {call.name}") if isinstance(call, Collective) else call
-        for call in calls
-    )
+_Whole = tuple[Work, _Inner, Cost, float, Loads]

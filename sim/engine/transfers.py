@@ -13,6 +13,7 @@ from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Sco
 from sim.engine.folded import LinkClass, Loads, Traffic, Transfer
 from sim.engine.interference import Losses, losses
 from sim.engine.machine import Machine
+from sim.engine.outline import Named
 from sim.engine.ways import number_of
 from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device
@@ -121,16 +122,18 @@ class TransferDesk:
         """Where a communicator's loads stand."""
         return slice(int(self._bounds[g]), int(self._bounds[g + 1]))
 
-    def transfer(self, g: int, call: Call, stage: int) -> int:
+    def transfer(self, g: int, own: Named, stage: int) -> int:
         """The number of the transfer that this call of a communicator's member takes part in."""
-        key = (self._class_of[g], call.name if isinstance(call, Collective) else call.key)
+        call, _, name = own
+        key = self._class_of[g], name
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.transfers)
-            self.transfers.append(self._build(self._first_group[key[0]], call, key[1], stage))
+            self.transfers.append(self._build(self._first_group[key[0]], call, name, stage))
+            return number
         known = self.transfers[number]
         if known.kind != _kind(call) or known.bytes != call.bytes:
-            raise ValueError(f"two transfers of one group are both called {key[1]!r}")
+            raise ValueError(f"two transfers of one group are both called {name!r}")
         return number
 
     def team(self, g: int, call: Collective, name: str) -> int:
@@ -239,7 +242,9 @@ class Desk:
 
     def _group(self, call: Call, stage: int) -> int:
         """The communicator of this rank that takes part in a call, or `NOBODY`."""
-        scope = scope_of(call, stage)
+        return self._group_of(scope_of(call, stage))
+
+    def _group_of(self, scope: Scope) -> int:
         known = self._groups.get(id(scope))
         if known is None:
             known = self._groups[id(scope)] = scope, self.desk.group_at(self.index, scope)
@@ -254,10 +259,11 @@ class Desk:
         """How long collectives of this rank take with their links to themselves."""
         return OwnLinks(self, stage)
 
-    def transfer(self, call: Call, stage: int) -> int | None:
+    def transfer(self, own: Named, stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
-        g = self._group(call, stage)
-        return None if g == NOBODY else self.desk.transfer(g, call, stage)
+        known = self._groups.get(id(own.scope))
+        g = known[1] if known else self._group_of(own.scope)
+        return None if g == NOBODY else self.desk.transfer(g, own, stage)
 
     def group(self, call: Call, stage: int) -> int | None:
         """The communicator that takes part in a call, if there is anybody to talk to."""

@@ -1,0 +1,180 @@
+"""The steps of a stage in outline: what every role that is lowered of it does, said once.
+
+Roles of a stage differ in what their computations cost and in which transfers they take part, but
+not in what comes after what.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+from sim.engine.communicators import Scope, scope_of
+from sim.program.actions import Action
+from sim.program.operations import Call, Collective, Compute, Operation, Segment, Work
+from sim.program.program import Program
+from sim.program.written_out import operations
+
+Cut = Literal["whole", "team", "apart"]  # a step, a step of several roles, or one for each item
+
+
+class Named(NamedTuple):
+    """A call of a stage by a name that only its peers give it too."""
+
+    call: Call
+    scope: Scope
+    name: str
+
+
+# Not frozen, as all else is: a large job has tens of thousands of them.
+@dataclass(slots=True, eq=False)
+class Meeting:
+    """A step that takes part in `calls`, or waits for those that the one before it has joined; with
+    `team` it waits for the roles with which that one is computed."""
+
+    index: int
+    name: str
+    stream: str
+    calls: tuple[Named, ...]
+    after: tuple[int, ...] = ()
+    joined: bool = False
+    sync: bool = False
+    team: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Computation:
+    """A step that computes a segment of `work` (and joins calls with it), what that work loses to
+    collectives beside it, or all of it; with `team` together with other roles."""
+
+    index: int
+    name: str
+    stream: str
+    work: Work
+    of: Literal["whole", "segment", "lost"] = "whole"
+    after: tuple[int, ...] = ()
+    sync: bool = False
+    action: Action | None = None
+    team: str | None = None
+    segment: Segment | None = None
+    joins: tuple[Named, ...] = ()
+
+
+Entry = Meeting | Computation
+Written = tuple[Operation, Action | None]
+
+
+class Outlines:
+    """The outlines of a program's stages, by how roles play computations."""
+
+    def __init__(self, program: Program) -> None:
+        stages = range(len(program.stages))
+        self._written = [list(operations(program, stage)) for stage in stages]
+        self._known: dict[tuple[int, tuple[Cut, ...]], tuple[Entry, ...]] = {}
+
+    @cached_property
+    def _works(self) -> list[dict[int, Work]]:
+        return [
+            {id(one.work): one.work for one, _ in own if isinstance(one, Compute)}
+            for own in self._written
+        ]
+
+    def of(self, stage: int, cut: Callable[[Work], Cut]) -> tuple[Entry, ...]:
+        """What a role of a stage does that cuts its work like this."""
+        cuts = {own: cut(work) for own, work in self._works[stage].items()}
+        key = stage, tuple(cuts.values())
+        if key not in self._known:
+            self._known[key] = tuple(_Outline(stage, cuts).entries(self._written[stage]))
+        return self._known[key]
+
+
+_outlines: WeakKeyDictionary[Program, Outlines] = WeakKeyDictionary()
+
+
+def outlines(program: Program) -> Outlines:
+    """Those of a program, made once whatever it is played on."""
+    known = _outlines.get(program)
+    if known is None:
+        known = _outlines[program] = Outlines(program)
+    return known
+
+
+class _Outline:
+    """Writes the outline of one stage; `cuts` are those of its work, by identity."""
+
+    def __init__(self, stage: int, cuts: Mapping[int, Cut]) -> None:
+        self.stage, self.cuts = stage, cuts
+        self._count = 0
+        self._index: dict[str, int] = {}
+
+    def entries(self, written: Iterable[Written]) -> Iterator[Entry]:
+        for operation, action in written:
+            after = tuple([self._index[str(name)] for name in operation.after])
+            yield from self._of(operation, action, after)
+            self._index[operation.name] = self._count - 1
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _of(
+        self, operation: Operation, action: Action | None, after: tuple[int, ...]
+    ) -> Iterator[Entry]:
+        name, stream, sync = operation.name, operation.stream, operation.sync
+        if not isinstance(operation, Compute):
+            calls = self._named(operation.calls, name)
+            yield Meeting(self._next(), name, stream, calls, after, sync=sync)
+            return
+        work = operation.work
+        if (cut := self.cuts[id(work)]) == "apart":
+            yield from self._apart(operation, action, after)
+        elif cut == "whole":
+            yield Computation(
+                self._next(), name, stream, work, after=after, sync=sync, action=action
+            )
+        else:
+            own = f"{name}.0"
+            yield Computation(
+                self._next(), own, stream, work, after=after, action=action, team=name
+            )
+            yield Meeting(self._next(), name, stream, (), joined=True, sync=sync, team=name)
+
+    def _apart(
+        self, operation: Compute, action: Action | None, after: tuple[int, ...]
+    ) -> Iterator[Entry]:
+        """Every segment and every collective of an operation as a step of its own."""
+        stream, work = operation.stream, operation.work
+        entries: list[Entry] = []
+        for number, item in enumerate(work.flat()):
+            prefix = f"{operation.name}.{number}"
+            first = after if number == 0 else ()
+            if isinstance(item, Collective):
+                calls = self._named((item,), prefix)
+                entries.append(Meeting(self._next(), prefix, stream, calls, first))
+                continue
+            joins = self._named(item.beside, prefix)
+            own = Computation(
+                self._next(), prefix, stream, work, "segment", first, action=action, segment=item
+            )
+            entries.append(own)
+            if joins:
+                own.name, own.joins = f"{prefix} beside", joins
+                entries.append(Meeting(self._next(), prefix, stream, joins, joined=True))
+        if work.beside:
+            own = Computation(self._next(), operation.name, stream, work, "lost", action=action)
+            own.after = () if entries else after
+            entries.append(own)
+        entries[-1].name, entries[-1].sync = operation.name, operation.sync
+        yield from entries
+
+    def _named(self, calls: Iterable[Call], prefix: str) -> tuple[Named, ...]:
+        """Collectives are told apart by what their peers are doing, too; messages have keys."""
+        return tuple(
+            Named(
+                call,
+                scope_of(call, self.stage),
+                f"{prefix} {call.name}" if isinstance(call, Collective) else call.key,
+            )
+            for call in calls
+        )
