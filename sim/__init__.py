@@ -110,7 +110,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sim' has no attribute {name!r}")
     home, _, own_name = _HOMES[name].partition(":")
-    found = globals()[name] = getattr(import_module(home), own_name or name)
+    found = getattr(import_module(home), own_name or name)
+    if callable(found) and not isinstance(found, type):
+        found = import_module("sim.config.calls").checked_call(found, f"sim.{name}")
+    globals()[name] = found
     return found
 
 

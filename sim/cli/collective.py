@@ -8,10 +8,7 @@ import click
 from sim.cli import options
 from sim.cli.files import output, show, wrote
 from sim.config.errors import InputError
-from sim.config.units import quantity_of
 from sim.plots import SUFFIXES
-
-_MOST = 64  # sizes, each twice the one before
 
 
 @click.command(
@@ -88,28 +85,14 @@ def collective(
     show(times, as_json=as_json, picture=picture)
 
 
-def _sizes(size: list[str], span: str | None) -> list[float]:
+def _sizes(size: list[str], span: str | None) -> str:
     """SIZE, or what `--sizes` says."""
     if len(size) + (span is not None) != 1:
         what = "wants KIND SIZE TOPOLOGY, or KIND TOPOLOGY --sizes"
         raise InputError("sim collective", what, 'e.g. sim collective all_reduce "1 GiB" NAME')
-    if size:
-        return [_bytes("SIZE", size[0])]
-    first, dots, last = str(span).partition("..")
-    if not dots:
+    if span is not None and ".." not in span:
         raise InputError("--sizes", f"{span!r} is no span", "write it like 1KiB..8GiB")
-    low, high = _bytes("--sizes", first), _bytes("--sizes", last)
-    every = [low * 2**i for i in range(_MOST) if low * 2**i <= high]
-    if not every:
-        raise InputError("--sizes", f"{span!r} ends before it begins", "write the smaller first")
-    return every
-
-
-def _bytes(where: str, text: str) -> float:
-    size = quantity_of(where, text, "B")
-    if size < 1.0:
-        raise InputError(where, f"{text} is less than a byte", "write it like 1 MiB")
-    return size
+    return size[0] if size else str(span)
 
 
 _PAIRS = {"--slow": "node3.nic0=2", "--traffic": 'node3.nic0="100 Gb/s"', "--late": '3="20 us"'}

@@ -8,6 +8,7 @@ from operator import attrgetter, is_not
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from sim.config import gate
+from sim.config.calls import Named
 from sim.config.errors import InputError
 from sim.config.schema import validated_field
 from sim.config.units import Unit
@@ -15,7 +16,7 @@ from sim.config.units import Unit
 T = TypeVar("T")
 
 
-class Checked:
+class Checked(metaclass=Named):
     """Validates the fields that are given when an instance is made: types, bounds and choices as
     their annotations have them, tables and texts in short form spelled out; a quantity is a text
     with its unit, or a number in SI.

@@ -145,7 +145,7 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
     if isinstance(data, dict) and shape is not None:
         return _prepared_table(data, shape, inside)
     if shape is None or not is_dataclass(data):
-        _refuse_conversion(data, kind, where, key)
+        refuse_conversion(data, kind, where, key)
     return data
 
 
@@ -228,7 +228,8 @@ def _within(where: str, key: str) -> str:
     return f"{where}, {key}" if key else where
 
 
-def _refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
+def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
+    """Raise `InputError` for a value that is not of the plain type that its annotation says."""
     wanted = _plain_types(kind)
     if isinstance(value, int | float) and (fault := gate.fault_of(value)):
         what = f"{key} = {gate.shown(value)} {fault}"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Lt
 
 from sim.config import catalog
+from sim.config.calls import Named
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
 from sim.hardware.kernels import profile as profiles
@@ -42,7 +43,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(metaclass=Named):
     """One accelerator, as its data sheet and its driver describe it.
 
     `memory` is what a process can use (torch's `total_memory`), `reserve` the part of it that is

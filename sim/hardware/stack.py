@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from sim.config import catalog
+from sim.config.calls import Named
 from sim.config.errors import InputError
 from sim.config.units import Bytes, Seconds
 from sim.hardware.allocator import Allocator
@@ -30,7 +31,7 @@ _BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(metaclass=Named):
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
     Host: `launch_forward` and `launch_backward` are the host's seconds per kernel launch (python

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from sim.config.calls import Named
 from sim.config.schema import Short
 from sim.model.numerics import Numerics
 
@@ -40,7 +41,7 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer:
+class Transformer(metaclass=Named):
     """The content of `models/NAME.toml`: a decoder, an encoder such as BERT, or an encoder whose
     result a decoder looks at, such as T5: sequences of `seq` tokens go through the layers in front
     of the first "decoder" of `pattern`, those of `decoder_seq` tokens through the others.

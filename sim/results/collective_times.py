@@ -14,7 +14,7 @@ from sim.collectives.interconnect import CallCost
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
 from sim.collectives.selection import check
 from sim.collectives.state import bus_factor
-from sim.config import limit
+from sim.config import gate, limit
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
 from sim.engine.group_links import group_loads
@@ -38,6 +38,7 @@ _ELEMENT = 4  # bytes of nccl-tests' float
 _DIVIDED = ("all_gather", "reduce_scatter", "all_to_all")  # whose count is that of one rank
 _ALIKE = 1e-9
 _OF_GPU = 1.2e-5  # s on one core, for each size; three times as long before the first
+_MOST_SIZES = 64  # each twice the one before
 _HUGE = 2.0**50  # bytes: latency is nothing beside them
 MESSAGES = "messages"
 """The protocol of rows that are played message by message, without the library's software: one
@@ -124,7 +125,7 @@ class CollectiveTimes(Answer):
 
 def collective(
     kind: str,
-    sizes: float | Iterable[float],
+    sizes: float | str | Iterable[float | str],
     topology: str | Topology,
     *,
     gpus: int | None = None,
@@ -136,7 +137,8 @@ def collective(
     messages: bool = False,
     settings: Settings = (),
 ) -> CollectiveTimes:
-    """Times of a collective of so many bytes (as nccl-tests counts them).
+    """Times of a collective of `sizes` as nccl-tests counts them: bytes, or texts with their unit
+    such as "256 MiB", one or several, or all from one to another, doubling: "1KiB..8GiB".
 
     `algorithm`: of these instead of those that the library considers. `slow` divides the bandwidth
     of links by factors, of which others' `traffic` takes so much ("100 Gb/s"): both are
@@ -158,7 +160,7 @@ def collective(
     if sick and isinstance(given, list | tuple):
         changes["straggler"] = [*given, *sick]
     on, places = _placed(topology, changes, gpus, placement)
-    every = [float(sizes)] if isinstance(sizes, float | int) else list(sizes)
+    every = list(_sizes(sizes))
     limit.refuse_long(
         "collective", f"{len(places):,} GPUs", len(places) * (3 + len(every)) * _OF_GPU
     )
@@ -237,6 +239,27 @@ def _random(placement: str, whole: int, gpus: int) -> Sequence[int]:
     limit.refuse_large("--placement", f"{whole:,} GPUs in any order", 8 * whole)
     drawn = generator(int(seed or 0), "placement").permutation(whole)
     return [int(place) for place in drawn[:gpus]]
+
+
+def _sizes(given: float | str | Iterable[float | str]) -> Iterator[float]:
+    """Bytes of each size. Raises `InputError`."""
+    if isinstance(given, str) and ".." in given:
+        yield from _span(given)
+    elif isinstance(given, str | float | int):
+        size = quantity_of("size", given, "B") if isinstance(given, str) else float(given)
+        if fault := gate.fault_of(size) or ("is less than a byte" if size < 1.0 else ""):
+            raise InputError("size", f"{given} {fault}", "write it like 1 MiB")
+        yield size
+    else:
+        for one in given:
+            yield from _sizes(one)
+
+
+def _span(text: str) -> Iterator[float]:
+    low, high = (next(_sizes(end)) for end in text.split("..", 1))
+    if low > high:
+        raise InputError("--sizes", f"{text!r} ends before it begins", "write the smaller first")
+    yield from (low * 2**i for i in range(_MOST_SIZES) if low * 2**i <= high)
 
 
 def _lateness(late: Mapping[int, float | str], ranks: int) -> dict[int, float]:

@@ -1,7 +1,7 @@
 """What is searched: a job of given size on given hardware, and what may be chosen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 from sim.config.checked import altered
@@ -59,9 +59,11 @@ def space(
     cluster = cluster.with_gpus(gpus) if gpus else cluster
     cluster.device.peak_rate(precision)  # refuses what the device does not have
     trained = reading.load(model) if isinstance(model, str) else model
+    if seq is not None:
+        trained = reading.settled(altered(trained, {"seq": seq}, "--seq"), ("seq",))
     software = stacks.load(stack) if isinstance(stack, str) else stack
     return Space(
-        model=reading.settled(replace(trained, seq=seq), ("seq",)) if seq else trained,
+        model=trained,
         topology=cluster,
         stack=software.running(cast(Precision, precision), where="stack"),
         global_batch=global_batch,

@@ -39,6 +39,8 @@ def replay(
             raise InputError(where, f"{factor} {fault or 'is not positive'}", "write a factor")
     if gpus is not None and topology is None:
         raise InputError("--gpus", "changes no collective by itself", "name the --topology too")
+    if not traces:
+        raise InputError("sim.replay", "no traces", "give that of a rank, or of several")
     changes = Changes(
         kernels=tuple((kernels or {}).items()),
         host=host,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sim.config.calls import Named
 from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
@@ -12,7 +13,7 @@ from sim.program.checks import Checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(metaclass=Named):
     """`gpus` devices, `gpus_per_node` to a node, joined by `node` inside and `network` outside.
 
     GPUs are numbered node after node; only a single node may be partly used. `network` is None

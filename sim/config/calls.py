@@ -1,0 +1,136 @@
+"""Calls by people: names and plain values are checked before anything is done, and a mistake is one
+line, as in a file."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache, wraps
+from inspect import Parameter, signature
+from os import PathLike
+from types import GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from sim.config import gate
+from sim.config.errors import InputError
+from sim.config.schema import nearest, refuse_conversion
+
+T = TypeVar("T")
+
+
+def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
+    """The function, with an `InputError` for arguments that it does not have, that are missing, or
+    whose plain types (numbers, texts, truth values) are others than it says.
+
+    >>> def double(number: int) -> int:
+    ...     return 2 * number
+    >>> checked_call(double, "double")(3)
+    6
+    >>> checked_call(double, "double")(nummer=3)
+    Traceback (most recent call last):
+    sim.config.errors.InputError: double: no argument 'nummer'; did you mean 'number'?
+    """
+    called = signature(function)
+    known = called.parameters
+    free = any(one.kind is Parameter.VAR_KEYWORD for one in known.values())
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> T:
+        if unknown := [key for key in kwargs if key not in known and not free]:
+            raise InputError(name, f"no argument {unknown[0]!r}", nearest(unknown[0], [*known]))
+        try:
+            given = called.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InputError(name, str(error), f"write {name}{_shape(known)}") from None
+        for key, value in given.arguments.items():
+            kind = known[key].annotation
+            if known[key].kind is Parameter.VAR_POSITIONAL:
+                kind = GenericAlias(tuple, (kind, ...))
+            if known[key].kind is not Parameter.VAR_KEYWORD and value is not known[key].default:
+                own = value.tolist() if type(value).__module__ == "numpy" else value
+                _refuse_value(own, kind, name, key)
+                given.arguments[key] = own
+        return function(*given.args, **given.kwargs)
+
+    return checked
+
+
+def _refuse_value(value: Any, kind: Any, name: str, key: str) -> None:
+    """Raise `InputError` for a value that is nothing of what its annotation says."""
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        what = f"{key} = {gate.shown(value)} is not known"
+        raise InputError(name, what, nearest(str(value), list(map(str, get_args(kind)))))
+    refuse_conversion(value, kind, name, key)
+    if not _fits(value, kind):
+        what = f"{key} = {gate.shown(value)} is not {_words(kind)}"
+        raise InputError(name, what, f"see help({name})")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Annotated:
+        return _fits(value, inner[0])
+    if origin is Literal:
+        return value in inner
+    if kind is Any or not isinstance(origin or kind, type) or getattr(kind, "_is_protocol", False):
+        return True  # what cannot be told
+    if (origin or kind) is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, str | bytes | Mapping) and origin in (Iterable, Sequence):
+        return False  # a text is no list of texts, a table none of its keys
+    if not isinstance(value, origin or kind) or (kind is int and isinstance(value, bool)):
+        return False
+    if isinstance(value, Mapping) and len(inner) == 2:
+        return all(_fits(one, inner[0]) and _fits(own, inner[1]) for one, own in value.items())
+    if isinstance(value, list | tuple | set | Mapping) and inner:
+        return all(_fits(one, inner[0]) for one in value)
+    return True
+
+
+_NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text",
+          NoneType: "None", PathLike: "a path", Mapping: "a table"}  # fmt: skip
+
+
+def _words(kind: Any) -> str:
+    """What fits, in words."""
+    if get_origin(kind) in (Union, UnionType):
+        said = dict.fromkeys(_words(one) for one in get_args(kind) if one is not NoneType)
+        return " or ".join(said)
+    own = get_origin(kind) or kind
+    if own is Annotated:
+        return _words(get_args(kind)[0])
+    if own in (Iterable, Sequence, list, tuple):
+        return "a list"
+    return _NOUNS.get(own, f"a {own.__name__}" if isinstance(own, type) else str(own))
+
+
+def _shape(known: Any) -> str:
+    """What has to be given."""
+    needed = [key for key, one in known.items() if one.default is Parameter.empty]
+    return f"({', '.join(needed)}, ...)"
+
+
+class Named(type):
+    """Of a dataclass: an `InputError` for fields that it does not have, or that are missing."""
+
+    def __call__(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        known, needed = _fields(cls)
+        if args or not kwargs.keys() <= known or not needed <= kwargs.keys():
+            _refuse(cls.__name__, known, needed, args, kwargs)
+        return type.__call__(cls, *args, **kwargs)
+
+
+@cache
+def _fields(kind: Any) -> tuple[set[str], set[str]]:
+    """Those that can be given, and those that have to be."""
+    own = [one for one in fields(kind) if one.init]
+    needed = {one.name for one in own if one.default is one.default_factory is MISSING}
+    return {one.name for one in own}, needed
+
+
+def _refuse(name: str, known: set[str], needed: set[str], args: Any, given: Any) -> None:
+    if unknown := [key for key in given if key not in known]:
+        raise InputError(name, f"no field {unknown[0]!r}", nearest(unknown[0], sorted(known)))
+    missing = sorted(needed - given.keys())
+    what = "fields are given by their names" if args else f"{missing[0]} is missing"
+    raise InputError(name, what, f"write {name}({missing[0] if missing else 'name'}=...)")
