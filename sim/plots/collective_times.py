@@ -1,8 +1,9 @@
-"""A collective's bus bandwidth against its size, with what its links allow; and who loads which."""
+"""A collective's bus bandwidth by algorithm, against its size where there are several, with what
+its links allow; and who loads which."""
 
 from typing import Any
 
-from sim.config.units import human_bytes
+from sim.config.units import human_bytes, human_seconds
 from sim.plots import topology
 from sim.plots.picture import PALETTE, Figure
 from sim.results.collective_text import title
@@ -17,7 +18,10 @@ def figure(times: CollectiveTimes) -> Figure:
     parts: Any = fig.subfigures(2, 1, height_ratios=(1.0, 1.15))
     above, below = parts
     left, right = above.subplots(1, 2, width_ratios=(2, 1))
-    _curves(left, times)
+    if len({row.size for row in times.rows}) > 1:
+        _curves(left, times)
+    else:
+        _bars(left, times)
     _links(right, times)
     topology.draw(below, times.topology, times.busy)
     return fig
@@ -31,9 +35,8 @@ def _curves(axes: Any, times: CollectiveTimes) -> None:
         rows = [row for row in times.rows if (row.algorithm, row.protocol) == (algorithm, protocol)]
         points = [row.size for row in rows], [1e-9 * row.busbw for row in rows]
         colour, style = colours[algorithm], styles.get(protocol, "-")
-        alone = "o" if len(rows) == 1 else ""  # a point that has no line
         label = f"{algorithm} {protocol}"
-        axes.plot(*points, style, marker=alone, color=colour, lw=1.3, label=label)
+        axes.plot(*points, style, color=colour, lw=1.3, label=label)
     best = [row for row in times.rows if row.chosen]
     axes.plot(
         [row.size for row in best], [1e-9 * row.busbw for row in best],
@@ -51,6 +54,30 @@ def _curves(axes: Any, times: CollectiveTimes) -> None:
     axes.minorticks_off()
     axes.set(xlabel="size", ylabel="bus bandwidth (GB/s)")
     axes.legend(fontsize=8, frameon=False, loc="center left")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _bars(axes: Any, times: CollectiveTimes) -> None:
+    """One size: each algorithm and protocol, what the library chooses darker."""
+    names = [f"{row.algorithm} {row.protocol}" for row in times.rows]
+    speeds = [1e-9 * row.busbw for row in times.rows]
+    shades = [1.0 if row.chosen else 0.45 for row in times.rows]
+    bars = axes.barh(range(len(names)), speeds, color=PALETTE[0], height=0.6)
+    for bar, shade in zip(bars, shades, strict=True):
+        bar.set_alpha(shade)
+    for place, (row, speed) in enumerate(zip(times.rows, speeds, strict=True)):
+        chosen = ", chosen" if row.chosen else ""
+        axes.annotate(
+            f"{speed:.4g}, {human_seconds(row.seconds)}{chosen}", (speed, place), (4, 0),
+            textcoords="offset points", va="center", fontsize=9,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        )  # fmt: skip
+    axes.axvline(1e-9 * times.bound, color="0.35", lw=1.0)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set(xlabel="bus bandwidth (GB/s)", xlim=(0.0, 1.35e-9 * times.bound))
+    title = f"{human_bytes(times.rows[0].size)}; its links allow {1e-9 * times.bound:.4g} GB/s"
+    axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -2,7 +2,8 @@
 
 Devices are blue, switches grey, NICs and their cables green, NVLinks orange (Okabe and Ito's
 palette, which colour-blind readers can tell apart). What repeats is drawn a few times and counted.
-Where it is known how busy links are, cables have the colour of that instead.
+Where it is known how busy links are, cables have the colour of that instead, and those that no
+model of the network counts are dotted.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from sim.results.topology import device_text, heading, rate
 
 _LARGEST = 128  # devices of a node that are drawn; a pod of thousands is only told of
 _SHADES = LinearSegmentedColormap.from_list("busy", ["#9aa0a6", "#e69f00", "#d73027", "#7f0000"])
+_UNCOUNTED = "#c9cdd2"
 _SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -66,7 +68,11 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
     """Cables by how busy they are, and what the colours mean."""
     most = max(busy.values())
     scale = Normalize(0.0, next((top for top in _SCALES if most <= top), most))
-    drawn = [line for axes in fig.axes for line in axes.lines if line.get_gid()]
+    cables = [line for axes in fig.axes for line in axes.lines]
+    drawn = [line for line in cables if line.get_gid()]
+    for line in cables:
+        if not line.get_gid():  # nothing counts what it carries
+            line.set(color=_UNCOUNTED, linestyle=":")
     for line in drawn:
         share = _share(str(line.get_gid()), busy)
         line.set(color=_SHADES(scale(share)), linewidth=line.get_linewidth() + 1.0)

@@ -143,6 +143,14 @@ def test_cables_have_the_colour_of_how_busy_they_are() -> None:
     assert ends[-1] == "50%"  # the next scale above what is busiest
 
 
+def test_cables_whose_load_nobody_counts_are_not_in_the_colours_of_loads() -> None:
+    """Rails of a non-blocking network have no limit above their switches."""
+    drawn = figure(load("dgx-h100-ndr"), {"port": 0.4, "nic": 0.1})
+    uncounted = [line for axes in drawn.axes for line in axes.lines if not line.get_gid()]
+    assert len(uncounted) == 8
+    assert {(line.get_color(), line.get_linestyle()) for line in uncounted} == {("#c9cdd2", ":")}
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("example-torus-3d", "edge"), ("example-dragonfly", "edge"), ("example-full-mesh", "edge"),

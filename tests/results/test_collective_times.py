@@ -164,6 +164,15 @@ def test_the_picture_has_a_curve_for_each_algorithm_and_protocol() -> None:
     assert shade != NIC_LINE
 
 
+def test_of_one_size_the_picture_has_a_bar_for_each_algorithm_and_protocol() -> None:
+    times = sim.collective("all_reduce", 2**30, TWO_NODES)
+    axes = figure(times).axes[0]
+    assert [bar.get_width() for bar in axes.patches] == [1e-9 * row.busbw for row in times.rows]
+    dark = [bar.get_alpha() == 1.0 for bar in axes.patches]
+    assert dark == [row.chosen for row in times.rows]
+    assert sum("chosen" in text.get_text() for text in axes.texts) == 1
+
+
 def test_cables_that_carry_nothing_are_not_drawn_as_busy() -> None:
     """Eight nodes of a dragonfly use the cables among their four routers alone."""
     times = sim.collective("all_to_all", 2**20, "example-dragonfly", gpus=64)
