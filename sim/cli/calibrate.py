@@ -1,6 +1,7 @@
 """The commands that turn a machine into a profile: `sim calibrate ...`."""
 
 import math
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -89,7 +90,7 @@ def import_(
     note: tuple[str, ...],
 ) -> None:
     """Read nccl-tests output (text, JSON), PyTorch profiler traces (.json, .json.gz) and tables
-    of collectives or, with --as, of kernels (.csv).
+    of collectives or, with --as, of kernels (.csv, and the products of traces).
 
     Where a file is cut short, the readings before that line are kept.
     """
@@ -101,7 +102,7 @@ def import_(
     origin = {**_pairs("--note", note), "files": ", ".join(file.name for file in files)}
     if device:
         kinds = _pairs("--kind", kind)
-        return _kernels(files, out, device, _pairs("--rows", rows), kinds, precision, origin)
+        return kernels_of(files, out, device, _pairs("--rows", rows), kinds, precision, origin)
     if topology is not None:
         fabric_of(topology)
 
@@ -130,16 +131,19 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in given)
 
 
-def _kernels(
+def kernels_of(
     files: tuple[Path, ...],
     out: Path | None,
     device: str,
-    rows: dict[str, str],
-    kinds: dict[str, str],
+    rows: Mapping[str, str],
+    kinds: Mapping[str, str],
     precision: str,
-    origin: dict[str, str],
+    origin: Mapping[str, str],
+    *,
+    aside: bool = False,
 ) -> None:
-    """The profile of a device whose kernels others measured."""
+    """Write the profile of a device whose kernels others measured, and say how sure it is, `aside`
+    where something else is the answer."""
     from sim.calibration.fitting import kernel_tables, profile_file
     from sim.calibration.fitting.device_profile import profiled
     from sim.config import catalog
@@ -151,15 +155,15 @@ def _kernels(
     table, provenance = out.with_suffix(".csv").name, {**origin, "samples": len(measured)}
     profile = profiled(device, measured, table=table, provenance=provenance)
     profile_file.write(profile, out)
-    _residuals(profile)
+    _residuals(profile, aside=aside)
     wrote(out)
 
 
-def _residuals(profile: "Profile") -> None:
+def _residuals(profile: "Profile", *, aside: bool = False) -> None:
     for kind in profile.origin.residuals:
         errors = f"median {kind.median:.1%}, 95th percentile {kind.p95:.1%}"
         errors += f", bias {kind.bias:+.1%}"
-        click.echo(f"{kind.kind:10} {kind.shapes:4} kept out of the fit: {errors}")
+        click.echo(f"{kind.kind:10} {kind.shapes:4} kept out of the fit: {errors}", err=aside)
     for doubt in profile.doubts:
         click.echo(f"warning: {doubt} Measure again on an idle one.", err=True)
 

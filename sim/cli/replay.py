@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from sim.cli import options
+from sim.cli.calibrate import kernels_of
 from sim.cli.files import PICTURE, output, show, wrote
 from sim.config.errors import InputError
 
@@ -30,6 +31,8 @@ from sim.config.errors import InputError
 )  # fmt: skip
 @click.option("--remove", default="", metavar="NAME", help="Leave out operators named so.")
 @output("--readings", (".csv",), "Write what kernels and collectives took, as sim calibrate reads")
+@output("--profile", (".toml",), "Fit a device's profile to the products of the traces")
+@click.option("--as", "device", default="", metavar="NAME", help="The device that --profile is of.")
 @PICTURE
 @options.JSON
 def replay(
@@ -41,6 +44,8 @@ def replay(
     overlap: Any,
     remove: str,
     readings: Path | None,
+    profile: Path | None,
+    device: str,
     picture: Path | None,
     as_json: bool,
 ) -> None:
@@ -51,6 +56,9 @@ def replay(
     """
     from sim.traces.answer import replay as played
 
+    if bool(device) != (profile is not None):
+        what, remedy = "go together", "write both: --profile mine.toml --as h100-80gb-sxm"
+        raise InputError("--profile and --as", what, remedy)
     factors: dict[str, float] = {}
     for text in kernels:
         name, factor = _factor(text)
@@ -66,6 +74,9 @@ def replay(
     )
     if readings is not None:
         _write(traces, readings)
+    if profile is not None:
+        origin = {"files": ", ".join(trace.name for trace in traces)}
+        kernels_of(traces, profile, device, {}, {}, "fp16", origin, aside=True)
     show(answer, as_json=as_json, picture=picture)
 
 

@@ -17,7 +17,7 @@ from sim.recording.recording import Tensor
 
 SCHEMAS = ("1.0.", "1.1.")
 REMEDY = "give a whole trace of torch.profiler.ExecutionTraceObserver, of torch 2.4 or later"
-_DTYPES = {
+DTYPES = {
     "float": "float32",
     "double": "float64",
     "c10::Half": "float16",
@@ -189,7 +189,7 @@ def _operand(value: Any, shape: Any, dtype: str, stride: Any) -> Operand:
     steps = list(stride) if len(stride) == len(sizes) else [1] * len(sizes)
     covered = prod(n for n, step in zip(sizes, steps, strict=True) if step)
     tensor = Tensor(
-        dtype=_DTYPES.get(dtype, dtype),
+        dtype=DTYPES.get(dtype, dtype),
         width=float(_count(value[4])),
         shape=sizes,
         elements=-1 if covered == prod(sizes) else covered,

@@ -1,4 +1,5 @@
-"""Tables of kernels that others measured, one a row, by their columns:
+"""Kernels that others measured: products in traces of PyTorch's profiler (`.json`, `.json.gz`), and
+tables with a kernel a row, by their columns:
 
     m, n, k                 a product of (m, k) by (k, n); groups or batch of them, 1 otherwise
     op                      otherwise: the kind of a memory-bound kernel ...
@@ -19,6 +20,7 @@ from sim.calibration.timing.kernel_suite import EVERY, size_kept_out
 from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number
+from sim.formats.kineto_products import products
 from sim.hardware.kernels.measurements import Measurement
 from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
 
@@ -35,19 +37,28 @@ def read(
     kinds: Mapping[str, str],
     precision: str,
 ) -> list[Measurement]:
-    """The kernels of the `wanted` rows of several tables. `kinds` are the names that their `op`
-    has here, `precision` that of products whose row states none. Raises `InputError`."""
+    """The kernels of several traces, and of the `wanted` rows of tables. `kinds` are the names that
+    their `op` has here, `precision` that of products whose row states none. Raises `InputError`."""
     times: dict[Kernel, list[float]] = {}
     for path in paths:
-        for row in tables.only(tables.rows(path), wanted):
-            kernel = _kernel(row, kinds, precision)
-            if kernel is not None:
-                times.setdefault(kernel, []).append(_seconds(row))
+        for kernel, seconds in _timed(path, wanted, kinds, precision):
+            times.setdefault(kernel, []).append(seconds)
     if not times:
-        raise InputError(
-            str(paths[0]), "holds no kernels with their sizes", "take m, n, k or bytes"
-        )
+        remedy = "take a table with m, n, k or bytes, or a trace with record_shapes=True"
+        raise InputError(str(paths[0]), "holds no kernels with their sizes", remedy)
     return list(_kept_out(times))
+
+
+def _timed(
+    path: Path, wanted: Mapping[str, str], kinds: Mapping[str, str], precision: str
+) -> Iterator[tuple[Kernel, float]]:
+    if path.suffix in (".json", ".gz"):
+        yield from products(path)
+        return
+    for row in tables.only(tables.rows(path), wanted):
+        kernel = _kernel(row, kinds, precision)
+        if kernel is not None:
+            yield kernel, _seconds(row)
 
 
 def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None:
