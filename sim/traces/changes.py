@@ -8,7 +8,7 @@ from typing import Literal
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.traces.activity import Kernel, Rank, Route
-from sim.traces.network import Network
+from sim.traces.network import MESSAGES, Network
 
 Overlap = Literal["as-is", "none", "full"]
 
@@ -40,7 +40,9 @@ class Changes:
     def _rank(self, rank: Rank) -> Rank:
         kernels: Iterable[Kernel] = rank.kernels
         if self.machine is not None:
-            network = Network(self.machine, rank.world)
+            calls = (kernel.collective for kernel in rank.kernels if kernel.collective)
+            pipeline = any(call.kind == MESSAGES for call in calls)
+            network = Network(self.machine, rank.world, pipeline)
             kernels = (_elsewhere(kernel, network) for kernel in kernels)
         kernels = _OVERLAP[self.overlap](tuple(self._faster(kernel) for kernel in kernels))
         host = tuple(replace(item, seconds=item.seconds * self.host) for item in rank.host)

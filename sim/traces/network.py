@@ -7,18 +7,23 @@ from dataclasses import dataclass, replace
 from sim.collectives.group import GroupShape
 from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
+from sim.recording.axes import lattice
+from sim.recording.recording import Group
 from sim.traces.activity import Collective, Route
 
-_MESSAGES = "point_to_point"
+MESSAGES = "point_to_point"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """A machine in the place of the one that a job of `world` ranks was traced on: rank r is its
-    GPU r, and groups of all ranks span all of its GPUs."""
+    GPU r. On more GPUs data parallelism grows: groups of all ranks span all GPUs, and those that
+    extend along the outermost axis as far as the world does so as far as the machine, unless
+    that is a `pipeline`'s."""
 
     machine: Machine
     world: int
+    pipeline: bool = False
 
     def carried(self, call: Collective) -> Collective:
         """The same with the links that it loads there, if its members are known and there."""
@@ -35,15 +40,26 @@ class Network:
 
     def _gpus(self, call: Collective) -> Sequence[int]:
         gpus = self.machine.topology.gpus
-        if call.ranks == self.world and call.kind != _MESSAGES:
+        if call.ranks == self.world and call.kind != MESSAGES:
             return range(gpus)
-        return call.members if max(call.members, default=gpus) < gpus else ()
+        members = self._grown(call)
+        return members if max(members, default=gpus) < gpus else ()
+
+    def _grown(self, call: Collective) -> tuple[int, ...]:
+        """The members of a group in the larger world."""
+        times, rest = divmod(self.machine.topology.gpus, self.world)
+        fixed = self.pipeline or call.kind == MESSAGES or rest or not times
+        axes = () if fixed else lattice(call.members)
+        if not axes or axes[-1][0] * axes[-1][1] != self.world:
+            return call.members
+        *inner, (stride, size) = axes
+        return Group(first=call.members[0], axes=(*inner, (stride, size * times))).ranks
 
     def _route(self, call: Collective, gpus: Sequence[int]) -> Route:
         """Of a message the links on its way, of a collective those of its rings or rounds."""
         topology, kind = self.machine.topology, _kind(call)
         cost = self.machine.call_cost(kind, call.bytes, self._shape(call))
-        if call.kind == _MESSAGES:
+        if call.kind == MESSAGES:
             source, target = gpus
             near = topology.node_of(source) == topology.node_of(target)
             way = topology.route(source, target) if source != target else ()
@@ -57,15 +73,15 @@ class Network:
     def _shape(self, call: Collective) -> GroupShape:
         topology = self.machine.topology
         each = topology.gpus_per_node
-        if call.ranks == self.world and call.kind != _MESSAGES:
+        if call.ranks == self.world and call.kind != MESSAGES:
             return GroupShape.of(topology.gpus, each)
-        if call.members:
-            nodes = Counter(rank // each for rank in call.members)
-            return GroupShape(ranks=call.ranks, nodes=len(nodes), per_node=max(nodes.values()))
+        if members := self._grown(call):
+            nodes = Counter(rank // each for rank in members)
+            return GroupShape(ranks=len(members), nodes=len(nodes), per_node=max(nodes.values()))
         if call.nodes > 1:
             return GroupShape(ranks=call.ranks, nodes=call.nodes)
         return GroupShape.of(call.ranks, each)
 
 
 def _kind(call: Collective) -> str:
-    return "send" if call.kind == _MESSAGES else call.kind
+    return "send" if call.kind == MESSAGES else call.kind

@@ -208,6 +208,29 @@ def test_a_step_that_was_written_is_played_again(tmp_path, plan):
     assert replayed == pytest.approx(step, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("plan", "each", "close"),
+    [("zero = 3", 1, 0.02), ("tp = 8\nsequence_parallel = true", 8, 0.001)],
+)
+def test_a_step_is_played_at_another_scale(tmp_path, plan, each, close):
+    """Two nodes as they are on eight: what kernels lose beside collectives stays as it was."""
+    steps, folder = {}, tmp_path / "traces"
+    for gpus in (16, 64):
+        job = tmp_path / "job.toml"
+        text = JOB.format(plan=plan).replace("gpus = 16", f"gpus = {gpus}")
+        job.write_text(text.replace("batch = 16", f"batch = {gpus // each}"))
+        out = ["--chakra", str(folder)] if gpus == 16 else []
+        run = CliRunner().invoke(main, ["run", str(job), "--json", *out])
+        assert run.exit_code == 0, run.output
+        steps[gpus] = json.loads(run.stdout.splitlines()[-1])["step_time"]
+    paths = [str(folder / f"rank.{n}.et") for n in range(16)]
+    words = ["--topology", "dgx-h100-ndr", "--gpus", "64", "--json"]
+    again = CliRunner().invoke(main, ["replay", *paths, *words])
+    replayed = json.loads(again.stdout)["replayed"]["step_time"]
+    assert replayed == pytest.approx(steps[64], rel=close)
+    assert abs(steps[64] / steps[16] - 1.0) > close
+
+
 def test_without_a_network_there_is_no_step(tmp_path):
     paths = map(str, two_ranks(tmp_path))
     result = CliRunner().invoke(main, ["replay", *paths])
