@@ -7,8 +7,9 @@ are followed only where they come from whole numbers.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
+from sim.capturing.results import Results
 from sim.capturing.router import Router
 from sim.capturing.stored import Stored
 
@@ -26,11 +27,22 @@ _OVERWRITES = ("copy_", "fill_", "zero_")
 UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
 
 
-class Contents:
-    """Real tensors beside fake ones; `router` says where tokens go."""
+class Ran(NamedTuple):
+    """What an operator gives, the tensors among its arguments and in what it gives, its key in
+    `Results`, and whether the host had to look at content."""
 
-    def __init__(self, torch: Any, router: Router) -> None:
-        self.torch, self.router = torch, router
+    out: Any
+    given: list[Any]
+    made: list[Any]
+    asked: Any
+    looked: bool
+
+
+class Contents:
+    """Real tensors beside fake ones, which `results` gives; `router` says where tokens go."""
+
+    def __init__(self, torch: Any, router: Router, results: Results) -> None:
+        self.torch, self.router, self.results = torch, router, results
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
         self.stored = Stored(torch, self.unfaked)
@@ -58,28 +70,30 @@ class Contents:
             if isinstance(tree, self.torch.Tensor):
                 found.append(tree)
             elif isinstance(tree, list | tuple):
-                found += self.tensors(*tree)
+                if tree:
+                    found += self.tensors(*tree)
             elif isinstance(tree, dict):
                 found += self.tensors(*tree.values())
         return found
 
-    def run(
-        self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any
-    ) -> tuple[Any, bool]:
-        """What an operator gives, of whose arguments these are `given` as tensors, and whether the
-        host had to look at content for it."""
-        looked = False
+    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> "Ran":
+        """Run an operator."""
+        given: list[Any] = []
+        asked, looked = self.results.asked(func, args, kwargs, given), False
         if name in _INDEXED:
             args, looked = self._numbered(args)
+            asked = self.results.asked(func, args, kwargs, []) if looked else asked
         if self._depends(func):
             found = self._shaped(func, name, args, kwargs)
             if found is not None:
-                return self.map(self._faked, found), name != "index"
-        out = func(*args, **kwargs)
-        self._follow(func, name, given, args, kwargs, out)
+                found = self.map(self._faked, found)
+                return Ran(found, given, self.tensors(found), None, name != "index")
+        out = self.results.of(func, args, kwargs, asked)
+        made = [out] if type(out) is self.fake else self.tensors(out)
+        self._follow(func, name, given, args, kwargs, made)
         if name == "_to_copy" and out.device.type == "cpu" and self.of(out) is not None:
             out = self.of(out)  # on the host tensors are real
-        return out, looked
+        return Ran(out, given, made, asked, looked)
 
     def _depends(self, func: Any) -> bool:
         """Whether what an operator gives may have a shape, or be a value, by content."""
@@ -124,14 +138,15 @@ class Contents:
         return fake
 
     def _follow(
-        self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, out: Any
+        self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, results: list[Any]
     ) -> None:
         """Work out what is in an operator's results, or in what it changes."""
         if (func.is_view or name in _ALIASES) and all(isinstance(one, self.fake) for one in given):
             return
         changes = self._changes(func)
-        found = out if out is not None or not changes else args  # lists that are changed in place
-        results = [one for one in self.tensors(found) if isinstance(one, self.fake)]
+        if changes and not results:  # lists that are changed in place
+            results = self.tensors(args)
+        results = [one for one in results if isinstance(one, self.fake)]
         small = (one.numel() <= _MOST[one.dtype.is_floating_point] for one in results)
         if not results or not (changes or any(small)):
             return

@@ -6,7 +6,7 @@ from typing import Any
 from sim.recording.recording import Operator, Tensor
 
 _FLAGS = ("is_causal", "output_mask", "dropout_p")
-_ROUNDED = ("mm", "bmm", "addmm", "baddbmm")  # what cuBLAS may compute in TF32
+ROUNDED = ("mm", "bmm", "addmm", "baddbmm")  # what cuBLAS may compute in TF32
 
 # Arguments that are written without being read.
 _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}
@@ -21,7 +21,7 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
     lists = sum(1 for value in named.values() if _is_list(value))
     if lists:
         flags["lists"] = lists
-    if _name(func) in _ROUNDED and _tf32(ins):
+    if _name(func) in ROUNDED and _wide(ins) and tf32():
         flags["tf32"] = True
     return Operator(
         name=f"{func.namespace}.{_name(func)}",
@@ -36,12 +36,15 @@ def _name(func: Any) -> str:
     return str(func._overloadpacket.__name__)
 
 
-def _tf32(ins: list[Any]) -> bool:
+def tf32() -> bool:
     """Whether fp32 operands may be rounded: `allow_tf32`, `set_float32_matmul_precision`."""
     import torch
 
-    wide = all(one.dtype == torch.float32 for one in ins)
-    return wide and bool(torch.backends.cuda.matmul.allow_tf32)
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def _wide(ins: list[Any]) -> bool:
+    return all(str(one.dtype) == "torch.float32" for one in ins)
 
 
 def _listed(value: Any) -> list[Any]:

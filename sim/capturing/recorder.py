@@ -12,7 +12,7 @@ from sim.capturing.distributed import Aside
 from sim.capturing.exchange import Exchange
 from sim.capturing.lattices import group_of
 from sim.capturing.log import Log
-from sim.capturing.operators import described
+from sim.capturing.operators import ROUNDED, described, tf32
 from sim.capturing.refusals import of_script
 from sim.capturing.streams import Streams
 from sim.recording.calls import NAMESPACES, call_of, event_of
@@ -44,6 +44,22 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
     return Mode()
 
 
+class _Function:
+    """What has to be known of an operator whenever it is called."""
+
+    def __init__(self, torch: Any, func: Any) -> None:
+        self.func = func  # as long as this is kept its identity is nobody else's
+        self.asks_device = func is torch.ops.prim.device.default
+        operator = isinstance(func, torch._ops.OpOverload)
+        if not operator and "flex_attention" in str(func):
+            raise NotImplementedError("flex_attention that is not compiled")
+        self.passes = not operator or func.namespace in ("prim", "profiler")
+        self.name = "" if self.passes else func._overloadpacket.__name__
+        self.calls = not self.passes and func.namespace in NAMESPACES
+        self.free = self.passes or func.is_view or self.name in _FREE
+        self.rounded = self.name in ROUNDED
+
+
 class Recorder:
     """Writes operators to a log; `line` says which line of the script is at work."""
 
@@ -61,40 +77,40 @@ class Recorder:
         self.exchange, self.contents = exchange, contents
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
-        self.plain = (torch.Tensor, torch.nn.Parameter)
+        self.plain = {torch.Tensor, torch.nn.Parameter}
         self.calls = import_module("torch.distributed._tools.fake_collectives").CollectiveOp
+        self.functions: dict[int, _Function] = {}  # by their identities
+        self.numbers: dict[Any, int] = {}  # of operators in the log, by what they were given
         self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
         self.numbered = torch.autograd._get_sequence_nr()
 
     def dispatched(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator on fake tensors and record it, if it is one of the device."""
-        if not all(issubclass(kind, self.fake) or kind in self.plain for kind in kinds):
+        known = self.functions.get(id(func)) or self._function(func)
+        if known.asks_device:
+            return args[0].fake_device
+        if not all(kind in self.plain or issubclass(kind, self.fake) for kind in kinds):
             return NotImplemented
-        operator = isinstance(func, self.torch._ops.OpOverload)
-        if not operator and "flex_attention" in str(func):
-            raise NotImplementedError("flex_attention that is not compiled")
-        if Aside.depth or not operator or func.namespace in ("prim", "profiler"):
+        if Aside.depth or known.passes:
             return func(*args, **kwargs)
-        name = func._overloadpacket.__name__
-        if name == "is_pinned":  # all of the host's memory, so that nothing asks CUDA for some
+        if known.name == "is_pinned":  # all of the host's memory: nothing asks CUDA for some
             return True
-        given = self.contents.tensors(args, kwargs)
-        if self._of_host(given, args, kwargs):
+        if self.plain.issuperset(kinds) and self._of_host(args, kwargs):
             pinned = {"pin_memory": False} if kwargs.get("pin_memory") else {}
             with self.unfaked():
                 return func(*args, **{**kwargs, **pinned})
-        if name == "_local_scalar_dense":
+        if known.name == "_local_scalar_dense":
             return self._value(args[0])
-        if name == "wait_tensor":  # its shape kernel would copy
-            mark = self.log.results.pop(id(args[0].untyped_storage()), 0)
-            self.log.add("done", self.streams.current, mark=mark)
-            return args[0]
-        return self._run(func, name, given, args, kwargs)
+        if known.calls:
+            return self._called(func, known.name, args, kwargs)
+        return self._run(known, args, kwargs)
 
-    def _of_host(self, given: list[Any], args: Any, kwargs: Any) -> bool:
+    def _function(self, func: Any) -> "_Function":
+        self.functions[id(func)] = _Function(self.torch, func)
+        return self.functions[id(func)]
+
+    def _of_host(self, args: Any, kwargs: Any) -> bool:
         """Batches, counters and meshes stay real."""
-        if any(isinstance(one, self.fake) for one in given):
-            return False
         device = self.torch.device(kwargs.get("device") or "cpu").type
         sizes = args[0] if args and isinstance(args[0], list | tuple) else ()
         small = not all(isinstance(n, int) for n in sizes) or prod(sizes) < _LARGE
@@ -111,20 +127,17 @@ class Recorder:
                 return content.item()
         return 1.0 if tensor.dtype.is_floating_point else int(tensor.dtype != self.torch.bool)
 
-    def _run(self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any) -> Any:
-        if func.namespace in NAMESPACES:
-            return self._called(func, name, args, kwargs)
-        out, looked = self.contents.run(func, name, given, args, kwargs)
-        ins = [one for one in given if one.device.type == "cuda"]
-        outs, line = self._on_device(out), self._line()
+    def _run(self, known: "_Function", args: Any, kwargs: Any) -> Any:
+        ran = self.contents.run(known.func, known.name, args, kwargs)
+        ins, outs = self._there(ran.given), self._there(ran.made)
+        line = self._line()
         self._track(outs, line)
-        if (ins or outs) and not func.is_view and name not in _FREE:
-            named = _named(func, args, kwargs)
-            self._kernel(lambda: described(func, named, ins, outs), ins, line)
-        to_host = name == "_to_copy" and not outs and not kwargs.get("non_blocking")
-        if ins and (looked or to_host):
+        if (ins or outs) and not known.free:
+            self._kernel(lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line)
+        to_host = known.name == "_to_copy" and not outs and not kwargs.get("non_blocking")
+        if ins and (ran.looked or to_host):
             self.streams.sync()
-        return out
+        return ran.out
 
     def _track(self, outs: list[Any], line: int) -> None:
         stream, again = self.streams.current, self._again()
@@ -152,16 +165,39 @@ class Recorder:
             self.numbered = made
         return line
 
+    def _there(self, tensors: list[Any]) -> list[Any]:
+        """Those on the device."""
+        return [one for one in tensors if one.device.type == "cuda"]
+
     def _on_device(self, tree: Any) -> list[Any]:
-        return [one for one in self.contents.tensors(tree) if one.device.type == "cuda"]
+        return self._there(self.contents.tensors(tree))
 
     def launched(self, operator: Operator, reads: list[Any], writes: list[Any]) -> None:
         """Record a kernel that is not an operator of torch."""
         for one in writes:
             self.contents.keep(one, None)
-        self._kernel(lambda: operator, reads, self._line())
+        self._kernel(lambda: self.log.operators.number(operator), reads, self._line())
 
-    def _kernel(self, operator: Callable[[], Operator], ins: list[Any], line: int) -> None:
+    def _number(
+        self,
+        known: "_Function",
+        asked: Any,
+        args: Any,
+        kwargs: Any,
+        ins: list[Any],
+        outs: list[Any],
+    ) -> int:
+        """The number of an operator in the log; one that is asked alike is described once."""
+        key = (asked, known.rounded and tf32()) if asked else None
+        number = self.numbers.get(key)
+        if number is None:
+            named = _named(known.func, args, kwargs)
+            number = self.log.operators.number(described(known.func, named, ins, outs))
+            if key:
+                self.numbers[key] = number
+        return number
+
+    def _kernel(self, number: Callable[[], int], ins: list[Any], line: int) -> None:
         results = self.log.results
         storages = [id(one.untyped_storage()) for one in ins]
         reads = {results.pop(key) for key in storages if key in results}
@@ -171,13 +207,17 @@ class Recorder:
             "kernel",
             self.streams.current,
             again=self._again(),
-            operator=self.log.operators.number(operator()),
+            operator=number(),
             line=line,
             reads=tuple(sorted(reads)),
         )
 
     def _called(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Run a collective or a message to a peer, and record it where it is the device's."""
+        if name == "wait_tensor":  # its shape kernel would copy
+            mark = self.log.results.pop(id(args[0].untyped_storage()), 0)
+            self.log.add("done", self.streams.current, mark=mark)
+            return args[0]
         out, line = func(*args, **kwargs), self._line()
         outs = self._on_device(out)
         self._track(outs, line)
@@ -245,17 +285,25 @@ def _bytes(tensor: Any) -> int:
 
 def frames_of(folder: str, log: Log) -> Any:
     """A function that says which line of the script is at work, as a number of the log's lines."""
-    known: dict[str, bool] = {}
+    places: dict[Any, str] = {}  # of code in the script; "" elsewhere
+    numbers: dict[tuple[Any, int], int] = {}
+
+    def place_of(code: Any) -> str:
+        name = code.co_filename
+        return name.removeprefix(folder).lstrip("/") if of_script(name, folder) else ""
 
     def line() -> int:
         frame: Any = sys._getframe(1)
         while frame is not None:
-            name = frame.f_code.co_filename
-            if name not in known:
-                known[name] = of_script(name, folder)
-            if known[name]:
-                place = name.removeprefix(folder).lstrip("/")
-                return log.lines.number(f"{place}:{frame.f_lineno}")
+            code = frame.f_code
+            place = places.get(code)
+            if place is None:
+                place = places[code] = place_of(code)
+            if place:
+                known = code, frame.f_lineno
+                if known not in numbers:
+                    numbers[known] = log.lines.number(f"{place}:{frame.f_lineno}")
+                return numbers[known]
             frame = frame.f_back
         return -1
 

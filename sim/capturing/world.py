@@ -21,6 +21,7 @@ from sim.capturing.exchange import Exchange
 from sim.capturing.log import Log
 from sim.capturing.patches import Patches
 from sim.capturing.recorder import Recorder, frames_of, mode
+from sim.capturing.results import Results
 from sim.capturing.router import Router
 from sim.capturing.streams import Streams
 from sim.model.experts.routing import Routing
@@ -63,7 +64,8 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         pipelining.install(patches, log)
         transformers.install(patches)
         lines = frames_of(place.folder, log)
-        contents = Contents(torch, Router(torch, place.routing))
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        contents = Contents(torch, Router(torch, place.routing), Results(torch, fake))
 
         def where() -> str:
             number = lines()
@@ -73,7 +75,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         compiled.install()
         own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
         compiled.launched = own.launched
-        with FakeTensorMode(allow_non_fake_inputs=True), mode(torch, own):
+        with fake, mode(torch, own):
             yield
     finally:
         patches.restore()

@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sim.capturing.contents import Contents
+from sim.capturing.results import Results
 from sim.capturing.router import Router
 from sim.model.experts.routing import Routing
 
@@ -16,14 +17,12 @@ from sim.model.experts.routing import Routing
 class Followed(TorchDispatchMode):
     """Runs operators on fake tensors as a capture does."""
 
-    def __init__(self) -> None:
+    def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()
-        self.contents = Contents(torch, Router(torch, Routing()))
+        self.contents = Contents(torch, Router(torch, Routing()), Results(torch, fake))
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
-        tensors = self.contents.tensors(args, named)
-        return self.contents.run(func, func._overloadpacket.__name__, tensors, args, named)[0]
+        return self.contents.run(func, func._overloadpacket.__name__, args, kwargs or {}).out
 
 
 VIEWS = {
@@ -69,7 +68,7 @@ def mirrored(kind: str, true: torch.Tensor, doubt: torch.Tensor) -> list[tuple[A
 @given(STEPS)
 def test_views_and_changes_in_place_agree_with_real_tensors(steps: list[tuple[int, str]]) -> None:
     truths = [(torch.arange(24).reshape(4, 6), torch.zeros(4, 6, dtype=torch.bool))]
-    with FakeTensorMode() as nothing, Followed() as mode:
+    with FakeTensorMode() as nothing, Followed(nothing) as mode:
         fakes = [torch.arange(24).reshape(4, 6)]
     for number, kind in steps:
         fake, truth = fakes[number % len(fakes)], truths[number % len(fakes)]

@@ -1,0 +1,187 @@
+"""What operators give on fake tensors, remembered by what they are given.
+
+A fake tensor's mode works an operator out by its kernel for shapes, or finds the answer in a cache
+whose keys allow for symbols, sparse layouts and much else that a capture does not have: 0.2 ms an
+operator (torch/_subclasses/fake_tensor.py, `_cached_dispatch_impl`). A training loop asks the same
+few hundred questions again and again, so here an answer that was seen is a look into a table.
+"""
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+_UNTOLD, _VIEW = object(), object()  # no answer is known; the kernel for shapes tells it
+# Operators whose results share memory with what they are given, though torch does not say so.
+_SHARES = ("_unsafe_view",)
+
+
+class _Fresh:
+    """A result in memory of its own."""
+
+    __slots__ = ("dtype", "shape", "state", "stride")
+
+    def __init__(self, tensor: Any, state: dict[str, Any]) -> None:
+        self.shape, self.stride, self.dtype = tensor.shape, tensor.stride(), tensor.dtype
+        self.state = state
+
+
+class _Plain:
+    """A result that is no tensor."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Results:
+    """Answers of a fake mode. What is remembered of an operator of `aten`: that its results are
+    fresh, views of what it was given first, or what it was given itself."""
+
+    def __init__(self, torch: Any, mode: Any) -> None:
+        self.torch, self.mode = torch, mode
+        module = import_module("torch._subclasses.fake_tensor")
+        self.fake, self.in_kernel = module.FakeTensor, module.in_kernel_invocation_manager
+        own = torch._C
+        unsafe = mode._allow_unsafe_data_ptr_access
+        self._guard: Any = (
+            own._set_warn_deprecated_on_mutable_data_ptr
+            if unsafe
+            else own._set_throw_on_mutable_data_ptr
+        )
+        self._answers: dict[Any, Any] = {}
+        self._states: dict[Any, dict[str, Any]] = {}  # what a new fake tensor of a device knows
+        plain = (int, float, bool, complex, str, type(None), torch.dtype, torch.device)
+        self._plain = {*plain, torch.layout, torch.memory_format}
+
+    def asked(self, func: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
+        """A key that is equal for operators that are given alike (shapes, strides, numbers), None
+        for what no key tells. All tensors among the arguments are added to those `given`."""
+        key: list[Any] = [id(func), self.torch.get_default_dtype()]
+        told = self._told(key, args, given)
+        for name, one in kwargs.items():
+            key.append(name)
+            told = self._told(key, (one,), given) and told
+        return tuple(key) if told else None
+
+    def _told(self, key: list[Any], values: Iterable[Any], given: list[Any]) -> bool:
+        told = True
+        for one in values:
+            kind = type(one)
+            if kind is self.fake:
+                given.append(one)
+                told = told and one.fake_mode is self.mode and one.constant is None
+                key += (one.dtype, one.shape, one.stride(), one.fake_device)
+            elif kind in self._plain:
+                key += (kind, one)  # 1 equals 1.0 and True
+            elif isinstance(one, list | tuple):
+                key += (list, len(one))
+                told = self._told(key, one, given) and told
+            else:
+                told = False
+                if isinstance(one, self.torch.Tensor):
+                    given.append(one)
+        return told
+
+    def of(self, func: Any, args: Any, kwargs: Any, asked: Any) -> Any:
+        """What an operator gives; `asked` is its key."""
+        answer = self._answers.get(asked, _UNTOLD)
+        if answer is not _UNTOLD:
+            return self._given(answer, func, args, kwargs)
+        out = func(*args, **kwargs)
+        if asked is not None and func.namespace == "aten":
+            given: list[Any] = []
+            again = self.asked(func, args, kwargs, given)
+            if again == asked and self._lasts(func, given):  # else it has changed a shape
+                answer = self._answer(func, out, args, kwargs, given)
+                if answer is not _UNTOLD:
+                    self._answers[asked] = answer
+        return out
+
+    def _lasts(self, func: Any, given: list[Any]) -> bool:
+        """Whether shapes alone say what an operator gives."""
+        tags, masks = self.torch.Tag, (self.torch.bool, self.torch.uint8)
+        if func._overloadpacket.__name__ == "index":
+            return not any(one.dtype in masks for one in given[1:])
+        special = {tags.dynamic_output_shape, tags.data_dependent_output, tags.inplace_view}
+        return not special & {*func.tags}
+
+    def _answer(self, func: Any, out: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
+        """An operator's results as an answer, `_UNTOLD` for what is none."""
+        several = isinstance(out, list | tuple)
+        results = list(out) if several else [out]
+        if func.is_view or func._overloadpacket.__name__ in _SHARES:
+            return _VIEW if self._same([*args[:1], *results]) else _UNTOLD
+        places = {id(one): place for place, one in [*kwargs.items(), *enumerate(args)]}
+        taken = {id(one.untyped_storage()) for one in given}
+        found: list[Any] = []
+        for one in results:
+            if one is None or type(one) in (int, bool):
+                found.append(_Plain(one))
+            elif id(one) in places:
+                found.append(places[id(one)])
+            elif type(one) is self.fake and self._fresh(one, taken):
+                taken.add(id(one.untyped_storage()))
+                found.append(_Fresh(one, self._state(one.fake_device)))
+            else:
+                return _UNTOLD
+        return (type(out), found) if several else found[0]
+
+    def _same(self, several: list[Any]) -> bool:
+        """Whether an argument and results lie in the same memory."""
+        fake = len(several) > 1 and all(type(one) is self.fake for one in several)
+        return fake and len({id(one.untyped_storage()) for one in several}) == 1
+
+    def _fresh(self, one: Any, taken: set[int]) -> bool:
+        """Whether a result just fills memory that nobody else has."""
+        ends = sum((n - 1) * step for n, step in zip(one.shape, one.stride(), strict=True)) + 1
+        plain = one.layout == self.torch.strided and not (one.is_conj() or one.is_neg())
+        storage = one.untyped_storage()
+        full = storage.nbytes() == one.element_size() * (ends if one.numel() else 0)
+        return plain and full and one.constant is None and id(storage) not in taken
+
+    def _state(self, device: Any) -> dict[str, Any]:
+        if device not in self._states:
+            with self.in_kernel(self.mode):
+                empty = self.torch.empty(0, device="meta")
+            self._states[device] = dict(self.fake(self.mode, empty, device).__dict__)
+        return self._states[device]
+
+    def _given(self, answer: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        if answer is _VIEW:
+            return self._viewed(func, args, kwargs)
+        kind = type(answer)
+        if kind is tuple:
+            made, parts = answer
+            return made([self._given(one, func, args, kwargs) for one in parts])
+        if kind is _Plain:
+            return answer.value
+        if kind is not _Fresh:
+            return args[answer] if kind is int else kwargs[answer]
+        with self.torch._C._DisableTorchDispatch():
+            empty = self.torch.empty_strided(
+                answer.shape, answer.stride, dtype=answer.dtype, device="meta"
+            )
+            return self._faked(empty, answer.state)
+
+    def _viewed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        with self.in_kernel(self.mode):
+            out = func(*args, **kwargs)
+        state = self._state(args[0].fake_device)
+        with self.torch._C._DisableTorchDispatch():
+            if isinstance(out, list | tuple):
+                return type(out)([self._faked(one, state) for one in out])
+            return self._faked(out, state)
+
+    def _faked(self, meta: Any, state: dict[str, Any]) -> Any:
+        """A fake tensor as `FakeTensor.__new__` makes it."""
+        fake = self.torch.Tensor._make_subclass(
+            self.fake,
+            meta,
+            False,
+            dispatch_device=True,
+            device_for_backend_keys=state["_fake_device"],
+        )
+        self._guard(fake)  # against looking at content
+        fake.__dict__.update(state)
+        return fake
