@@ -1,0 +1,112 @@
+"""The steps of a profiled rank: its kernels in the order in which they were launched, and the calls
+of its host."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.traces.removed import Removed
+
+Event = Mapping[str, Any]
+
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+CALLS = ("cuda_runtime", "cuda_driver")
+CLOSE = 1.0  # us: clocks of host and device agree about as well (CUPTI's own conversion)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the host that launched kernels, or waited (for `everything`)."""
+
+    begin: float
+    end: float
+    kernels: tuple[int, ...]
+    everything: bool
+
+
+class ProfiledSteps:
+    """One rank; times in us. Kernel n was launched by the call `launch[n]` (None: by none in the
+    trace), is the event `found[n]`, and was known to the device at `points[n]`."""
+
+    def __init__(
+        self, document: Mapping[str, Any], events: list[Event], begin: float, end: float,
+        removed: Removed,
+    ) -> None:  # fmt: skip
+        self.begin, self.end, self.removed = begin, end, removed
+        self.per_node = len(document.get("deviceProperties") or ())
+        calls = [e for e in events if e.get("cat") in CALLS]
+        launches = {
+            e["args"]["correlation"]: e for e in calls if "correlation" in e.get("args", {})
+        }
+        found = [e for e in events if e.get("cat") in DEVICE]
+        self.on_device = bool(found)
+        found = found or list(_operators(events))
+        found = [e for e in found if self._asked_within(e, launches)]
+        pairs = ((launches.get(_correlation(e)), e) for e in found)
+        order = sorted(pairs, key=lambda pair: ((pair[0] or pair[1])["ts"], pair[1]["ts"]))
+        self.launch, self.found = [launch for launch, _ in order], [event for _, event in order]
+        self.ends = [e["ts"] + e["dur"] for e in self.found]
+        self.waits = [e for e in calls if "StreamWaitEvent" in e["name"]]
+        self.told = _told(events)
+        self.calls = sorted(
+            self._launches_and_waits(calls), key=lambda call: (call.begin, call.end)
+        )
+        self.points = self._points()
+
+    def _launches_and_waits(self, calls: Iterable[Event]) -> Iterator[Call]:
+        launched: defaultdict[int, list[int]] = defaultdict(list)
+        for n, launch in enumerate(self.launch):
+            if launch is not None:
+                launched[id(launch)].append(n)
+        for e in calls:
+            if id(e) in launched or "Synchronize" in e["name"]:
+                kernels = tuple(launched.get(id(e), ()))
+                yield Call(e["ts"], e["ts"] + e["dur"], kernels, "DeviceSync" in e["name"])
+
+    def _asked_within(self, event: Event, launches: Mapping[Any, Event]) -> bool:
+        """Whether the host asked for it in the steps."""
+        launch = launches.get(_correlation(event), event)
+        if launch is event and event.get("cat") in DEVICE and launches:
+            return False
+        return bool(self.begin <= launch["ts"] < self.end)
+
+    def _points(self) -> list[float]:
+        """When the device knew of each kernel: as the call that launched it ends, or the first of
+        these begins."""
+        points = [float(event["ts"]) for event in self.found]
+        for call in self.calls:
+            first = min((points[n] for n in call.kernels), default=0.0)
+            for n in call.kernels:
+                points[n] = min(first, call.end)
+        return points
+
+    def stream(self, event: Event) -> str:
+        """The stream that it ran on."""
+        if event.get("cat") not in DEVICE:
+            return "operators"
+        return f"stream {(event.get('args') or {}).get('stream', event.get('tid'))}"
+
+
+def _correlation(event: Event) -> Any:
+    return (event.get("args") or {}).get("correlation")
+
+
+def _told(events: Iterable[Event]) -> list[Event]:
+    """What streams waited for, where that was recorded."""
+    return [
+        e for e in events
+        if e.get("cat") == "cuda_sync" and {"wait_on_stream", "stream"} <= e.get("args", {}).keys()
+    ]  # fmt: skip
+
+
+def _operators(events: Iterable[Event]) -> Iterator[Event]:
+    """On CPUs, operators that no other one called."""
+    ends: defaultdict[Any, float] = defaultdict(float)
+    for event in sorted(
+        (e for e in events if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])
+    ):
+        thread = event.get("pid")
+        if event["ts"] >= ends[thread]:
+            ends[thread] = event["ts"] + event["dur"]
+            yield event

@@ -1,0 +1,91 @@
+"""What the device of a profiled rank did: each kernel, and what it was made to wait for."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sim.formats.kineto import collective_of, members_of
+from sim.traces.activity import Collective, Kernel
+from sim.traces.profiled import CLOSE, Event, ProfiledSteps
+
+
+def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
+    """Its kernels in the order of their launches; those of what was removed take no time."""
+    seen: Counter[tuple[str, str]] = Counter()
+    before: dict[str, int] = {}  # the last on each stream
+    for n, event in enumerate(steps.found):
+        stream = steps.stream(event)
+        after = tuple(
+            m for m in _awaited(steps, n, stream, before) if steps.ends[m] <= event["ts"] + CLOSE
+        )
+        known = steps.launch[n] is not None or not steps.on_device
+        ready = [steps.points[n] if known else steps.begin, *(steps.ends[m] for m in after)]
+        if stream in before:
+            ready.append(steps.ends[before[stream]])
+        before[stream] = n
+        yield Kernel(
+            name=event["name"],
+            stream=stream,
+            seconds=_seconds(steps, n),
+            lag=max(event["ts"] - max(ready), 0.0) * 1e-6,
+            after=after,
+            collective=None if _removed(steps, n) else _collective(steps, event, seen),
+        )
+
+
+def _seconds(steps: ProfiledSteps, n: int) -> float:
+    """How long a kernel ran, nothing where its operator was removed."""
+    if not steps.on_device:
+        return steps.removed.seconds_left(steps.found[n]["ts"], steps.ends[n])
+    return 0.0 if _removed(steps, n) else float(steps.found[n]["dur"]) * 1e-6
+
+
+def _removed(steps: ProfiledSteps, n: int) -> bool:
+    launch = steps.launch[n]
+    return launch is not None and launch["ts"] in steps.removed
+
+
+def _awaited(steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, int]) -> Iterator[int]:
+    """The kernels on other streams that this one was made to wait for."""
+    launch = steps.launch[n]
+    if launch is None:
+        return
+    previous = steps.launch[before[stream]] if stream in before else None
+    since = previous["ts"] if previous else steps.begin
+    if steps.told:
+        others = {
+            f"stream {e['args']['wait_on_stream']}"
+            for e in steps.told
+            if since <= e["ts"] <= launch["ts"] and f"stream {e['args']['stream']}" == stream
+        }
+        yield from (m for other, m in before.items() if other in others)
+    elif any(since <= e["ts"] <= launch["ts"] for e in _waits_before(steps, launch["ts"])):
+        yield from (m for other, m in before.items() if other != stream)
+
+
+def _waits_before(steps: ProfiledSteps, moment: float) -> list[Event]:
+    """The last few calls that made a stream wait."""
+    place = bisect_right(steps.waits, moment, key=lambda event: event["ts"])
+    return steps.waits[max(place - 4, 0) : place]
+
+
+def _collective(
+    steps: ProfiledSteps, event: Event, seen: Counter[tuple[str, str]]
+) -> Collective | None:
+    """What a kernel of NCCL or RCCL does, numbered among those `seen` of its group and kind."""
+    args = event.get("args") or {}
+    if "nccl" not in event["name"].lower() and "rccl" not in event["name"].lower():
+        return None
+    if "Collective name" not in args:
+        named = str(event["name"]).split("(")[0]
+        key = "all", named
+        what: dict[str, Any] = {"operation": named, "bytes": 0.0, "ranks": 1, "nodes": 1}
+    else:
+        what = collective_of(args, steps.per_node)
+        key = f"{what['name']} {args.get('Process Group Ranks', '')}".strip(), what["operation"]
+    seen[key] += 1
+    return Collective(
+        key=(*key, seen[key]), kind=what["operation"], bytes=what["bytes"],
+        ranks=what["ranks"], nodes=what["nodes"], members=members_of(args, what["ranks"]),
+    )  # fmt: skip
