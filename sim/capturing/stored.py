@@ -59,8 +59,9 @@ class Stored:
 
         if tensor.is_contiguous() and tensor.numel() * tensor.element_size() == storage.nbytes():
             own = content.to(tensor.dtype).contiguous()
-            part = own.untyped_storage().nbytes() != storage.nbytes()  # of something larger
-            bytes, known = (own.clone() if part else own).flatten().view(torch.uint8), None
+            if own.untyped_storage().nbytes() != storage.nbytes():  # a part of something larger
+                own = own.clone(memory_format=torch.contiguous_format)
+            bytes, known = own.as_strided((own.numel(),), (1,)).view(torch.uint8), None
         else:
             bytes, known = (
                 torch.zeros(storage.nbytes(), dtype=kind) for kind in (torch.uint8, torch.bool)
