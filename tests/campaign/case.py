@@ -19,7 +19,10 @@ from sim.config import limit
 
 ALLOWED = 15.0  # s; what would take longer says so before it starts
 TRACEBACK = 70  # the exit code of what ends with one
-_NUMBER_THAT_IS_NONE = re.compile(r"(?<![\w.\-/])[-+]?(?:nan|NaN|inf|Infinity)(?![\w-])")
+# A scenario may be called so: "sim run nan".
+_NUMBER_THAT_IS_NONE = re.compile(
+    r"(?<![\w.\-/])(?<!^sim run )[-+]?(?:nan|NaN|inf|Infinity)(?![\w-])", re.M
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
