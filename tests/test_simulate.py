@@ -127,7 +127,7 @@ def test_a_result_shows_itself_as_text_and_html():
 
 
 def test_what_is_no_scenario_is_refused():
-    with pytest.raises(InputError, match="a int is no scenario"):
+    with pytest.raises(InputError, match="is no scenario"):
         simulate(3)
 
 

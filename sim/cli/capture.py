@@ -49,6 +49,8 @@ def capture(
     from sim.config.errors import InputError
     from sim.recording.file import write
 
+    if not script.is_file():
+        raise InputError(str(script), "is no file", "name the script that trains the model")
     if out is None:
         raise InputError("sim capture", "no --out", "name a file such as record.json.gz")
     click.echo(f"running {script} on a fake GPU, rank {rank} of {world}", err=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sim.frameworks.jobs import Imported
 
 
+_UNNAMED = "imported"  # what is no file
 _MOST = 1 << 20  # bytes of what starts a job
 
 
@@ -29,6 +30,7 @@ _MOST = 1 << 20  # bytes of what starts a job
 )
 @click.argument("framework", metavar="|".join(NAMES))
 @click.argument("source", metavar="FILE|ARGUMENTS")
+@click.argument("more", nargs=-1, type=click.UNPROCESSED)
 @click.option("--topology", required=True, help="The cluster that it runs on.")
 @click.option(
     "--model", help="Of models/ or a config.json, where the framework does not say what it is."
@@ -38,6 +40,7 @@ _MOST = 1 << 20  # bytes of what starts a job
 def import_(
     framework: str,
     source: str,
+    more: tuple[str, ...],
     topology: str,
     model: str | None,
     gpus: int | None,
@@ -55,9 +58,19 @@ def import_(
     from sim.config import catalog
     from sim.frameworks.jobs import imported
 
+    if more:
+        what = f"{more[0]!r} behind {source!r:.40} is neither an option nor part of it"
+        remedy = (
+            "put all arguments into one pair of quotes; --name names the files that are written"
+        )
+        raise InputError("sim import", what, remedy)
     catalog.find("topologies", topology, where="--topology")
     text, stem = _text(source)
-    job, name = imported(framework, text, gpus or 0), name or stem
+    try:
+        job, name = imported(framework, text, gpus or 0), name or stem
+    except InputError as error:
+        where = error.where if stem == _UNNAMED else f"{source}, {error.where}"
+        raise InputError(where, error.what, error.remedy) from None
     own = _model(job, framework, model)
     named = own["like"] if own.keys() == {"like"} else name
     if named == name:
@@ -111,7 +124,9 @@ def _text(source: str) -> tuple[str, str]:
     """What is written in a script, or the arguments themselves, and a name for it."""
     changes = "=" in source and not reads.exists(Path(source))
     if source.lstrip().startswith("-") or "\n" in source or changes:
-        return source, "imported"
+        return source, _UNNAMED
+    if not source.strip():
+        raise InputError("sim import", "nothing to read", "name a file, or put arguments in quotes")
     try:
         return reads.text(Path(source), most=_MOST), Path(source).stem
     except InputError as error:

@@ -100,6 +100,9 @@ def _usage(error: click.UsageError) -> str:
     what = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")
     near = re.search(r"'[^']+'|--[\w-]+", message[len(what) :])
     remedy = f"did you mean {near[0]}?" if near else f"see `{command} --help`"
+    if re.match(r"-\d", getattr(error, "option_name", "")):
+        what = f"{error.option_name!r} is read as an option"  # type: ignore[attr-defined]
+        remedy = "no number here is below zero; a text that begins with - stands behind --"
     return f"{command}: {what[0].lower()}{what[1:]}; {remedy}"
 
 

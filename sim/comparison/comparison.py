@@ -60,11 +60,19 @@ class Parted:
         for name, members in [*groups, *([("others", small)] if small else [])]:
             own = sum(first.get(one, 0.0) for one in members)
             moved = [sum(other.get(one, 0.0) for one in members) for other in more]
-            yield name, f"{own / scale:.3f} {unit}", *(f"{m / scale:+.3f}" for m in moved)
+            yield name, f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in moved)
         if self.whole:
             sums = [sum(other.values()) for other in more]
             own = sum(first.values())
-            yield "total", f"{own / scale:.3f} {unit}", *(f"{m / scale:+.3f}" for m in sums)
+            yield "total", f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in sums)
+
+
+def _signed(value: float) -> str:
+    """
+    >>> _signed(0.25), _signed(-0.0001)
+    ('+0.250', '+0.000')
+    """
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

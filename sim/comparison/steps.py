@@ -97,10 +97,13 @@ class StepComparison(Comparison):
     def parts(self) -> list[Parted]:
         return [
             Parted(
-                title="By cause, of the critical rank",
+                title="By cause, of the rank that ends last, its waiting included",
                 seconds=self._scaled([result.breakdown for result in self.results]),
             ),
-            Parted(title="On the critical path, by cause", seconds=self._path("cause")),
+            Parted(
+                title="On the critical path, by cause: what the step waits for, from rank to rank",
+                seconds=self._path("cause"),
+            ),
             Parted(title="On the critical path, by stage", seconds=self._path("stage")),
             Parted(
                 title="Hidden behind compute",

@@ -212,7 +212,7 @@ def worker_counts(
     using = task if trained else NoTask()
     plans = [replace(scenario.sharing, workers=count, learning=own) for count in counts]
     jobs = [replace(scenario, sharing=plan) for plan in plans]
-    setups = [from_scenario(job, task=using, keep_spans=0) for job in jobs]
+    setups = [_setup(job, using) for job in jobs]
     rows: list[WorkerCount] = []
     for job, setup in counted(
         zip(jobs, setups, strict=True), total=len(counts), unit="number of workers"
@@ -229,6 +229,15 @@ def worker_counts(
         trained=trained,
         rows=tuple(rows),
     )
+
+
+def _setup(job: SharingScenario, task: Task | None) -> SharingSetup:
+    """Raises `InputError` with the number of workers that the scenario cannot have."""
+    try:
+        return from_scenario(job, task=task, keep_spans=0)
+    except InputError as error:
+        where = f"--counts {job.sharing.workers}, {error.where}"
+        raise InputError(where, error.what, error.remedy) from None
 
 
 def _ratio(before: float, now: float) -> float:

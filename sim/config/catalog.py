@@ -128,7 +128,9 @@ def _found(folder: str, name: str, where: str) -> Path | None:
 
 def _absence(name: str, kind: str) -> str:
     if not name.endswith(_SUFFIXES):
-        return f"no {kind} named {name!r}"
+        ending = " or ".join(_SUFFIXES)
+        there = f", and the file of that name does not end in {ending}" * os.path.isfile(name)
+        return f"no {kind} named {name!r}{there}"
     return f"{name!r} is a folder" if os.path.isdir(name) else f"no file {name!r}"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import catalog
+from sim.config.errors import InputError
 from sim.model.convolution import Convolutional
 from sim.model.hugging_face import document as hugging_face
 from sim.model.network import network
@@ -53,4 +54,7 @@ def document(path: Path) -> dict[str, Any]:
 
 def _keys(content: dict[str, Any], place: str) -> dict[str, Any]:
     is_config = hugging_face.is_config(content)
+    if not is_config and place.endswith(".json"):
+        what = "has no model_type, which every config of Hugging Face has"
+        raise InputError(place, what, "take the config.json of a checkpoint, or write a TOML file")
     return hugging_face.document(content, place) if is_config else content

@@ -33,7 +33,7 @@ COLOURS = {
     "fragmentation": "#999999",
 }
 _RECORDED = {  # what recordings call the same
-    "parameters": "weights", "temporary": "transient", "reserved beside": "fragmentation",
+    "parameters": "weights", "temporary": "transient", "cached, not allocated": "fragmentation",
 }  # fmt: skip
 OTHER = "#000000"
 _NAMED = 8  # stages that have a name of their own in the legend

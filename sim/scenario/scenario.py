@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from sim.config import catalog, gate
+from sim.config import catalog, gate, reads
 from sim.config.checked import Checked, altered
 from sim.config.errors import InputError
 from sim.config.schema import Tagged, nearest
@@ -169,7 +169,7 @@ def load(given: str | os.PathLike[str] | Scenario, settings: Settings = ()) -> S
     try:
         name = os.fspath(given)
     except TypeError:
-        what = f"a {type(given).__name__} is no scenario"
+        what = f"{gate.shown(given)} is no scenario"
         remedy = 'give a name such as "gpt3-175b-megatron", or a Scenario'
         raise InputError("scenario", what, remedy) from None
     if is_recording(name):
@@ -180,6 +180,13 @@ def load(given: str | os.PathLike[str] | Scenario, settings: Settings = ()) -> S
 
 def _recorded(record: str, settings: Mapping[str, Any]) -> Scenario:
     """The scenario of a recording on the cluster that settings name."""
+    if not reads.exists(Path(record)):
+        raise InputError(record, "is not there", "record it with `sim capture`")
+    for key in settings:
+        if head_of(key) == "plan":
+            what = "a recorded script has laid itself out"
+            remedy = "leave it out, or capture the script anew with another layout"
+            raise InputError(f"setting {key}", what, remedy)
     if "topology" not in settings:
         raise InputError(record, "no topology to play it on", "name one: see `sim list topologies`")
     name, cluster = (Path(own).name for own in (record, str(settings["topology"])))

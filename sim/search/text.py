@@ -134,7 +134,7 @@ def plan_text(plan: Plan) -> str:
     words += [f"zero {plan.zero}"] if plan.zero else []
     kept = plan.reshard in (False, "near")
     words += ["weights kept" + " near" * (plan.reshard == "near")] if kept else []
-    words += ["no sync"] if plan.no_sync else []
+    words += ["gradients reduced once"] if plan.no_sync else []
     words += ["offload"] if plan.offload else []
     words += [f"{written(plan.recompute)} recomputation"] if plan.recompute != "none" else []
     words += ["sequence parallel"] if plan.sequence_parallel else []
@@ -161,8 +161,8 @@ def _experts(plan: Plan) -> str:
 def _zero(plan: Plan) -> str:
     """The stage, and whether weights are kept, gradients wait, or anything lies on the host."""
     whole = plan.reshard in (False, "near")
-    kept = {"kept": whole, "no sync": plan.no_sync, "offload": plan.offload}
-    return " ".join([str(plan.zero), *(name for name, asked in kept.items() if asked)])
+    ways = {"weights kept": whole, "reduced once": plan.no_sync, "offloaded": plan.offload}
+    return ", ".join([str(plan.zero), *(name for name, asked in ways.items() if asked)])
 
 
 def _replicas(plan: Plan) -> str:
