@@ -33,8 +33,7 @@ class Clock(simpy.Environment):
         SimPy itself has delays only, and now + (moment - now) is not always the moment.
         """
         event = Event(self)
-        event._ok, event._value = True, value
-        then(event, act)
+        event.callbacks, event._ok, event._value = [act], True, value
         heappush(self._queue, (self._moment(at), NORMAL, next(self._eid), event))
         return event
 

@@ -66,14 +66,14 @@ class Network:
         flow = Flow(arrived, value, size, loads, self._started, self.env.now + latency)
         if not latency:
             self._begin(flow)
-        elif any(
-            self._on_link[link] or self._watching[link] or self._ahead[link] for link, _ in loads
-        ):
-            self.env.alarm(flow.since, self._begins, flow)
-        else:
-            for link, _ in loads:
-                self._ahead[link] = flow
-            self._go(flow, self._alone(loads))
+            return
+        for link, _ in loads:
+            if self._on_link[link] or self._watching[link] or self._ahead[link] is not None:
+                self.env.alarm(flow.since, self._begins, flow)
+                return
+        for link, _ in loads:
+            self._ahead[link] = flow
+        self._go(flow, self._alone(loads))
 
     def _alone(self, loads: Loads) -> float:
         """The rate of a flow that has its links to itself."""
