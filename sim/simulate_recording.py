@@ -80,6 +80,7 @@ def written_for(
             "optimizer": stack.optimizer_launch,
         },
         call=stack.launch_collective,
+        graph=stack.launch_graph,
     )
     return program(
         stages,

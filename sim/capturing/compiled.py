@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import Any
 
 from sim.capturing.fused import Kernel, Launched
+from sim.capturing.log import Log
 from sim.capturing.patches import Patches
 
-# What needs a GPU to time alternatives, or to record a graph of launches; checks of strides; caches
-# on the disk. `profile_bandwidth` lets kernels say the bytes that they move.
+# What needs a GPU to time alternatives; checks of strides; caches on the disk.
+# `profile_bandwidth` lets kernels say the bytes that they move.
 _SETTINGS = {
-    "triton.cudagraphs": False,
     "max_autotune": False,
     "max_autotune_gemm": False,
     "shape_padding": False,
@@ -31,10 +31,8 @@ _SETTINGS = {
     "profile_bandwidth": True,
     "profile_bandwidth_regex": "^$",
 }
-_LEFT_OUT = {
-    "max_autotune": "products are those of cuBLAS, where torch.compile would choose by their times",
-    "triton.cudagraphs": "CUDA graphs of torch.compile are left out: each kernel is launched",
-}
+_PRODUCTS = "products are those of cuBLAS, where torch.compile would choose by their times"
+_GRAPHS = "CUDA graphs of torch.compile take no memory of their own here"
 _FLEX = (
     "flex_attention takes as long as attention to everything: what its mask leaves out is content"
 )
@@ -54,18 +52,12 @@ _DEVICE = {
 class Compiled:
     """Makes torch.compile work in a capture, from the moment a script asks for it.
 
-    What is done otherwise than on a GPU is said by `note`; `place` is the script's line.
+    Notes of the log say what is done otherwise than on a GPU; `place` is the script's line.
     """
 
-    def __init__(
-        self,
-        torch: Any,
-        patches: Patches,
-        *,
-        note: Callable[[str], object],
-        place: Callable[[], str],
-    ) -> None:
-        self.torch, self.patches, self.note, self.place = torch, patches, note, place
+    def __init__(self, torch: Any, patches: Patches, log: Log, place: Callable[[], str]) -> None:
+        self.torch, self.patches, self.log, self.place = torch, patches, log, place
+        self.note = log.notes.number
         self.launched: Launched = lambda *_: None
         self.there = False
         self.modes: list[Any] = []  # those that are set aside while dynamo traces
@@ -107,9 +99,8 @@ class Compiled:
         failed = import_module("torch._inductor.exc").InductorError
 
         def compile_fx(graph: Any, *args: Any, config_patches: Any = None, **kwargs: Any) -> Any:
-            for name, note in _LEFT_OUT.items():
-                if (config_patches or {}).get(name):
-                    self.note(note)
+            if (config_patches or {}).get("max_autotune"):
+                self.note(_PRODUCTS)
             own = {k: v for k, v in (config_patches or {}).items() if k not in _SETTINGS}
             try:
                 return whole(graph, *args, config_patches=own or None, **kwargs)
@@ -142,6 +133,19 @@ class Compiled:
 
         return made
 
+    def _in_graph(self, model: Any, *_: Any, **__: Any) -> Any:
+        """What is compiled, as the CUDA graph that it is after two steps."""
+        self.note(_GRAPHS)
+
+        def replayed(inputs: Any) -> Any:
+            self.log.graph = next(self.log.serial)
+            try:
+                return model(inputs)
+            finally:
+                self.log.graph = 0
+
+        return replayed
+
     def _set(self, changes: Any) -> None:
         changes.__enter__()
         self.patches.also(lambda: changes.__exit__(None, None, None))
@@ -154,6 +158,7 @@ class Compiled:
         interface = import_module("torch._dynamo.device_interface").CudaInterface
         for owner in (interface, interface.Worker):
             patches.set(owner, "get_device_properties", staticmethod(lambda *_: properties))
+        patches.set(self.torch._C, "_cuda_cudaCachingAllocator_is_enabled", _answering(True))
         for name in ("_exchange_device", "_maybe_exchange_device"):
             patches.set(cuda, name, _answering(0))
         system = staticmethod(_answering({"hash": ""}))
@@ -170,6 +175,7 @@ class Compiled:
         patches.set(triton, "triton_hash_with_backend", _answering(""))
         patches.set(inductor["scheduler"], "has_triton", _answering(True))
         patches.set(inductor["compile_fx"], "get_input_idxs_to_check", _answering(()))  # alignment
+        patches.set(inductor["compile_fx"], "cudagraphify", self._in_graph)
 
         def empty(size: Any, stride: Any, dtype: Any) -> Any:
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")

@@ -60,6 +60,7 @@ class Log:
     memory: list[Row] = field(default_factory=list)
     parts: dict[int, int] = field(default_factory=dict)  # of blocks that are known to hold one
     began: bool = False
+    graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
     notes: "Table[str]" = field(default_factory=lambda: Table())

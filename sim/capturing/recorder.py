@@ -210,6 +210,7 @@ class Recorder:
             operator=number(),
             line=line,
             reads=tuple(sorted(reads)),
+            graph=self.log.graph,
         )
 
     def _called(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:

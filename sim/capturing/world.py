@@ -71,7 +71,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
             number = lines()
             return log.lines.entries[number] if number >= 0 else "torch.compile"
 
-        compiled = Compiled(torch, patches, note=log.notes.number, place=where)
+        compiled = Compiled(torch, patches, log, where)
         compiled.install()
         own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
         compiled.launched = own.launched

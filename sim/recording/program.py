@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from sim.model.kernels import Kernel
+from sim.model.kernels import GRAPH, Item, Kernel
 from sim.parallel.job import host_time
 from sim.parallel.segments import segments
 from sim.program.actions import Action
@@ -44,11 +44,12 @@ Time = Callable[[Kernel], float]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call`
-    of a collective or to a peer."""
+    of a collective or to a peer, for each CUDA `graph`."""
 
     step: float
     launch: Mapping[Phase, float]
     call: float
+    graph: float
 
 
 def program(
@@ -235,18 +236,24 @@ class _Writer:
             item
             for phase, cause, kernels in self._parts(row)
             for item in segments(
-                kernels, name=phase, cause=cause, time=self.time, launch=self.host.launch[phase]
+                kernels,
+                name=phase,
+                cause=cause,
+                time=self.time,
+                launch=self.host.launch[phase],
+                graph=self.host.graph,
             )
         )
 
     def _parts(
         self, row: Sequence[tuple[Event, Kernel]]
-    ) -> Iterator[tuple[Phase, Cause, list[Kernel]]]:
-        """Kernels of one cause in a row; all of a row are of one phase."""
-        for again, own in groupby(row, lambda pair: pair[0].again):
+    ) -> Iterator[tuple[Phase, Cause, list[Item]]]:
+        """Kernels of one cause in a row, behind a mark those of a CUDA graph; all of a row are of
+        one phase."""
+        for (again, graph), own in groupby(row, lambda pair: (pair[0].again, pair[0].graph)):
             phase = row[0][0].phase
             cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
-            yield phase, cause, [kernel for _, kernel in own]
+            yield phase, cause, [*((GRAPH,) if graph else ()), *(kernel for _, kernel in own)]
 
     def _add(self, operation: Operation, own: Action | None = None) -> None:
         """One more operation, part of a pass if of any."""

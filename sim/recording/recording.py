@@ -82,7 +82,8 @@ class Event:
     """What the host did next, on a `stream` (0 is the default one).
 
     "kernel" launches an `operator`; `again` marks what recomputation repeats, `reads` the
-    collectives whose results it is the first to read. "collective" is one of a `group`, "send" and
+    collectives whose results it is the first to read, `graph` the CUDA graph that launches it (0:
+    the host does). "collective" is one of a `group`, "send" and
     "recv" name the other rank (`peer`), all with the `bytes` of the whole tensor and a `mark` by
     which "done" (the stream waits for it) and `reads` name them; one that is `blocking` holds up
     its stream by itself. "record" sets a `mark` on a stream, "wait" makes a stream wait for one,
@@ -103,6 +104,7 @@ class Event:
     bytes: Annotated[float, Ge(0)] = 0.0
     mark: Index = 0
     reads: tuple[Index, ...] = ()
+    graph: Index = 0
     blocking: bool = False
 
 

@@ -1,6 +1,7 @@
 """The same Llama twice: captured from transformers, and by the blocks of `sim.model`."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,13 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     return planned(folder, layers=CONFIG["num_hidden_layers"], **plan)
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    shard = "    fully_shard(layer"
+    script = SCRIPT.replace(shard, f"    layer.compile()\n{shard}")
+    return recorded(script, tmp_path_factory.mktemp("compiled"))
+
+
 def test_products_and_attention_are_equal(recording: Recording, closed: Scenario) -> None:
     own = [kernel_of(operator) for operator in recording.operators]
     seen = Counter(own[event.operator] for event in recording.events if event.kind == "kernel")
@@ -68,3 +76,16 @@ def test_the_step_is_the_same_within_five_percent(recording: Recording, closed: 
     assert played.step_time == pytest.approx(computed.step_time, rel=0.05)
     assert played.parameters == computed.parameters
     assert played.tokens_per_second == pytest.approx(computed.tokens_per_second, rel=0.05)
+
+
+def test_compiled_layers_are_those_of_the_compiled_stack(
+    compiled: Recording, closed: Scenario
+) -> None:
+    """SwiGLU moves the same bytes, back and forth, and the step is as long."""
+    own = replace(closed, stack="torchtitan-compile")
+    there = {kernel.name: kernel for kernel, _ in stage_kernels(from_scenario(own).job, 0)}
+    here = {kernel.name: kernel for kernel in map(kernel_of, compiled.operators)}
+    for name, fused in {"swiglu": "mul_silu", "swiglu grad": "mul_silu_silu_backward_view"}.items():
+        assert here[f"poi_fused__unsafe_view_{fused}"].bytes == there[name].bytes
+    played = sim.run(RecordedScenario(record=(compiled,), topology=CLUSTER, stack=own.stack))
+    assert played.step_time == pytest.approx(sim.run(own).step_time, rel=0.05)

@@ -114,6 +114,25 @@ def test_a_graph_that_breaks_is_two_and_the_host_waits_between_them(captured: Ca
     assert work_of(own) == work_of(captured(EAGER))
 
 
+GRAPHS = """
+train(torch.compile(Model().to("cuda"), mode="reduce-overhead"))
+"""
+
+
+def test_a_cuda_graph_is_launched_at_once(captured: Capture) -> None:
+    own, without = captured(GRAPHS), captured(GRAPHS.replace("reduce-overhead", "default"))
+    assert launched(own) == launched(without)
+    graphs = {(event.phase, event.graph) for event in own.events if event.graph}
+    assert [phase for phase, _ in sorted(graphs)] == ["backward", "forward"]
+    assert not any(event.graph for event in without.events)
+    steps = [
+        sim.run(sim.RecordedScenario(record=(one,), topology="dgx-h100-ndr")).step_time
+        for one in (own, without)
+    ]
+    assert steps[0] < steps[1]
+    assert "CUDA graphs" in own.notes[0]
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_what_another_backend_runs_is_recorded(captured: Capture, backend: str) -> None:
     own = captured(EAGER.replace("Model()", f"torch.compile(Model(), backend='{backend}')"))
