@@ -48,7 +48,7 @@ def play_recording(
     """The same of recordings at hand, one a pipeline stage."""
     began = time.perf_counter()
     gpus = scenario.gpus or recordings[0].world
-    stages = staged([scaled(one, gpus) for one in recordings])
+    stages = staged(scaled(recordings, gpus))
     topology, stack = load_topology(scenario).with_gpus(gpus), load_stack(scenario, scenario.stack)
     room = topology.device.usable_memory
     settings = None if scenario.allocator is None else parsed(scenario.allocator, "allocator")

@@ -1,63 +1,87 @@
-"""A recording as it would be in another world, where only data parallelism grows or shrinks.
+"""Recordings as they would be in another world, where only data parallelism grows or shrinks.
 
 Each rank's own work stays; what data parallelism shards (FSDP) is a smaller or larger share of the
-same whole. Shares are rounded up to whole rows by torch, which is left out.
+same whole. Shares are rounded up to whole rows by torch, which is left out. Ranks keep their places
+along all axes, so that the stages of a pipeline move apart where data parallelism lies within.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 from sim.config.errors import InputError
-from sim.recording.axes import DATA_AXIS, PIPELINE_AXIS, REPLICAS_AXIS, Axes, axes_of
+from sim.recording.axes import DATA_AXIS, REPLICAS_AXIS, Axes, axes_of
 from sim.recording.recording import PARTS, Allocation, Group, Operator, Recording, Tensor
 
 _SHARDED = tuple(PARTS.index(part) for part in ("parameters", "gradients", "optimizer"))
 
 
-def scaled(own: Recording, world: int) -> Recording:
-    """The recording in another world. Raises `InputError` where more than data parallelism would
-    have to change.
+def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]:
+    """The recordings of one step in another world. Raises `InputError` where more than data
+    parallelism would have to change.
 
     The outermost data axis changes; where it shards states, an optimizer's operators and the
     blocks of states scale with the share.
     """
-    if world == own.world:
-        return own
-    axes = axes_of(own)
+    if all(own.world == world for own in recordings):
+        return tuple(recordings)
+    return tuple(
+        _scaled(own, axes_of(own, *(o for o in recordings if o is not own)), world)
+        for own in recordings
+    )
+
+
+def _scaled(own: Recording, axes: Axes, world: int) -> Recording:
     axis = REPLICAS_AXIS if REPLICAS_AXIS in axes.mesh else DATA_AXIS
     inside = own.world // axes.mesh.get(axis, 1)
     if axis not in axes.mesh or world % inside:
         what = f"was recorded on {own.world} ranks, of which {inside} share a batch; {world} do not"
         raise InputError(own.script, what, f"take a multiple of {inside}")
-    if PIPELINE_AXIS in axes.mesh:
-        what = f"has pipeline stages that were recorded on {own.world} ranks"
-        raise InputError(own.script, what, f"record it with --world {world}")
     size = world // inside
-    groups = tuple(_group(own, axes, n, axis, size) for n in range(len(own.groups)))
-    if world < own.world and any(group.first >= world for group in groups):
-        what = f"rank {own.rank} is not one of {world}"
+    if own.rank // axes.strides[axis] % axes.mesh[axis] >= size:
+        what = f"rank {own.rank} has no place among {world}"
         raise InputError(own.script, what, "record rank 0")
+    places = _Places(axes, {**axes.mesh, axis: size})
     share = axes.mesh[axis] / size if _shards(own, axes, axis) else 1.0
     return replace(
         own,
         world=world,
-        groups=groups,
+        rank=places.rank(own.rank),
+        groups=tuple(places.group(group, axes.of[n]) for n, group in enumerate(own.groups)),
+        events=tuple(
+            replace(event, peer=places.rank(event.peer)) if event.peer else event
+            for event in own.events
+        ),
         operators=tuple(_operators(own, share)),
         memory=tuple(_block(one, share) for one in own.memory),
     )
 
 
-def _group(own: Recording, axes: Axes, number: int, axis: str, size: int) -> Group:
-    """A group whose axes along the one that changes are as long as that is now."""
-    group, stride = own.groups[number], axes.strides[axis]
-    if axis not in axes.of[number]:
-        return group
-    found = []
-    for step, count in group.axes:
-        inside = step <= stride < step * count
-        found.append((step, count * size // axes.mesh[axis] if inside else count))
-    return Group(first=group.first, axes=tuple(found))
+class _Places:
+    """Where ranks are in a mesh of the same axes with other sizes."""
+
+    def __init__(self, axes: Axes, sizes: Mapping[str, int]) -> None:
+        self.axes, self.sizes = axes, sizes
+        self.strides = dict(zip(sizes, accumulate(sizes.values(), mul, initial=1), strict=False))
+
+    def rank(self, rank: int) -> int:
+        """The rank of the same coordinates."""
+        return sum(
+            rank // self.axes.strides[axis] % size * self.strides[axis]
+            for axis, size in self.axes.mesh.items()
+        )
+
+    def group(self, group: Group, along: Sequence[str]) -> Group:
+        """The ranks that differ along the same axes, those next to one another as one."""
+        found: list[tuple[int, int]] = []
+        for axis in along:
+            stride, size = self.strides[axis], self.sizes[axis]
+            if found and prod(found[-1]) == stride:
+                stride, size = found[-1][0], found.pop()[1] * size
+            found.append((stride, size))
+        return Group(first=self.rank(group.first), axes=tuple(found))
 
 
 def _shards(own: Recording, axes: Axes, axis: str) -> bool:

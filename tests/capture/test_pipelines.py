@@ -12,6 +12,7 @@ from sim.capturing.capture import capture_script
 from sim.parallel.schedules.flush import one_f_one_b
 from sim.recording.axes import staged
 from sim.recording.recording import Recording
+from sim.recording.scaled import scaled
 from sim.recording.work import work_of
 from tests.capture.conftest import MODEL
 from tests.capture.test_capture import BATCH, LENGTH, VOCABULARY, WIDTH
@@ -151,3 +152,34 @@ def test_one_stage_alone_is_refused(record: Record) -> None:
     for some in ([first], [last], [first, first]):
         with pytest.raises(sim.InputError, match="record it with --stages"):
             played(*some)
+
+
+SHARDED = PIPELINE.replace(
+    "stages = [",
+    """
+from torch.distributed.fsdp import fully_shard
+
+for part in parts:
+    for layer in part.layers:
+        fully_shard(layer, mesh=mesh["dp"], reshard_after_forward=False)
+    fully_shard(part, mesh=mesh["dp"], reshard_after_forward=False)
+stages = [""",
+    1,
+).replace("all_reduce(norm,", "all_reduce(norm.full_tensor(),")
+
+
+def test_stages_play_in_another_world_as_those_that_were_captured_there(tmp_path: Path) -> None:
+    """Stages move apart, since data parallelism lies within them; the last one is rank 8, not 4."""
+    script = tmp_path / "train.py"
+    script.write_text(MODEL + SHARDED)
+    kind = ["ScheduleInterleavedZeroBubble"]
+    own, fresh = (capture_script(script, kind, world=world, stages=True) for world in (8, 16))
+    larger = scaled(own, 16)
+    for here, there in zip(larger, fresh, strict=True):
+        assert (here.rank, here.world) == (there.rank, there.world)
+        assert {group.ranks for group in here.groups} == {group.ranks for group in there.groups}
+        assert {event.peer for event in here.events} == {event.peer for event in there.events}
+    assert played(*larger).step_time == pytest.approx(played(*fresh).step_time, rel=0.01)
+    assert played(*larger).ranks == 16
+    back = scaled(larger, 8)
+    assert [one.groups for one in back] == [one.groups for one in own]

@@ -114,7 +114,7 @@ def test_what_checkpointing_repeats_is_no_model_flop(captured: Capture) -> None:
 def test_a_recording_plays_in_another_world_as_one_that_was_captured_there(
     captured: Capture, end: str
 ) -> None:
-    scale, fresh = scaled(captured(end, world=64), 256), captured(end, world=256)
+    (scale,), fresh = scaled([captured(end, world=64)], 256), captured(end, world=256)
     here, there = played(scale), played(fresh)
     assert here.step_time == pytest.approx(there.step_time, rel=0.01)
     assert here.ranks == there.ranks == 256
@@ -124,7 +124,7 @@ def test_a_recording_plays_in_another_world_as_one_that_was_captured_there(
 
 def test_fewer_ranks_have_larger_shares(captured: Capture) -> None:
     own = captured(FSDP2, world=64)
-    small, large = played(scaled(own, 16)), played(own)
+    small, large = played(*scaled([own], 16)), played(own)
     assert small.memory_per_gpu["optimizer"] == pytest.approx(
         4 * large.memory_per_gpu["optimizer"], rel=0.1
     )
@@ -132,7 +132,7 @@ def test_fewer_ranks_have_larger_shares(captured: Capture) -> None:
 
 def test_one_that_shares_batches_refuses_other_worlds(captured: Capture) -> None:
     with pytest.raises(sim.InputError, match="take a multiple of 8"):
-        scaled(captured(HSDP, world=64), 60)
+        scaled([captured(HSDP, world=64)], 60)
 
 
 def test_weights_that_fsdp2_gathers_are_given_back(captured: Capture) -> None:
