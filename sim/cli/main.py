@@ -29,6 +29,7 @@ from sim.cli.sweep import sweep
 from sim.cli.validate import validate
 from sim.cli.workers import workers
 from sim.config.errors import FitError, InputError
+from sim.config.stopping import kept
 
 _LONG, _SHOWN = 500, 60  # characters of a word that a message quotes, and what it quotes of longer
 
@@ -122,8 +123,16 @@ class _Group(click.Group):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _mistakes():
-            return super().invoke(ctx)
+        with _mistakes(), kept() as command:
+            try:
+                answer = super().invoke(ctx)
+            except click.exceptions.Exit:  # whether all fits is not known of some
+                if not command.stopped:
+                    raise
+            if command.stopped:
+                click.echo("stopped: this is what there was by then", err=True)
+                raise click.exceptions.Exit(STOPPED)
+            return answer
 
 
 _COMMANDS = {

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.config.stopping import so_far
 from sim.results import stored
 from sim.results.outcome import Outcome
 from sim.results.result import Result
@@ -50,19 +52,25 @@ def cases(
     `: KEY=VALUE` with settings of its own for the first name, or the path of a result in a .json
     file. `settings` and `task`, which workers learn, are for all scenarios.
     """
-    named = jobs.items() if isinstance(jobs, Mapping) else ((None, job) for job in jobs)
-    found: list[Case] = []
-    first = ""
-    for name, job in named:
-        if isinstance(job, str | os.PathLike):
-            own, job, first = _read(os.fspath(job), first, settings or {})
-            name = name or own
-        elif isinstance(job, Scenario):
-            job = load(job, settings or {})
-        found.append(_case(name, job, task))
+    named = list(jobs.items()) if isinstance(jobs, Mapping) else [(None, job) for job in jobs]
+    made = so_far(_simulated(named, settings or {}, task), least=2)
+    found = list(counted(made, total=len(named), unit="job"))
     if len(found) < 2:
         raise InputError("compare", f"{len(found)} to compare", f"give two or more; {_GRAMMAR}")
     return list(_told_apart(_short(found)))
+
+
+def _simulated(
+    named: Iterable[tuple[str | None, Job]], settings: Mapping[str, Any], task: Task | None
+) -> Iterator[Case]:
+    first = ""
+    for name, job in named:
+        if isinstance(job, str | os.PathLike):
+            own, job, first = _read(os.fspath(job), first, settings)
+            name = name or own
+        elif isinstance(job, Scenario):
+            job = load(job, settings)
+        yield _case(name, job, task)
 
 
 def _read(

@@ -10,6 +10,7 @@ import numpy as np
 
 from sim.config.errors import InputError
 from sim.config.progress import counted
+from sim.config.stopping import so_far
 from sim.config.units import HOUR, human_seconds
 from sim.results.answer import Answer, Inputs
 from sim.results.assemble_sharing import inputs_of
@@ -214,10 +215,11 @@ def worker_counts(
     jobs = [replace(scenario, sharing=plan) for plan in plans]
     setups = [_setup(job, using) for job in jobs]
     rows: list[WorkerCount] = []
-    for job, setup in counted(
-        zip(jobs, setups, strict=True), total=len(counts), unit="number of workers"
-    ):
-        row = _row(setup, *(_trained(job, setup, using) if trained else _by_curve(setup, curve)))
+    made = so_far(
+        _row(setup, *(_trained(job, setup, using) if trained else _by_curve(setup, curve)))
+        for job, setup in zip(jobs, setups, strict=True)
+    )
+    for row in counted(made, total=len(counts), unit="number of workers"):
         if rows:
             faster, more = _ratio(rows[-1].seconds, row.seconds), row.workers / rows[-1].workers
             row = replace(row, gain=(faster - 1.0) / (more - 1.0))

@@ -1,12 +1,14 @@
 """Progress on standard error, where somebody looks at it: how much is done, the time left.
 
-There is one bar at a time, the first that counts; what counts within it is silent. A bar appears
-after a moment, and never in the processes of a sweep.
+There is one bar at a time, the first that counts; what counts within it is silent, or, where the
+work of a question has `part`s, moves it by its part. A bar appears after a moment, and never in the
+processes of a sweep.
 """
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from threading import Event, Thread
 from typing import Any, ParamSpec, TypeVar
@@ -16,8 +18,31 @@ Answer = TypeVar("Answer")
 Amount = Callable[[float], Any]
 
 _TICK = 1.0  # s between two looks at the clock while nothing is told
-_bars: list[Any] = []  # those that are open, the last of them seen
+_WHOLE = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
 _silent = False
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """Something that is under way: so much of a `total`, or of nothing that is counted. It is shown
+    by a `bar` of its own or moves that `above`, by a `share` of its total."""
+
+    total: float | None
+    bar: Any = None
+    above: "_Open | None" = None
+    share: float = 0.0
+    done: float = 0.0
+    part: float = 0.0  # of the total, for what counts within
+
+    def update(self, amount: float) -> None:
+        self.done += amount
+        if self.bar is not None:
+            self.bar.update(amount)
+        elif self.above is not None and self.total:
+            self.above.update(amount * self.share / self.total)
+
+
+_under_way: list[_Open] = []  # the last of them is seen, or moves what is
 
 
 def silence() -> None:
@@ -37,27 +62,53 @@ def counted(answers: Iterable[Answer], *, total: int, unit: str, done: int = 0) 
 @contextmanager
 def metered(total: float, *, unit: str, done: float = 0) -> Iterator[Amount]:
     """Gives what is to be told of every further amount that is done."""
-    with _bar(total=total, initial=done, unit=unit) as bar:
-        yield bar.update if bar else _unseen
+    with _opened(total=total, initial=done, unit=unit) as own:
+        yield own.update if own else _unseen
 
 
 @contextmanager
 def polled(read: Callable[[], float], *, total: float, unit: str) -> Iterator[None]:
     """The same where a look shows how much is done, so that nobody has to tell."""
-    with _bar(read, total=total, unit=unit):
+    with _opened(read, total=total, unit=unit):
         yield
 
 
 def waited(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
     """Shows how long a function has taken so far, until something within it is counted."""
+    return _around(lambda: _opened(bar_format=f"{what}, {{elapsed}} so far"))
 
+
+def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
+    """Shows how much of a function is done, as its `part`s go on, and the time left for all."""
+    return _around(lambda: _opened(total=1.0, desc=what, bar_format=_WHOLE))
+
+
+@contextmanager
+def part(share: float) -> Iterator[None]:
+    """What is counted first within this moves the bar of a `whole` by so much of it in the end; the
+    shares of all parts add up to 1."""
+    own = _under_way[-1] if _under_way else None
+    if own is None or own.total is None:
+        yield
+        return
+    before, own.part = own.done, share * own.total
+    try:
+        yield
+    finally:
+        own.update(before + share * own.total - own.done)
+        own.part = 0.0
+
+
+def _around(
+    opened: Callable[[], Any],
+) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
     def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
         @wraps(function)
-        def waiting(*args: Args.args, **kwargs: Args.kwargs) -> Answer:
-            with _bar(bar_format=f"{what}, {{elapsed}} so far"):
+        def within(*args: Args.args, **kwargs: Args.kwargs) -> Answer:
+            with opened():
                 return function(*args, **kwargs)
 
-        return waiting
+        return within
 
     return decorate
 
@@ -67,32 +118,50 @@ def _unseen(amount: float) -> None:
 
 
 @contextmanager
-def _bar(
+def _opened(
     read: Callable[[], float] | None = None, *, total: float | None = None, **style: Any
-) -> Iterator[Any]:
-    """A bar, or None where it would not be seen; one that counts takes the place of one that only
-    shows the time."""
-    counts = bool(_bars) and _bars[-1].total is not None
-    if _silent or counts or (_bars and total is None) or not sys.stderr.isatty():
+) -> Iterator[_Open | None]:
+    """What is under way from now on, or None where it would not be seen; what counts takes the
+    place of what only shows the time."""
+    last = _under_way[-1] if _under_way else None
+    if last is not None and last.total is not None:
+        if total is None or not last.part:
+            yield None
+            return
+        own = _Open(total, above=last, share=last.part)
+        last.part = 0.0
+        with _listed(own, read):
+            yield own
+        return
+    if _silent or (last is not None and total is None) or not sys.stderr.isatty():
         yield None
         return
     from tqdm import tqdm
 
-    if _bars:
-        _bars[-1].clear()
-    ended = Event()
+    if last is not None:
+        last.bar.clear()
     with tqdm(total=total, position=0, delay=_TICK, leave=False, **style) as bar:
-        _bars.append(bar)
-        Thread(target=_ticks, args=(bar, read, ended), daemon=True).start()
-        try:
-            yield bar
-        finally:
-            ended.set()
-            _bars[:] = [one for one in _bars if one is not bar]  # tqdm's equal by their position
+        own = _Open(total, bar, done=bar.n)
+        with _listed(own, read):
+            yield own
 
 
-def _ticks(bar: Any, read: Callable[[], float] | None, ended: Event) -> None:
+@contextmanager
+def _listed(own: _Open, read: Callable[[], float] | None) -> Iterator[None]:
+    ended = Event()
+    _under_way.append(own)
+    if read is not None or own.bar is not None:
+        Thread(target=_ticks, args=(own, read, ended), daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+        _under_way.remove(own)
+
+
+def _ticks(own: _Open, read: Callable[[], float] | None, ended: Event) -> None:
     while not ended.wait(_TICK):
-        if _bars and _bars[-1] is bar:
-            bar.n = bar.n if read is None else min(read(), bar.total)
-            bar.refresh()
+        if read is not None and own.total is not None:
+            own.update(min(read(), own.total) - own.done)
+        if own.bar is not None and (own.total is not None or _under_way[-1:] == [own]):
+            own.bar.refresh()

@@ -6,6 +6,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.progress import counted
+from sim.config.stopping import so_far
 from sim.parallel.plan import Plan
 from sim.results.result import Result
 from sim.scenario.setup import Setup
@@ -34,11 +35,12 @@ def changes(setup: Setup, result: Result) -> list[Change]:
     """Changes that fit into memory and make the step shorter (or make it fit), the best first."""
     plan, space = setup.job.plan, _space(setup)
     tried = list(_neighbours(space, plan))
-    found = []
-    for choice, before, after, other in counted(tried, total=len(tried), unit="plan"):
-        made = _made(setup, other)
-        if made is not None and made.fits:
-            found.append(Change(choice=choice, before=before, after=after, result=made))
+    made = so_far((named, _made(setup, other)) for *named, other in tried)
+    found = [
+        Change(choice=choice, before=before, after=after, result=other)
+        for (choice, before, after), other in counted(made, total=len(tried), unit="plan")
+        if other is not None and other.fits
+    ]
     shorter = [one for one in found if one.step_time < result.step_time or not result.fits]
     return sorted(shorter, key=lambda one: one.step_time)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sim.config.progress import part, whole
 from sim.explanation.changes import Change, changes
 from sim.explanation.kernels import Roof, roofline
 from sim.explanation.limits import Limits, limits
@@ -82,13 +83,15 @@ def _limit(resource: str, halved: float, free: float) -> dict[str, Any]:
     return {"resource": resource, "halved": halved, "free": free}
 
 
+@whole("explaining the step")
 def explain(scenario: str | PathLike[str] | Scenario, settings: Settings = ()) -> Explanation:
     """What limits a step of a scenario, with `settings` applied. Raises `InputError`."""
     setup = from_scenario(load(scenario, settings))
-    result = run(setup)
-    return Explanation(
-        result=result,
-        limits=limits(setup),
-        kernels=tuple(roofline(setup.job)),
-        changes=tuple(changes(setup, result)),
-    )
+    with part(0.1):
+        result = run(setup)
+    with part(0.3):
+        found = limits(setup)
+    kernels = tuple(roofline(setup.job))
+    with part(0.6):
+        others = tuple(changes(setup, result))
+    return Explanation(result=result, limits=found, kernels=kernels, changes=others)

@@ -16,6 +16,7 @@ import numpy as np
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import counted, waited
+from sim.config.stopping import so_far
 from sim.config.units import DAY
 from sim.engine.timeline import Deferred
 from sim.engine.training_run import CAUSES, Conduct, Fault, Ledger, simulate
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TARGET = 0.9
+_STOPS = (1.0, 5.0, 15.0, 30.0, 60.0)  # s for which a checkpoint stops training: examples
 _LOOKED_AT = 32  # workers that fail alone, of which the mean is taken
 ENOUGH = 10**9
 
@@ -240,10 +242,11 @@ def intervals(
     """Some intervals around the one in use and the effective share of each, by simulation of the
     same failures."""
     tried = [max(conduct.interval * 2.0 ** (power / 2.0), 1.0) for power in range(-4, 5)]
-    return tuple(
+    shares = so_far(
         (interval, effective(faults, replace(conduct, interval=interval), days, seed))
-        for interval in counted(tried, total=len(tried), unit="interval")
+        for interval in tried
     )
+    return tuple(counted(shares, total=len(tried), unit="interval"))
 
 
 def allowed(
@@ -251,13 +254,16 @@ def allowed(
 ) -> list[dict[str, float]]:
     """What an effective share of `TARGET` needs: per cost of a checkpoint, the longest detection
     and restart together that still reach it, by bisection over simulations (0: out of reach)."""
-    rows = []
     days = min(days, 54.0)
-    for stop in counted((1.0, 5.0, 15.0, 30.0, 60.0), total=5, unit="cost of checkpoints"):
-        changed = replace(conduct, stop=stop, persist=0.0, interval=daly(stop, between))
-        rows.append({"checkpoint": stop, "interval": changed.interval,
-                     "away": _longest(faults, changed, between, days, seed)})  # fmt: skip
-    return rows
+    changed = [
+        replace(conduct, stop=stop, persist=0.0, interval=daly(stop, between)) for stop in _STOPS
+    ]
+    rows = so_far(
+        {"checkpoint": own.stop, "interval": own.interval,
+         "away": _longest(faults, own, between, days, seed)}
+        for own in changed
+    )  # fmt: skip
+    return list(counted(rows, total=len(changed), unit="cost of checkpoints"))
 
 
 def _longest(

@@ -1,5 +1,6 @@
 """Every replica of a job as a column of one replay, each stage with a slowdown of its own."""
 
+import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
@@ -177,6 +178,7 @@ _folding: Folding  # of this process
 def _use(folding: Folding) -> None:
     global _folding
     _folding = folding
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that it was started by
 
 
 def _clocked(slowdowns: Floats) -> float:

@@ -6,7 +6,7 @@ So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,13 +15,14 @@ import numpy as np
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import metered, waited
+from sim.config.stopping import so_far
 from sim.engine.replay_contention import SAMPLES, InexactError
 from sim.parallel.memory import fullest, memories
 from sim.parallel.step import training_step
 from sim.results.answer import Answer, Inputs
 from sim.results.assemble import inputs_of, too_big
 from sim.samples.rank_slowdowns import Draws, Floats, RankSlowdowns
-from sim.samples.replica_columns import Chosen, ReplicaColumns
+from sim.samples.replica_columns import Chosen, ClockCheck, ReplicaColumns
 from sim.scenario.scenario import Scenario, load
 from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left
@@ -168,7 +169,7 @@ def _samples(scenario: Scenario, count: int) -> Samples:
     return Samples(
         scenario=setup.name,
         inputs=inputs_of(setup),
-        samples=count,
+        samples=len(evaluated["step_times"]),
         seed=jitter.seed,
         ranks=setup.machine.topology.gpus,
         healthy=columns.healthy,
@@ -199,17 +200,26 @@ def _evaluated(columns: ReplicaColumns, draws: Draws) -> dict[str, Any]:
         columns.clock_check(draws.steps) as clock_check,
         metered(draws.steps, unit="step") as more,
     ):
-        for block in draws.blocks():
-            groups = columns.placement.groups(block.total)
-            clock_check.look(groups)
-            times[done : done + len(groups)] = columns.steps(groups)
-            done += len(groups)
-            more(len(groups))
-            for step in block.total:
+        for slow, own in so_far(_played(columns, draws, clock_check)):
+            times[done : done + len(own)] = own
+            done += len(own)
+            more(len(own))
+            for step in slow:
                 slowdown += step
-        causes = _looked_into(columns, draws, slowdown / draws.steps, times)
+        times = times[:done]
+        causes = _looked_into(columns, draws, slowdown / done, times)
         mean, worst = clock_check.errors()
     return {"step_times": times, **causes, "mean_error": mean, "worst_error": worst}
+
+
+def _played(
+    columns: ReplicaColumns, draws: Draws, clock_check: ClockCheck
+) -> Iterator[tuple[Floats, Floats]]:
+    """Slowdowns of ranks [steps, ranks] and step times, block by block."""
+    for block in draws.blocks():
+        groups = columns.placement.groups(block.total)
+        clock_check.look(groups)
+        yield block.total, columns.steps(groups)
 
 
 def _looked_into(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.progress import counted
+from sim.config.stopping import so_far
 from sim.config.units import human_seconds
 from sim.results.answer import Answer, Inputs
 from sim.results.formatting import loss
@@ -108,14 +109,15 @@ def samples(scenario: SharingScenario, count: int, *, task: Task | None = None) 
     effort = max(from_scenario(scenario, task=task, keep_spans=0).effort, _OF_RUN)
     limit.refuse_long("--samples", f"{count:,} runs", count * effort)
     first = scenario.sharing.seed
-    runs = tuple(
+    drawn = so_far(
         simulate_sharing(
             replace(scenario, sharing=replace(scenario.sharing, seed=first + number)),
             task=task,
             keep_spans=0,
         )
-        for number in counted(range(count), total=count, unit="run")
+        for number in range(count)
     )
+    runs = tuple(counted(drawn, total=count, unit="run"))
     return SharingSamples(scenario=scenario.name, seed=first, runs=runs)
 
 

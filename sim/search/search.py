@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sim.config.errors import FitError, InputError
-from sim.config.progress import counted, waited
+from sim.config.progress import counted, metered, part, whole
 from sim.frameworks.jobs import emitted
 from sim.hardware.cluster.price import per_million
 from sim.model.counts import model_flops
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 BEST = 20
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
+_BOUNDED, _EVALUATED = 0.2, 0.5  # of the time; the rest for playing the best
 _WAVE = 2  # families that are looked at first
 _ROUND = 20  # layouts of a family that are evaluated together
 
@@ -171,7 +172,7 @@ def slower(first: Result, other: Result) -> float:
     return faster(first.step_time, other.step_time, first.interval["apart"])
 
 
-@waited("layouts")
+@whole("layouts")
 def search(
     space: Space, *, jobs: int | None = None, best: int = BEST, within: float = WITHIN
 ) -> SearchResult:
@@ -188,12 +189,19 @@ def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     pruned, evaluated = Pruned(), list[Layout]()
     families = _families(space, meshes(space, pruned), began)
     standings = Standings(best=best, within=within)
-    with _stoppable() as searching:
-        for wave in _waves(_most_promising_first(families, jobs)):
+    with part(_BOUNDED):
+        families = _most_promising_first(families, jobs)
+    with (
+        _stoppable() as searching,
+        part(_EVALUATED),
+        metered(len(families), unit="family") as more,
+    ):
+        for wave in _waves(families):
             tasks = [(family, standings) for family in wave]
             for found, left_out in executors.here(_evaluated, tasks, jobs=jobs):
                 evaluated += found
                 pruned.add(left_out)
+                more(1)
             standings = Standings(best=best, within=within).joined(evaluated)
     if searching.stopped and not evaluated:
         raise KeyboardInterrupt
@@ -205,7 +213,7 @@ def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
     evaluated = evaluated[:count]
     searched = time.perf_counter() - began
     ranked = list(evaluated)
-    with _stoppable() as playing:
+    with _stoppable() as playing, part(1.0 - _BOUNDED - _EVALUATED):
         _play(space, ranked, best, jobs)
     if playing.stopped:  # what was not played seems faster than it is
         ranked = sorted((own for own in ranked if own.result), key=_rank) or evaluated
@@ -276,7 +284,8 @@ def _families(space: Space, sizes: Iterable[Plan], search: float) -> list[_Famil
 
 def _most_promising_first(families: Sequence[_Family], jobs: int) -> list[_Family]:
     """Families in the order of the shortest bounds of their layouts."""
-    bounds = dict(executors.here(_bounded, families, jobs=jobs))
+    found = executors.here(_bounded, families, jobs=jobs)
+    bounds = dict(counted(found, total=len(families), unit="family"))
     return sorted(families, key=lambda family: (bounds[family.number], family.number))
 
 

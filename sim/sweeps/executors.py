@@ -37,7 +37,7 @@ def here(
 
     # A caller that stops early knows that the rest is left undone; processes that have grown large
     # are replaced by new ones, and their tasks are done all the same.
-    for expected in ("[0-9]+ tasks which were still", "A worker stopped while some jobs"):
+    for expected in ("[0-9]+ tasks (which were|have been)", "A worker stopped while some jobs"):
         warnings.filterwarnings("ignore", expected, UserWarning, "joblib")
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="8*n_jobs")
     child = delayed(_as_child)

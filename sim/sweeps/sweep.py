@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.config.progress import counted
+from sim.config.stopping import so_far
 from sim.results.result import Result
 from sim.scenario.scenario import NoPlan, RecordedScenario, Scenario, SharingScenario, load, name_of
 from sim.scenario.setup import from_scenario
@@ -81,8 +82,12 @@ def sweep(
             stored = {key: text for key in keys if (text := results.get(key)) is not None}
             rows = _computed(tasks, stored, results, jobs, cluster)
             damaged = results.damaged
-    found = (json.loads(rows[task.key]) for task in tasks)
-    frame = table(list(zip(points, found, strict=True)))
+    found = [
+        (point, json.loads(rows[task.key]))
+        for point, task in zip(points, tasks, strict=True)
+        if task.key in rows  # all of them, unless it was stopped
+    ]
+    frame = table(found)
     frame.attrs["damaged"] = damaged
     return frame
 
@@ -149,7 +154,7 @@ def _computed(
     """The rows of all tasks by key; each new row is stored at once."""
     missing = list({task.key: task for task in tasks if task.key not in rows}.values())
     total = len(missing) + len(rows)
-    fresh = _new_rows(missing, jobs, cluster)
+    fresh = so_far(_new_rows(missing, jobs, cluster))
     for key, text, seen in counted(fresh, total=total, unit="point", done=len(rows)):
         rows[key] = text
         if store is not None:

@@ -3,16 +3,16 @@
 `sim.validation.errors` turns rows into errors of a table, `sim.validation.text` shows them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.progress import counted
+from sim.config.stopping import so_far
 from sim.parallel.memory import Memory, memories
 from sim.parallel.step import training_step
 from sim.results.result import Result
@@ -122,8 +122,8 @@ def validate_each(
     rows = [row for _, own in measured for row in own]
     for settings in variants:
         check(settings, rows, all_used=len(variants) == 1)
-    columns = zip(*_predicted(rows, variants, jobs), strict=True)
-    return [_tables(measured, iter(runs)) for runs in columns]
+    found = _predicted(rows, variants, jobs)
+    return [_tables(measured, found, variant) for variant in range(len(variants))]
 
 
 def _spread(rows: list[dict[str, Any]], at_most: int | None) -> list[dict[str, Any]]:
@@ -134,19 +134,27 @@ def _spread(rows: list[dict[str, Any]], at_most: int | None) -> list[dict[str, A
 
 
 def _tables(
-    measured: Iterable[tuple[str, Sequence[Any]]], runs: Iterator[ValidatedRun]
+    measured: Iterable[tuple[str, Sequence[Any]]],
+    found: Mapping[int, Sequence[ValidatedRun]],
+    variant: int,
 ) -> list[ValidatedTable]:
-    return [ValidatedTable(name=name, rows=tuple(islice(runs, len(own)))) for name, own in measured]
+    tables, first = list[ValidatedTable](), 0
+    for name, own in measured:
+        places = range(first, first + len(own))
+        first += len(own)
+        runs = tuple(found[place][variant] for place in places if place in found)
+        if runs or not own:  # some are left out where it was stopped
+            tables.append(ValidatedTable(name=name, rows=runs))
+    return tables
 
 
 def _predicted(
     rows: Sequence[Mapping[str, Any]], variants: Sequence[Mapping[str, Any]], jobs: int | None
-) -> list[list[ValidatedRun]]:
-    """Per row its prediction with each variant."""
+) -> dict[int, list[ValidatedRun]]:
+    """Per place of a row its prediction with each variant."""
     work = partial(_of_task, variants)
-    answers = executors.here(work, _together(rows), jobs=jobs)
-    numbered = counted(chain.from_iterable(answers), total=len(rows), unit="row")
-    return [runs for _, runs in sorted(numbered, key=itemgetter(0))]
+    answers = so_far(executors.here(work, _together(rows), jobs=jobs))
+    return dict(counted(chain.from_iterable(answers), total=len(rows), unit="row"))
 
 
 def _together(rows: Sequence[Mapping[str, Any]]) -> list[_Task]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sim.config import progress
-from sim.config.progress import counted, metered, polled, waited
+from sim.config.progress import counted, metered, part, polled, waited, whole
 
 
 class Terminal(io.StringIO):
@@ -66,7 +66,38 @@ def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
     assert "sample" not in shown.getvalue()
     with polled(lambda: 3.0, total=7.0, unit="sample"):
         until("3.0/7.0 [")
-    assert not progress._bars
+    assert not progress._under_way
+
+
+def test_parts_of_a_whole_move_its_bar_by_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their units are; what is counted within what is counted has no part of its own."""
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(progress, "_TICK", 1e-3)
+
+    def until(text: str) -> None:
+        while text not in shown.getvalue():
+            pass  # ends only if it is shown
+
+    @whole("the question")
+    def question() -> None:
+        until("the question   0%")
+        with part(0.2):
+            for _ in counted(range(4), total=4, unit="family"):
+                for _ in counted(range(3), total=3, unit="layout"):
+                    pass
+        until("the question  20%")
+        with part(0.6), metered(10.0, unit="byte") as more:
+            more(5.0)
+            until("the question  50%")
+        until("the question  80%")
+        with part(0.2):
+            pass  # nothing was to be done
+        until("the question 100%")
+
+    question()
+    assert "family" not in shown.getvalue()
+    assert not progress._under_way
 
 
 @pytest.mark.parametrize("terminal", [True, False])
