@@ -7,7 +7,7 @@ the memory to keys and values; queries come from the decoder's tokens.
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.model import attention
+from sim.model import attention_core
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator
@@ -34,7 +34,7 @@ def cross_attention(run: Execution) -> tuple[Operator, ...]:
     queries = column_linear(
         own, "cross q", (own.query_width,), bias=own.model.biased("qkv"), normed=True
     )
-    core = attention.core(across)
+    core = attention_core.core(across)
     reads = (queries.name, "cross kv")
     output = row_linear(
         own, "cross output", own.output_width, bias=own.model.biased("attention output")

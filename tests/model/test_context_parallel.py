@@ -7,7 +7,7 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.model import attention
-from sim.model.attention import core
+from sim.model.attention_core import core
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Item, Overlap

@@ -1,0 +1,207 @@
+"""The core of attention, softmax(Q K' / sqrt(d)) V: scores kept in memory, or one fused kernel."""
+
+from dataclasses import replace
+
+from sim.model import context_parallel
+from sim.model.execution import Execution
+from sim.model.kernels import Gemm, Item, MemoryBound
+from sim.model.operators import MASK, Operator
+
+CORE = "attention core"
+
+
+def core(run: Execution) -> Operator:
+    """softmax(Q K' / sqrt(d)) V; keeps Q, K, V and what its kernels need besides."""
+    kernels = standard_core(run) if run.model.attention == "standard" else flash_core(run)
+    return with_sinks(run, kernels) if run.model.sinks else kernels
+
+
+def with_sinks(run: Execution, core: Operator) -> Operator:
+    """A learned logit a head joins the softmax's sum (OpenAI 2025, gpt-oss model card, section 2):
+    nothing to the kernels; its gradient sums dO O and the sums of exponentials over all queries."""
+    gradient = MemoryBound(name="sinks grad", bytes=float(2 * 4 * run.rows * run.heads), launches=2)
+    return replace(
+        core,
+        input_gradient=(*core.input_gradient, gradient),
+        parameters=float(run.heads),
+    )
+
+
+def inputs_saved(run: Execution) -> float:
+    """Bytes of Q, K and V."""
+    return float(run.mixed * run.width)
+
+
+def standard_core(run: Execution) -> Operator:
+    """Scores kept in memory: two batched products around softmax and dropout.
+
+    Keeps the softmax output (2 a s^2 b bytes in half precision), the dropout mask (a s^2 b) and
+    its output (2 a s^2 b): the 5 a s^2 b of Korthikanti et al. 2022, section 4.1.
+    """
+    model, width = run.model, run.width
+    scores = run.microbatch * run.heads * run.seq * run.keys
+    dropped = scores * MASK + scores * width if model.dropout else 0
+    return Operator(
+        name=CORE,
+        modules=("core_attn",),
+        forward=(
+            _product(run, "scores", run.seq, run.keys, model.head),
+            *_biased(run, scores),
+            *_softmax(run, scores),
+            *_dropout(run, scores, "attention dropout", drawn=scores),
+            _product(run, "attention over values", run.seq, model.value_head, run.keys),
+            MemoryBound(name="merge heads", bytes=2.0 * run.rows * run.output_width * width),
+        ),
+        input_gradient=_standard_backward(run, scores),
+        inputs=inputs_saved(run),
+        saved=inputs_saved(run) + scores * width + dropped,
+        made=float(scores * width + dropped),
+        transient=2.0 * scores * width,
+    )
+
+
+def _product(run: Execution, name: str, m: int, n: int, k: int) -> Gemm:
+    """One of the six batched products."""
+    batch = run.microbatch * run.heads
+    return Gemm(name=name, m=m, n=n, k=k, batch=batch, precision=run.precision)
+
+
+def _biased(run: Execution, scores: int, suffix: str = "") -> tuple[Item, ...]:
+    """Scores and the biases of relative positions: both read and one written; backward the
+    gradients of the scores are added to those that later layers left for the biases (transformers,
+    modeling_t5.py, T5Attention.forward: `scores += position_bias`). Other sequences have none."""
+    if run.model.positions != "relative" or run.memory:
+        return ()
+    return (MemoryBound(name=f"position bias{suffix}", bytes=float(3 * scores * run.width)),)
+
+
+def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
+    """Megatron-LM, megatron/model/fused_softmax.py."""
+    passes, launches = _softmax_passes(run, backward=False)
+    return (
+        MemoryBound(name="softmax", bytes=float(passes * scores * run.width), launches=launches),
+    )
+
+
+def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
+    """Passes over half-precision scores, and kernels, of scale, mask and softmax.
+
+    Fused, unfused, and Megatron's fall-back for shapes that its kernel does not take, which works
+    on an fp32 copy: cast, scale, mask, softmax, cast. With an added mask: scale (2, back 2),
+    torch.where of causal ones (2; zeros 1 and where 3), the sum with the mask (2), softmax (2; 3).
+    """
+    if _fused_softmax(run):
+        return (3, 1) if backward else (2, 1)
+    if run.fusion.masked_softmax and run.width == 2:
+        return (20, 5) if backward else (18, 5)
+    if run.fusion.added_mask:
+        where = run.model.causal
+        return (5 + 4 * where, 2 + 2 * where) if backward else (6 + 2 * where, 3 + where)
+    return (7, 3) if backward else (6, 3)
+
+
+def _fused_softmax(run: Execution) -> bool:
+    """Whether the fused kernel takes these scores: 4 | b a and s <= 2048.
+
+    Megatron-LM, megatron/model/fused_softmax.py, is_kernel_available.
+    """
+    if run.fusion.compiled:
+        return True
+    fits = run.microbatch * run.heads % 4 == 0 and run.seq <= 2048
+    return run.fusion.masked_softmax and fits
+
+
+def _dropout(run: Execution, elements: int, name: str, *, drawn: int = 0) -> tuple[Item, ...]:
+    if not run.model.dropout:
+        return ()
+    moved = float(elements * (2 * run.width + MASK))
+    return (MemoryBound(name=name, bytes=moved, randoms=float(drawn)),)
+
+
+def _standard_backward(run: Execution, scores: int) -> tuple[Item, ...]:
+    seq, keys, head, width = run.seq, run.keys, run.model.head, run.width
+    passes, launches = _softmax_passes(run, backward=True)
+    return (
+        MemoryBound(name="merge heads grad", bytes=2.0 * run.rows * run.output_width * width),
+        _product(run, "attention over values dgrad", seq, keys, run.model.value_head),
+        _product(run, "values grad", keys, run.model.value_head, seq),
+        *_dropout(run, scores, "attention dropout grad"),
+        MemoryBound(
+            name="softmax grad",
+            bytes=float(passes * scores * width),
+            launches=launches,
+        ),
+        *_biased(run, scores, " grad"),
+        _product(run, "queries grad", seq, head, keys),
+        _product(run, "keys grad", keys, head, seq),
+        # The scale of Q K' on dQ and dK, then one tensor of dQ, dK, dV again.
+        MemoryBound(name="join qkv grad", bytes=float(4 * run.mixed * width), launches=3),
+    )
+
+
+def _own_format(run: Execution) -> tuple[Item, ...]:
+    """The output into the format that a recipe has for it, or back."""
+    if not (run.recipe and run.recipe.core):
+        return ()
+    elements = run.rows * run.output_width
+    return (MemoryBound(name="output format", bytes=elements * (run.width + run.recipe.core)),)
+
+
+def _in_low(run: Execution, core: Operator) -> Operator:
+    """The core in the recipe's format (TransformerEngine, dot_product_attention/backends.py,
+    FusedAttnFunc): casts of Q, K, V and of the output's gradient in front of its kernels, those of
+    the output and of the gradients back behind. The backward pass finds Q, K, V and the output as
+    they were cast."""
+    recipe = run.recipe
+    if recipe is None or not recipe.attention:
+        return core
+    output, found = run.rows * run.output_width, recipe.amax > 0
+    once, back = run.width * (1 + found) + run.core_width, run.width + run.core_width
+    launches = 1 + recipe.amax
+    kept = (run.mixed + output) * run.core_width + core.made
+    return replace(
+        core,
+        forward=(
+            MemoryBound(name="attention input cast", bytes=run.mixed * once, launches=launches),
+            *core.forward,
+            MemoryBound(name="attention output", bytes=output * back),
+        ),
+        input_gradient=(
+            MemoryBound(name="attention grad cast", bytes=output * once, launches=launches),
+            *core.input_gradient,
+            MemoryBound(name="attention input grad", bytes=run.mixed * back),
+        ),
+        saved=kept,
+        made=kept,
+        casts=True,
+    )
+
+
+def flash_core(run: Execution) -> Operator:
+    """One kernel that keeps no scores, only a log-sum-exp in fp32 per query and head.
+
+    The output is kept once, as the input of the projection behind (Dao et al. 2022), unless that
+    keeps none or a cast copy of its own. The gradients of Q, K and V are joined for a projection
+    that they share; latents share none.
+    """
+    statistics = 4.0 * run.rows * run.heads
+    own = _own_format(run)
+    join = MemoryBound(name="join qkv grad", bytes=2.0 * run.mixed * run.width)
+    keys = run.kv_width + run.value_width
+    output = 0 if run.shares_output else run.rows * run.output_width * run.width
+    core = Operator(
+        name=CORE,
+        modules=("core_attn",),
+        forward=(*context_parallel.forward(run), *own),
+        input_gradient=(
+            *own,
+            *context_parallel.backward(run),
+            *(() if run.fusion.compiled or run.model.latent else (join,)),
+        ),
+        inputs=inputs_saved(run),
+        saved=inputs_saved(run) + statistics + output,
+        made=statistics + output,
+        # dQ is summed in fp32; dK and dV in the kernel's own precision.
+        transient=float(run.rows * (4 * run.query_width + keys * run.width)),
+    )
+    return _in_low(run, core)
