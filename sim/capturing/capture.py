@@ -16,6 +16,7 @@ from sim.capturing.router import routing_of
 from sim.capturing.steps import Enough, Steps
 from sim.capturing.versions import known_torch
 from sim.capturing.world import Place, fake_world
+from sim.config import progress
 from sim.config.errors import InputError
 from sim.model.experts.routing import Routing
 from sim.recording.allocator_settings import VARIABLES
@@ -124,12 +125,17 @@ def captured(
     return tuple(found[rank] for rank in sorted(found))
 
 
+def _told(steps: Steps, log: Log) -> str:
+    what = "before the first optimizer step" if not steps.done else "recording the second step"
+    return f"{what}: {log.seen:,} operators"
+
+
 def _recorded(
     torch: Any, run: Callable[[], None], place: Place, script: str, arguments: tuple[str, ...]
 ) -> Recording:
     log, steps = Log(), Steps(torch)
     with fake_world(torch, log, place), refused(script, place.folder):
-        with steps.counted(log), suppress(Enough):
+        with steps.counted(log), progress.told(lambda: _told(steps, log)), suppress(Enough):
             run()
         if steps.done < 2:
             what = f"took {steps.done} steps of an optimizer, and the second one is recorded"

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from sim.config import progress
 from sim.config.errors import InputError
 from sim.recording.recording import Recording
 
@@ -74,12 +75,17 @@ class _Ranks:
 
     def all_from(self, first: int) -> dict[int, Recording]:
         self.start(first)
-        while self.ends:
-            for end in wait(list(self.ends.values())):
-                rank = next(rank for rank, own in self.ends.items() if own is end)
-                self.hear(rank, end)  # type: ignore[arg-type]
-            self.answer()
+        with progress.told(self.told, by_itself=False) as look:
+            while self.ends:
+                for end in wait(list(self.ends.values()), timeout=1.0):
+                    rank = next(rank for rank, own in self.ends.items() if own is end)
+                    self.hear(rank, end)  # type: ignore[arg-type]
+                self.answer()
+                look()
         return self.found
+
+    def told(self) -> str:
+        return f"recording {len(self.processes)} ranks, {len(self.found)} of them done"
 
     def start(self, rank: int) -> None:
         if rank in self.processes:

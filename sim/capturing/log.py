@@ -54,6 +54,7 @@ class Log:
     """Collects; streams are numbered in the order in which they are first used."""
 
     phase: Phase = "forward"
+    seen: int = 0  # operators
     within: int = -1  # the pass of a pipeline's schedule
     serial: Iterator[int] = field(default_factory=lambda: count(1))
     events: list[Event] = field(default_factory=list)

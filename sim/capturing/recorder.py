@@ -128,6 +128,7 @@ class Recorder:
         return 1.0 if tensor.dtype.is_floating_point else int(tensor.dtype != self.torch.bool)
 
     def _run(self, known: "_Function", args: Any, kwargs: Any) -> Any:
+        self.log.seen += 1
         ran = self.contents.run(known.func, known.name, args, kwargs)
         ins, outs = self._there(ran.given), self._there(ran.made)
         line = self._line()

@@ -33,6 +33,7 @@ class _Open:
     share: float = 0.0
     done: float = 0.0
     part: float = 0.0  # of the total, for what counts within
+    words: Callable[[], str] | None = None  # what is being done
 
     def update(self, amount: float) -> None:
         self.done += amount
@@ -40,6 +41,15 @@ class _Open:
             self.bar.update(amount)
         elif self.above is not None and self.total:
             self.above.update(amount * self.share / self.total)
+
+
+    def look(self) -> None:
+        """Show what is being done now, where it can be seen."""
+        if self.bar is None or (self.total is None and _under_way[-1:] != [self]):
+            return
+        if self.words is not None:
+            self.bar.set_description_str(self.words(), refresh=False)
+        self.bar.refresh()
 
 
 _under_way: list[_Open] = []  # the last of them is seen, or moves what is
@@ -76,6 +86,15 @@ def polled(read: Callable[[], float], *, total: float, unit: str) -> Iterator[No
 def waited(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
     """Shows how long a function has taken so far, until something within it is counted."""
     return _around(lambda: _opened(bar_format=f"{what}, {{elapsed}} so far"))
+
+
+@contextmanager
+def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callable[[], Any]]:
+    """Shows what is being done, in words that are asked for again and again, and how long it has
+    taken so far. Gives what asks, for those who fork and want no thread that does so `by_itself`."""
+    form = "{desc}, {elapsed} so far"
+    with _opened(words=words, by_itself=by_itself, bar_format=form) as own:
+        yield own.look if own else (lambda: None)
 
 
 def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
@@ -119,7 +138,12 @@ def _unseen(amount: float) -> None:
 
 @contextmanager
 def _opened(
-    read: Callable[[], float] | None = None, *, total: float | None = None, **style: Any
+    read: Callable[[], float] | None = None,
+    *,
+    total: float | None = None,
+    words: Callable[[], str] | None = None,
+    by_itself: bool = True,
+    **style: Any,
 ) -> Iterator[_Open | None]:
     """What is under way from now on, or None where it would not be seen; what counts takes the
     place of what only shows the time."""
@@ -141,16 +165,18 @@ def _opened(
     if last is not None:
         last.bar.clear()
     with tqdm(total=total, position=0, delay=_TICK, leave=False, **style) as bar:
-        own = _Open(total, bar, done=bar.n)
-        with _listed(own, read):
+        own = _Open(total, bar, done=bar.n, words=words)
+        with _listed(own, read, by_itself=by_itself):
             yield own
 
 
 @contextmanager
-def _listed(own: _Open, read: Callable[[], float] | None) -> Iterator[None]:
+def _listed(
+    own: _Open, read: Callable[[], float] | None, *, by_itself: bool = True
+) -> Iterator[None]:
     ended = Event()
     _under_way.append(own)
-    if read is not None or own.bar is not None:
+    if by_itself and (read is not None or own.bar is not None):
         Thread(target=_ticks, args=(own, read, ended), daemon=True).start()
     try:
         yield
@@ -163,5 +189,4 @@ def _ticks(own: _Open, read: Callable[[], float] | None, ended: Event) -> None:
     while not ended.wait(_TICK):
         if read is not None and own.total is not None:
             own.update(min(read(), own.total) - own.done)
-        if own.bar is not None and (own.total is not None or _under_way[-1:] == [own]):
-            own.bar.refresh()
+        own.look()

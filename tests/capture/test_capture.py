@@ -1,5 +1,6 @@
 """What a script did is recorded, and nothing of the capture stays behind."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import sim
 from sim.capturing import versions
 from sim.capturing.capture import capture, capture_script
 from sim.cli.main import main
+from sim.config import progress
 from sim.config.errors import InputError
 from sim.recording.memory import Memory
 from sim.recording.recording import PARTS
 from sim.recording.work import work_of
 from tests.capture.conftest import DDP, MODEL, Capture
+from tests.config.test_progress import Terminal
 
 LAYERS, WIDTH, VOCABULARY, LENGTH, BATCH = 2, 256, 1000, 128, 4
 MATRICES = LAYERS * 12 * WIDTH**2 + WIDTH * VOCABULARY
@@ -134,6 +137,19 @@ def test_nothing_that_was_patched_stays_so(tmp_path: Path) -> None:
     (weight * weight).sum().backward()
     assert weight.grad is not None
     assert weight.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_how_far_a_capture_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train() -> None:
+        torch.ones(3, device="cuda")
+        while "before the first optimizer step: 1 operators" not in shown.getvalue():
+            pass  # ends only if it is shown
+
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(progress, "_TICK", 1e-3)
+    with pytest.raises(InputError, match="took 0 steps"):
+        capture(train, world=1)
 
 
 @pytest.mark.parametrize(

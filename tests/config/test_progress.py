@@ -100,6 +100,19 @@ def test_parts_of_a_whole_move_its_bar_by_their_shares(monkeypatch: pytest.Monke
     assert not progress._under_way
 
 
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_what_is_being_done_is_told_in_words(
+    by_itself: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(progress, "_TICK", 1e-3)
+    with progress.told(lambda: "step 2: 345 operators", by_itself=by_itself) as look:
+        while "step 2: 345 operators, 00:00 so far" not in shown.getvalue():
+            if not by_itself:
+                look()
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_processes_of_a_sweep_and_what_is_no_terminal_stay_silent(
     monkeypatch: pytest.MonkeyPatch, terminal: bool
