@@ -186,6 +186,10 @@ def _fitted(
 @click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 @click.option("--largest", metavar="SIZE", help="End the sizes here: 64 MiB.")
 @click.option("--topology", metavar="NAME", help="What was measured; NCCL's fit needs it.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0.0), default=math.inf,
+    help="Begin no collective after; the same command goes on from there.",
+)  # fmt: skip
 @output(
     "--out", (".csv", ".toml"), required=True,
     help="Readings, or a profile with readings beside it; continued if it exists",
@@ -196,6 +200,7 @@ def collectives(
     suite: Literal["quick", "full"],
     largest: str | None,
     topology: str | None,
+    minutes: float,
     out: Path,
 ) -> None:
     """Time collectives among ranks that this command starts, or torchrun.
@@ -209,7 +214,7 @@ def collectives(
     if topology is not None:
         topologies.load(topology, where="--topology")
     try:
-        readings = time_collectives(backend, ranks, suite, table, _bytes(largest))
+        readings = time_collectives(backend, ranks, suite, table, _bytes(largest), minutes)
     except KeyboardInterrupt:
         click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
         raise SystemExit(STOPPED) from None
@@ -217,7 +222,9 @@ def collectives(
         kept = f"{table} keeps what was measured" if error.where.startswith("rank ") else ""
         remedy = ", ".join(filter(None, (error.remedy, kept)))
         raise InputError(error.where, error.what, remedy) from None
-    if readings:
+    if readings is None:
+        click.echo(f"{table} keeps what was measured, the same command goes on", err=True)
+    elif readings:
         _show(readings, backend, ranks, out, topology)
 
 

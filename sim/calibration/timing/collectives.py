@@ -2,12 +2,13 @@
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sim.calibration.timing import collective_suite, process_group, torch_device
 from sim.calibration.timing.collective_suite import CollectiveCase, Suite
@@ -18,21 +19,29 @@ from sim.formats import operation_times
 from sim.formats.operation_times import OperationTime
 
 Backend = Literal["gloo", "nccl"]
+Told = TypeVar("Told")
 
 PASSES = {"quick": 3, "full": 8}  # over all cases, as machines drift
 _SHARE = 0.25  # of the free memory
 
 
 def time_collectives(
-    backend: Backend, ranks: int, suite: Suite, table: Path, largest: float = inf
-) -> list[OperationTime]:
-    """Time what `table` does not hold yet, append each reading to it, and return them all.
+    backend: Backend,
+    ranks: int,
+    suite: Suite,
+    table: Path,
+    largest: float = inf,
+    minutes: float = inf,
+) -> list[OperationTime] | None:
+    """Time what `table` does not hold yet, append each reading to it, and return them all; None
+    where the `minutes` were over before the last one.
 
     Sizes end where two buffers fill a quarter of the memory, or at `largest` bytes.
 
     Raises `InputError` if torch or a device is missing, or with the error of a rank that died;
     what was measured until then is in the table.
     """
+    until = time.monotonic() + 60.0 * minutes
     _check(backend)
     started = process_group.launched()
     ranks = started or ranks
@@ -43,8 +52,11 @@ def time_collectives(
     missing = collective_suite.remaining(wanted, _resumed(table), per_node)
     if missing or started:  # every rank of torchrun learns from rank 0 what is missing
         device = "cuda" if backend == "nccl" else "cpu"
-        _run(ranks, device, missing, per_node, device, table, started is None)
-    return operation_times.read(table) if process_group.own_rank() == 0 else []
+        _run(ranks, device, missing, per_node, device, table, started is None, until)
+    if process_group.own_rank() > 0:
+        return []
+    found = operation_times.read(table)
+    return None if collective_suite.remaining(wanted, found, per_node) else found
 
 
 def _run(ranks: int, device: str, *arguments: Any) -> None:
@@ -111,6 +123,7 @@ def _on_rank(
     device: str,
     table: Path,
     spawned: bool,
+    until: float,
 ) -> None:
     """A rank's part of every case; rank 0 appends the readings to the table."""
     import torch.distributed as dist
@@ -119,11 +132,14 @@ def _on_rank(
     if spawned and dist.get_world_size() > 1:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the ranks
     _let_ranks_share_a_device(rank, device)
+    # The cases that rank 0 lacks: others may see another table, or have more memory.
     cases = cases if spawned else _of_rank_0(cases)
     distinct = dict.fromkeys(members for case in cases for members in case.groups)
     groups = {members: dist.new_group(list(members)) for members in distinct}
     tqdm.set_lock(RLock())  # a rank that is ended leaves no semaphore behind
     for case in tqdm(cases, unit="case", disable=None if rank == 0 else True, leave=False):
+        if until < inf and _of_rank_0(time.monotonic() > until):
+            break
         times = repeated(case, groups, rank, per_node, device)
         if rank == 0:
             measured = OperationTime(
@@ -140,11 +156,11 @@ def _on_rank(
                 file.write(operation_times.line(measured))
 
 
-def _of_rank_0(cases: Sequence[CollectiveCase]) -> Sequence[CollectiveCase]:
-    """The cases that rank 0 lacks: others may see another table, or have more memory."""
+def _of_rank_0(own: Told) -> Told:
+    """What rank 0 says."""
     import torch.distributed as dist
 
-    shared = [cases]
+    shared = [own]
     dist.broadcast_object_list(shared, 0)
     return shared[0]
 

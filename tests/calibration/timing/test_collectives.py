@@ -40,6 +40,16 @@ def test_a_table_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     assert all(reading.ranks == 2 and reading.sigma > 0 for reading in second)
 
 
+def test_what_is_not_timed_within_the_minutes_is_timed_by_the_next_call(tmp_path: Path) -> None:
+    table = tmp_path / "gloo.csv"
+    over = calibrated(table, "--largest", "8 B", "--minutes", "0")
+    assert over.exit_code == 0
+    assert "the same command goes on" in over.stderr
+    assert operation_times.read(table) == []
+    assert calibrated(table, "--largest", "8 B", "--minutes", "60").exit_code == 0
+    assert len(operation_times.read(table)) == 7 * PASSES["quick"]
+
+
 def test_a_complete_table_becomes_a_profile_without_being_timed_again(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     pytest.importorskip("tomli_w")
