@@ -42,7 +42,6 @@ class _Open:
         elif self.above is not None and self.total:
             self.above.update(amount * self.share / self.total)
 
-
     def look(self) -> None:
         """Show what is being done now, where it can be seen."""
         if self.bar is None or (self.total is None and _under_way[-1:] != [self]):
@@ -91,7 +90,7 @@ def waited(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answe
 @contextmanager
 def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callable[[], Any]]:
     """Shows what is being done, in words that are asked for again and again, and how long it has
-    taken so far. Gives what asks, for those who fork and want no thread that does so `by_itself`."""
+    taken. Gives what asks, for those who fork and want no thread that does so `by_itself`."""
     form = "{desc}, {elapsed} so far"
     with _opened(words=words, by_itself=by_itself, bar_format=form) as own:
         yield own.look if own else (lambda: None)
