@@ -56,7 +56,7 @@ def import_(
     arguments that it does not know.
     """
     from sim.config import catalog
-    from sim.frameworks.jobs import imported
+    from sim.frameworks.jobs import framework_of, imported
 
     if more:
         what = f"{more[0]!r} behind {source!r:.40} is neither an option nor part of it"
@@ -64,6 +64,7 @@ def import_(
             "put all arguments into one pair of quotes; --name names the files that are written"
         )
         raise InputError("sim import", what, remedy)
+    framework_of(framework)
     catalog.find("topologies", topology, where="--topology")
     text, stem = _text(source)
     try:

@@ -125,4 +125,6 @@ def scenario_of(
 def title(name: str) -> str:
     """What a model or topology is called: the folder of a checkpoint, the stem of another file."""
     path = Path(name)
-    return path.resolve().parent.name if path.name == "config.json" else path.stem
+    if path.name == "config.json":
+        return path.resolve().parent.name
+    return path.stem if path.suffix in (".toml", ".json") else path.name

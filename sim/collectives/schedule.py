@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sim.config.errors import InputError
 from sim.config.plugins import modules
+from sim.config.schema import nearest
 
 CollectiveKind = Literal[
     "all_reduce",
@@ -133,7 +134,7 @@ def kind_named(name: str, where: str) -> CollectiveKind:
     for kind in KINDS:
         if kind == name:
             return kind
-    raise InputError(where, f"no collective named {name!r}", f"known: {', '.join(KINDS)}")
+    raise InputError(where, f"no collective named {name!r}", nearest(name, KINDS))
 
 
 def placed(

@@ -108,8 +108,17 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
         return path
     known = names(folder)
     kind = _KINDS.get(folder, "file")
-    remedy = meant(Path(name).stem, known) or f"`sim list` shows every {kind}"
+    remedy = _other(folder, name) or meant(Path(name).stem, known)
+    remedy = remedy or f"`sim list` shows every {kind}"
     raise InputError(where, _absence(name, kind), remedy)
+
+
+def _other(folder: str, name: str) -> str:
+    """What is there by that name after all: a thing of another kind, or a checkpoint's folder."""
+    if exists(config := Path(name) / "config.json"):
+        return f"did you mean {str(config)!r}?"
+    kinds = [kind for own, kind in _KINDS.items() if own != folder and name in names(own)]
+    return f"that is a {kinds[0]}" if kinds else ""
 
 
 def _found(folder: str, name: str, where: str) -> Path | None:

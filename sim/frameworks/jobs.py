@@ -52,7 +52,7 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     Raises `InputError` for an unknown framework, for values that are not known, or where there is
     no model.
     """
-    framework = _framework(name)
+    framework = framework_of(name)
     given, table = framework.parse(text), framework.table
     known = {one for entry in table for one in entry.arguments}
     rest = [one for one in given if one not in known.union(framework.assumed)]
@@ -78,7 +78,8 @@ def imported(name: str, text: str, gpus: int = 0) -> Imported:
     )
 
 
-def _framework(name: str) -> Framework:
+def framework_of(name: str) -> Framework:
+    """The framework of a name. Raises `InputError`."""
     if name not in FRAMEWORKS:
         raise InputError(name, "is no framework that is known", nearest(name, [*FRAMEWORKS]))
     return FRAMEWORKS[name]
@@ -115,7 +116,7 @@ def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[
     """
     if name == "toml":
         return plan_table(plan), []
-    framework = _framework(name)
+    framework = framework_of(name)
     keys = _Read({"model.kinds": model.kinds, "ranks": plan.data_parallel})
     keys.update({f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)})
     keys.update({f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)})
@@ -171,7 +172,7 @@ def _unsaid(
 def searched(name: str) -> tuple[str, ...]:
     """What a search for a framework looks at, as `sim plan --only` takes it: what it can be told.
     Raises `InputError`."""
-    return () if name in ("", "toml") else _framework(name).search
+    return () if name in ("", "toml") else framework_of(name).search
 
 
 def plan_table(plan: Plan) -> str:

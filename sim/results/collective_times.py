@@ -25,6 +25,7 @@ from sim.hardware.cluster.link import link_name, links_named
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.selection import AlgorithmRule
 from sim.results.answer import Answer, Inputs
+from sim.results.formatting import several
 from sim.scenario.loading import load_topology
 from sim.scenario.machine import machine
 from sim.scenario.scenario import cluster_scenario
@@ -168,7 +169,7 @@ def collective(
     check([AlgorithmRule(use=(one,), kinds=(name,)) for one in algorithm], "--algorithm")
     if len(places) == 1 or (name == "point_to_point" and len(places) > 2):
         what, many = (
-            f"{kind} among {len(places):,} GPUs",
+            f"{kind} among {several(len(places), 'GPU')}",
             "2" if name == "point_to_point" else "more",
         )
         raise InputError("collective", what, f"use {many} (--gpus)")

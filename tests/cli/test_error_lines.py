@@ -26,6 +26,14 @@ LINES = [
     (("import", "nanotron", "", *ON), "sim import: nothing to read"),
     (("import", "megatron", "--num-layers 2", "--out", "x.toml", *ON), "'--out' behind"),
     (("import", "megatron", "x.sh", *ON), "x.sh: "),
+    (("import", "megatorn", "x.sh", *ON), "did you mean 'megatron'"),
+    (("plan", "dgx-h100-ndr", "gpt2-124m", "--global-batch", "8"), "that is a model"),
+    (("plan", "ps-async", "dgx-h100-ndr", "--global-batch", "8"), "that is a scenario"),
+    (
+        ("plan", "Qwen2.5-7B", "dgx-h100-ndr", "--global-batch", "8"),
+        "did you mean 'Qwen2.5-7B/config.json'",
+    ),
+    (("collective", "all_reduc", "1 B", "dgx-a100-hdr"), "did you mean 'all_reduce'"),
     (("workers", "all-reduce-ddp", "--counts", "1,8", "--set", RANK, *CURVE), "--counts 1, all-"),
     (("workers", "all-reduce-ddp", "--counts", "0,8"), "are no numbers of workers"),
     (("collective", "all_reduce", "-1 MiB", "dgx-a100-hdr"), "'-1' is read as an option"),
@@ -42,6 +50,8 @@ def test_a_mistake_is_answered_where_it_is(
     monkeypatch.chdir(tmp_path)
     Path("empty.json").write_text("{}")
     Path("empty.yaml").touch()
+    Path("Qwen2.5-7B").mkdir()
+    Path("Qwen2.5-7B/config.json").touch()
     for name in ("binary", "bin.toml"):
         Path(name).write_bytes(b"\xff\xfe" + os.urandom(64))
     ran = CliRunner().invoke(main, asked)
