@@ -9,7 +9,7 @@ from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.search.choices.named import parsed
 from sim.search.search import BEST, WITHIN, SearchResult, search
-from sim.search.space import space
+from sim.search.space import Space, space
 
 Values = Iterable[str] | Mapping[str, Iterable[object]]
 
@@ -52,9 +52,17 @@ def plan(
         without=parsed(_texts(without), "--without"),
         price=price,
     )
-    if framework:  # refuses what it cannot be told of any layout, before one is looked for
-        emitted(framework, where.model, Plan(global_batch=1, dp=1, precision=where.precision))
+    if framework:
+        _refuse_untellable(framework, where)
     return search(where, jobs=jobs, best=best, within=within)
+
+
+def _refuse_untellable(framework: str, where: Space) -> None:
+    """Raise `InputError` before a layout is looked for where a framework has no words for the model
+    or for a ZeRO stage that is asked for."""
+    for stage in where.only.get("zero", ("0",)):
+        plan = Plan(global_batch=1, dp=1, precision=where.precision, zero=int(stage))
+        emitted(framework, where.model, plan)
 
 
 def _texts(values: Values) -> tuple[str, ...]:

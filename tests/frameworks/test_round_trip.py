@@ -108,5 +108,7 @@ def test_what_a_framework_cannot_be_told_is_refused_before_a_layout_is_looked_fo
     ask = {"global_batch": 64, "gpus": 8}
     with pytest.raises(InputError, match="layers of kind decoder"):
         sim.plan("t5-11b", "dgx-h100-ndr", framework="megatron", **ask)
+    with pytest.raises(InputError, match="torchtitan has no ZeRO-1"):
+        sim.plan("llama3-8b", "dgx-h100-ndr", framework="torchtitan", only=("zero=1,3",), **ask)
     with pytest.raises(AssertionError, match="searched"):
         sim.plan("llama3-8b", "dgx-h100-ndr", framework="torchtitan", **ask)
