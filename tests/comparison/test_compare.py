@@ -272,3 +272,11 @@ def test_unlike_rates_of_learning_and_warnings_of_runs_are_noted() -> None:
     assert alike.notes == []
     late = sim.compare("local-sgd", ": sharing.period=9", settings=("sharing.workers=2",))
     assert late.notes == [f"sharing.period=9: {late.cases[1].result.warnings[0]}"]
+
+
+def test_a_table_that_says_the_same_again_is_left_out() -> None:
+    """Without a pipeline the critical path is one rank's step, and there is one stage."""
+    alone = str(sim.compare("megatron-1.7b", ": plan.microbatch=8"))
+    assert (alone.count(", against megatron-1.7b"), "-0.000" in alone) == (1, False)
+    piped = str(sim.compare("megatron-39b", ": plan.microbatch=2"))
+    assert "On the critical path, by stage, against megatron-39b" in piped
