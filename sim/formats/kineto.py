@@ -181,7 +181,7 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
         yield tuple(what.items()), event["dur"] * 1e-6
     ranks = _world(trace)
     for event in events:
-        if event["name"].startswith("gloo:") and (collective := _of_gloo(event, ranks)):
+        if collective := gloo_of(event, ranks):
             yield tuple(collective.items()), event["dur"] * 1e-6
 
 
@@ -245,9 +245,10 @@ def _nodes(args: Mapping[str, Any], ranks: int, per_node: int) -> int:
     return len({rank // per_node for rank in members}) if members else -(-ranks // per_node)
 
 
-def _of_gloo(event: Event, ranks: int) -> dict[str, Any] | None:
-    """None for an event that is not a collective, or whose shapes were not recorded."""
-    kind = _KINDS.get(event["name"].removeprefix("gloo:"))
+def gloo_of(event: Event, ranks: int) -> dict[str, Any] | None:
+    """A collective of gloo; None for any other event, and where shapes were not recorded."""
+    backend, _, name = str(event["name"]).partition(":")
+    kind = _KINDS.get(name) if backend == "gloo" else None
     args = event.get("args") or {}
     if kind is None or not args.get("Input Dims"):
         return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from sim.engine.hidden import covered
 from sim.engine.record import Record, Track
-from sim.program.causes import COMPUTE, HOST, Cause
+from sim.program.causes import COMMUNICATION, COMPUTE, HOST, Cause
 from sim.traces.program import HOST_STREAM
 
 Spans = list[tuple[float, float]]
@@ -25,6 +25,7 @@ def account(record: Record, role: int) -> dict[str, float]:
     computed = [span for track in tracks for span in _computed(record, track, COMPUTE)]
     on_host = [span for track in tracks for span in _computed(record, track, HOST)]
     sent = [span for track in tracks for span in _flights(track)]
+    sent += [span for track in tracks for span in _computed(record, track, COMMUNICATION)]
     late = [(start, begun) for track in tracks for start, begun in _late(track)]
     host = _launches(record, tracks, role)
     compute, with_sent = _length(computed), _length(computed + sent)

@@ -5,7 +5,8 @@ of a stream in order, each after its launch, hosts that wait for kernels, stream
 events, collectives that begin when all ranks have come.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sim.hardware.cluster.topology import Link
 
@@ -42,13 +43,15 @@ class Kernel:
     """Something that ran on a stream for so many `seconds`, perhaps `on_host`; numbers in `after`
     are kernels.
 
-    `lag` (s) is what it began later than its launch, its stream and what it waited for explain.
+    `lag` (s) is what it began later than its launch, its stream and what it waited for explain,
+    `tail` (s) what a collective ended later than on the rank where it was quickest.
     """
 
     name: str
     stream: str
     seconds: float
     lag: float = 0.0
+    tail: float = 0.0
     after: tuple[int, ...] = ()
     collective: Collective | None = None
     on_host: bool = False
@@ -68,7 +71,8 @@ class HostItem:
 class Rank:
     """`steps` steps of one rank in a row, of a job of `world` ranks, which `measured` seconds were
     taken by, if a trace knows; one that does not, knows how long computations take but not its
-    communications."""
+    communications. `flights` are those of its collectives, from and to so many seconds after its
+    first step began."""
 
     rank: int
     world: int
@@ -76,3 +80,4 @@ class Rank:
     host: tuple[HostItem, ...]
     steps: int
     measured: float | None
+    flights: Mapping[Group, tuple[float, float]] = field(default_factory=dict)

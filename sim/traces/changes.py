@@ -19,7 +19,7 @@ class Changes:
 
     `machine` takes the place of the network that was measured (`sim.traces.network`). `overlap`
     "none" runs kernels of all streams one after the other as they were launched, "full" lets no
-    kernel wait for a collective.
+    kernel, and no host, wait for a collective.
     """
 
     kernels: tuple[tuple[str, float], ...] = ()
@@ -45,8 +45,10 @@ class Changes:
             network = Network(self.machine, rank.world, pipeline)
             kernels = (_elsewhere(kernel, network) for kernel in kernels)
         kernels = _OVERLAP[self.overlap](tuple(self._faster(kernel) for kernel in kernels))
-        host = tuple(replace(item, seconds=item.seconds * self.host) for item in rank.host)
-        return replace(rank, kernels=kernels, host=host)
+        host = (replace(item, seconds=item.seconds * self.host) for item in rank.host)
+        if self.overlap == "full":
+            host = (replace(item, awaited=_computed(item.awaited, kernels)) for item in host)
+        return replace(rank, kernels=kernels, host=tuple(host))
 
     def _faster(self, kernel: Kernel) -> Kernel:
         factors = [factor for part, factor in self.kernels if part in kernel.name]
@@ -67,7 +69,8 @@ def _elsewhere(kernel: Kernel, network: Network) -> Kernel:
     if not call.bytes:
         what = f"{kernel.name.split('(')[0]} has no size in the trace"
         raise InputError("--topology", what, "record with a torch (2.1 or later) that writes it")
-    return replace(kernel, seconds=network.seconds(call), collective=network.carried(call))
+    seconds, carried = network.seconds(call), network.carried(call)
+    return replace(kernel, seconds=seconds, tail=0.0, collective=carried)
 
 
 def _as_is(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
@@ -81,13 +84,15 @@ def _in_a_row(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 
 def _beside(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """No kernel waits for a collective; these still wait for what they send."""
-    sent = {n for n, kernel in enumerate(kernels) if kernel.collective is not None}
     return tuple(
-        kernel
-        if kernel.collective
-        else replace(kernel, after=tuple(n for n in kernel.after if n not in sent))
+        kernel if kernel.collective else replace(kernel, after=_computed(kernel.after, kernels))
         for kernel in kernels
     )
+
+
+def _computed(numbers: Iterable[int], kernels: Sequence[Kernel]) -> tuple[int, ...]:
+    """Those of some kernels that are no collectives."""
+    return tuple(number for number in numbers if kernels[number].collective is None)
 
 
 _OVERLAP: dict[Overlap, Callable[[tuple[Kernel, ...]], tuple[Kernel, ...]]] = {

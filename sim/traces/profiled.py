@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.formats.kineto import gloo_of
 from sim.traces.removed import Removed
 
 Event = Mapping[str, Any]
@@ -27,7 +28,8 @@ class Call:
 
 class ProfiledSteps:
     """One rank; times in us. Kernel n was launched by the call `launch[n]` (None: by none in the
-    trace), is the event `found[n]`, and was known to the device at `points[n]`."""
+    trace), is the event `found[n]`, and was known to the device at `points[n]`. Collectives of gloo
+    were `begun` by other kernels, operators of the host, and `asked` for at those moments."""
 
     def __init__(
         self, document: Mapping[str, Any], events: list[Event], begin: float, end: float,
@@ -35,24 +37,37 @@ class ProfiledSteps:
     ) -> None:  # fmt: skip
         self.begin, self.end, self.removed = begin, end, removed
         self.per_node = len(document.get("deviceProperties") or ())
+        self.world = int((document.get("distributedInfo") or {}).get("world_size", 1))
         calls = [e for e in events if e.get("cat") in CALLS]
         launches = {
             e["args"]["correlation"]: e for e in calls if "correlation" in e.get("args", {})
         }
         found = [e for e in events if e.get("cat") in DEVICE]
         self.on_device = bool(found)
-        found = found or list(_operators(events))
+        found = found or [*_operators(events), *filter(is_gloo, events)]
         found = [e for e in found if self._asked_within(e, launches)]
         pairs = ((launches.get(_correlation(e)), e) for e in found)
         order = sorted(pairs, key=lambda pair: ((pair[0] or pair[1])["ts"], pair[1]["ts"]))
         self.launch, self.found = [launch for launch, _ in order], [event for _, event in order]
         self.ends = [e["ts"] + e["dur"] for e in self.found]
+        self.begun = self._begun()
+        self.asked = sorted(e["ts"] for e in events if str(e["name"]).startswith("c10d::"))
         self.waits = [e for e in calls if "StreamWaitEvent" in e["name"]]
         self.told = _told(events)
         self.calls = sorted(
             self._launches_and_waits(calls), key=lambda call: (call.begin, call.end)
         )
         self.points = self._points()
+
+    def _begun(self) -> dict[int, int]:
+        """The operator in or behind which each collective of gloo begins."""
+        begun, last = {}, None
+        for n, event in enumerate(self.found):
+            if not is_gloo(event):
+                last = n
+            elif last is not None:
+                begun[n] = last
+        return begun
 
     def _launches_and_waits(self, calls: Iterable[Event]) -> Iterator[Call]:
         launched: defaultdict[int, list[int]] = defaultdict(list)
@@ -74,7 +89,8 @@ class ProfiledSteps:
     def _points(self) -> list[float]:
         """When the device knew of each kernel: as the call that launched it ends, or the first of
         these begins."""
-        points = [float(event["ts"]) for event in self.found]
+        asked = (self.found[self.begun.get(n, n)] for n in range(len(self.found)))
+        points = [float(event["ts"]) for event in asked]
         for call in self.calls:
             first = min((points[n] for n in call.kernels), default=0.0)
             for n in call.kernels:
@@ -84,8 +100,13 @@ class ProfiledSteps:
     def stream(self, event: Event) -> str:
         """The stream that it ran on."""
         if event.get("cat") not in DEVICE:
-            return "operators"
+            return f"gloo {event.get('tid')}" if is_gloo(event) else "operators"
         return f"stream {(event.get('args') or {}).get('stream', event.get('tid'))}"
+
+
+def is_gloo(event: Event) -> bool:
+    """Whether it is a collective of gloo, of which what it sends was recorded."""
+    return gloo_of(event, 1) is not None
 
 
 def _correlation(event: Event) -> Any:

@@ -2,11 +2,11 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.formats.kineto import collective_of, members_of
-from sim.traces.activity import Collective, Kernel
+from sim.formats.kineto import collective_of, gloo_of, members_of
+from sim.traces.activity import Collective, Group, Kernel
 from sim.traces.profiled import CLOSE, Event, ProfiledSteps
 
 
@@ -34,14 +34,27 @@ def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
         )
 
 
+def flights(
+    steps: ProfiledSteps, own: Sequence[Kernel]
+) -> Iterator[tuple[Group, tuple[float, float]]]:
+    """From and to when its collectives lasted, in seconds after its first step began."""
+    for kernel, event, end in zip(own, steps.found, steps.ends, strict=True):
+        if kernel.collective is not None:
+            begin = (event["ts"] - steps.begin) * 1e-6
+            yield kernel.collective.key, (begin, (end - steps.begin) * 1e-6)
+
+
 def _seconds(steps: ProfiledSteps, n: int) -> float:
     """How long a kernel ran, nothing where its operator was removed."""
-    if not steps.on_device:
+    if not steps.on_device and n not in steps.begun:
         return steps.removed.seconds_left(steps.found[n]["ts"], steps.ends[n])
     return 0.0 if _removed(steps, n) else float(steps.found[n]["dur"]) * 1e-6
 
 
 def _removed(steps: ProfiledSteps, n: int) -> bool:
+    if n in steps.begun:  # by the call of torch.distributed before it
+        before = bisect_right(steps.asked, steps.found[n]["ts"])
+        return before > 0 and steps.asked[before - 1] in steps.removed
     launch = steps.launch[n]
     return launch is not None and launch["ts"] in steps.removed
 
@@ -73,8 +86,14 @@ def _waits_before(steps: ProfiledSteps, moment: float) -> list[Event]:
 def _collective(
     steps: ProfiledSteps, event: Event, seen: Counter[tuple[str, str]]
 ) -> Collective | None:
-    """What a kernel of NCCL or RCCL does, numbered among those `seen` of its group and kind."""
+    """What a collective does, numbered among those `seen` of its group and kind."""
     args = event.get("args") or {}
+    if (sent := gloo_of(event, steps.world)) is not None:
+        key: tuple[str, str] = "gloo", sent["operation"]
+        seen[key] += 1
+        return Collective(
+            key=(*key, seen[key]), kind=key[1], bytes=sent["bytes"], ranks=steps.world
+        )
     if "nccl" not in event["name"].lower() and "rccl" not in event["name"].lower():
         return None
     if "Collective name" not in args:

@@ -1,6 +1,7 @@
 """What the host of a profiled rank did: launches, waits, and the time between them."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator
 
 from sim.traces.activity import HostItem
 from sim.traces.profiled import CLOSE, Call, ProfiledSteps
@@ -32,13 +33,34 @@ def host_items(steps: ProfiledSteps) -> Iterator[HostItem]:
 
 
 def _of_operators(steps: ProfiledSteps) -> Iterator[HostItem]:
-    """Operators of a CPU are the host's own time."""
-    at = steps.begin
+    """Operators of a CPU are the host's own time; where it does nothing as a collective of gloo
+    ends, it has waited for that."""
+    at, flying = steps.begin, list(steps.begun)
+    started: defaultdict[int, list[int]] = defaultdict(list)
+    for collective, operator in steps.begun.items():
+        started[operator].append(collective)
     for n, event in enumerate(steps.found):
-        yield HostItem(seconds=steps.removed.seconds_left(at, event["ts"]), launched=(n,))
+        if n in steps.begun:
+            continue
+        at = yield from _waited(steps, at, float(event["ts"]), flying)
+        seconds = steps.removed.seconds_left(at, event["ts"])
+        yield HostItem(seconds=seconds, launched=(n, *started[n]))
         yield HostItem(seconds=0.0, awaited=(n,))
         at = steps.ends[n]
+    at = yield from _waited(steps, at, steps.end, flying)
     yield HostItem(seconds=steps.removed.seconds_left(at, steps.end))
+
+
+def _waited(
+    steps: ProfiledSteps, at: float, until: float, flying: list[int]
+) -> Generator[HostItem, None, float]:
+    """A wait for what is `flying` and ends between two moments, and when that is over."""
+    ended = [n for n in flying if steps.ends[n] <= until]
+    flying[:] = [n for n in flying if n not in ended]
+    if awaited := tuple(n for n in ended if steps.ends[n] > at):
+        yield HostItem(seconds=0.0, awaited=awaited)
+        at = max(float(steps.ends[n]) for n in awaited)
+    return at
 
 
 def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:

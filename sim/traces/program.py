@@ -87,10 +87,13 @@ class _Writer:
         self.count = 0
 
     def role(self) -> RoleProgram:
-        # Kernels are numbered first: each has one step, or two where it lags behind and sends.
+        # Kernels are numbered first: each has one step, one more where it lags behind and sends,
+        # and one more where it ends later than its peers.
         own: list[int] = []
         for kernel in self.rank.kernels:
-            self.count += 1 + (kernel.collective is not None and kernel.lag > 0.0)
+            self.count += 1
+            if kernel.collective is not None:
+                self.count += (kernel.lag > 0.0) + (kernel.tail > 0.0)
             own.append(self.count - 1)
         launched: dict[int, int] = {}
         for item in self.rank.host:
@@ -120,11 +123,14 @@ class _Writer:
             parts = {cause: kernel.seconds} | ({WAITING: kernel.lag} if kernel.lag else {})
             self._add(kernel.stream, index, kernel.name, parts, after)
             return
+        tail = kernel.tail > 0.0
         if kernel.lag > 0.0:
-            self._add(kernel.stream, index - 1, "lag", {WAITING: kernel.lag}, after)
+            self._add(kernel.stream, index - 1 - tail, "lag", {WAITING: kernel.lag}, after)
         met = self.meetings.number[kernel.collective.key]
-        step = CommunicateStep(index, kernel.name, (met,), after)
+        step = CommunicateStep(index - tail, kernel.name, (met,), after)
         self.streams.setdefault(kernel.stream, []).append(step)
+        if tail:
+            self._add(kernel.stream, index, "tail", {COMMUNICATION: kernel.tail})
 
     def _add(
         self, stream: str, index: int, name: str, parts: dict[Cause, float],

@@ -6,6 +6,10 @@ that it waits for); elsewhere a `cudaStreamWaitEvent` before a launch is taken t
 that was launched last on every other stream and had ended when the launched one began. A host waits
 in calls named ...Synchronize, and in copies that it does not leave before they end, for the kernels
 that end meanwhile. Threads of a host take turns (autograd's does), so they are read as one.
+
+On CPUs operators are what the host does, but for the collectives of gloo, which have threads of
+their own: each was begun by the operator in or behind which it begins, and the host has waited for
+it if it did nothing when it ended.
 """
 
 from collections import Counter
@@ -16,7 +20,7 @@ from sim.config.errors import InputError
 from sim.formats.kineto import trace_of
 from sim.traces.activity import Rank
 from sim.traces.profiled import CALLS, CLOSE, DEVICE, Event, ProfiledSteps
-from sim.traces.profiled_device import kernels
+from sim.traces.profiled_device import flights, kernels
 from sim.traces.profiled_host import host_items
 from sim.traces.removed import Removed
 
@@ -35,10 +39,12 @@ def read(path: Path, removed: str = "") -> Rank:
         raise InputError("--remove", f"{path.name} has no operator {removed!r}", f"often: {some}")
     job = document.get("distributedInfo") or {}
     found = ProfiledSteps(document, events, begin, end, gone)
+    own = tuple(kernels(found))
     return Rank(
         rank=int(job.get("rank", 0)),
-        world=int(job.get("world_size", 1)),
-        kernels=tuple(kernels(found)),
+        world=found.world,
+        kernels=own,
+        flights=dict(flights(found, own)),
         host=tuple(host_items(found)),
         steps=steps,
         measured=(max((end, *found.ends)) - begin) * 1e-6,

@@ -13,6 +13,7 @@ from sim.results.answer import Answer, Inputs, said_of
 from sim.traces import chakra, reading
 from sim.traces.account import account
 from sim.traces.activity import Rank
+from sim.traces.alignment import aligned
 from sim.traces.changes import Changes
 from sim.traces.program import program
 
@@ -68,10 +69,10 @@ class Replay(Answer):
 def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
     """Replay the traces of some ranks of one job. Raises `InputError` for files that hold no step,
     or not the same steps."""
-    ranks = _read(paths)
+    ranks = aligned(_read(paths))
     _check(ranks, paths)
     steps, asked = ranks[0].steps, changes or Changes()
-    others = _read(paths, removed) if removed else ranks
+    others = aligned(_read(paths, removed)) if removed else ranks
     if any(rank.measured is None for rank in ranks):
         network = _network(asked)
         ranks, others, asked = network.of(ranks), network.of(others), replace(asked, machine=None)
@@ -165,4 +166,5 @@ def _played(ranks: Sequence[Rank], steps: int) -> Played:
 
 
 def _without_lags(rank: Rank) -> Rank:
-    return replace(rank, kernels=tuple(replace(kernel, lag=0.0) for kernel in rank.kernels))
+    kernels = tuple(replace(kernel, lag=0.0, tail=0.0) for kernel in rank.kernels)
+    return replace(rank, kernels=kernels)
