@@ -180,7 +180,7 @@ class Results:
             meta,
             False,
             dispatch_device=True,
-            device_for_backend_keys=state["_fake_device"],
+            device_for_backend_keys=state.get("_fake_device") or state["fake_device"],  # torch 2.11
         )
         self._guard(fake)  # against looking at content
         fake.__dict__.update(state)
