@@ -42,7 +42,8 @@ def optimizer_work(
     tensors: int = 1,
     written: float | None = None,
 ) -> tuple[Kernel, ...]:
-    """The step's kernels, in order, on a rank that holds `parameters` and updates `updated`.
+    """The step's kernels, in order, on a rank that holds gradients of `parameters` and updates
+    `updated`.
 
     Below fp32 there are fp32 masters: half-precision gradients are cast up first, fp16 is
     unscaled and checked for overflow, the norm is taken and applied (`clip`), moments and masters

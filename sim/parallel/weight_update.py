@@ -67,14 +67,15 @@ def _update(
     job: Job, stage: int, parameters: Mapping[ParameterGroup, float], tensors: int
 ) -> Iterator[Kernel]:
     """The update of parameters of the same ranks, in whatever format their weights are. Where
-    ZeRO shards them, each matrix is one rank's (Megatron-LM, layer-wise distributed optimizer)."""
+    ZeRO shards them, each matrix is one rank's (Megatron-LM, layer-wise distributed optimizer).
+    Sharded gradients are zeroed as shares: no whole ones outlast a pass."""
     plan, stack = job.plan, job.stack
     ranks = shards(plan, next(iter(parameters)))
     held = sum(parameters.values())
     known = job.matrices(job.chunks[stage])
     matrices = shares([one for group in parameters for one in known.get(group, ())], ranks)
     yield from optimizer_work(
-        parameters=held,
+        parameters=held / ranks if plan.zero >= 2 else held,
         updated=held / ranks * (1.0 - plan.offload.optimizer),
         optimizer=plan.optimizer,
         matrices=matrices,

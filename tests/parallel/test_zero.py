@@ -10,7 +10,8 @@ from sim.engine.fold import Folding
 from sim.engine.play import play
 from sim.hardware import stack as stacks
 from sim.parallel.memory import state_of
-from sim.parallel.step import optimizer_kernels, training_step
+from sim.parallel.step import training_step
+from sim.parallel.weight_update import optimizer_kernels
 from sim.program.actions import Action
 from sim.program.operations import Collective, Communicate, Compute, Operation, Segment
 from sim.program.written_out import operations
@@ -130,6 +131,20 @@ def test_the_host_opens_the_step_before_anything_is_launched(engine, zero):
     record = play(training_step(job), from_scenario(own).machine, engine=engine)
     spans = [span for span in record.timeline.spans if span.name != "open"]
     assert min(span.start for span in spans) == pytest.approx(40e-3)
+
+
+def test_sharded_gradients_are_zeroed_as_shares():
+    zeroed = {
+        zero: sum(
+            kernel.bytes
+            for kernel in optimizer_kernels(from_scenario(scenario(zero)).job, 0)
+            if kernel.name == "zero gradients"
+        )
+        for zero in (1, 2, 3)
+    }
+    assert zeroed[1] == pytest.approx(16 * zeroed[2])
+    # ZeRO-3's are in fp32, as its shards are.
+    assert zeroed[3] == 2 * zeroed[2]
 
 
 def test_stage_two_scatters_gradients_only():
