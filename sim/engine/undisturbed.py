@@ -6,7 +6,7 @@ that have ended by then are counted off, and the one under way is played with th
 
 from sim.engine.costs import Parts
 from sim.engine.folded import ComputeStep, Item
-from sim.program.causes import Cause
+from sim.program.causes import HOST, Cause
 
 
 class Progress:
@@ -14,6 +14,7 @@ class Progress:
 
     def __init__(self, step: ComputeStep, ready: float, host_free: float) -> None:
         self.step, self.ready, self.host_free = step, ready, host_free
+        self._began = ready
         self._place = 0
         self._lost: dict[Cause, float] = {}
 
@@ -28,12 +29,16 @@ class Progress:
 
     @property
     def parts(self) -> Parts:
-        """Seconds by cause, those that disturbances took included."""
+        """Seconds by cause, those that disturbances took included; what the device would have
+        waited for its host meanwhile is no longer the host's."""
         if not self._lost:
             return self.step.cost.parts
         parts = dict(self.step.cost.parts)
         for cause, seconds in self._lost.items():
             parts[cause] = parts.get(cause, 0.0) + seconds
+        hidden = sum(parts.values()) - (self.ready - self._began)
+        if hidden > 0.0 and HOST in parts:
+            parts[HOST] = max(parts[HOST] - hidden, 0.0)
         return parts
 
     def end(self) -> float:

@@ -82,3 +82,14 @@ def beside(stage: Stage) -> Iterator[Collective]:
         for operation in routine.operations:
             if isinstance(operation, Compute):
                 yield from (one.call for one in operation.work.beside)
+
+
+def test_what_is_lost_to_others_while_a_device_would_wait_for_its_host_is_counted_once(
+    tmp_path: Path,
+) -> None:
+    """One layer on two nodes, whose forward pass is bound by launches and disturbed by gathers."""
+    small = {"gpus": 16, "model.layers": 1, "plan.global_batch": 32}
+    job = changed(tmp_path, {**small, "plan.ep": 2, "plan.zero": 1, "plan.recompute": "selective"})
+    result = run(job)
+    assert result.engine == "clock"
+    assert sum(result.breakdown.values()) == pytest.approx(result.step_time, rel=1e-9)
