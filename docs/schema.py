@@ -19,7 +19,7 @@ ANSWERS = {
     "run-sharing": "sim.results.outcome:Outcome",
     "run-samples": "sim.samples.samples:Samples",
     "run-sharing-samples": "sim.samples.sharing:SharingSamples",
-    "plan": "sim.search.search:SearchResult",
+    "plan": "sim.search.answer:SearchResult",
     "sweep": "sim.sweeps.answer:Sweep",
     "explain": "sim.explanation.explain:Explanation",
     "goodput": "sim.reliability.goodput:Goodput",

@@ -1,7 +1,7 @@
 """A search as a picture: every evaluated layout, time against memory, with the Pareto front."""
 
 from sim.plots.picture import Figure
-from sim.search.search import SearchResult
+from sim.search.answer import SearchResult
 from sim.search.text import plan_text
 
 

@@ -7,8 +7,9 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+from sim.search.answer import SearchResult
 from sim.search.choices.named import parsed
-from sim.search.search import BEST, WITHIN, SearchResult, search
+from sim.search.search import BEST, WITHIN, search
 from sim.search.space import Space, space
 
 Values = Iterable[str] | Mapping[str, Iterable[object]]

@@ -8,8 +8,8 @@ from sim.parallel.plan import Plan
 from sim.results import likely
 from sim.results.differences import differences, told
 from sim.results.tables import Cells, preformatted
+from sim.search.answer import SearchResult, slower
 from sim.search.choices.choice import written
-from sim.search.search import SearchResult, slower
 from sim.search.standings import Layout
 from sim.uncertainty.intervals import told_apart
 

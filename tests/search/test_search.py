@@ -19,10 +19,11 @@ from sim.parallel.resolved import resolved
 from sim.parallel.schedule import table
 from sim.scenario.setup import from_scenario
 from sim.search import search as searching
+from sim.search.answer import SearchResult
 from sim.search.evaluate import pipelining
 from sim.search.layouts import Pruned, layouts, meshes, passes
 from sim.search.mesh_layouts import MeshLayouts
-from sim.search.search import SearchResult, assembled, search
+from sim.search.search import assembled, search
 from sim.search.space import Space, space
 from sim.search.text import plan_text, why
 from sim.search.text import text as page
@@ -269,7 +270,7 @@ class Stopping:
         return self.function(*arguments)
 
 
-@pytest.mark.parametrize("where", ["_evaluated", "_result"])
+@pytest.mark.parametrize("where", ["evaluated_layouts", "_result"])
 def test_a_search_that_is_stopped_keeps_what_it_has_found(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +289,7 @@ def test_a_search_that_is_stopped_keeps_what_it_has_found(
 def test_a_search_that_is_stopped_before_it_knows_any_layout_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(searching, "_bounded", Stopping(searching._bounded))
+    monkeypatch.setattr(searching, "bounded", Stopping(searching.bounded))
     with pytest.raises(KeyboardInterrupt):
         search(small(), jobs=1)
 
