@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 import pytest
+import torch
 
 import sim
 from sim.config.errors import InputError
@@ -166,3 +167,11 @@ flex_attention(q, q, q)
 def test_flex_attention_that_is_not_compiled_is_refused(captured: Capture) -> None:
     with pytest.raises(InputError, match=r"train\.py:\d+.*torch\.compile it"):
         captured(FLEX)
+
+
+def test_torch_compile_works_as_ever_afterwards(captured: Capture) -> None:
+    captured(COMPILED)
+    x = torch.ones(3, requires_grad=True)
+    torch.compile(lambda x: (x * x).sum(), backend="aot_eager")(x).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
