@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -120,17 +121,25 @@ def train(device: str, steps: int = 2, again: bool = False, micro: int = 1) -> N
         optimizer.zero_grad()
 
 
-@torch_there
-@pytest.mark.parametrize(("again", "micro"), [(False, 1), (True, 2)])
-def test_a_trace_has_the_kernels_of_a_capture(tmp_path: Path, again: bool, micro: int) -> None:
+def observed(path: str, again: bool, micro: int) -> None:
+    """Train on a CPU, and trace it."""
     from torch.profiler import ExecutionTraceObserver
 
-    path = tmp_path / "trace.json"
-    observer = ExecutionTraceObserver().register_callback(str(path))
+    observer = ExecutionTraceObserver().register_callback(path)
     observer.start()
     train("cpu", again=again, micro=micro)
     observer.stop()
     observer.unregister_callback()
+
+
+@torch_there
+@pytest.mark.parametrize(("again", "micro"), [(False, 1), (True, 2)])
+def test_a_trace_has_the_kernels_of_a_capture(tmp_path: Path, again: bool, micro: int) -> None:
+    path = tmp_path / "trace.json"
+    # A process that has run a backward pass cannot be forked, as captures of stages are.
+    watch = get_context("spawn").Process(target=observed, args=(str(path), again, micro))
+    watch.start()
+    watch.join()
     (traced,) = read(path)
     (captured,) = sim.capture(lambda: train("cuda", again=again, micro=micro), world=1)
     assert products(traced) == products(captured)
