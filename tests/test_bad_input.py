@@ -283,7 +283,7 @@ def test_a_batch_that_does_not_divide_is_refused_with_one_that_does(folder: Path
         ("rank = 1\nfactor = 0.0", "factor"),
         ("rank = 1\nfactor = -2.0", "factor"),
         ("rank = 1\nfactor = nan", "factor = nan is not a finite number"),
-        ("rank = 1\nfactor = inf", "factor = inf is not a finite number"),
+        ("rank = 1\nfactor = inf", "factor = infinity is not a finite number"),
         ("rank = 1\nnode = 1\nfactor = 2.0", "name one of rank, stage, node or link"),
         ("factor = 2.0", "name one of rank, stage, node or link"),
         ("rank = 1", "give either a factor"),
