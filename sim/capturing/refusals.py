@@ -14,6 +14,7 @@ _HINTS = {
     "DynamicOutputShape": "make its shape independent of the data (masks as products)",
     "inductorerror": "leave torch.compile out: TORCH_COMPILE_DISABLE=1 sim capture ...",
     "flex_attention": "torch.compile it, with Triton installed (no kernel of it is run)",
+    "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
     "triton": "leave custom Triton kernels out: use torch's own operators",
     "flash_attn": "use torch's scaled_dot_product_attention",
     "numpy": "do not read values of GPU tensors: their content is not computed",

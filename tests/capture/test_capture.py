@@ -158,6 +158,7 @@ def test_how_far_a_capture_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         ("x = torch.ones(3, device='cuda').numpy()", "do not read"),
         ("torch.ones(3, device='cuda').nonzero()", "independent of the data"),
         ("undefined", "NameError"),
+        ("import triton_that_is_not_there", "pip install triton"),
     ],
 )
 def test_what_cannot_be_recorded_is_named_with_its_line(

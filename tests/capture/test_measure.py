@@ -55,3 +55,30 @@ def test_a_script_that_cannot_be_measured_is_one_line(
     assert (code, out) == (2, "")
     (line,) = errors.splitlines()
     assert said in line
+
+
+RANKS = """
+device = "cuda" if torch.cuda.is_available() else "cpu"
+dist.init_process_group("nccl" if device == "cuda" else "gloo")
+model = nn.parallel.DistributedDataParallel(Model().to(device))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+for _ in range(4):
+    tokens = torch.randint(VOCABULARY, (BATCH, LENGTH)).to(device)
+    F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_ranks_that_torchrun_starts_are_measured_beside_a_capture_of_as_many(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(MODEL + RANKS)
+    options = ("--world", "2", "--steps", "2", "--device", "cpu", "--json")
+    code, said, errors = measured(script, *options)
+    assert code == 0, errors
+    answer = json.loads(said)
+    assert answer["steps"] == 2
+    assert answer["parameters"]["error"] == 0
+    assert answer["step_time"]["measured"] > 0 < answer["step_time"]["predicted"]
