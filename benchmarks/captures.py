@@ -24,7 +24,7 @@ import sim
 HERE = Path(__file__).parent
 TITAN = (
     *("--model.name", "llama3", "--model.flavor", "8B", "--model.hf_assets_path", "tokenizer"),
-    *("--training.dataset", "c4_test", "--training.dataset_path", "text"),
+    *("--training.dataset", "c4_test", "--training.dataset_path", "./reading"),
     *("--training.steps", "3"),
 )
 
@@ -89,6 +89,8 @@ def row(case: Case, folder: Path) -> str:
             return f"| {case.about} | torchtitan is not installed |"
         script = Path(found.origin).parent / "train.py"
         _texts(folder)
+        load = "from datasets import load_dataset; load_dataset('./reading', split='train')"
+        _run([sys.executable, "-c", load], folder)  # else four ranks would do it at once
     out = folder / "record.json.gz"
     command = [sys.executable, "-m", "sim", "capture", str(script), "--world", str(case.world)]
     own = [*command, *case.options, "--out", str(out), "--", *case.arguments]
@@ -138,7 +140,7 @@ def _texts(folder: Path) -> None:
     for name, text in {
         "tokenizer/tokenizer.json": json.dumps(whole),
         "tokenizer/tokenizer_config.json": json.dumps(ends),
-        "text/data.json": "\n".join([json.dumps({"text": sentence * 300})] * 100),
+        "reading/data.json": "\n".join([json.dumps({"text": sentence * 300})] * 100),
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
