@@ -14,6 +14,10 @@ USUAL = 600.0  # s; whoever asks at a terminal wants to know before ten minutes 
 _allowed: ContextVar[float] = ContextVar("limit", default=USUAL)
 
 
+class TooLongError(InputError):
+    """What was asked for would take longer than is allowed."""
+
+
 def allow(seconds: float) -> None:
     """Let questions take so long from now on."""
     _allowed.set(seconds)
@@ -25,11 +29,11 @@ def allowed() -> float:
 
 
 def refuse_long(where: str, what: str, seconds: float) -> None:
-    """Raises `InputError` where something would take longer than is allowed."""
+    """Raises `TooLongError` where something would take longer than is allowed."""
     if seconds > allowed():
         needed = f'--limit "{_rounded(seconds)}"'
         remedy = f"ask for less, or allow it: {needed}"
-        raise InputError(where, f"{what} would take about {_rounded(seconds)}", remedy)
+        raise TooLongError(where, f"{what} would take about {_rounded(seconds)}", remedy)
 
 
 def refuse_large(where: str, what: str, size: float) -> None:

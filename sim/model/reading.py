@@ -27,7 +27,11 @@ def model_of(document: dict[str, Any], place: str) -> Transformer:
     shape = _NETWORKS.get(str(document.get("kind")))
     if shape is None:
         return catalog.validate(document, Transformer, place)
-    return network(catalog.validate(document, shape, place), document.get("name", ""))
+    source = catalog.validate(document, shape, place)
+    try:
+        return network(source, document.get("name", ""))
+    except ValueError as error:
+        raise InputError.of(place, error) from None
 
 
 def load(name: str, *, where: str = "command line") -> Transformer:

@@ -116,7 +116,7 @@ class LawTrial:
             return None  # a layout that does not divide, for one
         try:
             return LAWS[self.law][1](job, random.Random(self.number))
-        except InexactError:
+        except (InexactError, limit.TooLongError):
             return None  # refused, as it should be
 
 
@@ -341,8 +341,8 @@ def _faster_products(job: Job, chance: random.Random) -> str:
 
 def _straggler(job: Job, chance: random.Random) -> str:
     """The same work with another rank slow."""
-    if not job.in_step:
-        return ""
+    if not job.in_step or job.document.get("sharing", {}).get("method") == "parameter_server":
+        return ""  # a server sums what comes early while it waits: workers that are alike queue
     factor = chance.choice((1.2, 2.0))
     if job.kind == "shared":
         rank = chance.randrange(job.document["sharing"]["workers"])

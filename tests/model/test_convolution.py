@@ -110,3 +110,13 @@ def test_workers_of_a_measured_model_take_what_its_layers_took():
 def test_a_deep_network_lists_its_layers_once() -> None:
     model = load("resnet50")
     assert replace(model).layers is model.layers
+
+
+def test_more_layers_than_can_be_simulated_are_refused() -> None:
+    document = {
+        "kind": "convolutional",
+        "family": "resnet",
+        "stages": [{"blocks": 10**5, "width": 64}],
+    }
+    with pytest.raises(InputError, match="300,003 is more than can be simulated"):
+        reading.model_of(document, "images.toml")
