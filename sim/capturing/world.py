@@ -64,6 +64,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         pipelining.install(patches, log)
         transformers.install(patches)
         lines = frames_of(place.folder, log)
+        patches.set(FakeTensorMode, "cache", {})  # of all modes; what "cuda" is differs by rank
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         contents = Contents(torch, Router(torch, place.routing), Results(torch, fake))
 

@@ -1,5 +1,7 @@
 """The error for mistakes of the user: where it is, what is wrong, what to do."""
 
+import json
+
 
 class InputError(ValueError):
     """A mistake in what the user wrote.
@@ -26,6 +28,18 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+def json_fault(error: ValueError | RecursionError) -> tuple[int, str]:
+    """The line, and what is wrong with a text that `json.loads` does not take: not only its
+    grammar, but also numbers of thousands of digits, or brackets nested as deep.
+
+    >>> json_fault(json.JSONDecodeError("Expecting value", "[,]", 1)), json_fault(RecursionError())
+    ((1, 'is not JSON (Expecting value)'), (1, 'is not JSON that can be read'))
+    """
+    if isinstance(error, json.JSONDecodeError):
+        return error.lineno, f"is not JSON ({error.msg})"
+    return 1, "is not JSON that can be read"
 
 
 class FitError(InputError):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import gate, reads
-from sim.config.errors import InputError
+from sim.config.errors import InputError, json_fault
 from sim.formats.operation_times import OperationTime, of_samples
 
 _REMEDY = "give a whole trace of PyTorch's profiler"
@@ -87,8 +87,8 @@ def trace_of(path: Path) -> Mapping[str, Any]:
     text = _text(path)
     try:
         trace = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _wrong(path, error.lineno, f"is not JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise _wrong(path, *json_fault(error)) from None
     if isinstance(trace, dict) and {"schema", "nodes"} <= trace.keys():
         remedy = "play it on a cluster: sim run FILE --topology NAME"
         raise InputError(str(path), "is an execution trace, which has no times", remedy)

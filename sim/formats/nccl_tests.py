@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import reads
-from sim.config.errors import InputError
+from sim.config.errors import InputError, json_fault
 from sim.formats.operation_times import OperationTime, of_samples
 
 _KINDS = {
@@ -137,8 +137,8 @@ def _ranks(kind: str, algorithm: float, bus: float) -> int:
 def _of_json(text: str, path: Path) -> Iterator[OperationTime]:
     try:
         report = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _wrong(path, error.lineno, f"is not JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:
+        raise _wrong(path, *json_fault(error)) from None
     kind = _kind_of(path)
     if program := _PROGRAM.search(" ".join(map(str, report.get("args", ())))):
         kind = _KINDS[program[1]]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sim.config.errors import InputError
+from sim.config.errors import InputError, json_fault
 from sim.frameworks.arguments import (
     Entry,
     Given,
@@ -140,8 +140,9 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
 def _parse(text: str) -> Words:
     try:
         return flattened(json.loads(text))
-    except ValueError as error:
-        raise InputError("the config", f"is not valid JSON: {error}", "correct it there") from None
+    except (ValueError, RecursionError) as error:
+        line, what = json_fault(error)
+        raise InputError(f"the config, line {line}", what, "correct it there") from None
 
 
 def _render(words: Mapping[str, tuple[str, ...]]) -> str:

@@ -22,7 +22,7 @@ def read(path: Path) -> Result | Outcome:
     written = reads.text(path)
     try:
         found = json.loads(written)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(str(path), "is no JSON", _REMEDY) from None
     document: dict[str, Any] = found if isinstance(found, dict) else {}
     if document.pop("schema", SCHEMA) != SCHEMA:

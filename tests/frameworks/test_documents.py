@@ -129,7 +129,7 @@ def test_a_layout_comes_back_from_deepspeed(zero, microbatch, precision, offload
         ("torchtitan", "a = ", "is not valid TOML"),
         ("torchtitan", "a = 1", "argument model.name is missing"),
         ("torchtitan", TITAN, "training.global_batch_size is missing, and the number of GPUs"),
-        ("deepspeed", "{", "is not valid JSON"),
+        ("deepspeed", "{", "line 1: is not JSON"),
         ("deepspeed", "[]", "is no table of settings"),
         ("deepspeed", json.dumps(ZERO), "train_batch_size is missing, and the number of GPUs"),
         ("deepspead", "{}", "did you mean 'deepspeed'"),
