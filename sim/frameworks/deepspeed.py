@@ -139,10 +139,11 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
 
 def _parse(text: str) -> Words:
     try:
-        return flattened(json.loads(text))
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         line, what = json_fault(error)
         raise InputError(f"the config, line {line}", what, "correct it there") from None
+    return flattened(document)
 
 
 def _render(words: Mapping[str, tuple[str, ...]]) -> str:
