@@ -14,6 +14,7 @@ from sim.model.counts import parameters
 from sim.model.reading import load, model_of
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+from sim.parallel.resolved import resolved
 from sim.scenario.scenario import RecordedScenario, SharingScenario
 from sim.scenario.setup import Setup, from_scenario
 
@@ -51,7 +52,7 @@ def test_a_scenario_comes_back_as_it_went(framework: str, name: str) -> None:
         return
     read = imported(framework, text, gpus)
     assert read.unknown == ()
-    back = validate(read.plan, Plan, "plan").resolved(gpus, where="plan")
+    back = resolved(validate(read.plan, Plan, "plan"), gpus)
     left = {one.partition(" ")[0] for one in unsaid}
     left |= {"dp"} if "dp_replicate" in left else set()
     for one in fields(Plan):
