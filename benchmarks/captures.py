@@ -5,7 +5,7 @@
 Scripts of `benchmarks/captured` and torchtitan's own `train.py`, which is left out where it is not
 installed (`pip install torchtitan==0.2.2 transformers`). CPU seconds of all processes, and the most
 memory of one of them, by the system's accounts; they depend on the machine and are not asserted
-anywhere. Captures of compiled models need Triton.
+anywhere.
 """
 
 import argparse

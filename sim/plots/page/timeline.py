@@ -11,7 +11,7 @@ from sim.plots.page.figures import blank
 from sim.plots.page.section import Chart
 from sim.plots.pipeline import legend_place, row_label
 from sim.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, boxes_of
-from sim.results.formatting import count, time_unit
+from sim.results.formatting import count, several, time_unit
 
 _MOST_ROWS, _MOST_BOXES = 64, 40_000  # some 30 bytes of page a box
 
@@ -48,7 +48,7 @@ def chart(
     return Chart(
         name=name,
         figure=made,
-        says=f"Timeline of {of}: {count(len(rows))} rows, one for each group of ranks that do the "
+        says=f"Timeline of {of}: {several(len(rows), 'row')}, one for each group of ranks that do the "
         f"same, with {count(len(boxes))} passes and transfers.{left_out}",
         legend={meaning: colours[meaning] for meaning in meanings},
     )
