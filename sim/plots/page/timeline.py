@@ -48,8 +48,8 @@ def chart(
     return Chart(
         name=name,
         figure=made,
-        says=f"Timeline of {of}: {several(len(rows), 'row')}, one for each group of ranks that do the "
-        f"same, with {count(len(boxes))} passes and transfers.{left_out}",
+        says=f"Timeline of {of}: {several(len(rows), 'row')}, one for each group of ranks that do "
+        f"the same, with {count(len(boxes))} passes and transfers.{left_out}",
         legend={meaning: colours[meaning] for meaning in meanings},
     )
 
