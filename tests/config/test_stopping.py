@@ -15,6 +15,14 @@ import pytest
 from sim.config.stopping import kept, so_far
 
 
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Ctrl-C as at a terminal, also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def pressed_after(count: int) -> Iterator[int]:
     """Answers, the next of which Ctrl-C interrupts."""
     yield from range(count)

@@ -10,7 +10,7 @@ from sim.engine.costs import Cost, Costs
 from sim.engine.interference import Losses
 from sim.program.causes import COMPUTE, RECOMPUTE, TENSOR
 from sim.program.durations import Duration
-from sim.program.operations import Collective, Segment, Work
+from sim.program.operations import Beside, Collective, Segment, Work
 
 times = st.floats(0, 10)
 
@@ -92,7 +92,7 @@ def test_of_mixed_kernels_those_that_are_slowed_are():
 
 def test_work_loses_the_share_of_its_kernels_that_a_collective_beside_it_slows():
     mixed = (segment(2.0), CALL, replace(segment(4.0), kernels=(("stream", 4.0),)))
-    work = Work(name="work", items=mixed, beside=(CALL,))
+    work = Work(name="work", items=mixed, beside=(Beside(CALL),))
     alone, slowed = (Costs(Links(2.0, loss)).of(work) for loss in (0.0, 0.5))
     lost = slowed.duration.device - alone.duration.device
     assert lost == pytest.approx(2.0 * 0.5 * 2.0 / 8.0)

@@ -243,7 +243,8 @@ def test_a_layout_is_a_job_to_run_and_arguments_to_write() -> None:
     assert run(from_scenario(found.scenario(second))).step_time == second.result.step_time
     text, unsaid = found.emitted("megatron", second)
     assert f"--micro-batch-size {second.plan.microbatch}" in text
-    assert unsaid == []
+    assert unsaid == ["reshard = False"], "which Megatron has no word for"
+    assert found.emitted("megatron")[1] == []
     assert found.emitted("toml")[0].startswith("[plan]\n")
     with pytest.raises(InputError, match="no framework that is known; did you mean 'megatron'"):
         found.emitted("megatrn")

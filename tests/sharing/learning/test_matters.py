@@ -81,5 +81,5 @@ def test_compare_and_run_have_the_same_rates():
     ran = simulate_sharing(
         sim.load("gossip-sgp", {"sharing": {**keys, "learning": learning}} | network)
     )
-    assert compared.rate == ran.rate == "0.2 = 0.05 x 4 gradients averaged (linear scaling)"
+    assert compared.rate == ran.rate == "0.2 = 0.05 x 4 for 4 gradients averaged (linear scaling)"
     assert compared.loss == ran.loss

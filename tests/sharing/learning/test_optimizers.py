@@ -126,7 +126,7 @@ def test_a_warm_up_climbs_to_the_scaled_rate_from_that_of_one_gradient():
     unscaled = plan("all_reduce", learning=Learning(rate=0.1, warmup=5)).rule(8, Perceptron())
     assert unscaled.rate_of(0) == pytest.approx(0.02)
     said = outcome("all_reduce", workers=4, steps=2, learning=learning).rate
-    assert said == "0.4 = 0.1 x 4 gradients averaged (linear scaling), from 0.1 in 5 steps"
+    assert said == "0.4 = 0.1 x 4 for 4 gradients averaged (linear scaling), from 0.1 in 5 steps"
 
 
 def test_square_root_scaling_keeps_the_variance_of_a_step():
@@ -134,7 +134,7 @@ def test_square_root_scaling_keeps_the_variance_of_a_step():
     learning = Learning(rate=0.1, scaling="sqrt")
     assert plan("all_reduce", learning=learning).rate(16) == pytest.approx(0.4)
     said = outcome("all_reduce", workers=4, steps=2, learning=learning).rate
-    assert said == "0.2 = 0.1 x sqrt(4) gradients averaged (sqrt scaling)"
+    assert said == "0.2 = 0.1 x sqrt(4) for 4 gradients averaged (sqrt scaling)"
 
 
 def test_a_trust_coefficient_beside_another_rule_is_refused():
