@@ -159,13 +159,14 @@ SMALL = ("topology=dgx-h100-ndr", "stack=pytorch-eager", "model.layers=2", "plan
 )
 def test_a_training_step_is_measured(world: int, settings: tuple[str, ...]) -> None:
     """Its kernels take as long as the prediction's. The host, for which the clock has no table,
-    is in the prediction alone, so that it is longer by up to a third at this size."""
+    is in the prediction alone, so that it is longer by a third at this size, and by two fifths
+    with ZeRO-3, whose first gather waits for the host to open the step."""
     command = [*MEASURE, *(f"--set={one}" for one in (*SMALL, *settings))]
     code, said, errors = ran(command, world)
     assert code == 0, errors
     answer = json.loads(said)
     assert answer["parameters"]["error"] == 0
-    assert 0.0 < answer["step_time"]["error"] < 0.35
+    assert 0.0 < answer["step_time"]["error"] < 0.4
     if "peak_memory" in answer:  # a graph's is a pool of its own
         assert abs(answer["peak_memory"]["error"]) < 0.025
 

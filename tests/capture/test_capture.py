@@ -252,8 +252,8 @@ def test_a_torch_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere.py", "--world", "8", "--out", "x.json"], "is not a file"),
-        (["nowhere.py", "--world", "8"], "no --out"),
+        (["nowhere.py", "--world", "8", "--out", "x.json"], "is no file"),
+        ([__file__, "--world", "8"], "no --out"),
         ([__file__, "--world", "8", "--rank", "8", "--out", "x.json"], "there is no rank 8"),
     ],
 )
