@@ -9,16 +9,18 @@ from click.testing import CliRunner
 from sim.cli.main import main
 from tests.capture.conftest import MODEL
 
-TRAIN = """
-device = "cuda" if torch.cuda.is_available() else "cpu"
-model = Model().to(device)
+LOOP = """
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-for _ in range(8):
+for _ in range({steps}):
     tokens = torch.randint(VOCABULARY, (BATCH, LENGTH)).to(device)
     F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
     optimizer.step()
     optimizer.zero_grad()
 """
+TRAIN = """
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = Model().to(device)
+""" + LOOP.format(steps=8)
 
 
 def measured(script: Path, *options: str) -> tuple[int, str, str]:
@@ -61,13 +63,7 @@ RANKS = """
 device = "cuda" if torch.cuda.is_available() else "cpu"
 dist.init_process_group("nccl" if device == "cuda" else "gloo")
 model = nn.parallel.DistributedDataParallel(Model().to(device))
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-for _ in range(4):
-    tokens = torch.randint(VOCABULARY, (BATCH, LENGTH)).to(device)
-    F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
+""" + LOOP.format(steps=4)
 
 
 def test_ranks_that_torchrun_starts_are_measured_beside_a_capture_of_as_many(

@@ -14,6 +14,20 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
+    def until(self, text: str) -> None:
+        """Wait for it: ends only if it is shown."""
+        while text not in self.getvalue():
+            pass
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal that is drawn on a thousand times a second."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "_TICK", 1e-3)
+    return terminal
+
 
 def test_answers_are_passed_on_as_they_are_and_nothing_is_written_to_files(
     monkeypatch: pytest.MonkeyPatch,
@@ -23,13 +37,7 @@ def test_answers_are_passed_on_as_they_are_and_nothing_is_written_to_files(
     assert sys.stderr.getvalue() == ""
 
 
-def test_a_terminal_is_never_left_silent_while_an_answer_is_awaited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(progress, "_TICK", 1e-3)
-
+def test_a_terminal_is_never_left_silent_while_an_answer_is_awaited(shown: Terminal) -> None:
     def slow() -> Iterator[int]:
         yield 0
         before = shown.getvalue().count("\r")
@@ -42,58 +50,43 @@ def test_a_terminal_is_never_left_silent_while_an_answer_is_awaited(
 
 
 def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
-    monkeypatch: pytest.MonkeyPatch,
+    shown: Terminal,
 ) -> None:
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(progress, "_TICK", 1e-3)
-
-    def until(text: str) -> None:
-        while text not in shown.getvalue():
-            pass  # ends only if it is shown
-
     @waited("the step")
     def step() -> None:
-        until("the step, 00:00 so far")
+        shown.until("the step, 00:00 so far")
         for _ in counted(range(1), total=1, unit="run"):
             with polled(lambda: 3.0, total=7.0, unit="sample"):
-                until("0/1 [")
+                shown.until("0/1 [")
         for _ in counted(range(1), total=1, unit="layout"):
-            until("0/1 [")
-            until("layout")
+            shown.until("0/1 [")
+            shown.until("layout")
 
     step()
     assert "sample" not in shown.getvalue()
     with polled(lambda: 3.0, total=7.0, unit="sample"):
-        until("3.0/7.0 [")
+        shown.until("3.0/7.0 [")
     assert not progress._under_way
 
 
-def test_parts_of_a_whole_move_its_bar_by_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_whole_move_its_bar_by_their_shares(shown: Terminal) -> None:
     """Whatever their units are; what is counted within what is counted has no part of its own."""
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(progress, "_TICK", 1e-3)
-
-    def until(text: str) -> None:
-        while text not in shown.getvalue():
-            pass  # ends only if it is shown
 
     @whole("the question")
     def question() -> None:
-        until("the question   0%")
+        shown.until("the question   0%")
         with part(0.2):
             for _ in counted(range(4), total=4, unit="family"):
                 for _ in counted(range(3), total=3, unit="layout"):
                     pass
-        until("the question  20%")
+        shown.until("the question  20%")
         with part(0.6), metered(10.0, unit="byte") as more:
             more(5.0)
-            until("the question  50%")
-        until("the question  80%")
+            shown.until("the question  50%")
+        shown.until("the question  80%")
         with part(0.2):
             pass  # nothing was to be done
-        until("the question 100%")
+        shown.until("the question 100%")
 
     question()
     assert "family" not in shown.getvalue()
@@ -101,12 +94,7 @@ def test_parts_of_a_whole_move_its_bar_by_their_shares(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
-def test_what_is_being_done_is_told_in_words(
-    by_itself: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(progress, "_TICK", 1e-3)
+def test_what_is_being_done_is_told_in_words(by_itself: bool, shown: Terminal) -> None:
     with progress.told(lambda: "step 2: 345 operators", by_itself=by_itself) as look:
         while "step 2: 345 operators, 00:00 so far" not in shown.getvalue():
             if not by_itself:
