@@ -52,7 +52,7 @@ class ProfiledSteps:
         self.ends = [e["ts"] + e["dur"] for e in self.found]
         self.begun = self._begun()
         self.asked = sorted(e["ts"] for e in events if str(e["name"]).startswith("c10d::"))
-        self.waits = [e for e in calls if "StreamWaitEvent" in e["name"]]
+        self.waits = _in_a_row(e for e in calls if "StreamWaitEvent" in e["name"])
         self.told = _told(events)
         self.calls = sorted(
             self._launches_and_waits(calls), key=lambda call: (call.begin, call.end)
@@ -113,12 +113,17 @@ def _correlation(event: Event) -> Any:
     return (event.get("args") or {}).get("correlation")
 
 
+def _in_a_row(events: Iterable[Event]) -> list[Event]:
+    return sorted(events, key=lambda event: float(event["ts"]))
+
+
 def _told(events: Iterable[Event]) -> list[Event]:
-    """What streams waited for, where that was recorded."""
-    return [
+    """What streams waited for, where that was recorded: another stream, or -1 where CUPTI did not
+    see the event's recording."""
+    return _in_a_row(
         e for e in events
         if e.get("cat") == "cuda_sync" and {"wait_on_stream", "stream"} <= e.get("args", {}).keys()
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def _operators(events: Iterable[Event]) -> Iterator[Event]:

@@ -1,6 +1,6 @@
 """What the device of a profiled rank did: each kernel, and what it was made to wait for."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -66,21 +66,26 @@ def _awaited(steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, int
         return
     previous = steps.launch[before[stream]] if stream in before else None
     since = previous["ts"] if previous else steps.begin
-    if steps.told:
-        others = {
-            f"stream {e['args']['wait_on_stream']}"
-            for e in steps.told
-            if since <= e["ts"] <= launch["ts"] and f"stream {e['args']['stream']}" == stream
-        }
-        yield from (m for other, m in before.items() if other in others)
-    elif any(since <= e["ts"] <= launch["ts"] for e in _waits_before(steps, launch["ts"])):
+    named = {
+        e["args"]["wait_on_stream"]
+        for e in _between(steps.told, since, launch["ts"])
+        if f"stream {e['args']['stream']}" == stream
+    }
+    unknown = any(other < 0 for other in named) or not steps.told
+    if unknown and _between(steps.waits, since, launch["ts"]):
         yield from (m for other, m in before.items() if other != stream)
+    else:
+        yield from (m for other, m in before.items() if other in {f"stream {n}" for n in named})
 
 
-def _waits_before(steps: ProfiledSteps, moment: float) -> list[Event]:
-    """The last few calls that made a stream wait."""
-    place = bisect_right(steps.waits, moment, key=lambda event: event["ts"])
-    return steps.waits[max(place - 4, 0) : place]
+def _between(events: Sequence[Event], since: float, until: float) -> Sequence[Event]:
+    """Those of events in a row from one moment to another."""
+    moments = [bisect_left(events, since, key=_moment), bisect_right(events, until, key=_moment)]
+    return events[slice(*moments)]
+
+
+def _moment(event: Event) -> float:
+    return float(event["ts"])
 
 
 def _collective(

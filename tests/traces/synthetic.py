@@ -40,10 +40,11 @@ class Machine:
         )  # fmt: skip
 
     def wait(self, stream, other, told=False):
-        """What is launched next on a stream waits for what was launched on another."""
+        """What is launched next on a stream waits for what was launched on another; the trace says
+        so, or that it waits for `told` stream."""
         self.add("cuda_runtime", "cudaStreamWaitEvent", self.now, 1.0, tid=1)
         if told:
-            args = {"stream": stream, "wait_on_stream": other}
+            args = {"stream": stream, "wait_on_stream": other if told is True else told}
             self.add("cuda_sync", "Stream Wait Event", self.now, 0.0, tid=1, **args)
         self.now += 1.0
         self.waits[stream] = self.free.get(other, 0.0)

@@ -242,6 +242,13 @@ def test_the_host_waits_for_kernels_that_become_slower(path):
     assert changed(rank.write(path), kernels=(("gemm", 3.0),)) == close(2 * (LAUNCH + 300.0))
 
 
+@pytest.mark.parametrize("told", [False, True, -1])
+def test_what_waits_for_a_collective_moves_with_it(path, told):
+    """Whether the trace names the stream that is waited for, or says that it knows of none."""
+    as_it_was = us(replay([overlapped(path, told)]).measured)
+    assert changed(path, kernels=(("nccl", 2.0),)) == close(as_it_was + 300.0)
+
+
 def test_without_overlap_all_follows_and_with_all_of_it_nothing_waits(path):
     overlapped(path)
     as_it_was = us(replay([path]).measured)
