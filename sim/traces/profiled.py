@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.formats.kineto import gloo_of
 from sim.traces.removed import Removed
+from sim.traces.waits import waits_of
 
 Event = Mapping[str, Any]
 
@@ -52,8 +53,7 @@ class ProfiledSteps:
         self.ends = [e["ts"] + e["dur"] for e in self.found]
         self.begun = self._begun()
         self.asked = sorted(e["ts"] for e in events if str(e["name"]).startswith("c10d::"))
-        self.waits = _in_a_row(e for e in calls if "StreamWaitEvent" in e["name"])
-        self.told = _told(events)
+        self.waits = waits_of(events)
         self.calls = sorted(
             self._launches_and_waits(calls), key=lambda call: (call.begin, call.end)
         )
@@ -97,6 +97,10 @@ class ProfiledSteps:
                 points[n] = min(first, call.end)
         return points
 
+    def asked_for(self, n: int) -> float:
+        """When the host asked for kernel n."""
+        return float((self.launch[n] or self.found[n])["ts"])
+
     def stream(self, event: Event) -> str:
         """The stream that it ran on."""
         if event.get("cat") not in DEVICE:
@@ -111,19 +115,6 @@ def is_gloo(event: Event) -> bool:
 
 def _correlation(event: Event) -> Any:
     return (event.get("args") or {}).get("correlation")
-
-
-def _in_a_row(events: Iterable[Event]) -> list[Event]:
-    return sorted(events, key=lambda event: float(event["ts"]))
-
-
-def _told(events: Iterable[Event]) -> list[Event]:
-    """What streams waited for, where that was recorded: another stream, or -1 where CUPTI did not
-    see the event's recording."""
-    return _in_a_row(
-        e for e in events
-        if e.get("cat") == "cuda_sync" and {"wait_on_stream", "stream"} <= e.get("args", {}).keys()
-    )  # fmt: skip
 
 
 def _operators(events: Iterable[Event]) -> Iterator[Event]:

@@ -1,19 +1,21 @@
 """What the device of a profiled rank did: each kernel, and what it was made to wait for."""
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from sim.formats.kineto import collective_of, gloo_of, members_of
 from sim.traces.activity import Collective, Group, Kernel
 from sim.traces.profiled import CLOSE, Event, ProfiledSteps
+from sim.traces.waits import Wait
 
 
 def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
     """Its kernels in the order of their launches; those of what was removed take no time."""
     seen: Counter[tuple[str, str]] = Counter()
-    before: dict[str, int] = {}  # the last on each stream
+    before: defaultdict[str, list[int]] = defaultdict(list)  # those on each stream
     for n, event in enumerate(steps.found):
         stream = steps.stream(event)
         after = tuple(
@@ -21,9 +23,9 @@ def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
         )
         known = steps.launch[n] is not None or not steps.on_device
         ready = [steps.points[n] if known else steps.begin, *(steps.ends[m] for m in after)]
-        if stream in before:
-            ready.append(steps.ends[before[stream]])
-        before[stream] = n
+        if before[stream]:
+            ready.append(steps.ends[before[stream][-1]])
+        before[stream].append(n)
         yield Kernel(
             name=event["name"],
             stream=stream,
@@ -59,33 +61,30 @@ def _removed(steps: ProfiledSteps, n: int) -> bool:
     return launch is not None and launch["ts"] in steps.removed
 
 
-def _awaited(steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, int]) -> Iterator[int]:
-    """The kernels on other streams that this one was made to wait for."""
+def _awaited(
+    steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, Sequence[int]]
+) -> Iterator[int]:
+    """The kernels on other streams that this one was made to wait for: the last one launched on
+    each before what is waited for was recorded, if that is known."""
     launch = steps.launch[n]
     if launch is None:
         return
-    previous = steps.launch[before[stream]] if stream in before else None
+    own = before.get(stream)
+    previous = steps.launch[own[-1]] if own else None
     since = previous["ts"] if previous else steps.begin
-    named = {
-        e["args"]["wait_on_stream"]
-        for e in _between(steps.told, since, launch["ts"])
-        if f"stream {e['args']['stream']}" == stream
-    }
-    unknown = any(other < 0 for other in named) or not steps.told
-    if unknown and _between(steps.waits, since, launch["ts"]):
-        yield from (m for other, m in before.items() if other != stream)
-    else:
-        yield from (m for other, m in before.items() if other in {f"stream {n}" for n in named})
+    for wait in _between(steps.waits, since, launch["ts"]):
+        if wait.stream not in (None, stream):
+            continue
+        for other, kernels in before.items():
+            place = bisect_right(kernels, wait.until, key=steps.asked_for)
+            if place and other != stream and wait.on in (None, other):
+                yield kernels[place - 1]
 
 
-def _between(events: Sequence[Event], since: float, until: float) -> Sequence[Event]:
-    """Those of events in a row from one moment to another."""
-    moments = [bisect_left(events, since, key=_moment), bisect_right(events, until, key=_moment)]
-    return events[slice(*moments)]
-
-
-def _moment(event: Event) -> float:
-    return float(event["ts"])
+def _between(waits: Sequence[Wait], since: float, until: float) -> Sequence[Wait]:
+    """Those from one moment to another."""
+    begin = bisect_left(waits, since, key=attrgetter("moment"))
+    return waits[begin : bisect_right(waits, until, key=attrgetter("moment"))]
 
 
 def _collective(

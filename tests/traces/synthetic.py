@@ -39,15 +39,24 @@ class Machine:
                "Out msg nelems": elements, "Process Group Name": group},
         )  # fmt: skip
 
-    def wait(self, stream, other, told=False):
-        """What is launched next on a stream waits for what was launched on another; the trace says
-        so, or that it waits for `told` stream."""
+    def record(self, stream):
+        """An event of what was launched on a stream so far."""
+        self.number += 1
+        self.add("cuda_runtime", "cudaEventRecord", self.now, 1.0, tid=1, correlation=self.number)
+        self.now += 1.0
+        return self.number, self.free.get(stream, 0.0)
+
+    def wait(self, stream, other, told=False, event=None):
+        """What is launched next on a stream waits for what was launched on another, or for an
+        event; the trace says so, or that it waits for `told` stream."""
         self.add("cuda_runtime", "cudaStreamWaitEvent", self.now, 1.0, tid=1)
+        number, ended = event or (-1, self.free.get(other, 0.0))
         if told:
             args = {"stream": stream, "wait_on_stream": other if told is True else told}
+            args["wait_on_cuda_event_record_corr_id"] = number
             self.add("cuda_sync", "Stream Wait Event", self.now, 0.0, tid=1, **args)
         self.now += 1.0
-        self.waits[stream] = self.free.get(other, 0.0)
+        self.waits[stream] = ended
 
     def synchronize(self):
         end = max(self.now, *self.free.values())

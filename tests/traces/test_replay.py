@@ -249,6 +249,19 @@ def test_what_waits_for_a_collective_moves_with_it(path, told):
     assert changed(path, kernels=(("nccl", 2.0),)) == close(as_it_was + 300.0)
 
 
+@pytest.mark.parametrize("told", [True, -1])
+def test_what_waits_for_an_event_waits_for_nothing_behind_it(path, told):
+    rank = Machine()
+    rank.launch(300.0, "before", stream=20)
+    event = rank.record(20)
+    rank.launch(100.0, "behind", stream=20)
+    rank.wait(7, 20, told, event)
+    rank.launch(500.0, "tail")
+    as_it_was = us(replay([rank.write(path)]).measured)
+    assert changed(path, kernels=(("before", 2.0),)) == close(as_it_was + 300.0)
+    assert changed(path, kernels=(("behind", 3.0),)) == close(as_it_was)
+
+
 def test_without_overlap_all_follows_and_with_all_of_it_nothing_waits(path):
     overlapped(path)
     as_it_was = us(replay([path]).measured)
