@@ -52,13 +52,20 @@ _DEVICE = {
 class Compiled:
     """Makes torch.compile work in a capture, from the moment a script asks for it.
 
-    Notes of the log say what is done otherwise than on a GPU; `place` is the script's line.
+    Notes of the log say what is done otherwise than on a GPU; `place` is the script's line,
+    `launched` is told of kernels.
     """
 
-    def __init__(self, torch: Any, patches: Patches, log: Log, place: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        patches: Patches,
+        log: Log,
+        place: Callable[[], str],
+        launched: Launched,
+    ) -> None:
         self.torch, self.patches, self.log, self.place = torch, patches, log, place
-        self.note = log.notes.number
-        self.launched: Launched = lambda *_: None
+        self.note, self.launched = log.notes.number, launched
         self.there = False
         self.modes: list[Any] = []  # those that are set aside while dynamo traces
 

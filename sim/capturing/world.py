@@ -72,10 +72,8 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
             number = lines()
             return log.lines.entries[number] if number >= 0 else "torch.compile"
 
-        compiled = Compiled(torch, patches, log, where)
-        compiled.install()
         own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
-        compiled.launched = own.launched
+        Compiled(torch, patches, log, where, own.launched).install()
         with fake, mode(torch, own):
             yield
     finally:
