@@ -20,7 +20,7 @@ _ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
 # Operators with indices, of which boolean ones are as many as they have true elements.
 _INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 # Operators whose results lie in the memory of what they are given, though not marked as views.
-_ALIASES = ("_unsafe_view", "lift_fresh", "_reshape_alias")
+ALIASES = ("_unsafe_view", "lift_fresh", "_reshape_alias")
 # Operators that write over their first argument without reading it.
 _OVERWRITES = ("copy_", "fill_", "zero_")
 # Operators that leave the memory that they take as it is.
@@ -141,7 +141,7 @@ class Contents:
         self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, results: list[Any]
     ) -> None:
         """Work out what is in an operator's results, or in what it changes."""
-        if (func.is_view or name in _ALIASES) and all(isinstance(one, self.fake) for one in given):
+        if (func.is_view or name in ALIASES) and all(isinstance(one, self.fake) for one in given):
             return
         changes = self._changes(func)
         if changes and not results:  # lists that are changed in place

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from sim.capturing.agreement import agreed
-from sim.capturing.contents import UNSET, Contents
+from sim.capturing.contents import ALIASES, UNSET, Contents
 from sim.capturing.distributed import Aside
 from sim.capturing.exchange import Exchange
 from sim.capturing.lattices import group_of
@@ -19,10 +19,7 @@ from sim.recording.calls import NAMESPACES, call_of, event_of
 from sim.recording.recording import Operator
 
 # Nothing runs on the device for these.
-_FREE = (
-    *("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_"),
-    *UNSET,
-)
+_FREE = ("detach", "alias", "resize_", "set_", *ALIASES, *UNSET)
 _LARGE = 1 << 22  # elements: real tensors on the host are kept below that
 
 
