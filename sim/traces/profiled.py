@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sim.formats.kineto import gloo_of
+from sim.formats.kineto import Event, gloo_of
 from sim.traces.removed import Removed
 from sim.traces.waits import waits_of
-
-Event = Mapping[str, Any]
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "cuda_driver")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sim.formats.kineto import collective_of, gloo_of, members_of
+from sim.formats.kineto import Event, collective_of, gloo_of, members_of
 from sim.traces.activity import Collective, Group, Kernel
-from sim.traces.profiled import CLOSE, Event, ProfiledSteps
+from sim.traces.profiled import CLOSE, ProfiledSteps
 from sim.traces.waits import Wait
 
 
