@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any
 from weakref import ref
 
 from sim.recording.recording import (
@@ -16,8 +16,7 @@ from sim.recording.recording import (
     Pass,
     Phase,
 )
-
-Entry = TypeVar("Entry")
+from sim.recording.table import Table
 
 
 @dataclass(slots=True)
@@ -32,21 +31,6 @@ class Row:
     phase: Phase
     passed: int  # changes of phase before it
     again: bool
-
-
-class Table(Generic[Entry]):
-    """Entries of which each is kept once, in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, entry: Entry) -> int:
-        """The place of an entry, a new one if it is not there yet."""
-        number = self._numbers.setdefault(repr(entry), len(self.entries))
-        if number == len(self.entries):
-            self.entries.append(entry)
-        return number
 
 
 @dataclass
@@ -64,11 +48,11 @@ class Log:
     graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
-    notes: "Table[str]" = field(default_factory=lambda: Table())
-    operators: "Table[Operator]" = field(default_factory=lambda: Table())
-    groups: "Table[Group]" = field(default_factory=lambda: Table())
-    lines: "Table[str]" = field(default_factory=lambda: Table())
-    passes: "Table[Pass]" = field(default_factory=lambda: Table())
+    notes: Table[str] = field(default_factory=Table)
+    operators: Table[Operator] = field(default_factory=Table)
+    groups: Table[Group] = field(default_factory=Table)
+    lines: Table[str] = field(default_factory=Table)
+    passes: Table[Pass] = field(default_factory=Table)
     _blocks: dict[int, list[Any]] = field(default_factory=dict)
     _streams: dict[int, int] = field(default_factory=dict)
     _last: Phase = "forward"

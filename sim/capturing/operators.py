@@ -1,9 +1,8 @@
 """Operators of torch as a recording has them."""
 
-from math import prod
 from typing import Any
 
-from sim.recording.recording import Operator, Tensor
+from sim.recording.recording import Operator, Tensor, covered
 
 _FLAGS = ("is_causal", "output_mask", "dropout_p")
 ROUNDED = ("mm", "bmm", "addmm", "baddbmm")  # what cuBLAS may compute in TF32
@@ -67,11 +66,9 @@ def _changed(func: Any, named: dict[str, Any]) -> list[Any]:
 def tensor_of(one: Any) -> Tensor:
     """A tensor as a recording has it."""
     shape = tuple(int(n) for n in one.shape)
-    covered = prod(n for n, stride in zip(shape, one.stride(), strict=True) if stride)
-    whole = covered == prod(shape)
     return Tensor(
         dtype=str(one.dtype).removeprefix("torch."),
         width=float(one.element_size()),
         shape=shape,
-        elements=-1 if whole else covered,
+        elements=covered(shape, one.stride()),
     )

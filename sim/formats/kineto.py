@@ -21,6 +21,7 @@ from typing import Any
 from sim.config import gate, reads
 from sim.config.errors import InputError, json_fault
 from sim.formats.operation_times import OperationTime, of_samples
+from sim.recording.trace_nodes import is_trace
 
 _REMEDY = "give a whole trace of PyTorch's profiler"
 _MOST = 1 << 62  # of ranks, elements, numbers of calls
@@ -89,7 +90,7 @@ def trace_of(path: Path) -> Mapping[str, Any]:
         trace = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _wrong(path, *json_fault(error)) from None
-    if isinstance(trace, dict) and {"schema", "nodes"} <= trace.keys():
+    if is_trace(trace):
         remedy = "play it on a cluster: sim run FILE --topology NAME"
         raise InputError(str(path), "is an execution trace, which has no times", remedy)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):

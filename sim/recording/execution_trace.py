@@ -20,6 +20,7 @@ from sim.recording.axes import lattice
 from sim.recording.calls import NAMESPACES, call_of, event_of
 from sim.recording.kernels import has_kernel, kernel_of, of_own_use
 from sim.recording.recording import Event, Group, Operator, Phase, Recording
+from sim.recording.table import Table
 from sim.recording.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_of, operands
 
 _NOTE = "an execution trace tells nothing of memory and of streams: what it computes runs in a row"
@@ -30,11 +31,6 @@ _PHASES: dict[str, Phase] = {  # by what the names of nodes begin with
     "torch.distributed.ddp.reducer": "backward",
     "Optimizer.": "optimizer",
 }
-
-
-def is_trace(document: Any) -> bool:
-    """Whether a document is an execution trace."""
-    return isinstance(document, dict) and {"schema", "nodes"} <= document.keys()
 
 
 def recording_of(document: Mapping[str, Any], where: str) -> Recording:
@@ -51,8 +47,8 @@ def recording_of(document: Mapping[str, Any], where: str) -> Recording:
         torch=str(document["schema"]),
         world=groups.world,
         rank=groups.rank,
-        operators=tuple(reader.operators),
-        groups=tuple(groups.used),
+        operators=tuple(reader.operators.entries),
+        groups=tuple(groups.used.entries),
         events=tuple(events),
         notes=(_NOTE, *reader.notes()),
     )
@@ -78,7 +74,7 @@ class _Groups:
     """The process groups that a trace names, and those that its collectives `used`."""
 
     def __init__(self, nodes: Sequence[Node], where: str) -> None:
-        self.where, self.used = where, list[Group]()
+        self.where, self.used = where, Table[Group]()
         self.sizes: dict[str, int] = {}
         self.members: dict[str, tuple[int, ...]] = {}
         for node in nodes:
@@ -109,12 +105,10 @@ class _Groups:
             raise InputError(self.where, what, "trace a job of one group, or of NCCL")
         ranks = self.members[names[0]] or tuple(range(self.sizes[names[0]]))
         group = Group(first=ranks[0], axes=lattice(ranks))
-        if group.ranks != ranks and tuple(sorted(group.ranks)) != ranks:
+        if tuple(sorted(group.ranks)) != ranks:
             what = f"has a process group of ranks {', '.join(map(str, ranks[:8]))} ..."
             raise InputError(self.where, what, "make groups of ranks at equal distances")
-        if group not in self.used:
-            self.used.append(group)
-        return self.used.index(group)
+        return self.used.number(group)
 
 
 @dataclass(slots=True)
@@ -134,8 +128,7 @@ class _Reader:
 
     def __init__(self, nodes: Sequence[Node], groups: _Groups, where: str) -> None:
         self.nodes, self.groups, self.where = nodes, groups, where
-        self.operators: list[Operator] = []
-        self.numbers: dict[str, int] = {}
+        self.operators = Table[Operator]()
         self.results: dict[int, int] = {}  # the collective that writes a storage
         self.unknown: Counter[str] = Counter()
         self.facts = {node.number: _Facts("forward") for node in nodes}
@@ -201,16 +194,9 @@ class _Reader:
             kind="kernel",
             phase=phase,
             again=again,
-            operator=self._number(operator),
+            operator=self.operators.number(operator),
             reads=tuple(sorted({self.results.pop(storage) for storage in read})),
         )
-
-    def _number(self, operator: Operator) -> int:
-        """Its place among those that differ."""
-        place = self.numbers.setdefault(repr(operator), len(self.numbers))
-        if place == len(self.operators):
-            self.operators.append(operator)
-        return place
 
     def _call(self, node: Node, name: str, phase: Phase) -> Iterator[Event]:
         """A collective or a message, or the wait for one."""

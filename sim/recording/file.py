@@ -12,8 +12,9 @@ from sim.config import gate, reads
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.config.schema import validate
-from sim.recording.execution_trace import is_trace, recording_of
+from sim.recording.execution_trace import recording_of
 from sim.recording.recording import PARTS, Allocation, Recording
+from sim.recording.trace_nodes import is_trace
 
 SUFFIXES = (".json", ".gz")
 _REMEDY = "record it again with `sim capture`"

@@ -10,7 +10,7 @@ from sim.recording.allocator import CachingAllocator, OutOfMemoryError
 from sim.recording.allocator_settings import AllocatorSettings, parsed
 from sim.recording.recording import PARTS, Allocation, Recording
 
-BESIDE = "cached, not allocated"  # cached by the allocator, and not allocated
+BESIDE = "cached, not allocated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

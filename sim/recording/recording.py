@@ -1,6 +1,6 @@
 """A recording: operators, streams, events, collectives and memory of one rank in one step."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Annotated, Any, Literal
@@ -34,6 +34,16 @@ class Tensor:
     def bytes(self) -> float:
         """Bytes that it covers: what is broadcast counts once."""
         return self.width * (prod(self.shape) if self.elements < 0 else self.elements)
+
+
+def covered(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The `elements` of a `Tensor`.
+
+    >>> covered((4, 3), (3, 1)), covered((4, 3), (0, 1))
+    (-1, 3)
+    """
+    elements = prod(n for n, stride in zip(shape, strides, strict=True) if stride)
+    return -1 if elements == prod(shape) else elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

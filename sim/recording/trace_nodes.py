@@ -9,11 +9,10 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.recording.recording import Tensor
+from sim.recording.recording import Tensor, covered
 
 SCHEMAS = ("1.0.", "1.1.")
 REMEDY = "give a whole trace of torch.profiler.ExecutionTraceObserver, of torch 2.4 or later"
@@ -36,6 +35,11 @@ ENGINE = "autograd::engine::evaluate_function"
 CHECKPOINT = "CheckpointFunction"
 FROM_OUTSIDE = (ENGINE, "Optimizer.")  # no backward function calls these
 _MOST = 1 << 50  # of a size, a number of a tensor
+
+
+def is_trace(document: Any) -> bool:
+    """Whether a document is an execution trace."""
+    return isinstance(document, dict) and {"schema", "nodes"} <= document.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +191,11 @@ def _value(value: Any, shape: Any, kind: str, stride: Any) -> Any:
 def _operand(value: Any, shape: Any, dtype: str, stride: Any) -> Operand:
     sizes = tuple(map(_count, shape))
     steps = list(stride) if len(stride) == len(sizes) else [1] * len(sizes)
-    covered = prod(n for n, step in zip(sizes, steps, strict=True) if step)
     tensor = Tensor(
         dtype=DTYPES.get(dtype, dtype),
         width=float(_count(value[4])),
         shape=sizes,
-        elements=-1 if covered == prod(sizes) else covered,
+        elements=covered(sizes, steps),
     )
     if tensor.bytes > _MOST:
         raise ValueError
