@@ -27,7 +27,7 @@ _REMEDY = "give a whole trace of PyTorch's profiler"
 _MOST = 1 << 62  # of ranks, elements, numbers of calls
 _COUNTS = (
     *("In msg nelems", "Out msg nelems", "Group size", "correlation", "stream", "wait_on_stream"),
-    *("rank", "world_size", "pg_size"),
+    *("wait_on_cuda_event_record_corr_id", "rank", "world_size", "pg_size"),
 )
 
 Event = Mapping[str, Any]
@@ -182,7 +182,7 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
         yield tuple(what.items()), event["dur"] * 1e-6
     ranks = _world(trace)
     for event in events:
-        if collective := gloo_of(event, ranks):
+        if (collective := gloo_of(event, ranks)) and collective["bytes"]:
             yield tuple(collective.items()), event["dur"] * 1e-6
 
 
@@ -247,15 +247,15 @@ def _nodes(args: Mapping[str, Any], ranks: int, per_node: int) -> int:
 
 
 def gloo_of(event: Event, ranks: int) -> dict[str, Any] | None:
-    """A collective of gloo; None for any other event, and where shapes were not recorded."""
+    """A collective of gloo, of no bytes where shapes were not recorded; None for other events."""
     backend, _, name = str(event["name"]).partition(":")
     kind = _KINDS.get(name) if backend == "gloo" else None
     args = event.get("args") or {}
-    if kind is None or not args.get("Input Dims"):
+    if kind is None:
         return None
     dtype, width = _dtype((args.get("Input type") or [""])[0])
     parts = ranks if kind == "all_gather" else 1
-    size = float(parts * width * sum(map(prod, args["Input Dims"])))
+    size = float(parts * width * sum(map(prod, args.get("Input Dims") or ())))
     return {"operation": kind, "ranks": ranks, "bytes": size, "dtype": dtype}
 
 

@@ -68,7 +68,8 @@ def _elsewhere(kernel: Kernel, network: Network) -> Kernel:
         return kernel
     if not call.bytes:
         what = f"{kernel.name.split('(')[0]} has no size in the trace"
-        raise InputError("--topology", what, "record with a torch (2.1 or later) that writes it")
+        remedy = "record it with record_shapes=True, and torch 2.1 or later"
+        raise InputError("--topology", what, remedy)
     seconds, carried = network.seconds(call), network.carried(call)
     return replace(kernel, seconds=seconds, tail=0.0, collective=carried)
 

@@ -6,71 +6,15 @@ fitted to its own measurement.
 
 import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.testbed.hosts import Hosts, Measured
-from tests.testbed.predict import Predictor, partners
+from tests.testbed import ddp_checks
+from tests.testbed.check import KIB, MIB, Calibration, Check, Quantity, time
+from tests.testbed.hosts import Measured
+from tests.testbed.predict import partners
 
-KIB, MIB = 1 << 10, 1 << 20
 UPDATES = 50  # of each worker of an asynchronous server
-
-Predict = Callable[[Predictor], tuple[float, ...]]
-Read = Callable[[Measured], tuple[float, ...]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quantity:
-    """What is compared, in which unit, and the largest error allowed."""
-
-    name: str = "time"
-    unit: str = "ms"
-    bar: float = 0.05
-
-
-def _milliseconds(measured: Measured) -> tuple[float, ...]:
-    return (1e3 * measured.median,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """`slow` divides the rates of some hosts' links while it runs."""
-
-    name: str
-    pattern: str
-    arguments: Mapping[str, Any]
-    predict: Predict
-    read: Read = _milliseconds
-    quantities: tuple[Quantity, ...] = (Quantity(),)
-    slow: Mapping[int, float] = field(default_factory=dict)
-    warm: int = 1
-
-    def measure(self, hosts: Hosts) -> tuple[float, ...]:
-        """The median of five."""
-        measured = hosts.measure(self.pattern, repeat=5, warm=self.warm, **self.arguments)
-        return self.read(measured)
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Measured beforehand: a message's fixed cost (s), and passes without communication (s)."""
-
-    message: float
-    forward: float
-    backward: float
-
-
-COMPUTING = dict(layers=4, width=384, batch=32)
-
-
-def calibrate(hosts: Hosts) -> Calibration:
-    """Half a ping-pong, and the passes of the network of `ddp_computing`."""
-    one_way = hosts.measure("ping_pong", round_trips=100, repeat=5).of_rank(0)
-    passes = hosts.measure("computing", **COMPUTING, repeat=9, warm=2)
-    slowest = [max(values, key=sum) for values in passes.values]
-    forward, backward = sorted(slowest, key=sum)[len(slowest) // 2]
-    return Calibration(statistics.median(one_way), forward, backward)
 
 
 def checks(hosts: int, calibration: Calibration) -> list[Check]:
@@ -80,7 +24,7 @@ def checks(hosts: int, calibration: Calibration) -> list[Check]:
         *_pairs(hosts),
         *_slow_links(hosts),
         *_stragglers(hosts),
-        *_ddp(hosts, calibration),
+        *ddp_checks.checks(hosts, calibration),
         *_asynchronous(hosts),
         *_in_rounds(hosts),
         *_away(hosts),
@@ -92,10 +36,6 @@ def names(hosts: int) -> list[str]:
     return [check.name for check in checks(hosts, Calibration(0.0, 1.0, 1.0))]
 
 
-def _time(seconds: float) -> tuple[float, ...]:
-    return (1e3 * seconds,)
-
-
 def _collective(
     kind: Any, size: int, name: str = "", bar: float = 0.05, slow: Mapping[int, float] | None = None
 ) -> Check:
@@ -103,7 +43,7 @@ def _collective(
         name=name or f"{kind.replace('_', '-')} {_size(size)}",
         pattern=kind,
         arguments={"size": size},
-        predict=lambda p: _time(p.collective(kind, size)),
+        predict=lambda p: time(p.collective(kind, size)),
         quantities=(Quantity(bar=bar),),
         slow=slow or {},
     )
@@ -126,7 +66,7 @@ def _pairs(hosts: int) -> Iterator[Check]:
         name="send/receive 2 MiB",
         pattern="send_receive",
         arguments={"size": 2 * MIB},
-        predict=lambda p: _time(p.send(2 * MIB)),
+        predict=lambda p: time(p.send(2 * MIB)),
     )
     yield _server("parameter server 1 MiB", MIB if hosts == 4 else 512 * KIB)
     yield _gossip("pair gossip 1 MiB", MIB, partners(hosts, 1))
@@ -140,7 +80,7 @@ def _server(
         name=name.replace("1 MiB", _size(size)),
         pattern="parameter_server",
         arguments={"size": size, "pauses": pauses},
-        predict=lambda p: _time(p.parameter_server(size, pauses)),
+        predict=lambda p: time(p.parameter_server(size, pauses)),
         slow=slow or {},
     )
 
@@ -156,7 +96,7 @@ def _gossip(
         name=name,
         pattern="gossip",
         arguments={"size": size, "rounds": rounds, "pauses": pauses},
-        predict=lambda p: _time(p.gossip(size, len(rounds), pauses)),
+        predict=lambda p: time(p.gossip(size, len(rounds), pauses)),
         slow=slow or {},
     )
 
@@ -180,68 +120,11 @@ def _stragglers(hosts: int) -> Iterator[Check]:
         name="all-reduce 512 KiB, a straggler",
         pattern="all_reduce",
         arguments={"size": 512 * KIB, "pauses": pauses},
-        predict=lambda p: _time(p.collective("all_reduce", 512 * KIB, pauses)),
+        predict=lambda p: time(p.collective("all_reduce", 512 * KIB, pauses)),
     )
     size = 512 * KIB if hosts == 4 else 256 * KIB
     yield _server(f"parameter server {_size(size)}, a straggler", size, pauses)
     yield _gossip("random partners 1 MiB, 2 rounds, a straggler", MIB, partners(hosts, 2), pauses)
-
-
-def _ddp(hosts: int, calibration: Calibration) -> Iterator[Check]:
-    layers, size, forward, backward = 8, 256 * KIB, 0.005, 0.025
-    for buckets in (8, 1):
-        yield _sleeping(hosts, layers, size, forward, backward, buckets)
-    yield _sleeping(hosts, layers, size, forward, backward, 8, slow=1.5)
-    if hosts == 4:
-        yield _computing(calibration)
-
-
-def _computing(calibration: Calibration) -> Check:
-    """Among 4 hosts only: 8 that compute on a few cores measure the cores."""
-    count, weights = COMPUTING["layers"], 4 * COMPUTING["width"] ** 2
-    return Check(
-        name="DDP, light real compute",
-        pattern="ddp_computing",
-        arguments={**COMPUTING, "bucket": weights / MIB},
-        predict=lambda p: _time(
-            p.ddp(
-                calibration.forward,
-                [calibration.backward / count] * count,
-                [weights] * count,
-                count,
-            )
-        ),
-        warm=2,
-    )
-
-
-def _sleeping(
-    hosts: int,
-    layers: int,
-    size: int,
-    forward: float,
-    backward: float,
-    buckets: int,
-    slow: float = 1.0,
-) -> Check:
-    slowdown = [1.0] * (hosts - 1) + [slow]
-    name = f"DDP, {buckets} bucket{'s' * (buckets > 1)}, sleeping"
-    return Check(
-        name=name if slow == 1.0 else f"{name}, a straggler",
-        pattern="ddp_sleeping",
-        arguments=dict(
-            layers=layers,
-            size=size,
-            forward=forward,
-            backward=backward,
-            bucket=layers * size / buckets / MIB,
-            slowdown=slowdown,
-        ),
-        predict=lambda p: _time(
-            p.ddp(layers * forward, [backward] * layers, [size] * layers, buckets, slowdown)
-        ),
-        warm=2,
-    )
 
 
 def _in_rounds(hosts: int) -> Iterator[Check]:
@@ -250,14 +133,14 @@ def _in_rounds(hosts: int) -> Iterator[Check]:
         name="all-reduce 8 MiB as int8, in rounds",
         pattern="int8_rounds",
         arguments={"size": 8 * MIB},
-        predict=lambda p: _time(p.int8_rounds(8 * MIB)),
+        predict=lambda p: time(p.int8_rounds(8 * MIB)),
     )
     each: dict[str, Any] = dict(size=512 * KIB, pauses=[0.04] * hosts, period=3, rounds=2)
     yield Check(
         name="local SGD 512 KiB, workers of two ranks",
         pattern="hierarchical",
         arguments=each,
-        predict=lambda p: _time(p.hierarchical(**each)),
+        predict=lambda p: time(p.hierarchical(**each)),
     )
 
 
@@ -274,7 +157,7 @@ def _away(hosts: int) -> Iterator[Check]:
             name=f"asynchronous server 256 KiB, {name}",
             pattern="away",
             arguments=each,
-            predict=lambda p, each=each: _time(p.away(**each)),
+            predict=lambda p, each=each: time(p.away(**each)),
         )
 
 

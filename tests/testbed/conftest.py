@@ -3,12 +3,15 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.testbed import table
 from tests.testbed.availability import why_not
-from tests.testbed.checks import Calibration, Check, calibrate, checks
+from tests.testbed.check import Calibration, Check
+from tests.testbed.checks import checks
+from tests.testbed.ddp_checks import calibrate
 from tests.testbed.hosts import Hosts
 from tests.testbed.predict import Predictor
 from tests.testbed.table import Row
@@ -28,11 +31,12 @@ class Testbed:
     def __init__(self, size: int) -> None:
         self.size = size
         self._hosts: Hosts | None = None
-        calibration = calibrate(self._running())
-        self.checks = {check.name: check for check in checks(size, calibration)}
-        self.predicted = {
-            name: self._predict(check, calibration) for name, check in self.checks.items()
-        }
+        with TemporaryDirectory() as folder:
+            calibration = calibrate(self._running(), Path(folder))
+            self.checks = {check.name: check for check in checks(size, calibration)}
+            self.predicted = {
+                name: self._predict(check, calibration) for name, check in self.checks.items()
+            }
 
     def _predict(self, check: Check, calibration: Calibration) -> tuple[float, ...]:
         return check.predict(Predictor(self.size, calibration.message, check.slow))

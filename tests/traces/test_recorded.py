@@ -3,6 +3,7 @@
 `recorded/ddp.py` made them. Their steps come back within two percent, and every what-if is asked.
 """
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,21 @@ def test_another_network_and_more_ranks() -> None:
     two, many = (changed("--topology", "cpu-2", "--gpus", n) for n in (2, 64))
     assert many > two
     assert changed("--topology", "dgx-1-v100-10gbe", "--gpus", 16) != two
+
+
+def test_collectives_of_no_known_size_move_to_no_other_network(tmp_path: Path) -> None:
+    """As of a trace without `record_shapes`; as it was it is replayed all the same."""
+    trace = json.loads(gzip.decompress(RANKS[0].read_bytes()))
+    for event in trace["traceEvents"]:
+        event["args"].pop("Input Dims", None)
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace))
+    found = answer(traces=[path])
+    assert found["replayed"]["step_time"] == pytest.approx(found["measured"], rel=0.02)
+    result = CliRunner().invoke(main, ["replay", str(path), "--topology", "cpu-2", "--gpus", "64"])
+    assert result.exit_code == 2
+    assert "gloo:all_reduce has no size in the trace" in result.stderr
+    assert "record_shapes=True" in result.stderr
 
 
 def test_overlap_on_and_off() -> None:
