@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from sim.capturing.fused import Kernel, Launched
+from sim.capturing.graphs import compiled_once
 from sim.capturing.log import Log
 from sim.capturing.patches import Patches
 
@@ -117,6 +118,10 @@ class Compiled:
                 return graph
 
         self.patches.set(inductor["compile_fx"], "compile_fx", compile_fx)
+        self.patches.set(inductor["codecache"], "torch_key", _answering(b""))
+        each = inductor["compile_fx"].fx_codegen_and_compile
+        once = compiled_once(self.torch, each, inductor["codecache"])
+        self.patches.set(inductor["compile_fx"], "fx_codegen_and_compile", once)
 
     def _without_modes(self, convert: Any) -> Any:
         """Frames are traced as if nothing were recorded; under DDP torch forgets to see to it."""

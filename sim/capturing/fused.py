@@ -8,8 +8,8 @@ from typing import Any
 from sim.capturing.operators import tensor_of
 from sim.recording.recording import Operator, Tensor
 
-# Takes an operator, the tensors that it reads and those that it writes.
-Launched = Callable[[Operator, list[Any], list[Any]], None]
+# Takes what tells an operator, the tensors that it reads and those that it writes.
+Launched = Callable[[Callable[[], Operator], list[Any], list[Any]], None]
 
 
 class Kernel:
@@ -33,7 +33,7 @@ class Kernel:
         ]
         reads = [one for name, one in tensors if name.startswith(("in_", "arg_"))]
         writes = [one for name, one in tensors if "out_ptr" in name]
-        self.launched(self._operator(reads, writes), reads, writes)
+        self.launched(lambda: self._operator(reads, writes), reads, writes)
 
     def _operator(self, reads: list[Any], writes: list[Any]) -> Operator:
         outputs = tuple(map(tensor_of, writes))

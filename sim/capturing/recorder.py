@@ -170,11 +170,13 @@ class Recorder:
     def _on_device(self, tree: Any) -> list[Any]:
         return self._there(self.contents.tensors(tree))
 
-    def launched(self, operator: Operator, reads: list[Any], writes: list[Any]) -> None:
+    def launched(
+        self, operator: Callable[[], Operator], reads: list[Any], writes: list[Any]
+    ) -> None:
         """Record a kernel that is not an operator of torch."""
         for one in writes:
             self.contents.keep(one, None)
-        self._kernel(lambda: self.log.operators.number(operator), reads, self._line())
+        self._kernel(lambda: self.log.operators.number(operator()), reads, self._line())
 
     def _number(
         self,

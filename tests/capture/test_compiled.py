@@ -58,6 +58,30 @@ def test_ddp_reduces_the_gradients_of_a_compiled_model(captured: Capture) -> Non
     assert reduced(captured(COMPILED)) == reduced(captured(EAGER))
 
 
+BUCKETS = COMPILED.replace("[0])", "[0], bucket_cap_mb=3)").replace("Model()", "Model(4)")
+
+
+def test_layers_that_are_alike_are_compiled_once(
+    captured: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DDP cuts the graph at its buckets, here one a layer; each is recorded as if it were alone."""
+    from torch._inductor.graph import GraphLowering
+
+    lowered: list[str] = []
+    codegen = GraphLowering.codegen
+
+    def counted(graph: Any) -> Any:
+        lowered.append(graph.name)
+        return codegen(graph)
+
+    monkeypatch.setattr(GraphLowering, "codegen", counted)
+    own, often = captured(BUCKETS), len(lowered)
+    monkeypatch.setattr("sim.capturing.compiled.compiled_once", lambda _, compile, __: compile)
+    each = captured(BUCKETS + "\n")
+    assert own == each
+    assert often < len(lowered) - often
+
+
 def test_a_compiled_model_keeps_less_for_its_backward_pass(captured: Capture) -> None:
     kept = [Memory(captured(end)).peak().allocated for end in (COMPILED, EAGER)]
     assert kept[0] < kept[1]
