@@ -1,16 +1,18 @@
 """From a recorded step of a training script to its result on a cluster."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from sim.engine.accounts import accounts
+from sim.engine.machine import Machine
 from sim.engine.play import Engine, play
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
+from sim.program.causes import HOST
 from sim.program.program import Program
 from sim.recording.allocator_settings import parsed
 from sim.recording.axes import Axes, staged
@@ -33,36 +35,55 @@ def simulate_recording(
     scenario: RecordedScenario, *, unfold: bool = False, engine: Engine = "auto"
 ) -> Result:
     """Predict the step that a scenario's recording has, on its cluster. Raises `InputError`."""
+    return set_up(scenario).result(unfold=unfold, engine=engine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What it takes to play a recorded step: a recording and its memory for each pipeline stage,
+    the software that runs it, and the machine."""
+
+    scenario: RecordedScenario
+    stages: Sequence[tuple[Recording, Axes]]
+    memories: Sequence[Memory]
+    stack: Stack
+    machine: Machine
+
+    def written(self, factors: Mapping[str, float] | None = None) -> Program:
+        """Its program, where the host, or kernels of a family, take so many times as long."""
+        device = self.machine.topology.device
+        return written_for(self.stages, self.memories, self.stack, device, factors or {})
+
+    def result(self, *, unfold: bool = False, engine: Engine = "auto") -> Result:
+        """The step as it is played."""
+        began = time.perf_counter()
+        written, on = self.written(), self.machine
+        record = play(written, on, engine=engine, unfold=unfold)
+        wall = time.perf_counter() - began
+        result = report(
+            self.scenario.name, self.stages, written, self.memories, self.stack, on, record,
+            accounts(record), wall_seconds=wall,
+        )  # fmt: skip
+        inputs = replace(result.inputs, change=dict(flat(self.scenario.change)))
+        return replace(result, inputs=inputs, setup=Written(program=written, machine=on))
+
+
+def set_up(scenario: RecordedScenario) -> Recorded:
+    """A scenario's recordings on its cluster. Raises `InputError`."""
     given = scenario.record
     recordings = read(Path(given)) if isinstance(given, str) else given
-    return play_recording(recordings, scenario, unfold=unfold, engine=engine)
-
-
-def play_recording(
-    recordings: Sequence[Recording],
-    scenario: RecordedScenario,
-    *,
-    unfold: bool = False,
-    engine: Engine = "auto",
-) -> Result:
-    """The same of recordings at hand, one a pipeline stage."""
-    began = time.perf_counter()
     gpus = scenario.gpus or recordings[0].world
     stages = staged(scaled(recordings, gpus))
     topology, stack = load_topology(scenario).with_gpus(gpus), load_stack(scenario, scenario.stack)
     room = topology.device.usable_memory
     settings = None if scenario.allocator is None else parsed(scenario.allocator, "allocator")
-    memories = [Memory(own, room, settings) for own, _ in stages]
-    written = written_for(stages, memories, stack, topology.device)
-    on = machine(topology, None, scenario.straggler, scenario.name)
-    record = play(written, on, engine=engine, unfold=unfold)
-    wall = time.perf_counter() - began
-    result = report(
-        scenario.name, stages, written, memories, stack, on, record, accounts(record),
-        wall_seconds=wall,
-    )  # fmt: skip
-    inputs = replace(result.inputs, change=dict(flat(scenario.change)))
-    return replace(result, inputs=inputs, setup=Written(program=written, machine=on))
+    return Recorded(
+        scenario=scenario,
+        stages=stages,
+        memories=[Memory(own, room, settings) for own, _ in stages],
+        stack=stack,
+        machine=machine(topology, None, scenario.straggler, scenario.name),
+    )
 
 
 def written_for(
@@ -70,8 +91,11 @@ def written_for(
     memories: Sequence[Memory],
     stack: Stack,
     device: Device,
+    factors: Mapping[str, float],
 ) -> Program:
-    """The program of recordings as a software stack runs it on a device."""
+    """The program of recordings as a software stack runs it on a device; the host, and kernels of a
+    family, take so many times as long where there are `factors`."""
+    seconds = partial(kernel_time, device=device, attention=stack.attention)
     host = Host(
         step=stack.step_host,
         launch={
@@ -86,6 +110,6 @@ def written_for(
         stages,
         [[kernel_of(operator) for operator in own.operators] for own, _ in stages],
         memories=memories,
-        time=partial(kernel_time, device=device, attention=stack.attention),
-        host=host,
+        time=lambda kernel: factors.get(kernel.family, 1.0) * seconds(kernel),
+        host=host.taking(factors.get(HOST, 1.0)),
     )

@@ -51,6 +51,15 @@ class Host:
     call: float
     graph: float
 
+    def taking(self, factor: float) -> "Host":
+        """One that takes so many times as long."""
+        return Host(
+            step=factor * self.step,
+            launch={phase: factor * seconds for phase, seconds in self.launch.items()},
+            call=factor * self.call,
+            graph=factor * self.graph,
+        )
+
 
 def program(
     recordings: Sequence[tuple[Recording, Axes]],
