@@ -60,6 +60,22 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
     _ddp(torch, patches)
 
 
+def asynchronous(torch: Any, patches: Patches, fake: Any) -> None:
+    """Results of functional collectives are waited for where they are first read: torch takes
+    whoever computes on fake tensors to be tracing a graph, and waits for them at once."""
+    functional = import_module("torch.distributed._functional_collectives")
+    shown = import_module("torch._subclasses.fake_tensor").unset_fake_temporarily
+    asked, key = functional._are_we_tracing, torch._C._TorchDispatchModeKey.FAKE
+
+    def tracing() -> bool:
+        if torch._C._get_dispatch_mode(key) is not fake:
+            return bool(asked())
+        with shown():
+            return bool(asked())
+
+    patches.set(functional, "_are_we_tracing", tracing)
+
+
 def _wait(log: Log, stream: Any) -> Any:
     def wait(work: Any, *_: Any) -> bool:
         log.add("done", stream(), mark=work.seq_id)

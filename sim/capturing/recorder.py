@@ -75,6 +75,9 @@ class Recorder:
         fake = import_module("torch._subclasses.fake_tensor")
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
         self.plain = {torch.Tensor, torch.nn.Parameter}
+        self.later = import_module(
+            "torch.distributed._functional_collectives"
+        ).AsyncCollectiveTensor
         self.calls = import_module("torch.distributed._tools.fake_collectives").CollectiveOp
         self.functions: dict[int, _Function] = {}  # by their identities
         self.numbers: dict[Any, int] = {}  # of operators in the log, by what they were given
@@ -219,6 +222,8 @@ class Recorder:
             mark = self.log.results.pop(id(args[0].untyped_storage()), 0)
             self.log.add("done", self.streams.current, mark=mark)
             return args[0]
+        if name == "_wrap_tensor_autograd":  # its shape kernel would wrap a tensor of its own
+            return self.later(args[0])
         out, line = func(*args, **kwargs), self._line()
         outs = self._on_device(out)
         self._track(outs, line)

@@ -66,6 +66,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         lines = frames_of(place.folder, log)
         patches.set(FakeTensorMode, "cache", {})  # of all modes; what "cuda" is differs by rank
         fake = FakeTensorMode(allow_non_fake_inputs=True)
+        distributed.asynchronous(torch, patches, fake)
         contents = Contents(torch, Router(torch, place.routing), Results(torch, fake))
 
         def where() -> str:

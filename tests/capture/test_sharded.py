@@ -176,6 +176,24 @@ def test_a_ring_of_four_divides_causal_attention_equally(captured: Capture) -> N
     assert {own.groups[call.group].ranks for call in ring} == {(0, 1, 2, 3)}
 
 
+def test_what_a_ring_sends_is_awaited_behind_the_kernel_beside_it(captured: Capture) -> None:
+    own = captured(CONTEXT.replace("METHOD", "'allgather'"), world=8)
+    for name, beside in (("all_gather", 1), ("all_to_all", 3 / 4)):  # the last shift has no kernel
+        sent = [
+            i for i, e in enumerate(own.events) if e.name == name and e.bytes and not e.blocking
+        ]
+        ends = {e.mark: i for i, e in enumerate(own.events) if e.kind == "done"}
+        hidden = [
+            any(
+                "attention" in own.operators[e.operator].name
+                for e in own.events[i : ends[own.events[i].mark]]
+                if e.kind == "kernel"
+            )
+            for i in sent
+        ]
+        assert sum(hidden) == beside * len(sent) > 0
+
+
 @pytest.mark.parametrize("method", ["alltoall", "allgather"])
 def test_the_axis_that_keys_and_values_move_along_is_context_parallel(
     captured: Capture, method: str
