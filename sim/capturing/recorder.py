@@ -173,13 +173,28 @@ class Recorder:
     def _on_device(self, tree: Any) -> list[Any]:
         return self._there(self.contents.tensors(tree))
 
+    def empty(self, size: Any, stride: Any, dtype: Any) -> Any:
+        """Memory that compiled code takes, as it does past the dispatcher."""
+        device = self.torch.device("cuda", self.torch.cuda.current_device())
+        made = self.contents.results.fresh(size, stride, dtype, device)
+        self._track([made], self._line())
+        return made
+
+    def reinterpreted(self, tensor: Any, size: Any, stride: Any, offset: int = 0) -> Any:
+        """Memory that compiled code looks at in another way."""
+        given = tensor, size, stride, tensor.storage_offset() + offset
+        if type(tensor) is not self.fake:
+            return self.torch.as_strided(*given)
+        return self.contents.results.viewed(self.torch.as_strided, given, {})
+
     def launched(
         self, operator: Callable[[], Operator], reads: list[Any], writes: list[Any]
     ) -> None:
         """Record a kernel that is not an operator of torch."""
         for one in writes:
             self.contents.keep(one, None)
-        self._kernel(lambda: self.log.operators.number(operator()), reads, self._line())
+        line = self._line() if self.log.began else -1
+        self._kernel(lambda: self.log.operators.number(operator()), reads, line)
 
     def _number(
         self,
@@ -291,8 +306,8 @@ def _bytes(tensor: Any) -> int:
 
 def frames_of(folder: str, log: Log) -> Any:
     """A function that says which line of the script is at work, as a number of the log's lines."""
-    places: dict[Any, str] = {}  # of code in the script; "" elsewhere
-    numbers: dict[tuple[Any, int], int] = {}
+    places: dict[int, tuple[Any, str]] = {}  # of code in the script; "" elsewhere
+    numbers: dict[tuple[int, int], int] = {}
 
     def place_of(code: Any) -> str:
         name = code.co_filename
@@ -301,12 +316,10 @@ def frames_of(folder: str, log: Log) -> Any:
     def line() -> int:
         frame: Any = sys._getframe(1)
         while frame is not None:
-            code = frame.f_code
-            place = places.get(code)
-            if place is None:
-                place = places[code] = place_of(code)
+            code = frame.f_code  # told by its identity: its hash is that of all that is in it
+            _, place = places.get(id(code)) or places.setdefault(id(code), (code, place_of(code)))
             if place:
-                known = code, frame.f_lineno
+                known = id(code), frame.f_lineno
                 if known not in numbers:
                     numbers[known] = log.lines.number(f"{place}:{frame.f_lineno}")
                 return numbers[known]
