@@ -38,7 +38,8 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
         ) -> Any:
             return recorder.dispatched(func, kinds, args, kwargs or {})
 
-    return Mode()
+    recorder.mode = Mode()
+    return recorder.mode
 
 
 class _Function:
@@ -54,6 +55,8 @@ class _Function:
         self.name = "" if self.passes else func._overloadpacket.__name__
         self.calls = not self.passes and func.namespace in NAMESPACES
         self.free = self.passes or func.is_view or self.name in _FREE
+        # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy.
+        self.unfolds = self.free and not self.passes and func._can_decompose()
         self.rounded = self.name in ROUNDED
 
 
@@ -83,6 +86,7 @@ class Recorder:
         self.numbers: dict[Any, int] = {}  # of operators in the log, by what they were given
         self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
         self.numbered = torch.autograd._get_sequence_nr()
+        self.mode: Any = None  # through which it sees operators
 
     def dispatched(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator on fake tensors and record it, if it is one of the device."""
@@ -93,6 +97,9 @@ class Recorder:
             return NotImplemented
         if Aside.depth or known.passes:
             return func(*args, **kwargs)
+        if known.unfolds:
+            with self.mode:
+                return func.decompose(*args, **kwargs)
         if known.name == "is_pinned":  # all of the host's memory: nothing asks CUDA for some
             return True
         if self.plain.issuperset(kinds) and self._of_host(args, kwargs):
