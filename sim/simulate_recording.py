@@ -12,6 +12,7 @@ from sim.engine.play import Engine, play
 from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
+from sim.model.kernels import Kernel
 from sim.program.causes import HOST
 from sim.program.program import Program
 from sim.recording.allocator_settings import parsed
@@ -50,9 +51,14 @@ class Recorded:
     machine: Machine
 
     def written(self, factors: Mapping[str, float] | None = None) -> Program:
-        """Its program, where the host, or kernels of a family, take so many times as long."""
+        """Its program with `factors` on what takes time (`written_for`)."""
         device = self.machine.topology.device
         return written_for(self.stages, self.memories, self.stack, device, factors or {})
+
+    def time(self, kernel: Kernel) -> float:
+        """A kernel's seconds on the device."""
+        device = self.machine.topology.device
+        return kernel_time(kernel, device=device, attention=self.stack.attention)
 
     def result(self, *, unfold: bool = False, engine: Engine = "auto") -> Result:
         """The step as it is played."""
@@ -93,8 +99,9 @@ def written_for(
     device: Device,
     factors: Mapping[str, float],
 ) -> Program:
-    """The program of recordings as a software stack runs it on a device; the host, and kernels of a
-    family, take so many times as long where there are `factors`."""
+    """The program of recordings as a software stack runs it on a device. The host, kernels of a
+    family, and what kernels lose to transfers of a cause take so many times as long where there are
+    `factors`."""
     seconds = partial(kernel_time, device=device, attention=stack.attention)
     host = Host(
         step=stack.step_host,
@@ -112,4 +119,5 @@ def written_for(
         memories=memories,
         time=lambda kernel: factors.get(kernel.family, 1.0) * seconds(kernel),
         host=host.taking(factors.get(HOST, 1.0)),
+        factors=factors,
     )

@@ -140,7 +140,8 @@ class Costs:
             seconds = self.links.at_once(call)
             if stretch is not None:
                 held = sum(map(self.links.at_once, stretch.calls))
-                seconds *= duration.device / (stretch.kernels * self.slowdown + held)
+                whole = stretch.kernels * self.slowdown + held
+                seconds *= stretch.times * duration.device / whole
             slow = now.disturbed(seconds, loss)
             more = slow.device - now.device
             lost = lost.then(Cost(Duration(more, 0.0, more), {call.cause: more}))

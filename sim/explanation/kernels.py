@@ -1,8 +1,10 @@
 """The kernels of a step against the roofline of their device (Williams et al. 2009)."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sim.hardware.device import Device
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 from sim.parallel.job import Job
 from sim.parallel.stage_kernels import stage_kernels
@@ -23,9 +25,24 @@ class Roof:
 
 def roofline(job: Job) -> list[Roof]:
     """The kernels of one step of the stage that computes longest, the longest first."""
-    stages = [_stage(job, stage) for stage in range(job.plan.pp)]
-    slowest = max(stages, key=lambda found: sum(own.seconds for own in found.values()))
-    return sorted((own.roof(job) for own in slowest.values()), key=lambda one: -one.seconds)
+    passes = job.plan.microbatches
+    stages = [
+        roofs(((kernel, often * passes) for kernel, often in stage_kernels(job, stage)),
+              job.time, job.device)
+        for stage in range(job.plan.pp)
+    ]  # fmt: skip
+    return max(stages, key=lambda found: sum(own.seconds for own in found))
+
+
+def roofs(
+    kernels: Iterable[tuple[Kernel, int]], time: Callable[[Kernel], float], device: Device
+) -> list[Roof]:
+    """Kernels, each with how often it is called, by their names, the longest first."""
+    found: defaultdict[str, _Sum] = defaultdict(_Sum)
+    for kernel, often in kernels:
+        if isinstance(kernel, Gemm | Attention | MemoryBound):
+            found[kernel.name].add(kernel, time(kernel), often)
+    return sorted((own.roof(device) for own in found.values()), key=lambda one: -one.seconds)
 
 
 class _Sum:
@@ -39,8 +56,8 @@ class _Sum:
         self.flops += often * float(getattr(kernel, "flops", 0.0))
         self.bytes += often * float(getattr(kernel, "bytes", 0.0))
 
-    def roof(self, job: Job) -> Roof:
-        kernel, device = self.kernel, job.device
+    def roof(self, device: Device) -> Roof:
+        kernel = self.kernel
         assert kernel is not None
         rate, peak = self.bytes, device.memory_bandwidth
         bound = "memory"
@@ -60,11 +77,3 @@ class _Sum:
             of_peak=reached / peak,
             bound=bound,
         )
-
-
-def _stage(job: Job, stage: int) -> dict[str, _Sum]:
-    found: defaultdict[str, _Sum] = defaultdict(_Sum)
-    for kernel, often in stage_kernels(job, stage):
-        if isinstance(kernel, Gemm | Attention | MemoryBound):
-            found[kernel.name].add(kernel, job.time(kernel), often * job.plan.microbatches)
-    return found

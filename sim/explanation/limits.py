@@ -1,17 +1,19 @@
-"""What limits a step: how much shorter it is if one resource is faster, by replay."""
+"""What limits a step: how much shorter it is if one resource is faster, by replay or by plays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from sim.config.progress import waited
 from sim.engine.replay_shape import TransferClass
 from sim.engine.replay_weights import Floats
+from sim.explanation.clocked import LATENCY, Clocked, bandwidth
 from sim.scenario.setup import Setup
-from sim.uncertainty.draws import Split, split
+from sim.simulate_recording import Recorded
+from sim.uncertainty.draws import split
 
-LATENCY = "latency of messages"
 NAMES = {
     "gemm": "matrix products",
     "attention": "attention kernels",
@@ -42,15 +44,25 @@ class Limits:
     then: tuple[Limit, ...]
 
 
+class Speeds(Protocol):
+    """A step whose `kinds` of resources may take so many times as long."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+
+    def times(self, factors: Floats) -> Floats: ...
+
+
 @waited("limits")
-def limits(setup: Setup) -> Limits:
+def limits(setup: Setup | Recorded) -> Limits:
     """Each class of kernels, the host, the latency of messages, and the links by what they are for.
 
-    Durations are columns of one compiled replay: everything that waits for what is shorter moves.
-    What kernels lose beside transfers stays as it is, even where those are shorter.
-    Raises `InputError` for a step that cannot be replayed.
+    Durations of a plan's step are columns of one compiled replay, a recorded one is played anew for
+    each: everything that waits for what is shorter moves. What kernels lose beside shorter
+    transfers is less in a recorded step, and stays as it is in a plan's. Raises `InputError` for a
+    step that cannot be replayed.
     """
-    own = split(setup, _of_transfer)
+    own = split(setup, _of_transfer) if isinstance(setup, Setup) else Clocked(setup)
     step, found = _limits(own, np.ones(len(own.kinds)))
     if not found:
         return Limits(step_time=step, limits=(), then=())
@@ -62,10 +74,10 @@ def limits(setup: Setup) -> Limits:
 
 
 def _of_transfer(transfer: TransferClass) -> tuple[str, str]:
-    return LATENCY, f"bandwidth: {transfer.cause}"
+    return LATENCY, bandwidth(transfer.cause)
 
 
-def _limits(own: Split, factors: Floats) -> tuple[float, list[Limit]]:
+def _limits(own: Speeds, factors: Floats) -> tuple[float, list[Limit]]:
     count = len(own.kinds)
     columns = np.repeat(factors[:, None], 1 + 2 * count, axis=1)
     for kind in range(count):

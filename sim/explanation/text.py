@@ -7,23 +7,27 @@ from sim.explanation.changes import Change
 from sim.explanation.explain import Explanation
 from sim.explanation.kernels import Roof
 from sim.explanation.limits import Limits
+from sim.explanation.script import PARTS, Line, Moment
 from sim.results.formatting import percent, several
 from sim.results.result import Result
 from sim.results.tables import Cells, aligned, preformatted
 
-_MOST_KERNELS, _MOST_CHANGES = 10, 3
+_MOST_KERNELS, _MOST_CHANGES, _MOST_LINES = 10, 3, 10
 
 
 def text(answer: Explanation) -> str:
-    """Three tables, each with the sentence that it amounts to."""
-    result = answer.result
+    """Tables, each with the sentence that it amounts to."""
+    result, moment = answer.result, answer.fullest
+    last = [] if answer.lines else [_changes(result, answer.changes)]
+    last += [_lines(result, answer.lines)] if answer.lines else []
+    last += [_fullest(moment)] if moment else []
     return "\n\n".join(
         [
             f"{result.scenario} on {several(result.ranks, 'GPU')}: "
             f"{human_seconds(result.step_time)} a step",
             _limits(answer.limits),
             _kernels(result, answer.kernels),
-            _changes(result, answer.changes),
+            *last,
         ]
     )
 
@@ -88,3 +92,35 @@ def _changes(result: Result, changes: Sequence[Change]) -> str:
     ]
     head = ("change", "step", "", "memory")
     return "\n".join(["The best changes of one choice of the plan", aligned([head, *rows])])
+
+
+def _lines(result: Result, lines: Sequence[Line]) -> str:
+    parts = [part for part in PARTS if any(one.seconds[part] for one in lines)]
+    rows: list[Cells] = [("line", "a step", "of it", *parts)]
+    rows += [
+        (
+            one.line,
+            human_seconds(one.total),
+            percent(one.total / result.step_time),
+            *(human_seconds(one.seconds[part]) if one.seconds[part] else "-" for part in parts),
+        )
+        for one in lines[:_MOST_LINES]
+    ]
+    head = "Lines of the script by the seconds of their kernels, forward and back"
+    return "\n".join([head, aligned(rows)])
+
+
+def _fullest(moment: Moment) -> str:
+    rows: list[Cells] = [
+        (line, human_bytes(size), percent(size / moment.allocated))
+        for line, size in list(moment.lines.items())[:_MOST_LINES]
+    ]
+    head = (
+        f"Memory is fullest {moment.when}: {human_bytes(moment.allocated)} are allocated, by line"
+    )
+    lines = [head, aligned(rows)]
+    if moment.in_step < moment.allocated:
+        lines.append(
+            f"The recorded step itself has at most {human_bytes(moment.in_step)} allocated."
+        )
+    return "\n".join(lines)

@@ -25,7 +25,7 @@ def figure(answer: Explanation) -> Figure:
                       [100.0 * one.of_peak for one in kernels], color=colours)  # fmt: skip
     shares = [f" {one.seconds / step:.1%} of the step" for one in kernels]
     roofs.bar_label(bars, shares, fontsize=8)
-    roofs.set_xlabel("of the peak of products (blue) or of memory (orange), %")
+    roofs.set_xlabel("of the peak of products (blue)\nor of memory (orange), %")
     roofs.set_xlim(0.0, 130.0)
     gains.margins(x=0.35)
     for axes in (gains, roofs):

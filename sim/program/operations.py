@@ -119,10 +119,11 @@ class Segment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """What the compute stream runs while a collective of another stream may: kernels of so many
-    seconds, and collectives that hold it up."""
+    seconds, and collectives that hold it up. The one beside lasts `times` as long as it would."""
 
     kernels: float
     calls: tuple[Collective, ...] = ()
+    times: float = 1.0
 
 
 class Beside(NamedTuple):

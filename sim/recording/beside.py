@@ -6,7 +6,7 @@ the two, and collectives that hold it up; of its seconds each computation has it
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from sys import maxsize
@@ -33,8 +33,9 @@ class _Flight:
     end: int = maxsize
 
 
-def with_beside(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations of a recording, computations of the main stream with what runs beside them."""
+def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -> list[Operation]:
+    """The operations of a recording, computations of the main stream with what runs beside them:
+    collectives of the causes in `factors` for so many times as long."""
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]
@@ -43,7 +44,11 @@ def with_beside(operations: Sequence[Operation]) -> list[Operation]:
     for one in flights:
         within = held[bisect_left(places, one.begin) : bisect_left(places, one.end)]
         calls = tuple(other.call for other in within if other.call.axes != one.call.axes)
-        stretch = Stretch(kernels=sums[one.end] - sums[one.begin], calls=calls)
+        stretch = Stretch(
+            kernels=sums[one.end] - sums[one.begin],
+            calls=calls,
+            times=factors.get(one.call.cause, 1.0),
+        )
         for number in range(one.begin, one.end):
             if seconds[number]:
                 found.setdefault(number, []).append(Beside(one.call, stretch))

@@ -1,7 +1,7 @@
 """What a recorded script holds of the device's memory, moment by moment, and at the fullest one."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -10,6 +10,7 @@ from sim.recording.allocator import CachingAllocator, OutOfMemoryError
 from sim.recording.allocator_settings import AllocatorSettings, parsed
 from sim.recording.recording import PARTS, Allocation, Recording
 
+NOWHERE = "no line of the script"
 BESIDE = "cached, not allocated"
 
 
@@ -28,7 +29,8 @@ class Failure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
     """The most bytes `allocated` to tensors at once and `reserved` from the device; at the former
-    moment bytes by part, and by line of the script, and the event at which it was.
+    moment bytes by part, and by line of the script, which of these took the last of them (`line`),
+    and the event before which it was.
 
     `retries` is how often the allocator gave back what it had cached, `failure` the first request
     that failed all the same; what comes behind it is played as if the device were larger.
@@ -39,6 +41,7 @@ class Peak:
     parts: Mapping[str, float]
     lines: Mapping[str, float] = field(default_factory=dict)
     event: int = -1
+    line: str = NOWHERE
     retries: int = 0
     failure: Failure | None = None
 
@@ -106,28 +109,32 @@ class Memory:
             own.take(row.block, row.bytes, row.stream)
 
     def _line(self, row: Allocation) -> str:
-        return self.recording.lines[row.line] if row.line >= 0 else ""
+        return self.recording.lines[row.line] if row.line >= 0 else NOWHERE
 
-    def peak(self) -> Peak:
-        """The fullest moment up to the end of the recorded step."""
+    def peak(self, since: int = -1) -> Peak:
+        """The fullest moment from an event up to the end of the recorded step, the last one of
+        several."""
         most = level = reserved = highest = 0
         at = -1
-        for number, change in enumerate(self._changes):
+        until = [*(change.event for change in self._changes[1:]), inf]
+        for number, (change, next_one) in enumerate(zip(self._changes, until, strict=False)):
             level, reserved = level + change.allocated, reserved + change.reserved
             highest = max(highest, reserved)
-            if level > most:
+            if level >= most and next_one >= since:
                 most, at = level, number
         parts, lines = Counter[str](), Counter[str]()
         for change in self._changes[: at + 1]:
             if change.block is not None:
                 parts[PARTS[change.block.part]] += change.allocated
                 lines[self._line(change.block)] += change.allocated
+        last = self._changes[at].block if at >= 0 else None
         return Peak(
             allocated=float(most),
             reserved=float(highest),
             parts=_largest_first(parts),
             lines=_largest_first(lines),
             event=self._changes[at].event if at >= 0 else -1,
+            line=self._line(last) if last else NOWHERE,
             retries=self._allocator.retries,
             failure=self.failure,
         )
@@ -143,6 +150,11 @@ class Memory:
             if change.event >= 0:
                 uses.setdefault(change.event, []).append(_use(change))
         return {event: in_a_row(own) for event, own in uses.items()}
+
+
+def fullest(memories: Sequence[Memory]) -> Memory:
+    """That of the GPU which reserves most."""
+    return max(memories, key=lambda own: own.peak().reserved)
 
 
 def _use(change: _Change) -> MemoryUse:

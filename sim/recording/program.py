@@ -68,12 +68,14 @@ def program(
     memories: Sequence[Memory],
     time: Time,
     host: Host,
+    factors: Mapping[str, float],
 ) -> Program:
     """The step of one recording a pipeline stage, in their order.
 
     `kernels` are those of the operators of each recording, `time` their seconds on the device. A
     stage runs its step as one routine, whose operations say which pass they belong to: what stages
-    send one another was recorded, too.
+    send one another was recorded, too. Kernels lose to collectives of the causes in `factors` as if
+    these took so many times as long.
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
@@ -83,7 +85,7 @@ def program(
         (occasion,) = _PASS.actions[0].occasions
         stage = Stage(
             opening=opening,
-            routines={occasion: writer.routine()},
+            routines={occasion: writer.routine(factors)},
             resident=memories[number].before_step(),
             pieces=pieces_of(own),
         )
@@ -123,15 +125,15 @@ class _Writer:
         self.keys: Counter[tuple[int, int]] = Counter()
         self.counts: Counter[tuple[str, ...]] = Counter()
 
-    def routine(self) -> Routine:
-        """All operations, in the host's order."""
+    def routine(self, factors: Mapping[str, float]) -> Routine:
+        """All operations, in the host's order (`with_beside` has the `factors`)."""
         events = zip(self.own.events, passes_of(self.own), strict=True)
         for number, (event, self.now) in enumerate(events):
             getattr(self, f"_{event.kind}")(event, self._stream(event))
             self.changed = self.changed.then(self.memory.get(number, NOTHING))
         for stream in list(self.rows):
             self._flush(stream)
-        return Routine(tuple(with_beside(self.done)), tuple(self.passes))
+        return Routine(tuple(with_beside(self.done, factors)), tuple(self.passes))
 
     def _stream(self, event: Event) -> str:
         return COMPUTE_STREAM if event.stream == self.main else f"stream {event.stream}"

@@ -18,7 +18,7 @@ from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE
 from sim.program.program import Program
 from sim.recording.allocator_settings import VARIABLES
 from sim.recording.axes import Axes
-from sim.recording.memory import BESIDE, Memory, Peak
+from sim.recording.memory import BESIDE, Memory, fullest
 from sim.recording.recording import Recording
 from sim.recording.work import work_of
 from sim.results.answer import Inputs
@@ -57,8 +57,8 @@ def report(
     sequences = done[0].samples * axes.data_ranks // axes.sequence_ranks
     tokens = done[0].tokens * axes.data_ranks
     full = gpus * device.peak_rate(precision)
-    peaks = [own.peak() for own in memories]
-    worst = max(peaks, key=lambda one: one.reserved)
+    peaks, most = [own.peak() for own in memories], fullest(memories)
+    worst = most.peak()
     critical = critical_role(record).index
     campaign = Campaign(
         stack=stack.name,
@@ -121,7 +121,7 @@ def report(
         engine=record.engine,
         wall_seconds=wall_seconds,
         warnings=tuple(
-            dict.fromkeys((*chain(*(o.notes for o in recordings)), *_warnings(worst, room)))
+            dict.fromkeys((*chain(*(o.notes for o in recordings)), *_warnings(most, room)))
         ),
         remedies=() if fits else Deferred(partial(_remedies, memories)),
         timeline=record.timeline,
@@ -148,17 +148,25 @@ def _remedies(memories: Sequence[Memory]) -> list[str]:
     return [f"{VARIABLES[0]} = expandable_segments:True"] if fits else []
 
 
-def _warnings(worst: Peak, capacity: float) -> Iterator[str]:
+def _warnings(memory: Memory, capacity: float) -> Iterator[str]:
     """What a reader should know before believing the number."""
+    worst = memory.peak()
+    in_step = memory.peak(since=0).allocated
+    if in_step < worst.allocated:
+        yield (
+            f"memory is fullest before the recorded step, at {worst.line}: "
+            f"{human_bytes(worst.allocated)} allocated; the step itself has at most "
+            f"{human_bytes(in_step)}"
+        )
     if (failure := worst.failure) is not None:
         wanted, held = human_bytes(failure.bytes), human_bytes(failure.allocated)
         cached = human_bytes(failure.reserved - failure.allocated)
         yield (
-            f"out of memory at {failure.line or 'no line of the script'}: {wanted} wanted, {held} "
+            f"out of memory at {failure.line}: {wanted} wanted, {held} "
             f"allocated and {cached} cached in pieces, on a GPU that offers {human_bytes(capacity)}"
         )
         for line, size in list(worst.lines.items())[:_LINES]:
-            yield f"{human_bytes(size)} of the peak come from {line or 'no line of the script'}"
+            yield f"{human_bytes(size)} of the peak come from {line}"
     elif worst.retries:
         often = "once" if worst.retries == 1 else f"{worst.retries} times"
         yield (
