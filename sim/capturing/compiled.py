@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from sim.capturing.fused import Kernel, Launched
+from sim.capturing.fused import Kernel
 from sim.capturing.graphs import compiled_once
 from sim.capturing.log import Log
 from sim.capturing.patches import Patches
+from sim.capturing.recorder import Recorder
 
 # What needs a GPU to time alternatives; checks of strides; caches on the disk.
 # `profile_bandwidth` lets kernels say the bytes that they move.
@@ -54,7 +55,7 @@ class Compiled:
     """Makes torch.compile work in a capture, from the moment a script asks for it.
 
     Notes of the log say what is done otherwise than on a GPU; `place` is the script's line,
-    `launched` is told of kernels.
+    `recorder` is told of kernels and makes their memory.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class Compiled:
         patches: Patches,
         log: Log,
         place: Callable[[], str],
-        launched: Launched,
+        recorder: Recorder,
     ) -> None:
         self.torch, self.patches, self.log, self.place = torch, patches, log, place
-        self.note, self.launched = log.notes.number, launched
+        self.note, self.recorder = log.notes.number, recorder
         self.there = False
         self.modes: list[Any] = []  # those that are set aside while dynamo traces
 
@@ -189,20 +190,14 @@ class Compiled:
         patches.set(inductor["compile_fx"], "get_input_idxs_to_check", _answering(()))  # alignment
         patches.set(inductor["compile_fx"], "cudagraphify", self._in_graph)
 
-        def empty(size: Any, stride: Any, dtype: Any) -> Any:
-            return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
-
-        def reinterpreted(tensor: Any, size: Any, stride: Any, offset: int = 0) -> Any:
-            return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
-
         def kernel(_: Any, name: str, source: str, **__: Any) -> Any:
             if "_tem_fused_flex_attention" in name:
                 self.note(_FLEX)
-            return Kernel(torch, name, source, self.launched)
+            return Kernel(torch, name, source, self.recorder.launched)
 
         guards = torch._C._dynamo.guards
-        patches.set(guards, "_empty_strided_cuda", empty)
-        patches.set(guards, "_reinterpret_tensor", reinterpreted)
+        patches.set(guards, "_empty_strided_cuda", self.recorder.empty)
+        patches.set(guards, "_reinterpret_tensor", self.recorder.reinterpreted)
         patches.set(inductor["async_compile"].AsyncCompile, "triton", kernel)
         folder = inductor["fx_passes.joint_graph"].UniformValueConstantFolder
         patches.set(folder, "_deduce_value", _on_host(torch, folder._deduce_value))

@@ -38,7 +38,8 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
         ) -> Any:
             return recorder.dispatched(func, kinds, args, kwargs or {})
 
-    return Mode()
+    recorder.mode = Mode()
+    return recorder.mode
 
 
 class _Function:
@@ -54,6 +55,8 @@ class _Function:
         self.name = "" if self.passes else func._overloadpacket.__name__
         self.calls = not self.passes and func.namespace in NAMESPACES
         self.free = self.passes or func.is_view or self.name in _FREE
+        # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy.
+        self.unfolds = self.free and not self.passes and func._can_decompose()
         self.rounded = self.name in ROUNDED
 
 
@@ -83,6 +86,7 @@ class Recorder:
         self.numbers: dict[Any, int] = {}  # of operators in the log, by what they were given
         self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
         self.numbered = torch.autograd._get_sequence_nr()
+        self.mode: Any = None  # through which it sees operators
 
     def dispatched(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator on fake tensors and record it, if it is one of the device."""
@@ -93,6 +97,9 @@ class Recorder:
             return NotImplemented
         if Aside.depth or known.passes:
             return func(*args, **kwargs)
+        if known.unfolds:
+            with self.mode:
+                return func.decompose(*args, **kwargs)
         if known.name == "is_pinned":  # all of the host's memory: nothing asks CUDA for some
             return True
         if self.plain.issuperset(kinds) and self._of_host(args, kwargs):
@@ -173,13 +180,28 @@ class Recorder:
     def _on_device(self, tree: Any) -> list[Any]:
         return self._there(self.contents.tensors(tree))
 
+    def empty(self, size: Any, stride: Any, dtype: Any) -> Any:
+        """Memory that compiled code takes, as it does past the dispatcher."""
+        device = self.torch.device("cuda", self.torch.cuda.current_device())
+        made = self.contents.results.fresh(size, stride, dtype, device)
+        self._track([made], self._line())
+        return made
+
+    def reinterpreted(self, tensor: Any, size: Any, stride: Any, offset: int = 0) -> Any:
+        """Memory that compiled code looks at in another way."""
+        given = tensor, size, stride, tensor.storage_offset() + offset
+        if type(tensor) is not self.fake:
+            return self.torch.as_strided(*given)
+        return self.contents.results.viewed(self.torch.as_strided, given, {})
+
     def launched(
         self, operator: Callable[[], Operator], reads: list[Any], writes: list[Any]
     ) -> None:
         """Record a kernel that is not an operator of torch."""
         for one in writes:
             self.contents.keep(one, None)
-        self._kernel(lambda: self.log.operators.number(operator()), reads, self._line())
+        line = self._line() if self.log.began else -1
+        self._kernel(lambda: self.log.operators.number(operator()), reads, line)
 
     def _number(
         self,
@@ -291,8 +313,8 @@ def _bytes(tensor: Any) -> int:
 
 def frames_of(folder: str, log: Log) -> Any:
     """A function that says which line of the script is at work, as a number of the log's lines."""
-    places: dict[Any, str] = {}  # of code in the script; "" elsewhere
-    numbers: dict[tuple[Any, int], int] = {}
+    places: dict[int, tuple[Any, str]] = {}  # of code in the script; "" elsewhere
+    numbers: dict[tuple[int, int], int] = {}
 
     def place_of(code: Any) -> str:
         name = code.co_filename
@@ -301,12 +323,10 @@ def frames_of(folder: str, log: Log) -> Any:
     def line() -> int:
         frame: Any = sys._getframe(1)
         while frame is not None:
-            code = frame.f_code
-            place = places.get(code)
-            if place is None:
-                place = places[code] = place_of(code)
+            code = frame.f_code  # told by its identity: its hash is that of all that is in it
+            _, place = places.get(id(code)) or places.setdefault(id(code), (code, place_of(code)))
             if place:
-                known = code, frame.f_lineno
+                known = id(code), frame.f_lineno
                 if known not in numbers:
                     numbers[known] = log.lines.number(f"{place}:{frame.f_lineno}")
                 return numbers[known]

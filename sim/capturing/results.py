@@ -149,7 +149,7 @@ class Results:
 
     def _given(self, answer: Any, func: Any, args: Any, kwargs: Any) -> Any:
         if answer is _VIEW:
-            return self._viewed(func, args, kwargs)
+            return self.viewed(func, args, kwargs)
         kind = type(answer)
         if kind is tuple:
             made, parts = answer
@@ -158,13 +158,19 @@ class Results:
             return answer.value
         if kind is not _Fresh:
             return args[answer] if kind is int else kwargs[answer]
-        with self.torch._C._DisableTorchDispatch():
-            empty = self.torch.empty_strided(
-                answer.shape, answer.stride, dtype=answer.dtype, device="meta"
-            )
-            return self._faked(empty, answer.state)
+        return self._filled(answer.shape, answer.stride, answer.dtype, answer.state)
 
-    def _viewed(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def fresh(self, shape: Any, stride: Any, dtype: Any, device: Any) -> Any:
+        """A fake tensor in memory of its own."""
+        return self._filled(shape, stride, dtype, self._state(device))
+
+    def _filled(self, shape: Any, stride: Any, dtype: Any, state: dict[str, Any]) -> Any:
+        with self.torch._C._DisableTorchDispatch():
+            empty = self.torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+            return self._faked(empty, state)
+
+    def viewed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What a view gives of the fake tensor that is its first argument."""
         with self.in_kernel(self.mode):
             out = func(*args, **kwargs)
         state = self._state(args[0].fake_device)

@@ -74,7 +74,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
             return log.lines.entries[number] if number >= 0 else "torch.compile"
 
         own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
-        Compiled(torch, patches, log, where, own.launched).install()
+        Compiled(torch, patches, log, where, own).install()
         with fake, mode(torch, own):
             yield
     finally:

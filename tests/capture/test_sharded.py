@@ -1,5 +1,7 @@
 """FSDP, HSDP, accumulation and recomputation, recorded from the model of `conftest`."""
 
+from itertools import pairwise
+
 import pytest
 
 import sim
@@ -192,6 +194,14 @@ def test_what_a_ring_sends_is_awaited_behind_the_kernel_beside_it(captured: Capt
             for i in sent
         ]
         assert sum(hidden) == beside * len(sent) > 0
+
+
+def test_outputs_of_a_ring_are_cast_to_fp32_before_they_are_merged(captured: Capture) -> None:
+    own = captured(CONTEXT.replace("METHOD", "'allgather'"), world=8)
+    kernels = [e for e in own.events if e.kind == "kernel" and e.phase == "forward"]
+    names = [own.operators[event.operator].name for event in kernels]
+    behind = [then for one, then in pairwise(names) if "attention" in one]
+    assert behind == ["aten._to_copy"] * LAYERS * 4
 
 
 @pytest.mark.parametrize("method", ["alltoall", "allgather"])
