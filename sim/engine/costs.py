@@ -94,6 +94,7 @@ class Costs:
         self.links, self.slowdown = links, slowdown
         # Keys are identities: what they stand for is kept, and so they stay its own.
         self._known: dict[int, tuple[Work, Cost]] = {}
+        self._lost: dict[int, tuple[Work, Cost]] = {}
         self._kernels: dict[int, tuple[Work, Kernels]] = {}
 
     def of(self, item: Work | Segment | Collective) -> Cost:
@@ -130,9 +131,15 @@ class Costs:
         Both last as long as where all ranks do the same at once, so that it does not depend on
         which of them are folded.
         """
-        lost = NO_COST
         if not work.beside:
-            return lost
+            return NO_COST
+        known = self._lost.get(id(work))
+        if known is None:
+            known = self._lost[id(work)] = work, self._lost_of(work)
+        return known[1]
+
+    def _lost_of(self, work: Work) -> Cost:
+        lost = NO_COST
         duration = self._at_once.of(replace(work, beside=())).duration
         for call, stretch in work.beside:
             now = duration.then(lost.duration)
@@ -180,5 +187,5 @@ class Costs:
             for item, times in runs(work.items):
                 whole = whole.then(self.of(item).repeated(times))
             whole = whole.then(self.lost(work))
-            known = self._known[id(work)] = work, whole  # the work is kept, and so its id
+            known = self._known[id(work)] = work, whole
         return known[1]

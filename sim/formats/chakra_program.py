@@ -108,7 +108,7 @@ class _Rank:
 
     def _computed(self, operation: Compute, after: Numbers) -> Iterator[list[Node]]:
         """What follows one another in a computation; nodes of one list begin together."""
-        name, segments = operation.name, self.seconds.of_segments(operation.work)
+        name, segments = operation.name, iter(self.seconds.of_segments(operation.work))
         if waited := self._whole(self.seconds.for_host(operation)):
             host = self._kernels(f"{name} host", waited, after, {"is_cpu_op": True})
             yield [host]

@@ -1,6 +1,6 @@
 """What the computations of a step took where it was played, as traces of it say."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
@@ -39,6 +39,7 @@ class Seconds:
     ) -> None:
         self.role, self.costs = role, costs
         self._host: dict[str, float] = {}
+        self._segments: dict[int, tuple[Work, list[float]]] = {}  # by identity of the work
         left: dict[str, list[Span]] = {}
         for span in reversed(spans):
             left.setdefault(span.stream, []).append(span)
@@ -52,12 +53,18 @@ class Seconds:
         """Seconds for which the device waits for the host's launches."""
         return self._host[operation.name]
 
-    def of_segments(self, work: Work) -> Iterator[float]:
+    def of_segments(self, work: Work) -> list[float]:
         """Of each segment in order; what kernels lose to other streams is spread over them."""
+        known = self._segments.get(id(work))
+        if known is None:
+            known = self._segments[id(work)] = work, self._of_segments(work)
+        return known[1]
+
+    def _of_segments(self, work: Work) -> list[float]:
         segments = (item for item in work.flat() if isinstance(item, Segment))
         own = [self.costs.disturbed(segment).duration.device for segment in segments]
         slower = 1.0 + self.costs.lost(work).duration.device / (sum(own) or 1.0)
-        return (slower * seconds for seconds in own)
+        return [slower * seconds for seconds in own]
 
 
 def _for_host(span: Span) -> float:
