@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 from sim.collectives.group import GroupShape
 from sim.config.errors import InputError
@@ -9,6 +10,7 @@ from sim.engine.machine import Machine
 from sim.hardware import device as devices
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
+from sim.model.transformer import Transformer
 from sim.parallel.axis import axes
 from sim.program.operations import Collective
 from sim.scenario.loading import load_model, load_stack, load_topology
@@ -47,7 +49,7 @@ def from_scenario(
         model=name_of(scenario.model),
         stack=name_of(scenario.stack),
         change=dict(flat(scenario.change)),
-        notes=load_model(scenario).notes if scenario.model else (),
+        notes=steps.model.notes if scenario.model else (),
     )
 
 
@@ -110,6 +112,11 @@ class WorkerSteps:
         self.scenario, self.topology = scenario, machine.topology
         self._collective_time = _collective_time(scenario.sharing, machine)
 
+    @cached_property
+    def model(self) -> Transformer:
+        """The scenario's, which names one."""
+        return load_model(self.scenario)
+
     def of(self, device: Device | None = None, stack: str = "") -> Workload:
         """The step of a worker, by default on the cluster's device by the scenario's stack."""
         scenario, plan = self.scenario, self.scenario.sharing
@@ -122,7 +129,7 @@ class WorkerSteps:
         if not isinstance(scenario.plan, NoPlan):
             return self._of_group(device, stack)
         step = worker_step(
-            load_model(scenario),
+            self.model,
             plan.batch,
             plan,
             load_stack(scenario, stack or scenario.stack),
@@ -138,7 +145,7 @@ class WorkerSteps:
             topology = replace(topology, device=device)
         setup = assemble(
             f"{scenario.name}, a worker",
-            model=load_model(scenario),
+            model=self.model,
             stack=load_stack(scenario, stack or scenario.stack),
             topology=topology.with_gpus(scenario.sharing.own_gpus(topology.gpus_per_node)),
             plan=scenario.plan,

@@ -70,8 +70,8 @@ def _elsewhere(kernel: Kernel, network: Network) -> Kernel:
         what = f"{kernel.name.split('(')[0]} has no size in the trace"
         remedy = "record it with record_shapes=True, and torch 2.1 or later"
         raise InputError("--topology", what, remedy)
-    seconds, carried = network.seconds(call), network.carried(call)
-    return replace(kernel, seconds=seconds, tail=0.0, collective=carried)
+    carried = network.carried(call)
+    return replace(kernel, seconds=network.seconds(carried), tail=0.0, collective=carried)
 
 
 def _as_is(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:

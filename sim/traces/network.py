@@ -32,7 +32,7 @@ class Network:
 
     def seconds(self, call: Collective) -> float:
         """Seconds of a collective that has its links to itself."""
-        if route := self.carried(call).route:
+        if route := call.route or self.carried(call).route:
             flights = (size / rate for _, size, rate in route.links)
             return route.latency + max(flights, default=0.0)
         asked = self.machine.call(_kind(call), call.bytes, self._shape(call))
