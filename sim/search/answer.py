@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sim.frameworks.jobs import emitted
 from sim.hardware.cluster.price import per_million
 from sim.model.counts import model_flops
+from sim.parallel.settled import Settled
 from sim.results.answer import Answer, Inputs, plain
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario
@@ -111,10 +112,11 @@ class SearchResult(Answer):
     def emitted(self, form: str, layout: Layout | None = None) -> tuple[str, list[str]]:
         """The same as a framework is told of it ("megatron", "torchtitan", "deepspeed"), or as the
         table of a scenario ("toml"); and the choices that it is not told. Raises `InputError`."""
-        plan, stack = (layout or self.best[0]).plan, self.space.stack
-        if plan.tp_comm_overlap is None and stack.fusion.user_buffers and plan.sequence_parallel:
+        space, plan = self.space, (layout or self.best[0]).plan
+        settled = Settled(space.model, plan, space.stack, space.topology.device)
+        if settled.user_buffers and plan.sequence_parallel:
             plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
-        return emitted(form, self.space.model, plan, self.space.named)
+        return emitted(form, space.model, plan, space.named)
 
     def _row(self, layout: Layout, rank: int) -> dict[str, Any]:
         result = plain(layout.result) if layout.result is not None else {}
