@@ -37,6 +37,7 @@ class Lowering:
         self.costs = Costs(links, slowdown=slowdown)
         # Keys are identities: what they stand for is kept, and so they stay its own.
         self._inner: dict[int, tuple[Work, _Inner]] = {}
+        self._joined: dict[str, int] = {}  # teams, by the names of what they compute
         self._wholes: dict[int, _Whole] = {}
         self._contents: dict[int, tuple[Work, Content]] = {}
         self._items_known: dict[int, tuple[Segment | Collective, Cost, Cost | None, Flows]] = {}
@@ -55,14 +56,14 @@ class Lowering:
             stream.append(step)
 
     def _met(self, own: Meeting) -> CommunicateStep:
-        team = None if own.team is None else self._team
+        team = None if own.team is None else self._joined[own.team]
         transfers = self._transfers(own.calls) if team is None else (team,)
         return CommunicateStep(
             own.index, own.name, transfers, own.after, own.joined, own.sync, team
         )
 
     def _computed(self, own: Computation) -> ComputeStep:
-        if own.of == "whole":
+        if not own.apart:
             return self._whole(own)
         if own.segment is None:
             cost, flops = self.costs.lost(own.work), 0.0
@@ -80,7 +81,7 @@ class Lowering:
         _, inner, cost, flops, carried = self._wholes.get(id(work)) or self._known_whole(work)
         team = None
         if own.team is not None and inner.team is not None:
-            self._team = team = self.desk.team(inner.team, self.stage, own.team)
+            self._joined[own.team] = team = self.desk.team(inner.team, self.stage, own.team)
             self.teams[team] = inner.roles, work
         return ComputeStep(
             own.index,

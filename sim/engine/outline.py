@@ -45,14 +45,14 @@ class Meeting:
 
 @dataclass(slots=True, eq=False)
 class Computation:
-    """A step that computes a segment of `work` (and joins calls with it), what that work loses to
-    collectives beside it, or all of it; with `team` together with other roles."""
+    """A step that computes all of `work`, with `team` together with other roles; or, `apart`, one
+    `segment` of it (and joins calls with that), or else what it loses to collectives beside it."""
 
     index: int
     name: str
     stream: str
     work: Work
-    of: Literal["whole", "segment", "lost"] = "whole"
+    apart: bool = False
     after: tuple[int, ...] = ()
     sync: bool = False
     action: Action | None = None
@@ -155,14 +155,14 @@ class _Outline:
                 continue
             joins = self._named(item.beside, prefix)
             own = Computation(
-                self._next(), prefix, stream, work, "segment", first, action=action, segment=item
+                self._next(), prefix, stream, work, True, first, action=action, segment=item
             )
             entries.append(own)
             if joins:
                 own.name, own.joins = f"{prefix} beside", joins
                 entries.append(Meeting(self._next(), prefix, stream, joins, joined=True))
         if work.beside:
-            own = Computation(self._next(), operation.name, stream, work, "lost", action=action)
+            own = Computation(self._next(), operation.name, stream, work, True, action=action)
             own.after = () if entries else after
             entries.append(own)
         entries[-1].name, entries[-1].sync = operation.name, operation.sync

@@ -261,8 +261,7 @@ class Desk:
 
     def transfer(self, own: Named, stage: int) -> int | None:
         """The transfer's number, or None where the rank would only talk to itself."""
-        known = self._groups.get(id(own.scope))
-        g = known[1] if known else self._group_of(own.scope)
+        g = self._group_of(own.scope)
         return None if g == NOBODY else self.desk.transfer(g, own, stage)
 
     def group(self, call: Call, stage: int) -> int | None:
@@ -299,7 +298,7 @@ class Desk:
 
     def has_rivals(self, scope: Scope) -> bool:
         """Whether traffic of others uses the links of this rank's communicator of a scope."""
-        g = self.desk.group_at(self.index, scope)
+        g = self._group_of(scope)
         return g != NOBODY and self.desk.has_rivals(g)
 
 
