@@ -126,11 +126,7 @@ class Comparison(Answer, ABC):
     @property
     def notes(self) -> list[str]:
         """What to know of the cases before they are held against one another."""
-        warned = [
-            f"{case.name}: {warning}"
-            for case in self.cases
-            for warning in (*case.result.inputs.notes, *case.result.warnings)
-        ]
+        warned = [f"{own.name}: {remark}" for own in self.cases for remark in own.result.remarks]
         precisions = {case.name: case.result.inputs.precision for case in self.cases}
         if len(set(precisions.values())) < 2:
             return warned

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 from sim.comparison.cases import Case
@@ -54,9 +54,8 @@ class SharingComparison(Comparison):
         """The loss that is to be reached; None where nothing is learnt."""
         if self.target is not None:
             return self.target
-        curves = [[point.loss for point in own.curve] for own in self.outcomes.values()]
-        last = [own[-1] for own in curves if own and isfinite(own[-1]) and own[-1] < own[0]]
-        return max(last, default=None)
+        curves = (own.curve for own in self.outcomes.values() if own.curve)
+        return max((own[-1].loss for own in curves if own[-1].loss < own[0].loss), default=None)
 
     def at_target(self, outcome: Outcome) -> CurvePoint:
         """From where on a run has that loss; everything without end where it never has."""
@@ -187,12 +186,12 @@ class SharingComparison(Comparison):
 
     def _not_held(self) -> Iterator[str]:
         """Runs that have the loss for a while."""
+        loss = self.loss
         for name, own in self.outcomes.items():
-            if self.loss is None or self.at_target(own) is not _NEVER:
-                continue
-            if there := own.touched(self.loss):
+            there = None if loss is None else own.touched(loss)
+            if there and self.at_target(own) is _NEVER:
                 when = human_seconds(there.seconds)
-                yield f"{name} has a loss of {self.loss:.3g} after {when}, but does not stay there"
+                yield f"{name} has a loss of {loss:.3g} after {when}, but does not stay there"
 
     def _first(self, own: Outcome, theirs: Outcome, name: str, other: str) -> str:
         here, there = self.at_target(own), self.at_target(theirs)

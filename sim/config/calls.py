@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from sim.config import gate
 from sim.config.errors import InputError
-from sim.config.schema import nearest, refuse_conversion
+from sim.config.schema import WORDS, nearest, refuse_conversion
 
 T = TypeVar("T")
 
@@ -87,8 +87,7 @@ def _fits(value: Any, kind: Any) -> bool:
     return True
 
 
-_NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text",
-          NoneType: "None", PathLike: "a path", Mapping: "a table"}  # fmt: skip
+_NOUNS = {**WORDS, NoneType: "None", PathLike: "a path", Mapping: "a table"}
 
 
 def _words(kind: Any) -> str:

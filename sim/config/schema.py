@@ -21,7 +21,7 @@ from sim.config.units import Unit
 T = TypeVar("T")
 
 _LISTED = 3  # words that a question names
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 class Tagged:
@@ -236,7 +236,7 @@ def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
         raise InputError(where, what, "write what it is in truth")
     if not wanted or type(value) in wanted:
         return
-    words = " or ".join(word for plain, word in _WORDS.items() if plain in wanted)
+    words = " or ".join(word for plain, word in WORDS.items() if plain in wanted)
     shown = gate.shown(value)
     raise InputError(
         where, f"{key} = {shown} is not {words}", f"write {key} = {_sample(wanted, value)}"
@@ -255,7 +255,7 @@ def _plain_types(kind: Any) -> set[type]:
         return set().union(*parts) if all(parts) else set()
     if get_origin(kind) is tuple:
         return _plain_types(get_args(kind)[0])
-    return {float, int} if kind is float else {kind} & set(_WORDS)
+    return {float, int} if kind is float else {kind} & set(WORDS)
 
 
 def _sample(wanted: set[type], value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from sim.explanation.explain import Explanation
 from sim.plots.picture import PALETTE, Figure
+from sim.results.formatting import several
 
 _MOST = 10
 
@@ -31,7 +32,6 @@ def figure(answer: Explanation) -> Figure:
     for axes in (gains, roofs):
         axes.invert_yaxis()
         axes.spines[["right", "top"]].set_visible(False)
-    ranks = answer.result.ranks
-    title = f"{answer.result.scenario} on {ranks:,} GPU{'s' * (ranks > 1)}"
+    title = f"{answer.result.scenario} on {several(answer.result.ranks, 'GPU')}"
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return fig

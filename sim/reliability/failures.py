@@ -21,6 +21,7 @@ from sim.config.units import (
     human_seconds,
 )
 from sim.engine.training_run import Fault
+from sim.results.formatting import several
 from sim.scenario.scenario import Checkpoints
 from sim.scenario.settings import changed
 
@@ -92,8 +93,7 @@ class Failures:
         self, gpus: int, own: Checkpoints | None, settled: Container[str]
     ) -> tuple[str, ...]:
         """What an answer for so many devices rests on, in words; `self` is what was loaded."""
-        plural = "s" * (gpus > 1)
-        scale = "" if gpus == self.gpus else f", in proportion to {gpus:,} GPU{plural}"
+        scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
         whole = [cause.name for cause in self.cause if cause.component == "job"]
         if scale and whole:
             scale += f", but for those of a whole job ({', '.join(whole)}), which are as frequent"

@@ -80,6 +80,11 @@ class Answer(Shown):
         inputs = getattr(self, "inputs", None)
         return inputs.notes if isinstance(inputs, Inputs) else ()
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What its inputs note, and what it warns of itself."""
+        return (*self._notes, *getattr(self, "warnings", ()))
+
     @classmethod
     def written(cls) -> dict[str, str]:
         """The keys of `to_dict` behind the schema's number, and the attributes that they are of."""

@@ -2,6 +2,7 @@
 
 from sim.collectives.fluid import condense
 from sim.collectives.schedule import CollectiveSchedule, algorithms, offered
+from sim.results.formatting import several
 from sim.results.tables import aligned
 
 
@@ -28,6 +29,6 @@ def describe(name: str, ranks: int) -> str:
     rows = []
     for schedule in schedules(name, ranks):
         fluid = condense(schedule)
-        rounds = f"{fluid.rounds} round{'s' if fluid.rounds != 1 else ''}"
-        rows.append((schedule.kind, rounds, f"{fluid.bytes:.3g} B through the busiest port"))
+        rounds, busiest = several(fluid.rounds, "round"), f"{fluid.bytes:.3g} B through the busiest port"
+        rows.append((schedule.kind, rounds, busiest))
     return f"{name} among {ranks} ranks, for each byte of the buffer\n{aligned(rows)}"

@@ -63,7 +63,7 @@ class JobComparison:
                 }
                 for quantity in self.quantities
             },
-            "warnings": [*self.result.inputs.notes, *self.result.warnings],
+            "warnings": [*self.result.remarks],
         }
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ def text(comparison: JobComparison) -> str:
         "(reference kernels)"
     )
     lines.append(f"  kernel times: {comparison.source}")
-    lines += [f"warning: {warning}" for warning in comparison.to_dict()["warnings"]]
+    lines += [f"warning: {warning}" for warning in comparison.result.remarks]
     return "\n".join(lines)
 
 

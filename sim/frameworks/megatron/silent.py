@@ -11,7 +11,7 @@ _LEARNING = """
 """
 _DATA = """
     train-* split data-impl data-cache* data-args* data-sharding dataloader-* num-dataset-*
-    num-workers mock-data reset-* eod-* tokenizer-* vocab-file merge-file no-create-* no-mmap-*
+    num-workers mock-data reset-* eod-* tokenizer-* no-create-* no-mmap-*
 """
 _FILES = """
     *-path *-dir *-file load save no-load-* no-save-* ckpt-* dist-ckpt-* use-dist-ckpt async-save
@@ -34,7 +34,7 @@ _BESIDE_THE_JOB = """
     optimizer_config_override_provider log resume
 """
 _OPTIMIZER = """
-    *lr adam_* lion_* muon_* sgd_* clip_grad weight_decay *weight_decay *wd* *loss_scale* hysteresis
+    *lr adam_* lion_* muon_* sgd_* clip_grad *weight_decay *wd* *loss_scale* hysteresis
     params_dtype main_*_dtype exp_avg_sq_dtype bf16 fp16 pin_* store_* use_precision_aware_optimizer
     use_distributed_optimizer
 """

@@ -33,7 +33,7 @@ def page(result: Result, files: Sequence[str]) -> str:
         result.scenario,
         subtitle=f"One predicted training step on {several(result.ranks, 'GPU')}",
         figures=list(_figures(result)),
-        warnings=(*result.inputs.notes, *result.warnings),
+        warnings=result.remarks,
         sections=list(_sections(result, files, columns, why)),
         numbers=result.to_dict(),
         columns=asdict(columns) if columns else None,
