@@ -2,10 +2,11 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.config.errors import InputError
 from sim.config.progress import counted
@@ -13,11 +14,14 @@ from sim.config.stopping import so_far
 from sim.results import stored
 from sim.results.outcome import Outcome
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, SharingScenario, load
+from sim.scenario.loading import load_stack, load_topology
+from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario, load
 from sim.scenario.settings import settings_of
+from sim.scenario.setup import from_scenario
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.sharing.learning.own_task import Task, refuse_task
-from sim.simulate import simulate
+from sim.simulate import run
+from sim.simulate_recording import simulate_recording
 from sim.simulate_sharing import played
 
 Job = str | os.PathLike[str] | Scenario | Result | Outcome
@@ -41,28 +45,44 @@ class Case:
         return None if self.rent is None else self.rent * seconds / 3600.0
 
 
-def cases(
+class Prepared(NamedTuple):
+    """What is to be compared, read and set up: whether it `shares` updates, and what gives its
+    answer; `rent` as in a `Case`."""
+
+    name: str
+    shares: bool
+    answer: Callable[[], Result | Outcome]
+    rent: float | None = None
+
+
+def prepared(
     jobs: Iterable[Job] | Mapping[str, Job],
     settings: Mapping[str, Any] | None = None,
     task: Task | None = None,
-) -> list[Case]:
-    """Everything that is to be compared, simulated where it is not yet. Raises `InputError`.
+) -> list[Prepared]:
+    """Everything that is to be compared, before any of it is simulated. Raises `InputError`.
 
     A text is `NAME` (or a path), `NAME: KEY=VALUE; KEY=VALUE` with settings of its own,
     `: KEY=VALUE` with settings of its own for the first name, or the path of a result in a .json
     file. `settings` and `task`, which workers learn, are for all scenarios.
     """
     named = list(jobs.items()) if isinstance(jobs, Mapping) else [(None, job) for job in jobs]
-    made = so_far(_simulated(named, settings or {}, task), least=2)
-    found = list(counted(made, total=len(named), unit="job"))
+    found = list(_read_all(named, settings or {}, task))
     if len(found) < 2:
         raise InputError("compare", f"{len(found)} to compare", f"give two or more; {_GRAMMAR}")
-    return list(_told_apart(_short(found)))
+    return found
 
 
-def _simulated(
+def cases(jobs: Sequence[Prepared]) -> tuple[Case, ...]:
+    """The same, simulated where it is not yet."""
+    answers = (Case(name=own.name, result=own.answer(), rent=own.rent) for own in jobs)
+    found = list(counted(so_far(answers, least=2), total=len(jobs), unit="job"))
+    return tuple(_told_apart(_short(found)))
+
+
+def _read_all(
     named: Iterable[tuple[str | None, Job]], settings: Mapping[str, Any], task: Task | None
-) -> Iterator[Case]:
+) -> Iterator[Prepared]:
     first = ""
     for name, job in named:
         if isinstance(job, str | os.PathLike):
@@ -70,7 +90,7 @@ def _simulated(
             name = name or own
         elif isinstance(job, Scenario):
             job = load(job, settings)
-        yield _case(name, job, task)
+        yield _prepared(name, job, task)
 
 
 def _read(
@@ -90,19 +110,23 @@ def _read(
     return name, load(head or first, {**settings, **settings_of(given)}), first or head
 
 
-def _case(name: str | None, job: Any, task: Task | None) -> Case:
+def _prepared(name: str | None, job: Any, task: Task | None) -> Prepared:
     if isinstance(job, Result | Outcome):
-        return Case(name=name or job.scenario, result=job)
+        return Prepared(name or job.scenario, isinstance(job, Outcome), lambda: job)
     if isinstance(job, SharingScenario):
         setup = shared(job, task=task)
         topology = setup.machine.topology
         rent = topology.gpus * topology.price.hour if topology.price else None
-        return Case(name=name or job.name, result=played(setup), rent=rent)
+        return Prepared(name or job.name, True, partial(played, setup), rent)
     if not isinstance(job, Scenario):
         what = f"a {type(job).__name__} is no job"
         raise InputError("compare", what, "give names, scenarios or results")
     refuse_task(job.name, task)
-    return Case(name=name or job.name, result=simulate(job))
+    if isinstance(job, RecordedScenario):
+        load_topology(job)  # refuses changes of what it does not have, as its stack does
+        load_stack(job, job.stack)
+        return Prepared(name or job.name, False, partial(simulate_recording, job))
+    return Prepared(name or job.name, False, partial(run, from_scenario(job)))
 
 
 def _short(found: list[Case]) -> list[Case]:

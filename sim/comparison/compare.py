@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from sim.comparison.cases import Job, cases
+from sim.comparison.cases import Job, cases, prepared
 from sim.comparison.comparison import Comparison
 from sim.comparison.sharing import SharingComparison
 from sim.comparison.steps import StepComparison
 from sim.config.errors import InputError
-from sim.results.result import Result
 from sim.scenario.settings import Settings, settings_of
 from sim.sharing.learning.own_task import Task
 
@@ -33,13 +32,13 @@ def compare(
     """
     alone = len(jobs) == 1 and isinstance(jobs[0], Mapping)
     own = settings_of(settings, price)
-    found = cases(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
-    kinds = {isinstance(case.result, Result) for case in found}
-    if len(kinds) > 1:
+    found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
+    shares = {one.shares for one in found}
+    if len(shares) > 1:
         what = "a synchronous step beside workers that share updates"
         raise InputError("compare", what, "compare jobs of one kind")
-    if kinds == {False}:
-        return SharingComparison(cases=tuple(found), target=target)
+    if shares == {True}:
+        return SharingComparison(cases=cases(found), target=target)
     if target is not None:
         raise InputError("--target", "synchronous steps have no loss", "leave it out")
-    return StepComparison(cases=tuple(found))
+    return StepComparison(cases=cases(found))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sim.comparison.cases import cases
+from sim.comparison.cases import cases, prepared
 from sim.comparison.sharing import SharingComparison
 from sim.scenario.scenario import load
 
@@ -64,4 +64,4 @@ def nine_ways(
         )
         for way, sharing in WAYS.items()
     }
-    return SharingComparison(cases=tuple(cases(jobs)), target=0.5)
+    return SharingComparison(cases=cases(prepared(jobs)), target=0.5)

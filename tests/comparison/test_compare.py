@@ -12,6 +12,7 @@ from sim.cli.main import main
 from sim.comparison.comparison import Comparison
 from sim.comparison.sharing import SharingComparison
 from sim.comparison.steps import StepComparison
+from sim.config.errors import InputError
 from sim.results.outcome import Outcome
 from sim.results.result import Result
 
@@ -208,6 +209,27 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     assert refused.exit_code == 2
     assert said in refused.stderr
     assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("megatron-1.7b", ": device.memory=lots"),
+        ("megatron-1.7b", ": plan.tp=7"),
+        ("ps-ssp", ": device.memory=lots"),
+        ("megatron-1.7b", "ps-ssp"),
+        ("megatron-1.7b", ": plan.tp=4", "result.json"),
+    ],
+)
+def test_a_mistake_in_the_last_job_is_told_before_the_first_runs(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[object] = []
+    monkeypatch.setattr("sim.comparison.cases.run", ran.append)
+    monkeypatch.setattr("sim.comparison.cases.played", ran.append)
+    with pytest.raises(InputError):
+        sim.compare(*words, settings=QUICK if words[0] == "ps-ssp" else ())
+    assert not ran
 
 
 def _run(*words: str) -> Any:
