@@ -55,6 +55,15 @@ def rate(value: float) -> str:
     return count(value) if value else "unknown"
 
 
+def money(amount: float) -> str:
+    """Three significant digits, or all of the integer ones.
+
+    >>> money(0.6), money(0.5623), money(12.87), money(99.99), money(4321.0)
+    ('0.600', '0.562', '12.9', '100', '4,321')
+    """
+    return f"{amount:#.3g}".rstrip(".") if amount < 100 else f"{amount:,.0f}"
+
+
 def several(number: float, noun: str) -> str:
     """A number of things.
 

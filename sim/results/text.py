@@ -7,7 +7,17 @@ from typing import Any
 
 from sim.config.units import human_bytes, human_seconds
 from sim.results import likely
-from sim.results.formatting import apportioned, bar, count, large, percent, rate, several, time_unit
+from sim.results.formatting import (
+    apportioned,
+    bar,
+    count,
+    large,
+    money,
+    percent,
+    rate,
+    several,
+    time_unit,
+)
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
 from sim.results.tables import Cells, aligned, html_table
@@ -106,9 +116,9 @@ def _cost(result: Result) -> Iterator[Cells]:
     if result.dollars_per_million_tokens is not None:
         known = result.dollars_per_million_tokens
         sure = likely.likely(result)
-        bounds = likely.interval((sure.low * known, sure.high * known), sure.level, "{:.3g}".format)
-        expected = f"a million tokens; expected {sure.expected * known:.3g} {bounds}"
-        yield "cost", f"{known:.3g} $", f"{expected} at {result.inputs.price}"
+        bounds = likely.interval((sure.low * known, sure.high * known), sure.level, money)
+        expected = f"a million tokens; expected {money(sure.expected * known)} {bounds}"
+        yield "cost", f"{money(known)} $", f"{expected} at {result.inputs.price}"
 
 
 def _dropped(result: Result) -> Iterator[Cells]:
