@@ -259,11 +259,12 @@ def _trained(
     """The same of the task, in runs twice as long until one ends at the target."""
     while True:
         plan = job.sharing
+        assert plan.learning is not None  # as `_of_task` saw
+        assert plan.learning.target is not None
         with np.errstate(over="ignore", invalid="ignore"):  # what diverges never is there
             pool = run(setup)
             curve = pool.record.curve
-        target = plan.learning.target if plan.learning else None
-        there = None if target is None else held(curve, target)
+        there = held(curve, plan.learning.target)
         gone = bool(curve) and not isfinite(curve[-1].loss)
         if there or gone or plan.steps >= _MOST or plan.until is not None:
             return _pace(pool), there or CurvePoint(inf, inf, inf, inf)

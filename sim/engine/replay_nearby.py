@@ -23,7 +23,6 @@ from sim.engine.replay_weights import Floats, Sum, Table
 Singles = NDArray[np.float32]
 Moves = Mapping[int, tuple[int, float]]  # parameter -> the coordinate that moves it, and how far
 
-LOST = 1e-6  # of a deviation, at most, in single precision
 _CHUNK = 1024  # columns at a time: what a level needs of them stays in the processor's cache
 
 

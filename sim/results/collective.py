@@ -29,6 +29,6 @@ def describe(name: str, ranks: int) -> str:
     rows = []
     for schedule in schedules(name, ranks):
         fluid = condense(schedule)
-        rounds, busiest = several(fluid.rounds, "round"), f"{fluid.bytes:.3g} B through the busiest port"
-        rows.append((schedule.kind, rounds, busiest))
+        busiest = f"{fluid.bytes:.3g} B through the busiest port"
+        rows.append((schedule.kind, several(fluid.rounds, "round"), busiest))
     return f"{name} among {ranks} ranks, for each byte of the buffer\n{aligned(rows)}"

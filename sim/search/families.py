@@ -95,21 +95,22 @@ def _contenders(
     mesh: MeshLayouts, passes: Plan, bound: float, standings: Standings, pruned: Pruned
 ) -> Iterator[_Contender]:
     """The layouts of some passes that may fit and be worth an evaluation; `pruned` counts the
-    others."""
-    least = mesh.least_of_passes(passes)
-    if least > mesh.capacity or not standings.admit(bound, least):
-        count = sum(1 for _ in layouts(mesh.space, passes))
-        pruned.memory += count * (least > mesh.capacity)
-        pruned.slower += count * (least <= mesh.capacity)
-        return
-    for layout in layouts(mesh.space, passes):
-        least = mesh.least_memory(layout)
-        if least > mesh.capacity:
-            pruned.memory += 1
-        elif standings.admit(bound, least):
-            yield _Contender(mesh, layout, bound)
-        else:
-            pruned.slower += 1
+    others, together where that shows by their passes."""
+
+    def worth(least: float, count: int) -> bool:
+        """Whether layouts that need at least so much memory are; if not, so many are counted."""
+        fit = least <= mesh.capacity
+        if fit and standings.admit(bound, least):
+            return True
+        pruned.memory += 0 if fit else count
+        pruned.slower += count if fit else 0
+        return False
+
+    together = list(layouts(mesh.space, passes))
+    if worth(mesh.least_of_passes(passes), len(together)):
+        for layout in together:
+            if worth(mesh.least_memory(layout), 1):
+                yield _Contender(mesh, layout, bound)
 
 
 def _written(

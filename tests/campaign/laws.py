@@ -23,7 +23,6 @@ from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.engine.replay_contention import TOLERANCE, InexactError
-from sim.engine.replay_nearby import LOST
 from sim.hardware.cluster import topology as topologies
 from sim.parallel.known import Known
 from sim.samples.samples import samples
@@ -37,6 +36,7 @@ from sim.simulate import simulate
 from sim.sweeps.sweep import sweep
 from tests.campaign.case import ALLOWED, called
 from tests.campaign.jobs import PARTS, Document, drawn
+from tests.engine.test_replay_nearby import LOST
 
 SAME = 1e-9  # relative; of two ways to the same number
 SLOWER = 2e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost
