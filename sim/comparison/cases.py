@@ -14,14 +14,13 @@ from sim.config.stopping import so_far
 from sim.results import stored
 from sim.results.outcome import Outcome
 from sim.results.result import Result
-from sim.scenario.loading import load_stack, load_topology
 from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario, load
 from sim.scenario.settings import settings_of
 from sim.scenario.setup import from_scenario
 from sim.scenario.sharing_setup import from_scenario as shared
 from sim.sharing.learning.own_task import Task, refuse_task
 from sim.simulate import run
-from sim.simulate_recording import simulate_recording
+from sim.simulate_recording import set_up
 from sim.simulate_sharing import played
 
 Job = str | os.PathLike[str] | Scenario | Result | Outcome
@@ -123,9 +122,7 @@ def _prepared(name: str | None, job: Any, task: Task | None) -> Prepared:
         raise InputError("compare", what, "give names, scenarios or results")
     refuse_task(job.name, task)
     if isinstance(job, RecordedScenario):
-        load_topology(job)  # refuses changes of what it does not have, as its stack does
-        load_stack(job, job.stack)
-        return Prepared(name or job.name, False, partial(simulate_recording, job))
+        return Prepared(name or job.name, False, set_up(job).result)
     return Prepared(name or job.name, False, partial(run, from_scenario(job)))
 
 
