@@ -14,8 +14,7 @@ _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}
 def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any]) -> Operator:
     """An operator with the tensors that it reads and makes, or changes in place."""
     changed = outs or _changed(func, named)
-    unread = {id(one) for one in _listed(named.get(_UNREAD.get(_name(func), "out")))}
-    ins = [one for one in ins if id(one) not in unread]
+    ins = _read(ins, _listed(named.get(_UNREAD.get(_name(func), "out"))))
     flags: dict[str, Any] = {key: named[key] for key in _FLAGS if key in named}
     lists = sum(1 for value in named.values() if _is_list(value))
     if lists:
@@ -29,6 +28,18 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
         written=sum(tensor_of(one).bytes for one in changed),
         flags=flags,
     )
+
+
+def _read(ins: list[Any], unread: list[Any]) -> list[Any]:
+    """Without those that are only written: once each, since what is written may be read, too."""
+    left = {id(one) for one in unread}
+    read = []
+    for one in reversed(ins):  # `out` is the last argument
+        if id(one) in left:
+            left.remove(id(one))
+        else:
+            read.append(one)
+    return read[::-1]
 
 
 def _name(func: Any) -> str:

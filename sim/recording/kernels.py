@@ -105,7 +105,7 @@ def _precision(tensor: Tensor) -> Precision:
 
 def _product(operator: Operator, name: str) -> Gemm:
     """mm, bmm (m x k, k x n); those that add have what is added first."""
-    x, y = operator.inputs[1:3] if "add" in name else operator.inputs[:2]
+    x, y = operator.inputs[-2:] if "add" in name else operator.inputs[:2]
     batch = x.shape[0] if len(x.shape) == 3 else 1
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
     precision = "tf32" if operator.flags.get("tf32") else _precision(x)
