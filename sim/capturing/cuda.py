@@ -31,7 +31,9 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     kind, it chooses as there; how fast it is is said when the recording is played.
     """
     for name, answer in _answers(torch, gpus).items():
-        patches.set(torch.cuda, name, partial(_answer, answer))
+        for owner in (torch.cuda, torch.cuda.memory):  # whose functions ask one another
+            if hasattr(owner, name):
+                patches.set(owner, name, partial(_answer, answer))
     for name in _NOTHING:
         patches.set(torch.cuda, name, partial(_answer, None))
     torch._C._accelerator_setDeviceIndex(index)
@@ -47,12 +49,34 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
         patches.set(owner, "current_stream", lambda *_: streams.stack[-1])
     patches.set(torch.cuda, "default_stream", lambda *_: streams.stack[0])
     patches.set(torch.Tensor, "record_stream", lambda *_: None)
+    patches.set(torch, "Generator", _generators(torch))
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
     patches.set(torch.amp.GradScaler, "_maybe_opt_step", _steps(streams))
     patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+
+
+def _generators(torch: Any) -> Any:
+    """Those of the device are the host's, by another name: nothing is drawn."""
+    usual = torch.Generator
+
+    class Kind(type(usual)):  # type: ignore[misc]
+        def __instancecheck__(cls, one: object) -> bool:
+            return isinstance(one, usual)
+
+    class Generator(usual, metaclass=Kind):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            own = usual.__new__(cls)
+            own.place = torch.device(device)
+            return own
+
+        @property
+        def device(self) -> Any:
+            return self.place
+
+    return Generator
 
 
 def _steps(streams: Streams) -> Any:
@@ -94,6 +118,7 @@ def _answers(torch: Any, gpus: int) -> dict[str, Any]:
         "memory_reserved": 0,
         "max_memory_reserved": 0,
         "memory_stats": defaultdict(int),
+        "memory_summary": "",
         "get_rng_state": random,
         "get_rng_state_all": [random] * gpus,
     }

@@ -17,9 +17,11 @@ _HINTS = {
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
     "triton": "leave custom Triton kernels out: use torch's own operators",
     "flash_attn": "use torch's scaled_dot_product_attention",
+    "'_scatter'": "use DistributedDataParallel in place of DataParallel",
+    "No module named": "install what the script imports",
     "numpy": "do not read values of GPU tensors: their content is not computed",
     "data pointer": "do not read or save values of GPU tensors: their content is not computed",
-    "pickle": "do not save: nothing is computed",
+    "pickle": "do not save with it: nothing is computed (torch.save is left out by itself)",
     "pin": "set pin_memory = False",
     "nvtx": "leave profiler marks out",
 }

@@ -8,10 +8,12 @@ from typing import Any
 
 from sim.capturing import (
     autograd,
+    batch_norm,
     cuda,
     device,
     distributed,
     messages,
+    modules,
     pipelining,
     transformers,
 )
@@ -59,6 +61,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         device.pretend(torch, patches)
         cuda.install(torch, patches, streams, gpus=GPUS_PER_NODE, index=local)
         autograd.install(torch, patches, log, stream)
+        batch_norm.install(torch, patches, streams.sync)
         distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
         messages.install(torch, patches, place.exchange)
         pipelining.install(patches, log)
@@ -73,6 +76,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
             number = lines()
             return log.lines.entries[number] if number >= 0 else "torch.compile"
 
+        modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
         own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
         Compiled(torch, patches, log, where, own).install()
         with fake, mode(torch, own):
@@ -81,6 +85,11 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         patches.restore()
         os.environ.clear()
         os.environ |= old
+
+
+def _unsaved(log: Log, streams: Streams, line: str) -> None:
+    streams.sync()
+    log.notes.number(f"{line}: a checkpoint is not written here, and takes no time")
 
 
 def _environment(place: Place, local: int) -> Mapping[str, str]:

@@ -158,6 +158,7 @@ def test_how_far_a_capture_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         ("x = torch.ones(3, device='cuda').numpy()", "do not read"),
         ("torch.ones(3, device='cuda').nonzero()", "independent of the data"),
         ("undefined", "NameError"),
+        ("import not_there", "install what the script imports"),
         ("import triton_that_is_not_there", "pip install triton"),
     ],
 )
@@ -264,3 +265,67 @@ def test_bad_commands_are_refused_in_one_line(
     answer = CliRunner().invoke(main, ["capture", *arguments])
     assert answer.exit_code == 2
     assert said in answer.stderr.splitlines()[-1]
+
+
+FREE = """
+import copy
+
+net = Model().cpu()
+net.head.weight = net.embedding.weight
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)  # before the model moves
+net.to("cuda")
+average = copy.deepcopy(net)
+assert average.embedding.weight is average.head.weight is not net.head.weight
+assert all(isinstance(weight, nn.Parameter) for weight in average.parameters())
+noise = torch.Generator(device="cuda").manual_seed(1)
+assert noise.device.type == "cuda" and isinstance(torch.default_generator, torch.Generator)
+sums = torch.zeros(WIDTH, WIDTH, device="cuda")
+for step in range(2):
+    tokens = torch.randint(VOCABULARY, (BATCH, LENGTH), device="cuda", generator=noise)
+    loss = net(tokens).float().square().mean()
+    loss.backward()
+    half = torch.ones(WIDTH, WIDTH, device="cuda", dtype=torch.bfloat16)
+    torch.addmm(sums, half, half, out_dtype=torch.float32, out=sums)
+    torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, "kept.pt")
+    print(f"{loss:.3f}", torch.cuda.memory_summary(), loss.detach().cpu().numpy())
+    print(net.head.weight.tolist()[0])
+    optimizer.step()
+"""
+
+
+def test_what_scripts_do_freely_is_done_freely(
+    captured: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept.pt").write_text("of a real run")
+    own = captured(FREE, world=1)
+    assert own.parameters == PARAMETERS - WIDTH * VOCABULARY  # shared
+    updated = [event for event in own.events if event.phase == "optimizer"]
+    assert updated  # those that moved
+    assert (tmp_path / "kept.pt").read_text() == "of a real run"
+    assert "a checkpoint is not written here, and takes no time" in own.notes[0]
+    added = next(one for one in own.operators if one.name == "aten.addmm")
+    assert [one.dtype for one in added.inputs] == ["float32", "bfloat16", "bfloat16"]
+    assert work_of(own).executed_flops > 2 * WIDTH**3
+
+
+JUDGED = """
+judge, policy = Model().to("cuda").requires_grad_(False), Model().to("cuda")
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+for _ in range(2):
+    for length in (LENGTH, LENGTH // 2):
+        tokens = torch.randint(VOCABULARY, (BATCH, length), device="cuda")
+        with torch.no_grad():
+            wanted = judge(tokens)
+        F.mse_loss(policy(tokens), wanted).backward()
+    optimizer.step()
+"""
+
+
+def test_a_model_that_only_judges_has_no_backward_pass_and_no_tokens(captured: Capture) -> None:
+    done = work_of(captured(JUDGED, world=1))
+    tokens = BATCH * LENGTH * 3 // 2
+    attention = LAYERS * 4 * BATCH * (LENGTH**2 + (LENGTH // 2) ** 2) * WIDTH
+    forward = 2 * MATRICES * tokens + attention
+    assert (done.tokens, done.samples) == (tokens, 2 * BATCH)
+    assert done.model_flops == pytest.approx(4 * forward)
