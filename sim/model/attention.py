@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sim.config.errors import InputError
 from sim.model import latent_attention
-from sim.model.attention_core import core, inputs_saved
+from sim.model.attention_core import cores, inputs_saved
 from sim.model.execution import Execution
 from sim.model.kernels import MemoryBound
 from sim.model.operators import Operator, normalise
@@ -15,7 +15,7 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
     """Projection in, arrangement, norms, rotation, core and projection out; right behind a norm
     where `normed`."""
     if run.model.latent:
-        return (*latent_attention.project_in(run), core(run), project_out(run))
+        return (*latent_attention.project_in(run), *cores(run), project_out(run))
     before = [one for one in (project_in(run, normed=normed), arrange(run)) if one.name]
     norms = normalise_heads(run, before[-1].name)
     after = [one for one in (rotate(run), *_core_of_heads(run)) if one.name]
@@ -28,7 +28,7 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
     each is read once and written for every head, backward summed over them (torchtitan,
     repeat_kv in models/llama/model.py)."""
     if not run.fusion.repeated_keys or run.model.kv_heads == run.model.heads:
-        return (core(run),)
+        return cores(run)
     wide = replace(run, model=replace(run.model, kv_heads=run.model.heads))
     few, many = (one.rows * (one.kv_width + one.value_width) for one in (run, wide))
     launches = 1 if run.fusion.compiled else 2
@@ -40,7 +40,8 @@ def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
         inputs=float(few * run.width),
     )
     reads = tuple(one for one in (rotate(run).name, copies.name) if one)
-    return (copies, replace(core(wide), reads=reads))
+    first, *rest = cores(wide)
+    return (copies, replace(first, reads=reads), *rest)
 
 
 def project_in(run: Execution, *, normed: bool = False) -> Operator:

@@ -16,6 +16,12 @@ def core(run: Execution) -> Operator:
     return with_sinks(run, kernels) if run.model.sinks else kernels
 
 
+def cores(run: Execution) -> tuple[Operator, ...]:
+    """The core, behind what both of its passes read of other ranks, where that is gathered once."""
+    ahead = context_parallel.gathered(run)
+    return (ahead, replace(core(run), beside=ahead.name)) if ahead.name else (core(run),)
+
+
 def with_sinks(run: Execution, core: Operator) -> Operator:
     """A learned logit a head joins the softmax's sum (OpenAI 2025, gpt-oss model card, section 2):
     nothing to the kernels; its gradient sums dO O and the sums of exponentials over all queries."""

@@ -5,7 +5,8 @@
 - Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): keys and values are
   gathered once beside the first kernel, which are those of a ring; backward their gradients go all
   the way round in fp32, each time summed behind a kernel. torch.compile waits for each call at once
-  (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor).
+  (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor), and what its graph of both
+  passes gathers twice is gathered once (torch/_functorch/compile_utils.py, fx_graph_cse).
 - All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs; backward
   they are gathered again, and their gradients scattered.
 - Ulysses (Jacobs et al. 2023): all-to-alls turn shares of the sequence into shares of the heads and
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 
 from sim.model.execution import Execution
 from sim.model.kernels import Attention, Item, Kernel, MemoryBound, Overlap
-from sim.model.operators import Items
+from sim.model.operators import Items, Operator
 from sim.program.causes import CONTEXT
 from sim.program.operations import Collective, Kind
 
@@ -31,6 +32,7 @@ def forward(run: Execution) -> Items:
     kernels = tuple(_kernels(run, backward=False))
     return (
         *_exchanged(run, "queries, keys and values", _inputs(run)),
+        *_joined(run),
         *_with_keys(run, kernels),
         *_merged(run),
         *_exchanged(run, "outputs", run.output_width),
@@ -42,9 +44,23 @@ def backward(run: Execution) -> Items:
     kernels = tuple(_kernels(run, backward=True))
     return (
         *_exchanged(run, "outputs' gradients", run.output_width),
+        *_joined(run),
         *_with_keys_back(run, kernels),
         *_exchanged(run, "gradients of queries, keys and values", _inputs(run)),
     )
+
+
+def gathered(run: Execution) -> Operator:
+    """All keys and values, where they are gathered for the kernels of both passes."""
+    if not _gathers_once(run):
+        return Operator()
+    call = _keys(run, "all_gather")
+    return Operator(name="gathered keys", forward=(call,), saved=call.bytes, made=call.bytes)
+
+
+def _gathers_once(run: Execution) -> bool:
+    sharding = run.sharding
+    return sharding.way == "gathered-ring" and sharding.ring > 1 and run.fusion.compiled
 
 
 # --- Kernels -------------------------------------------------------------------------------------
@@ -92,14 +108,38 @@ def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) ->
 
 
 def _merged(run: Execution) -> Items:
-    """Outputs of a ring's kernels, merged into an fp32 one: read both, write it."""
+    """Outputs of a ring's kernels, merged into an fp32 one: read both, write it. Operation by
+    operation (torch, _SDPAMerger) all are cast before and the sum behind, and a merge is a
+    difference, a product and a difference, with five small kernels of log-sum-exps; the last rank,
+    all of whose merges are of whole shares, sets the pace."""
     times = run.sharding.ring - 1
     whole = run.sharding.way == "all-gather" or not run.model.causal or run.model.window
     if times == 0 or whole:
         return ()
+    outputs = run.rows * run.output_width
+    if _step_by_step(run):
+        moved = times * 32.0 + (times + 2) * (run.width + 4)
+        launches = 8 * times + times + 2
+        return (MemoryBound(name="merge outputs", bytes=moved * outputs, launches=launches),)
     part = 0.5 if run.sharding.balanced else 1.0
-    moved = part * times * run.rows * run.output_width * (run.width + 8)
+    moved = part * times * outputs * (run.width + 8)
     return (MemoryBound(name="merge outputs", bytes=moved, launches=times),)
+
+
+def _joined(run: Execution) -> Items:
+    """Keys and values, made contiguous and put side by side in front of each kernel but the last
+    (torch, _templated_ring_attention: also where they are gathered once)."""
+    if not _step_by_step(run):
+        return ()
+    ring = run.sharding.ring
+    moved = 2.0 * ring * run.rows * (run.kv_width + run.value_width) * run.width
+    return (MemoryBound(name="join keys and values", bytes=moved, launches=ring + 1),)
+
+
+def _step_by_step(run: Execution) -> bool:
+    """Whether torch's ring runs operation by operation."""
+    sharding = run.sharding
+    return sharding.way == "gathered-ring" and sharding.ring > 1 and not run.fusion.compiled
 
 
 # --- Communication -------------------------------------------------------------------------------
@@ -131,6 +171,8 @@ def _with_keys(run: Execution, kernels: tuple[Attention, ...]) -> Items:
     gather, way = _keys(run, "all_gather"), run.sharding.way
     if way == "all-gather":
         return (gather, *kernels)
+    if _gathers_once(run):
+        return kernels
     if way == "gathered-ring":
         return (*_beside(run, gather, kernels[0]), *kernels[1:])
     return (Overlap(collective=gather, kernels=kernels),)
@@ -143,6 +185,8 @@ def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
     gather, scatter = _keys(run, "all_gather"), _keys(run, "reduce_scatter")
     if run.sharding.way == "all-gather":
         return (gather, *kernels, scatter)
+    if _gathers_once(run):
+        return (kernels[0], *_turned(run, kernels))
     if run.sharding.way == "gathered-ring":
         return (*_beside(run, gather, kernels[0]), *_turned(run, kernels))
     half = (len(kernels) + 1) // 2
