@@ -7,11 +7,13 @@ import pytest
 
 from sim.config.errors import InputError
 from sim.model import attention
-from sim.model.attention_core import core
+from sim.model.attention_core import core, cores
+from sim.model.checkpointing import Rule
 from sim.model.execution import Execution, Sharding
 from sim.model.fusion import Fusion
 from sim.model.kernels import Attention, Item, Overlap
 from sim.model.operators import Items
+from sim.model.recompute import recomputed
 from sim.model.transformer import Transformer
 from sim.program.operations import Collective
 from sim.scenario.scenario import load
@@ -112,6 +114,29 @@ def test_torchs_ring_is_hidden_beside_kernels_unless_compiled():
     assert sum(isinstance(item, Overlap) for item in one.input_gradient) == 8
     assert not any(isinstance(i, Overlap) for i in (*other.forward, *other.input_gradient))
     assert flops(one.input_gradient) == flops(other.input_gradient)
+
+
+def test_compiled_torchs_ring_gathers_keys_and_values_for_both_passes_and_keeps_them():
+    eager = run(**WAYS["gathered-ring"])
+    (whole,) = cores(eager)
+    ahead, own = cores(replace(eager, fusion=Fusion(compiled=True)))
+    assert volumes(whole.forward)["all_gather"] == volumes(whole.input_gradient)["all_gather"]
+    assert volumes(ahead.forward) == {"all_gather": KEYS}
+    assert ahead.saved == ahead.made == KEYS
+    assert "all_gather" not in volumes((*own.forward, *own.input_gradient))
+    kept = recomputed((ahead, own), Rule())
+    again = recomputed((ahead, own), Rule(again=("full",)))
+    assert "all_gather" not in volumes(kept.items)
+    assert volumes(again.items) == {"all_gather": KEYS}
+    assert kept.kept - again.kept >= KEYS
+
+
+def test_operation_by_operation_a_merge_of_torchs_ring_is_three_passes_in_fp32():
+    operator = core(run(**WAYS["gathered-ring"]))
+    (merge,) = (one for one in operator.forward if getattr(one, "name", "") == "merge outputs")
+    element = 8 * (2 + 4) + (4 + 2) + 7 * (12 + 8 + 12)  # casts, the cast back, seven merges
+    assert merge.bytes == element * QUERIES / WIDTH / 8
+    assert merge.launches == 8 + 1 + 7 * (3 + 5)
 
 
 def test_repeated_keys_are_as_many_as_queries_and_are_copied_before():
