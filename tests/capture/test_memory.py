@@ -1,5 +1,6 @@
 """Memory of captured scripts: held against real runs of the same on a CPU, and published peaks."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sim.capturing.real_run import counting
 from sim.recording.allocator_settings import AllocatorSettings
 from sim.recording.file import read
 from sim.recording.memory import Memory
-from sim.recording.recording import Recording
+from sim.recording.recording import PARTS, Recording
 from sim.scenario.scenario import RecordedScenario
 from tests.capture.conftest import MODEL
 
@@ -86,6 +87,19 @@ def test_peaks_that_torchtitan_published_are_within_eight_percent(
     (own,) = read(RECORDINGS / f"{name}.json.gz")
     peak = Memory(own, settings=AllocatorSettings(expandable=expandable)).peak()
     assert peak.reserved / GIB == pytest.approx(measured, rel=0.08)
+
+
+def test_gradients_that_are_none_stay_reserved_for_the_stream_that_reduces_them() -> None:
+    """FSDP2's reduce-scatter makes them on a stream of its own, whose cached blocks serve no other:
+    on the main stream their 3.74 GiB would be taken by activations."""
+    (own,) = read(RECORDINGS / "torchtitan-8b-32768-full.json.gz")
+    gradients = PARTS.index("gradients")
+    moved = (replace(one, stream=0) if one.part == gradients else one for one in own.memory)
+    usual, other = (Memory(each).peak() for each in (own, replace(own, memory=tuple(moved))))
+    assert "gradients" not in usual.parts
+    assert usual.allocated == other.allocated
+    bytes = 4 * own.parameters / own.world
+    assert usual.reserved - other.reserved == pytest.approx(bytes, rel=0.03)
 
 
 def test_on_a_smaller_gpu_it_fits_by_giving_back_what_is_cached() -> None:
