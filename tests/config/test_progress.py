@@ -20,9 +20,9 @@ class Terminal(io.StringIO):
             pass
 
 
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """A terminal that is drawn on a thousand times a second."""
+def drawn_on(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal that is drawn on a thousand times a second. It is no fixture: between the setup
+    of a test and its call pytest puts back what it captures with."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "_TICK", 1e-3)
@@ -37,7 +37,11 @@ def test_answers_are_passed_on_as_they_are_and_nothing_is_written_to_files(
     assert sys.stderr.getvalue() == ""
 
 
-def test_a_terminal_is_never_left_silent_while_an_answer_is_awaited(shown: Terminal) -> None:
+def test_a_terminal_is_never_left_silent_while_an_answer_is_awaited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = drawn_on(monkeypatch)
+
     def slow() -> Iterator[int]:
         yield 0
         before = shown.getvalue().count("\r")
@@ -50,8 +54,10 @@ def test_a_terminal_is_never_left_silent_while_an_answer_is_awaited(shown: Termi
 
 
 def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
-    shown: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    shown = drawn_on(monkeypatch)
+
     @waited("the step")
     def step() -> None:
         shown.until("the step, 00:00 so far")
@@ -69,8 +75,9 @@ def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
     assert not progress._under_way
 
 
-def test_parts_of_a_whole_move_its_bar_by_their_shares(shown: Terminal) -> None:
+def test_parts_of_a_whole_move_its_bar_by_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever their units are; what is counted within what is counted has no part of its own."""
+    shown = drawn_on(monkeypatch)
 
     @whole("the question")
     def question() -> None:
@@ -94,7 +101,10 @@ def test_parts_of_a_whole_move_its_bar_by_their_shares(shown: Terminal) -> None:
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
-def test_what_is_being_done_is_told_in_words(by_itself: bool, shown: Terminal) -> None:
+def test_what_is_being_done_is_told_in_words(
+    by_itself: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = drawn_on(monkeypatch)
     with progress.told(lambda: "step 2: 345 operators", by_itself=by_itself) as look:
         while "step 2: 345 operators, 00:00 so far" not in shown.getvalue():
             if not by_itself:
