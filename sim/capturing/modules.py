@@ -28,7 +28,20 @@ def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
 
 def _moves(torch: Any, patches: Patches) -> None:
     """`to`, `cuda`, `half`, `to_empty` and so on all go through one function."""
-    apply = torch.nn.Module._apply
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    apply, usual = torch.nn.Module._apply, torch._C.TensorBase.data
+
+    def put(tensor: Any, new: Any) -> None:
+        """`weight.data = ...`, by which FSDP1 and scripts move single ones."""
+        fake, before = isinstance(new, FakeTensor), getattr(tensor, "fake_device", None)
+        if not fake or before == new.fake_device:
+            usual.__set__(tensor, new)
+            return
+        moved = new.detach()
+        if isinstance(tensor, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved)
+        _become(torch, tensor, moved.requires_grad_(tensor.requires_grad))
 
     def kept(module: Any, *args: Any, **kwargs: Any) -> Any:
         before = dict(module._parameters)
@@ -41,6 +54,7 @@ def _moves(torch: Any, patches: Patches) -> None:
         return result
 
     patches.set(torch.nn.Module, "_apply", kept)
+    patches.set(torch.Tensor, "data", property(lambda one: usual.__get__(one), put))
 
 
 def _become(torch: Any, old: Any, new: Any) -> None:

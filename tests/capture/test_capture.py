@@ -273,6 +273,9 @@ import copy
 net = Model().cpu()
 net.head.weight = net.embedding.weight
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)  # before the model moves
+first = net.layers[0].norm.weight
+first.data = first.data.to("cuda")  # as FSDP1 does
+assert first.is_cuda and first is net.layers[0].norm.weight
 net.to("cuda")
 average = copy.deepcopy(net)
 assert average.embedding.weight is average.head.weight is not net.head.weight
