@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sim.capturing.distributed import WHOLE
 from sim.capturing.log import Log
 from sim.recording.recording import PARTS
 
@@ -67,7 +68,7 @@ class Steps:
             for weight in group["params"]
         }
         weights = list(held.values())
-        self.parameters = sum(int(weight.numel()) for weight in weights)
+        self.parameters = sum(int(getattr(weight, WHOLE, weight.numel())) for weight in weights)
         for weight in weights:
             self._name(log, weight, "parameters")
             self._name(log, weight.grad, "gradients")

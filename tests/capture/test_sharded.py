@@ -84,6 +84,7 @@ def test_fsdp2_gathers_in_half_and_reduces_in_full_precision(captured: Capture) 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
 def test_fsdp1_moves_the_flat_parameters(captured: Capture, kind: str) -> None:
     width = {"all_gather": 2, "reduce_scatter": 4}[kind]
+    assert captured(FSDP1, world=64).parameters == PARAMETERS
     assert max(sent(captured(FSDP1, world=64), kind)) == pytest.approx(width * PARAMETERS, rel=1e-3)
 
 
@@ -221,3 +222,11 @@ def attention(own: Recording) -> float:
     """Its FLOPs."""
     kernels = [kernel_of(own.operators[e.operator]) for e in own.events if e.kind == "kernel"]
     return sum(kernel.flops for kernel in kernels if kernel.family == "attention")
+
+
+def test_fsdp1_moves_a_model_of_the_host_to_the_device_itself(captured: Capture) -> None:
+    moved = captured(FSDP1.replace('Model().to("cuda")', "Model()"), world=64)
+    there = captured(FSDP1, world=64)
+    assert moved.parameters == there.parameters
+    assert moved.operators == there.operators
+    assert sent(moved, "all_gather") == sent(there, "all_gather")
