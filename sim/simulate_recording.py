@@ -3,13 +3,12 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from sim.engine.accounts import accounts
 from sim.engine.machine import Machine
 from sim.engine.play import Engine, play
-from sim.hardware.device import Device
+from sim.engine.record import Record
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
 from sim.model.kernels import Kernel
@@ -17,10 +16,11 @@ from sim.program.causes import HOST
 from sim.program.program import Program
 from sim.recording.allocator_settings import parsed
 from sim.recording.axes import Axes, staged
+from sim.recording.behind import Host, Moments
 from sim.recording.file import read
 from sim.recording.kernels import kernel_of
 from sim.recording.memory import Memory
-from sim.recording.program import Host, program
+from sim.recording.program import Places, program
 from sim.recording.recording import Recording
 from sim.recording.scaled import scaled
 from sim.results.assemble_recording import report
@@ -51,9 +51,35 @@ class Recorded:
     machine: Machine
 
     def written(self, factors: Mapping[str, float] | None = None) -> Program:
-        """Its program with `factors` on what takes time (`written_for`)."""
-        device = self.machine.topology.device
-        return written_for(self.stages, self.memories, self.stack, device, factors or {})
+        """Its program. The host, kernels of a family, and what kernels lose to transfers of a cause
+        take so many times as long where there are `factors`."""
+        return self._placed(factors or {})[0]
+
+    def _placed(self, factors: Mapping[str, float]) -> tuple[Program, list[Places]]:
+        return program(
+            self.stages,
+            self._kernels(),
+            memories=self.memories,
+            time=lambda kernel: factors.get(kernel.family, 1.0) * self.time(kernel),
+            host=_host(self.stack).taking(factors.get(HOST, 1.0)),
+            factors=factors,
+        )
+
+    def _kernels(self) -> list[list[Kernel]]:
+        return [[kernel_of(operator) for operator in own.operators] for own, _ in self.stages]
+
+    def _remembered(self, record: Record, places: Sequence[Places]) -> "Recorded":
+        """The same where blocks of several streams are free when they were so in a record."""
+        if not any(own.used_by_several for own in self.memories):
+            return self
+        host = _host(self.stack)
+        memories = [
+            own.at(Moments(own.recording.events, _done(record, stage, at), kernels, host))
+            for stage, (own, at, kernels) in enumerate(
+                zip(self.memories, places, self._kernels(), strict=True)
+            )
+        ]
+        return replace(self, memories=memories)
 
     def time(self, kernel: Kernel) -> float:
         """A kernel's seconds on the device."""
@@ -63,11 +89,13 @@ class Recorded:
     def result(self, *, unfold: bool = False, engine: Engine = "auto") -> Result:
         """The step as it is played."""
         began = time.perf_counter()
-        written, on = self.written(), self.machine
+        (written, places), on = self._placed({}), self.machine
         record = play(written, on, engine=engine, unfold=unfold)
+        own = self._remembered(record, places)
+        written = written if own is self else own.written()
         wall = time.perf_counter() - began
         result = report(
-            self.scenario.name, self.stages, written, self.memories, self.stack, on, record,
+            self.scenario.name, self.stages, written, own.memories, self.stack, on, record,
             accounts(record), wall_seconds=wall,
         )  # fmt: skip
         inputs = replace(result.inputs, change=dict(flat(self.scenario.change)))
@@ -92,18 +120,8 @@ def set_up(scenario: RecordedScenario) -> Recorded:
     )
 
 
-def written_for(
-    stages: Sequence[tuple[Recording, Axes]],
-    memories: Sequence[Memory],
-    stack: Stack,
-    device: Device,
-    factors: Mapping[str, float],
-) -> Program:
-    """The program of recordings as a software stack runs it on a device. The host, kernels of a
-    family, and what kernels lose to transfers of a cause take so many times as long where there are
-    `factors`."""
-    seconds = partial(kernel_time, device=device, attention=stack.attention)
-    host = Host(
+def _host(stack: Stack) -> Host:
+    return Host(
         step=stack.step_host,
         launch={
             "forward": stack.launch_forward,
@@ -113,11 +131,10 @@ def written_for(
         call=stack.launch_collective,
         graph=stack.launch_graph,
     )
-    return program(
-        stages,
-        [[kernel_of(operator) for operator in own.operators] for own, _ in stages],
-        memories=memories,
-        time=lambda kernel: factors.get(kernel.family, 1.0) * seconds(kernel),
-        host=host.taking(factors.get(HOST, 1.0)),
-        factors=factors,
-    )
+
+
+def _done(record: Record, stage: int, places: Places) -> list[float]:
+    """When a stage's device has done what the stream of each event was given up to there."""
+    role = next(role.index for role in record.roles if role.stage == stage)
+    ends = {span.name: span.end for span in record.timeline.spans if span.role == role}
+    return [max((ends[name] for name in own), default=0.0) for own in places]

@@ -48,7 +48,7 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     for owner in (torch.cuda, torch.accelerator):
         patches.set(owner, "current_stream", lambda *_: streams.stack[-1])
     patches.set(torch.cuda, "default_stream", lambda *_: streams.stack[0])
-    patches.set(torch.Tensor, "record_stream", lambda *_: None)
+    patches.set(torch.Tensor, "record_stream", _used_by(streams))
     patches.set(torch, "Generator", _generators(torch))
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
@@ -77,6 +77,15 @@ def _generators(torch: Any) -> Any:
             return self.place
 
     return Generator
+
+
+def _used_by(streams: Streams) -> Any:
+    """`Tensor.record_stream`."""
+
+    def record_stream(tensor: Any, stream: Any) -> None:
+        streams.log.used(tensor.untyped_storage(), stream.stream_id)
+
+    return record_stream
 
 
 def _steps(streams: Streams) -> Any:

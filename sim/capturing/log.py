@@ -102,6 +102,11 @@ class Log:
             self._blocks[key] = block
             self._allocate(block, size, stream, line, again)
 
+    def used(self, storage: Any, stream: int) -> None:
+        """A storage is used on this stream, too (`Tensor.record_stream`)."""
+        if block := self.block_of(storage):
+            self._row(block, -1, self.stream(stream), -1)
+
     def emptied(self) -> None:
         """What the allocator has cached is given back to the device."""
         self._row(0, 0, 0, -1)
@@ -139,7 +144,7 @@ class Log:
         parts = {
             row.block: self.parts.get(row.block, _part(row, ends.get(row.block)))
             for row in self.memory
-            if row.bytes
+            if row.bytes > 0
         }
         return tuple(
             Allocation(r.event, r.block, r.bytes, r.stream, r.line, parts.get(r.block, 0))

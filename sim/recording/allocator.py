@@ -60,6 +60,7 @@ class CachingAllocator:
         self._unmapped: defaultdict[Pool, list[int]] = defaultdict(list)
         self._free: dict[int, Block] = {}  # by address, cached or not mapped
         self._live: dict[int, Block] = {}  # by number
+        self._in_use: dict[int, Block] = {}  # given back by the script
         self._addresses = 0
 
     def take(self, number: int, bytes: int, stream: int = 0) -> None:
@@ -72,15 +73,27 @@ class CachingAllocator:
         self._live[number] = block
         self.allocated += block.size
 
-    def give(self, number: int) -> None:
-        """Give a block back; what was never taken is not."""
+    def give(self, number: int, *, in_use: bool = False) -> None:
+        """Give a block back, be it `in_use` by the device until it is `over`; what was never taken
+        is not."""
         block = self._live.pop(number, None)
         if block is not None:
             self.allocated -= block.size
+            self._in_use[number] = block
+            if not in_use:
+                self.over(number)
+
+    def over(self, number: int) -> None:
+        """The device is done with a block that was given back."""
+        block = self._in_use.pop(number, None)
+        if block is not None:
             self._join(block)
 
     def empty(self) -> None:
-        """Give what is cached back to the device: segments that are not split, and whole pages."""
+        """Give what is cached back to the device, once it has done its work: segments that are not
+        split, and whole pages (`release_cached_blocks`)."""
+        for number in list(self._in_use):
+            self.over(number)
         for block in [block for block in self._free.values() if block.mapped]:
             if block.expandable:
                 self._unmap(block)

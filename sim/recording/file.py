@@ -112,7 +112,7 @@ def _with_memory(own: Recording, rows: Any, where: str) -> Recording:
 def _sound(one: Allocation, own: Recording) -> bool:
     return (
         -1 <= one.event <= len(own.events)
-        and 0 <= one.bytes < 1 << 50
+        and -1 <= one.bytes < 1 << 50
         and one.block >= 0
         and one.stream >= 0
         and -1 <= one.line < len(own.lines)

@@ -8,6 +8,7 @@ from math import inf
 from sim.program.memory import MemoryUse, added, in_a_row
 from sim.recording.allocator import CachingAllocator, OutOfMemoryError
 from sim.recording.allocator_settings import AllocatorSettings, parsed
+from sim.recording.behind import InUse, Moments
 from sim.recording.recording import PARTS, Allocation, Recording
 
 NOWHERE = "no line of the script"
@@ -58,43 +59,64 @@ class _Change:
 
 class Memory:
     """A recording's memory, played once on a device of so many bytes; with its own settings of the
-    allocator, or others. Raises `InputError` for settings that torch does not know."""
+    allocator, or others. By the `moments` of a played step blocks of several streams are free
+    once the device is done with them, else at once. Raises `InputError` for settings that torch
+    does not know."""
 
     def __init__(
         self,
         recording: Recording,
         capacity: float = inf,
         settings: AllocatorSettings | None = None,
+        moments: Moments | None = None,
     ) -> None:
-        self.recording = recording
+        self.recording, self.moments = recording, moments
         self.settings = settings or parsed(recording.allocator, recording.script)
         self.capacity = capacity
         self._allocator = CachingAllocator(self.settings, capacity)
         self.failure: Failure | None = None
+        self._in_use = InUse(moments)
         self._changes = list(self._played())
 
     def with_expandable_segments(self) -> "Memory":
         """The same where the allocator maps pages as it needs them."""
-        return Memory(self.recording, self.capacity, replace(self.settings, expandable=True))
+        settings = replace(self.settings, expandable=True)
+        return Memory(self.recording, self.capacity, settings, self.moments)
+
+    @property
+    def used_by_several(self) -> bool:
+        """Whether streams use blocks of others."""
+        return any(row.bytes < 0 for row in self.recording.memory)
+
+    def at(self, moments: Moments) -> "Memory":
+        """The same by the moments of a played step."""
+        return Memory(self.recording, self.capacity, self.settings, moments)
 
     def _played(self) -> Iterator[_Change]:
         live: dict[int, Allocation] = {}
         own = self._allocator
         for number, row in enumerate(self.recording.memory):
             before = own.allocated, own.reserved
+            block = live.get(row.block)
+            if row.bytes < 0:
+                if block and block.stream != row.stream:
+                    self._in_use.use(row.block, row.stream)
+                continue
             if row.bytes:
-                live[row.block] = row
+                live[row.block] = block = row
                 self._take(number, row)
             elif row.block:
-                own.give(row.block)
+                live.pop(row.block, None)
+                own.give(row.block, in_use=self._in_use.give(row.block, row.event))
             else:
                 own.empty()
-            block = live.get(row.block) if row.bytes else live.pop(row.block, None)
             changed = own.allocated - before[0], own.reserved - before[1]
             yield _Change(row.event, block, *changed)
 
     def _take(self, number: int, row: Allocation) -> None:
         own = self._allocator
+        for block in self._in_use.over(row.event):
+            own.over(block)
         try:
             own.take(row.block, row.bytes, row.stream)
         except OutOfMemoryError:

@@ -6,7 +6,7 @@ a communicator say what waits for what, as they did when the host issued them.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from sim.model.kernels import GRAPH, Item, Kernel
@@ -31,6 +31,7 @@ from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 from sim.recording.axes import Axes, main_stream
+from sim.recording.behind import Host
 from sim.recording.beside import with_beside
 from sim.recording.memory import Memory
 from sim.recording.passes import passes_of, pieces_of
@@ -39,26 +40,7 @@ from sim.recording.recording import Event, Phase, Recording
 _PASS = Schedule(((Action("F", 0),),), ((0,),))
 
 Time = Callable[[Kernel], float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call`
-    of a collective or to a peer, for each CUDA `graph`."""
-
-    step: float
-    launch: Mapping[Phase, float]
-    call: float
-    graph: float
-
-    def taking(self, factor: float) -> "Host":
-        """One that takes so many times as long."""
-        return Host(
-            step=factor * self.step,
-            launch={phase: factor * seconds for phase, seconds in self.launch.items()},
-            call=factor * self.call,
-            graph=factor * self.graph,
-        )
+Places = Sequence[Sequence[str]]  # of each event: what its stream ran last, when it came
 
 
 def program(
@@ -69,8 +51,8 @@ def program(
     time: Time,
     host: Host,
     factors: Mapping[str, float],
-) -> Program:
-    """The step of one recording a pipeline stage, in their order.
+) -> tuple[Program, list[Places]]:
+    """The step of one recording a pipeline stage, in their order, and the places of its events.
 
     `kernels` are those of the operators of each recording, `time` their seconds on the device. A
     stage runs its step as one routine, whose operations say which pass they belong to: what stages
@@ -79,7 +61,7 @@ def program(
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
-    stages = []
+    stages, places = [], list[Places]()
     for number, (own, axes) in enumerate(recordings):
         writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
         (occasion,) = _PASS.actions[0].occasions
@@ -90,9 +72,11 @@ def program(
             pieces=pieces_of(own),
         )
         stages.append(stage)
+        places.append(writer.places)
     orders = ((Action("F", 0),),) * len(stages)
     schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
-    return Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
+    written = Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
+    return written, places
 
 
 class _Writer:
@@ -110,7 +94,7 @@ class _Writer:
         self.own, self.axes, self.kernels, self.time, self.host = own, axes, kernels, time, host
         self.memory, self.changed = memory, NOTHING  # since the last operation
         self.main = main_stream(own)
-        self.waited = {event.mark for event in own.events if event.kind == "wait"}
+        self.waited = {event.mark for event in own.events if event.kind in ("wait", "sync")}
         self.done: list[Operation] = []
         self.passes: list[Action | None] = []  # of what is done
         self.now: Action | None = None  # the pass of the event at hand
@@ -124,16 +108,24 @@ class _Writer:
         self.queues: dict[int, str] = {}  # the last one of each communicator
         self.keys: Counter[tuple[int, int]] = Counter()
         self.counts: Counter[tuple[str, ...]] = Counter()
+        self.places: list[tuple[str, ...]] = []
+        self.unplaced: dict[str, list[int]] = defaultdict(list)  # events of each row
 
     def routine(self, factors: Mapping[str, float]) -> Routine:
         """All operations, in the host's order (`with_beside` has the `factors`)."""
         events = zip(self.own.events, passes_of(self.own), strict=True)
         for number, (event, self.now) in enumerate(events):
             getattr(self, f"_{event.kind}")(event, self._stream(event))
+            self._place(self._stream(event))
             self.changed = self.changed.then(self.memory.get(number, NOTHING))
         for stream in list(self.rows):
             self._flush(stream)
         return Routine(tuple(with_beside(self.done, factors)), tuple(self.passes))
+
+    def _place(self, stream: str) -> None:
+        if stream in self.rows:
+            self.unplaced[stream].append(len(self.places))
+        self.places.append(self._so_far(stream))
 
     def _stream(self, event: Event) -> str:
         return COMPUTE_STREAM if event.stream == self.main else f"stream {event.stream}"
@@ -231,16 +223,15 @@ class _Writer:
         """End a stream's computation; the host then may `issue` a call, for which it takes time."""
         row = self.rows.pop(stream, [])
         items = [*self._items(row), *(host_time(self.host.call) if issue else ())]
-        if not items:
-            return
-        own, kind = self.begun[stream] if row else (self.now, "issue")
-        name = f"{own or kind} {len(self.done)}"
-        work = Work(name=kind, items=tuple(items))
-        self._add(
-            Compute(name=name, work=work, after=self._taken(stream), stream=stream, sync=sync), own
-        )
-        if sync:
-            self.seen[stream] = name
+        if items:
+            own, kind = self.begun[stream] if row else (self.now, "issue")
+            name = f"{own or kind} {len(self.done)}"
+            work, after = Work(name=kind, items=tuple(items)), self._taken(stream)
+            self._add(Compute(name=name, work=work, after=after, stream=stream, sync=sync), own)
+            if sync:
+                self.seen[stream] = name
+        for event in self.unplaced.pop(stream, ()):
+            self.places[event] = self._so_far(stream)
 
     def _items(self, row: Sequence[tuple[Event, Kernel]]) -> Iterator[Segment | Collective]:
         return (

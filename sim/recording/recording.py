@@ -9,8 +9,8 @@ from annotated_types import Ge
 
 from sim.program.actions import Kind
 
-VERSION = 2
-VERSIONS = (1, VERSION)  # version 1 had no passes
+VERSION = 3
+VERSIONS = (1, 2, VERSION)  # 1 had no passes, 2 no `record_stream`
 
 EventKind = Literal["kernel", "collective", "send", "recv", "done", "record", "wait", "sync"]
 Phase = Literal["forward", "backward", "optimizer"]
@@ -120,9 +120,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A block of the device's memory that is taken, or given back (0 `bytes`), just before the
-    event of this number; -1 is before the step. `part` is what it holds (an index of `PARTS`).
-    Block 0 stands for all that is cached, given back to the device (`empty_cache`)."""
+    """A block of the device's memory that is taken, given back (0 `bytes`) or used on this stream,
+    too (-1: `Tensor.record_stream`), just before the event of this number; -1 is before the step.
+    `part` is what it holds (an index of `PARTS`). Block 0 stands for all that is cached, given back
+    to the device (`empty_cache`)."""
 
     event: int
     block: int

@@ -15,11 +15,43 @@ from sim.recording.file import read
 from sim.recording.memory import Memory
 from sim.recording.recording import PARTS, Recording
 from sim.scenario.scenario import RecordedScenario
-from tests.capture.conftest import MODEL
+from tests.capture.conftest import MODEL, Capture
 
 GIB = 1 << 30
 RECORDINGS = Path(__file__).parent / "recordings"
 GPT = f'{MODEL}\ntrain(Model().to("cuda"), steps=2)\n'
+FSDP1 = """
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+
+LAYERS, WIDTH, LENGTH = 8, 1024, 2048
+dist.init_process_group("nccl")
+mixed = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+def sharded(module):
+    return FullyShardedDataParallel(
+        module, mixed_precision=mixed, device_id=0, limit_all_gathers=LIMITED
+    )
+
+
+model = Model()
+model.layers = nn.ModuleList(map(sharded, model.layers))
+train(sharded(model), steps=2)
+"""
+FSDP2 = """
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+LAYERS, WIDTH, LENGTH = 8, 1024, 2048
+dist.init_process_group("nccl")
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+with torch.device("meta"):
+    model = Model()
+for layer in model.layers:
+    fully_shard(layer, mp_policy=policy)
+fully_shard(model, mp_policy=policy)
+train(model.to_empty(device="cuda"), steps=2)
+"""
+LAYER = 2 * (12 * 1024**2 + 2 * 1024)  # bytes of its weights in bfloat16
 LLAMA = """
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -52,9 +84,9 @@ def wanted(own: Recording) -> int:
     live: dict[int, int] = {}
     most = 0
     for one in own.memory:
-        if one.bytes:
+        if one.bytes > 0:
             live[one.block] = one.bytes
-        else:
+        elif not one.bytes:
             live.pop(one.block, None)
         most = max(most, sum(live.values()))
     return most
@@ -100,6 +132,46 @@ def test_gradients_that_are_none_stay_reserved_for_the_stream_that_reduces_them(
     assert usual.allocated == other.allocated
     bytes = 4 * own.parameters / own.world
     assert usual.reserved - other.reserved == pytest.approx(bytes, rel=0.03)
+
+
+def reserved(own: Recording) -> float:
+    scenario = RecordedScenario(record=(own,), topology="dgx-h100-ndr", stack="torchtitan-eager")
+    return sim.run(scenario).memory_per_gpu["total"]
+
+
+def test_fsdp1_holds_one_more_gathered_layer_where_it_waits_for_those_before(
+    captured: Capture,
+) -> None:
+    """A layer's weights are gathered on a stream of their own, and handed to the one that computes
+    (`record_stream`). Its rate limiter lets two gathers be in flight, so that a device behind its
+    host holds the layer before in addition; without it the host runs ahead of many."""
+    more = {}
+    for limited in (True, False):
+        own = captured(FSDP1.replace("LIMITED", str(limited)), world=64)
+        gathers = {event.stream for event in own.events if event.name == "all_gather"}
+        gathered = {row.block for row in own.memory if row.stream in gathers and row.bytes > 0}
+        rows = tuple(row for row in own.memory if row.bytes >= 0 or row.block in gathered)
+        assert len(rows) > len([row for row in rows if row.bytes >= 0])
+        more[limited] = reserved(replace(own, memory=rows)) - Memory(own).peak().reserved
+    assert more[True] == -(-LAYER // (2 << 20)) * (2 << 20)  # a segment of its own
+    assert more[False] > 4 * LAYER
+
+
+def test_fsdp2_holds_what_it_gathers_beside_its_copies_and_fsdp1_reserves_more(
+    captured: Capture,
+) -> None:
+    """At the peak, in the backward pass, both hold the next layer's weights and this one's
+    gradients in half and in full precision; those of FSDP1 are views of what was gathered, those of
+    FSDP2 copies. FSDP1's have more streams, whose pools do not share what is free."""
+    short = "WIDTH, LENGTH = 8, 1024, 64"
+    first, second = (
+        captured(end.replace("WIDTH, LENGTH = 8, 1024, 2048", short), world=64)
+        for end in (FSDP1.replace("LIMITED", "True"), FSDP2)
+    )
+    assert first.parameters == second.parameters
+    allocated = [Memory(own).peak().allocated for own in (first, second)]
+    assert allocated[1] - allocated[0] == pytest.approx(LAYER, rel=0.1)
+    assert reserved(first) > reserved(second)
 
 
 def test_on_a_smaller_gpu_it_fits_by_giving_back_what_is_cached() -> None:

@@ -1,5 +1,6 @@
 """Memory of recordings written by hand: at the fullest moment, over the step, and where it ends."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import sim
 from sim.cli.main import main
 from sim.recording.file import read, write
 from sim.recording.memory import BESIDE, Memory
-from sim.recording.recording import PARTS, Allocation, Recording
+from sim.recording.recording import PARTS, Allocation, Event, Recording
 from sim.scenario.scenario import RecordedScenario
 from tests.recording.test_play import LAUNCH, recorded
 
@@ -81,6 +82,54 @@ def test_what_is_cached_is_given_back_before_memory_runs_out() -> None:
     result = run(script(*rows, emptied, Allocation(2, 2, 60 * GIB, 1, 0, KEPT)))
     assert result.fits
     assert not result.warnings
+
+
+RECORD, SYNC = Event(kind="record", mark=5), Event(kind="sync")
+
+
+@pytest.mark.parametrize(
+    ("events", "blocks"),
+    [
+        ((LAUNCH, LAUNCH, LAUNCH), 2),
+        ((LAUNCH, LAUNCH, SYNC), 1),
+        ((LAUNCH, RECORD, replace(SYNC, mark=5)), 1),
+        ((RECORD, LAUNCH, replace(SYNC, mark=5)), 2),
+        ((LAUNCH, LAUNCH, replace(SYNC, stream=1)), 2),
+        ((replace(LAUNCH, stream=1), LAUNCH, LAUNCH), 2),
+        ((replace(LAUNCH, stream=1), replace(LAUNCH, stream=1), LAUNCH), 1),
+    ],
+)
+def test_a_block_of_two_streams_is_free_once_both_are_done_with_it(
+    events: tuple[Event, ...], blocks: int
+) -> None:
+    """Made on stream 1, used on stream 0, given back behind the second event; one like it is wanted
+    behind the third one, while the host is far ahead of products of 4,096."""
+    rows = (
+        Allocation(0, 1, GIB, 1, 0, MOMENT),
+        Allocation(1, 1, -1, 0, -1, 0),
+        Allocation(2, 1, 0, 0, -1, 0),
+        Allocation(3, 2, GIB, 1, 0, MOMENT),
+    )
+    own = recorded(*events, LAUNCH, memory=rows)
+    assert run(own).memory_per_gpu["total"] == blocks * GIB
+    (curve,) = run(own).memory
+    assert curve.peak == blocks * GIB
+    at_once = replace(own, memory=tuple(row for row in rows if row.bytes >= 0))
+    assert run(at_once).memory_per_gpu["total"] == GIB
+    by_its_own = replace(own, memory=(rows[0], replace(rows[1], stream=1), *rows[2:]))
+    assert run(by_its_own).memory_per_gpu["total"] == GIB
+
+
+def test_a_full_device_is_waited_for() -> None:
+    rows = (
+        Allocation(0, 1, 50 * GIB, 1, 0, MOMENT),
+        Allocation(1, 1, -1, 0, -1, 0),
+        Allocation(2, 1, 0, 0, -1, 0),
+        Allocation(3, 2, 50 * GIB, 1, 0, MOMENT),
+    )
+    result = run(script(*rows))
+    assert result.fits
+    assert any("gives back what it has cached once" in said for said in result.warnings)
 
 
 def test_the_curve_rises_to_what_is_reserved(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Blocks that the device may still be at work on when the script gives them back.
+
+A block that other streams use, too (`Tensor.record_stream`), is given back by way of an event on
+each of them; whenever memory is asked for, blocks of which all events have happened are free
+(c10/cuda/CUDACachingAllocator.cpp: `insert_events`, `process_events`).
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sim.model.kernels import Kernel
+from sim.recording.recording import Event, Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call`
+    of a collective or to a peer, for each CUDA `graph`."""
+
+    step: float
+    launch: Mapping[Phase, float]
+    call: float
+    graph: float
+
+    def taking(self, factor: float) -> "Host":
+        """One that takes so many times as long."""
+        return Host(
+            step=factor * self.step,
+            launch={phase: factor * seconds for phase, seconds in self.launch.items()},
+            call=factor * self.call,
+            graph=factor * self.graph,
+        )
+
+
+class Moments:
+    """Of each event of a played step: when the host comes to it (`issued`), and when the device has
+    `done` all that the event's stream was given up to there (s)."""
+
+    def __init__(
+        self, events: Sequence[Event], done: Sequence[float], kernels: Sequence[Kernel], host: Host
+    ) -> None:
+        self.done = done
+        self.issued = _issued(events, done, kernels, host)
+        self.of: defaultdict[int, list[int]] = defaultdict(list)  # the events of each stream
+        for number, event in enumerate(events):
+            self.of[event.stream].append(number)
+
+    def over(self, stream: int, event: int) -> float:
+        """When what a stream was given before an event is done."""
+        place = bisect_left(self.of[stream], event)
+        return self.done[self.of[stream][place - 1]] if place else 0.0
+
+
+def _issued(
+    events: Sequence[Event], done: Sequence[float], kernels: Sequence[Kernel], host: Host
+) -> list[float]:
+    """When the host comes to each event and, last, to the end; it waits where it synchronises."""
+    times, marks = [host.step], dict[int, float]()
+    graphs = [0, *(event.graph for event in events)]
+    for event, end, (before, graph) in zip(events, done, pairwise(graphs), strict=True):
+        now = times[-1]
+        if event.kind == "kernel" and not graph:
+            now += host.launch[event.phase] * kernels[event.operator].launches
+        elif event.kind == "kernel" and graph != before:
+            now += host.graph
+        elif event.kind in ("collective", "send", "recv"):
+            now += host.call
+        elif event.kind == "record":
+            marks[event.mark] = end
+        elif event.kind == "sync":
+            now = max(now, marks.get(event.mark, 0.0) if event.mark else end)
+        times.append(now)
+    return times
+
+
+class InUse:
+    """Blocks and the streams that use them; without `moments` the device is never behind."""
+
+    def __init__(self, moments: Moments | None) -> None:
+        self.moments = moments
+        self._users: dict[int, set[int]] = {}
+        self._until: dict[int, float] = {}  # blocks that were given back
+
+    def use(self, block: int, stream: int) -> None:
+        """A block is used on this stream, too."""
+        self._users.setdefault(block, set()).add(stream)
+
+    def give(self, block: int, event: int) -> bool:
+        """Whether a block that is given back before this event is still in use."""
+        users = self._users.pop(block, ())
+        if not users or self.moments is None or event < 0:
+            return False
+        until = max(self.moments.over(stream, event) for stream in users)
+        if until <= self.moments.issued[event]:
+            return False
+        self._until[block] = until
+        return True
+
+    def over(self, event: int) -> Iterator[int]:
+        """The blocks that are free before this event."""
+        for block, until in list(self._until.items()):
+            if self.moments is None or until <= self.moments.issued[event]:
+                del self._until[block]
+                yield block
