@@ -6,9 +6,11 @@ backward pass its gradients are reduced and scattered. One communicator does bot
 has another for gradients, so they queue behind each other in the order in which they are issued.
 
 A unit is gathered once the copy of the unit before it is there (`prefetch` = 1: torch FSDP2,
-`wait_for_unshard` in _fsdp_param_group.py; FSDP1's `limit_all_gathers`, two in flight), or so many
-units earlier; without `prefetch` when it is its turn. Where the stack `regathers`, a unit that runs
-again is given back before its backward pass and gathered once more. Units that are `kept` stay
+`wait_for_unshard` in _fsdp_param_group.py, whose streams may be a unit earlier in forward passes,
+where its host issues the gather behind the launches of the unit before; FSDP1's
+`limit_all_gathers`, two in flight), or so many units earlier; without `prefetch` when it is its
+turn. Where the stack `regathers`, a unit that runs again is given back before its backward pass and
+gathered once more. Units that are `kept` stay
 whole from forward to backward: all of them without `reshard` (FSDP's SHARD_GRAD_OP, FSDP2's
 `reshard_after_forward=False`), else those that the stack keeps. Where passes of several micro-steps
 are in flight, or gradients are summed up first (`no_sync`), they stay so from the step's first
