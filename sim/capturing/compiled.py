@@ -89,6 +89,7 @@ class Compiled:
         self._configure(inductor)
         self._device(inductor)
         self._codegen(inductor)
+        self.recorder.line.install(self.patches)
 
     def _configure(self, inductor: dict[str, Any]) -> None:
         dynamo = import_module("torch._dynamo")

@@ -1,6 +1,5 @@
 """Sees every operator below autograd and above fake tensors, once DTensors have unfolded."""
 
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from math import prod
@@ -11,9 +10,9 @@ from sim.capturing.contents import ALIASES, UNSET, Contents
 from sim.capturing.distributed import Aside
 from sim.capturing.exchange import Exchange
 from sim.capturing.lattices import group_of
+from sim.capturing.lines import Lines
 from sim.capturing.log import Log
 from sim.capturing.operators import ROUNDED, described, tf32
-from sim.capturing.refusals import of_script
 from sim.capturing.streams import Streams
 from sim.recording.calls import NAMESPACES, call_of, event_of
 from sim.recording.recording import Operator
@@ -68,7 +67,7 @@ class Recorder:
         torch: Any,
         log: Log,
         streams: Streams,
-        line: Callable[[], int],
+        line: Lines,
         *,
         exchange: Exchange,
         contents: Contents,
@@ -153,14 +152,20 @@ class Recorder:
             self.log.track(tensor.untyped_storage(), stream, line, again=again)
 
     def _again(self) -> bool:
-        """Whether a backward pass computes something that will be differentiated."""
-        return self.log.phase == "backward" and bool(self.torch.is_grad_enabled())
+        """Whether a backward pass computes something that will be differentiated, or that its
+        compiled graph takes from the forward pass."""
+        if self.log.phase != "backward":
+            return False
+        fused = self.line.fused()
+        return bool(self.torch.is_grad_enabled()) or (fused is not None and fused[1])
 
     def _line(self) -> int:
         """The script's line; in a backward pass that of the operator that is differentiated.
 
         A node of autograd is numbered when it is made, just before its operator runs.
         """
+        if (fused := self.line.fused()) is not None:
+            return fused[0]
         if self.log.phase == "backward" and not self.torch.is_grad_enabled():
             node = self.torch._C._current_autograd_node()
             if node is not None and node._sequence_nr() in self.forward_lines:
@@ -309,28 +314,3 @@ def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 
 def _bytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
-
-
-def frames_of(folder: str, log: Log) -> Any:
-    """A function that says which line of the script is at work, as a number of the log's lines."""
-    places: dict[int, tuple[Any, str]] = {}  # of code in the script; "" elsewhere
-    numbers: dict[tuple[int, int], int] = {}
-
-    def place_of(code: Any) -> str:
-        name = code.co_filename
-        return name.removeprefix(folder).lstrip("/") if of_script(name, folder) else ""
-
-    def line() -> int:
-        frame: Any = sys._getframe(1)
-        while frame is not None:
-            code = frame.f_code  # told by its identity: its hash is that of all that is in it
-            _, place = places.get(id(code)) or places.setdefault(id(code), (code, place_of(code)))
-            if place:
-                known = id(code), frame.f_lineno
-                if known not in numbers:
-                    numbers[known] = log.lines.number(f"{place}:{frame.f_lineno}")
-                return numbers[known]
-            frame = frame.f_back
-        return -1
-
-    return line

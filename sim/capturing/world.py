@@ -20,9 +20,10 @@ from sim.capturing import (
 from sim.capturing.compiled import Compiled
 from sim.capturing.contents import Contents
 from sim.capturing.exchange import Exchange
+from sim.capturing.lines import Lines
 from sim.capturing.log import Log
 from sim.capturing.patches import Patches
-from sim.capturing.recorder import Recorder, frames_of, mode
+from sim.capturing.recorder import Recorder, mode
 from sim.capturing.results import Results
 from sim.capturing.router import Router
 from sim.capturing.streams import Streams
@@ -66,7 +67,7 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         messages.install(torch, patches, place.exchange)
         pipelining.install(patches, log)
         transformers.install(patches)
-        lines = frames_of(place.folder, log)
+        lines = Lines(place.folder, log)
         patches.set(FakeTensorMode, "cache", {})  # of all modes; what "cuda" is differs by rank
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         distributed.asynchronous(torch, patches, fake)
