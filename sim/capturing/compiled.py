@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
+from sim.capturing.fallback import Fallback
 from sim.capturing.fused import Kernel
 from sim.capturing.graphs import compiled_once
 from sim.capturing.log import Log
@@ -104,20 +105,14 @@ class Compiled:
         graphs = import_module("torch._functorch.config")
         self._set(inductor["config"].patch(_SETTINGS))
         self._set(graphs.patch(enable_autograd_cache=False))
-        whole = inductor["compile_fx"].compile_fx
-
         failed = import_module("torch._inductor.exc").InductorError
+        fallback = Fallback(inductor["compile_fx"], failed, self.note, self.place)
 
         def compile_fx(graph: Any, *args: Any, config_patches: Any = None, **kwargs: Any) -> Any:
             if (config_patches or {}).get("max_autotune"):
                 self.note(_PRODUCTS)
             own = {k: v for k, v in (config_patches or {}).items() if k not in _SETTINGS}
-            try:
-                return whole(graph, *args, config_patches=own or None, **kwargs)
-            except failed as error:
-                said = str(error).splitlines()[0][:160]
-                self.note(f"{self.place()}: recorded without torch.compile, which fails ({said})")
-                return graph
+            return fallback.compiled(graph, *args, config_patches=own or None, **kwargs)
 
         self.patches.set(inductor["compile_fx"], "compile_fx", compile_fx)
         self.patches.set(inductor["codecache"], "torch_key", _answering(b""))

@@ -164,16 +164,21 @@ def test_what_another_backend_runs_is_recorded(captured: Capture, backend: str) 
     assert launched(own) == launched(captured(EAGER))
 
 
+@pytest.mark.parametrize("way", ["forward", "backward"])
 def test_what_inductor_cannot_compile_is_recorded_as_it_is_and_named(
-    captured: Capture, monkeypatch: pytest.MonkeyPatch
+    captured: Capture, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     from torch._inductor.graph import GraphLowering
 
-    def fails(*_: Any) -> None:
-        raise NotImplementedError("no such lowering")
+    codegen = GraphLowering.codegen
+
+    def fails(graph: Any) -> Any:
+        if graph.is_backward == (way == "backward"):
+            raise NotImplementedError("no such lowering")
+        return codegen(graph)
 
     monkeypatch.setattr(GraphLowering, "codegen", fails)
-    own = captured(COMPILED + "# and fails")
+    own = captured(COMPILED + f"# and fails {way}")
     (note,) = own.notes
     assert note.startswith("train.py:")
     assert "recorded without torch.compile" in note
