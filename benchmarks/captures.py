@@ -68,8 +68,14 @@ CASES = {
         (*TITAN, *_TP, "--parallelism.tensor_parallel_degree", "8"),
         stack="torchtitan-eager",
     ),
+    "titan-compiled": Case(
+        "the same, `--compile.enable`",
+        "torchtitan",
+        (*TITAN, *_TP, "--parallelism.tensor_parallel_degree", "8", "--compile.enable"),
+        stack="torchtitan-compile",
+    ),
     "titan-pp": Case(
-        "the same, 4 stages, interleaved zero bubble, `--stages`",
+        "the same, eager, 4 stages, interleaved zero bubble, `--stages`",
         *("torchtitan", (*TITAN, *_PP, *_STAGES), ("--stages",)),
         stack="torchtitan-eager",
     ),

@@ -13,6 +13,7 @@ _HINTS = {
     "DataDependentOutput": "make its shape independent of the data",
     "DynamicOutputShape": "make its shape independent of the data (masks as products)",
     "inductorerror": "leave torch.compile out: TORCH_COMPILE_DISABLE=1 sim capture ...",
+    "used torch.compile": "torch does not compile stages of a schedule that splits backward passes",
     "flex_attention": "torch.compile it, with Triton installed (no kernel of it is run)",
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
     "triton": "leave custom Triton kernels out: use torch's own operators",
@@ -27,10 +28,13 @@ _HINTS = {
 }
 
 
+_OURS = str(Path(__file__).parents[1])
+
+
 def of_script(file: str, folder: str) -> bool:
-    """Whether a source file is one of the user's own."""
-    others = "site-packages" in file or file.startswith(str(Path(__file__).parents[1]))
-    return file.startswith(folder) and not others
+    """Whether a source file is one of the user's own, whose script may be a package's."""
+    others = "site-packages" in file.removeprefix(folder)
+    return file.startswith(folder) and not others and not file.startswith(_OURS)
 
 
 @contextmanager

@@ -46,10 +46,10 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, layers=0):
+    def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.layers = nn.ModuleList(Block() for _ in range(layers or LAYERS))
+        self.layers = nn.ModuleList(Block() for _ in range(LAYERS))
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, tokens):

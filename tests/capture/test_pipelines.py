@@ -9,6 +9,7 @@ import pytest
 
 import sim
 from sim.capturing.capture import capture_script
+from sim.config.errors import InputError
 from sim.parallel.schedules.flush import one_f_one_b
 from sim.recording.axes import staged
 from sim.recording.recording import Recording
@@ -51,6 +52,8 @@ class Part(nn.Module):
 
 
 parts = [Part(index).to("cuda") for index in mine]
+if "compiled" in sys.argv:
+    parts = [torch.compile(part) for part in parts]
 stages = [
     PipelineStage(part, index, count, torch.device("cuda"), group=group)
     for part, index in zip(parts, mine)
@@ -75,7 +78,7 @@ for _ in range(2):
 """
 SCHEDULES = {"Schedule1F1B": 1, "ScheduleInterleavedZeroBubble": 2}  # with stages a rank
 
-Record = Callable[[str], tuple[Recording, ...]]
+Record = Callable[..., tuple[Recording, ...]]
 each_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 
 
@@ -83,7 +86,7 @@ each_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     script: Path = tmp_path_factory.mktemp("pipeline") / "train.py"
     script.write_text(MODEL + PIPELINE)
-    return cache(lambda schedule: capture_script(script, [schedule], world=8, stages=True))
+    return cache(lambda *given: capture_script(script, given, world=8, stages=True))
 
 
 def played(*own: Recording) -> sim.Result:
@@ -132,6 +135,22 @@ def test_passes_are_those_of_the_schedule(record: Record) -> None:
             assert found == every
     shown = played(*record("ScheduleInterleavedZeroBubble")).timeline.spans
     assert {"F", "I", "W", "optimizer"} <= {span.args.get("phase") for span in shown}
+
+
+def test_stages_are_compiled(record: Record) -> None:
+    """With the same products and messages, pass by pass."""
+    for own, eager in zip(record("Schedule1F1B", "compiled"), record("Schedule1F1B"), strict=True):
+        assert own.passes == eager.passes
+        assert work_of(own) == work_of(eager)
+        kinds, before = (Counter(event.kind for event in one.events) for one in (own, eager))
+        assert all(kinds[kind] == before[kind] for kind in ("send", "recv", "collective"))
+        names = [{operator.name for operator in one.operators} for one in (own, eager)]
+        assert names[1] - names[0] >= {"aten.gelu", "aten.native_layer_norm"}
+
+
+def test_torch_splits_no_backward_pass_that_is_compiled(record: Record) -> None:
+    with pytest.raises(InputError, match=r"train\.py:\d+: .*torch does not compile stages"):
+        record("ScheduleInterleavedZeroBubble", "compiled")
 
 
 def test_a_zero_bubble_is_smaller(record: Record) -> None:
