@@ -59,7 +59,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
     patches.set(torch._C._distributed_c10d.FakeWork, "wait", _wait(log, stream))
     patches.set(fsdp, "_chunk_with_empty", _Chunks)
     patches.set(propagation.ShardingPropagator, "_fake_mode_lock", Aside())
-    _fsdp1(torch, patches)
+    _fsdp1(patches)
     _ddp(torch, patches)
 
 
@@ -87,12 +87,10 @@ def _wait(log: Log, stream: Any) -> Any:
     return wait
 
 
-def _fsdp1(torch: Any, patches: Patches) -> None:
-    """FSDP1: parameters know how many elements they have when they are whole (`WHOLE`), and those
-    of the host become fake when they move to the device."""
+def _fsdp1(patches: Patches) -> None:
+    """FSDP1: parameters know how many elements they have when they are whole (`WHOLE`)."""
     flat = import_module("torch.distributed.fsdp._flat_param").FlatParameter
-    inits = import_module("torch.distributed.fsdp._init_utils")
-    init, move = flat._init_metadata, inits._move_states_to_device
+    init = flat._init_metadata
 
     def initialised(_: Any, own: Any, *args: Any, **kwargs: Any) -> None:
         init(own, *args, **kwargs)
@@ -100,16 +98,7 @@ def _fsdp1(torch: Any, patches: Patches) -> None:
         for weight, elements in zip(own._params or (), own._numels, strict=False):
             setattr(weight, WHOLE, elements)
 
-    def moved(params: list[Any], buffers: list[Any], device: Any) -> None:
-        for one in (*params, *buffers) if device is not None else ():
-            there = one.detach().to(device)
-            if isinstance(one, torch.nn.Parameter):
-                there = torch.nn.Parameter(there, one.requires_grad)
-            torch.utils.swap_tensors(one, there)
-        move(params, buffers, device)
-
     patches.set(flat, "_init_metadata", classmethod(initialised))
-    patches.set(inits, "_move_states_to_device", moved)
 
 
 def _ddp(torch: Any, patches: Patches) -> None:
