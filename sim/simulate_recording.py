@@ -9,6 +9,7 @@ from sim.engine.accounts import accounts
 from sim.engine.machine import Machine
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
+from sim.hardware.device import Device
 from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
 from sim.model.kernels import Kernel
@@ -16,8 +17,9 @@ from sim.program.causes import HOST
 from sim.program.program import Program
 from sim.recording.allocator_settings import parsed
 from sim.recording.axes import Axes, staged
-from sim.recording.behind import Host, Moments
+from sim.recording.behind import Moments
 from sim.recording.file import read
+from sim.recording.host import Host, coverage, measured_of
 from sim.recording.kernels import kernel_of
 from sim.recording.memory import Memory
 from sim.recording.program import Places, program
@@ -61,9 +63,12 @@ class Recorded:
             self._kernels(),
             memories=self.memories,
             time=lambda kernel: factors.get(kernel.family, 1.0) * self.time(kernel),
-            host=_host(self.stack).taking(factors.get(HOST, 1.0)),
+            host=self._host().taking(factors.get(HOST, 1.0)),
             factors=factors,
         )
+
+    def _host(self) -> Host:
+        return host_of(self.stack, self.machine.topology.device)
 
     def _kernels(self) -> list[list[Kernel]]:
         return [[kernel_of(operator) for operator in own.operators] for own, _ in self.stages]
@@ -72,9 +77,9 @@ class Recorded:
         """The same where blocks of several streams are free when they were so in a record."""
         if not any(own.used_by_several for own in self.memories):
             return self
-        host = _host(self.stack)
+        host = self._host()
         memories = [
-            own.at(Moments(own.recording.events, _done(record, stage, at), kernels, host))
+            own.at(Moments(own.recording, _done(record, stage, at), kernels, host))
             for stage, (own, at, kernels) in enumerate(
                 zip(self.memories, places, self._kernels(), strict=True)
             )
@@ -97,6 +102,7 @@ class Recorded:
         result = report(
             self.scenario.name, self.stages, written, own.memories, self.stack, on, record,
             accounts(record), wall_seconds=wall,
+            notes=_notes(self.stages, self.stack, self.machine.topology.device),
         )  # fmt: skip
         inputs = replace(result.inputs, change=dict(flat(self.scenario.change)))
         return replace(result, inputs=inputs, setup=Written(program=written, machine=on))
@@ -120,7 +126,21 @@ def set_up(scenario: RecordedScenario) -> Recorded:
     )
 
 
-def _host(stack: Stack) -> Host:
+def _notes(
+    stages: Sequence[tuple[Recording, Axes]], stack: Stack, device: Device
+) -> tuple[str, ...]:
+    """For which launches the host's seconds were measured, and where."""
+    found = coverage([own for own, _ in stages], host_of(stack, device))
+    if found is None or device.measured is None:
+        return ()
+    software = device.measured.origin.provenance.get("torch", "")
+    where = f"profile {device.profile}{f' (torch {software})' if software else ''}"
+    rest = f", by the stack for the rest ({', '.join(found.others)})" if found.others else ""
+    return (f"the host's times are by {where} for {found.share:.0%} of launches{rest}",)
+
+
+def host_of(stack: Stack, device: Device) -> Host:
+    """What the host takes: operators as the device's profile has them, all others by the stack."""
     return Host(
         step=stack.step_host,
         launch={
@@ -130,6 +150,7 @@ def _host(stack: Stack) -> Host:
         },
         call=stack.launch_collective,
         graph=stack.launch_graph,
+        measured=measured_of(device.measured),
     )
 
 

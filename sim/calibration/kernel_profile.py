@@ -8,11 +8,13 @@ from pathlib import Path
 
 from sim.calibration.device_file import device_file
 from sim.calibration.fitting.device_profile import profiled
+from sim.calibration.fitting.host_table import host_table
 from sim.calibration.fitting.profile_file import write
 from sim.calibration.timing import allocator, process_group, torch_device
 from sim.calibration.timing.calls.dispatch import call
 from sim.calibration.timing.clock import Call, clock_of
 from sim.calibration.timing.copies import copies
+from sim.calibration.timing.host_times import host_times
 from sim.calibration.timing.interference import slowdowns
 from sim.calibration.timing.kernel_suite import KernelCase, Suite, kernel_cases
 from sim.calibration.timing.kernels import quickest, time_kernels
@@ -63,6 +65,7 @@ def calibrate(
         name, measured, table=out.with_suffix(".csv").name,
         provenance={**provenance(device, processes=processes), "samples": len(measured)},
         environment=_environment(device, note),
+        operators=host_table(host_times(device, PASSES[device, suite])),
     )  # fmt: skip
     write(profile, out)
     store.unlink()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sim.capturing.results import Results
 from sim.capturing.router import Router
 from sim.capturing.stored import Stored
+from sim.recording.kernels import UNSET
 
 _MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
 # Operators by which routers choose, with the argument that says the dimension.
@@ -23,8 +24,6 @@ _INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_ind
 ALIASES = ("_unsafe_view", "lift_fresh", "_reshape_alias")
 # Operators that write over their first argument without reading it.
 _OVERWRITES = ("copy_", "fill_", "zero_")
-# Operators that leave the memory that they take as it is.
-UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
 
 
 class Ran(NamedTuple):

@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 from weakref import ref
 
+from sim.hardware.kernels.dispatch import Phase
 from sim.recording.recording import (
     PARTS,
     Allocation,
@@ -14,7 +15,6 @@ from sim.recording.recording import (
     Group,
     Operator,
     Pass,
-    Phase,
 )
 from sim.recording.table import Table
 
@@ -45,6 +45,7 @@ class Log:
     memory: list[Row] = field(default_factory=list)
     parts: dict[int, int] = field(default_factory=dict)  # of blocks that are known to hold one
     began: bool = False
+    views: int = 0  # since the last kernel
     graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
@@ -61,6 +62,7 @@ class Log:
     def begin(self) -> None:
         """The step that counts begins: what came before is only memory."""
         self.events.clear()
+        self.views = 0
         for row in self.memory:
             row.event = -1
         self.began, self.passed_back = True, False

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from sim.capturing.agreement import agreed
-from sim.capturing.contents import ALIASES, UNSET, Contents
+from sim.capturing.contents import Contents
 from sim.capturing.distributed import Aside
 from sim.capturing.exchange import Exchange
 from sim.capturing.lattices import group_of
@@ -15,10 +15,9 @@ from sim.capturing.log import Log
 from sim.capturing.operators import ROUNDED, described, tf32
 from sim.capturing.streams import Streams
 from sim.recording.calls import NAMESPACES, call_of, event_of
+from sim.recording.kernels import is_free, is_shape
 from sim.recording.recording import Operator
 
-# Nothing runs on the device for these.
-_FREE = ("detach", "alias", "resize_", "set_", *ALIASES, *UNSET)
 _LARGE = 1 << 22  # elements: real tensors on the host are kept below that
 
 
@@ -53,9 +52,10 @@ class _Function:
         self.passes = not operator or func.namespace in ("prim", "profiler")
         self.name = "" if self.passes else func._overloadpacket.__name__
         self.calls = not self.passes and func.namespace in NAMESPACES
-        self.free = self.passes or func.is_view or self.name in _FREE
+        self.free = self.passes or is_free(self.name, view=func.is_view)
         # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy.
         self.unfolds = self.free and not self.passes and func._can_decompose()
+        self.view = not self.passes and is_shape(self.name, view=func.is_view)
         self.rounded = self.name in ROUNDED
 
 
@@ -139,7 +139,9 @@ class Recorder:
         ins, outs = self._there(ran.given), self._there(ran.made)
         line = self._line()
         self._track(outs, line)
-        if (ins or outs) and not known.free:
+        if (ins or outs) and known.free:
+            self.log.views += known.view
+        elif ins or outs:
             self._kernel(lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line)
         to_host = known.name == "_to_copy" and not outs and not kwargs.get("non_blocking")
         if ins and (ran.looked or to_host):
@@ -241,7 +243,9 @@ class Recorder:
             line=line,
             reads=tuple(sorted(reads)),
             graph=self.log.graph,
+            views=self.log.views,
         )
+        self.log.views = 0
 
     def _called(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Run a collective or a message to a peer, and record it where it is the device's."""

@@ -90,7 +90,8 @@ def import_(
     note: tuple[str, ...],
 ) -> None:
     """Read nccl-tests output (text, JSON), PyTorch profiler traces (.json, .json.gz) and tables
-    of collectives or, with --as, of kernels (.csv, and the products of traces).
+    of collectives or, with --as, of kernels (.csv, and the products of traces, with what each
+    operator took the host).
 
     Where a file is cut short, the readings before that line are kept.
     """
@@ -146,6 +147,7 @@ def kernels_of(
     where something else is the answer."""
     from sim.calibration.fitting import kernel_tables, profile_file
     from sim.calibration.fitting.device_profile import profiled
+    from sim.calibration.fitting.host_table import traced
     from sim.config import catalog
 
     catalog.find("topologies/devices", device, where="--as")
@@ -153,7 +155,8 @@ def kernels_of(
         raise InputError("--out", "kernels become a profile", "name a file: --out NAME.toml")
     measured = kernel_tables.read(files, rows, kinds, precision)
     table, provenance = out.with_suffix(".csv").name, {**origin, "samples": len(measured)}
-    profile = profiled(device, measured, table=table, provenance=provenance)
+    host = traced(file for file in files if kernel_tables.is_trace(file))
+    profile = profiled(device, measured, table=table, provenance=provenance, operators=host)
     profile_file.write(profile, out)
     _residuals(profile, aside=aside)
     wrote(out)

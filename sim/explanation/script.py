@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from sim.hardware.kernels.dispatch import Phase
 from sim.model.kernels import Kernel
 from sim.recording.kernels import kernel_of
 from sim.recording.memory import NOWHERE, Memory, Peak, fullest
-from sim.recording.recording import Phase, Recording
+from sim.recording.recording import Recording
 from sim.simulate_recording import Recorded
 
 Part = Literal["forward", "again", "backward", "optimizer"]

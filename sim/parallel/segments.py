@@ -1,7 +1,7 @@
 """Kernels in a row become segments: device time, host time, and how far the host must lead."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sim.model.kernels import GRAPH, READ, Attention, Gemm, Item, Kernel, Lag, Mark, Overlap
 from sim.program.causes import IMBALANCE, Cause
@@ -9,6 +9,16 @@ from sim.program.durations import Duration
 from sim.program.operations import Collective, Segment
 
 KernelTime = Callable[[Kernel], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A kernel whose launches take the host so many seconds together, whatever one takes else."""
+
+    kernel: Kernel
+    seconds: float
+
+
 Items = tuple[Segment | Collective, ...]
 
 
@@ -17,7 +27,7 @@ def _nothing(call: Collective) -> float:
 
 
 def segments(
-    items: Iterable[Item],
+    items: Iterable[Item | Issued],
     *,
     name: str,
     cause: Cause,
@@ -64,9 +74,16 @@ def segments(
                 beside.add(time(kernel), launch, kernel.launches, kernel.family, _flops(kernel))
             done += beside.segment(item.collective)
         else:
-            more = grouped if isinstance(item, Gemm) and item.kernels > 1 else 0.0
-            row.add(time(item), launch + more, item.launches, item.family, _flops(item))
+            kernel, each = _launched(item, launch, grouped)
+            row.add(time(kernel), each, kernel.launches, kernel.family, _flops(kernel))
     return (*done, *row.segment())
+
+
+def _launched(item: Kernel | Issued, launch: float, grouped: float) -> tuple[Kernel, float]:
+    """A kernel and the host's seconds for each of its launches."""
+    if isinstance(item, Issued):
+        return item.kernel, item.seconds / max(item.kernel.launches, 1)
+    return item, launch + (grouped if isinstance(item, Gemm) and item.kernels > 1 else 0.0)
 
 
 def blocked(items: Items) -> Items:

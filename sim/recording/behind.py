@@ -7,32 +7,12 @@ each of them; whenever memory is asked for, blocks of which all events have happ
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from sim.model.kernels import Kernel
-from sim.recording.recording import Event, Phase
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call`
-    of a collective or to a peer, for each CUDA `graph`."""
-
-    step: float
-    launch: Mapping[Phase, float]
-    call: float
-    graph: float
-
-    def taking(self, factor: float) -> "Host":
-        """One that takes so many times as long."""
-        return Host(
-            step=factor * self.step,
-            launch={phase: factor * seconds for phase, seconds in self.launch.items()},
-            call=factor * self.call,
-            graph=factor * self.graph,
-        )
+from sim.recording.host import Host
+from sim.recording.recording import Recording
 
 
 class Moments:
@@ -40,12 +20,12 @@ class Moments:
     `done` all that the event's stream was given up to there (s)."""
 
     def __init__(
-        self, events: Sequence[Event], done: Sequence[float], kernels: Sequence[Kernel], host: Host
+        self, own: Recording, done: Sequence[float], kernels: Sequence[Kernel], host: Host
     ) -> None:
         self.done = done
-        self.issued = _issued(events, done, kernels, host)
+        self.issued = _issued(own, done, kernels, host)
         self.of: defaultdict[int, list[int]] = defaultdict(list)  # the events of each stream
-        for number, event in enumerate(events):
+        for number, event in enumerate(own.events):
             self.of[event.stream].append(number)
 
     def over(self, stream: int, event: int) -> float:
@@ -55,15 +35,17 @@ class Moments:
 
 
 def _issued(
-    events: Sequence[Event], done: Sequence[float], kernels: Sequence[Kernel], host: Host
+    own: Recording, done: Sequence[float], kernels: Sequence[Kernel], host: Host
 ) -> list[float]:
     """When the host comes to each event and, last, to the end; it waits where it synchronises."""
     times, marks = [host.step], dict[int, float]()
-    graphs = [0, *(event.graph for event in events)]
-    for event, end, (before, graph) in zip(events, done, pairwise(graphs), strict=True):
+    graphs = [0, *(event.graph for event in own.events)]
+    for event, end, (before, graph) in zip(own.events, done, pairwise(graphs), strict=True):
         now = times[-1]
         if event.kind == "kernel" and not graph:
-            now += host.launch[event.phase] * kernels[event.operator].launches
+            seconds = host.seconds(event, own.operators[event.operator])
+            usual = host.launch[event.phase] * kernels[event.operator].launches
+            now += usual if seconds is None else seconds
         elif event.kind == "kernel" and graph != before:
             now += host.graph
         elif event.kind in ("collective", "send", "recv"):

@@ -16,10 +16,11 @@ from itertools import chain
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.hardware.kernels.dispatch import Phase
 from sim.recording.axes import lattice
 from sim.recording.calls import NAMESPACES, call_of, event_of
 from sim.recording.kernels import has_kernel, kernel_of, of_own_use
-from sim.recording.recording import Event, Group, Operator, Phase, Recording
+from sim.recording.recording import Event, Group, Operator, Recording
 from sim.recording.table import Table
 from sim.recording.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_of, operands
 

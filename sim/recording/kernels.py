@@ -27,6 +27,9 @@ _LAUNCHES = {
 _WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros", "ones", "full")
 # aten/src/ATen/native/cuda/Loss.cu: one element a row, found by its label.
 _LABELS_ONLY = ("nll_loss_forward", "nll_loss_backward")
+# What is made and not yet written, and what gives what it was given.
+UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
+_FREE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_")
 _ROWS_ONLY = ("embedding", "index", "gather", "index_select")  # read rows, not the table
 # A launch over lists takes so many tensors by the number of lists, so many chunks of so many
 # elements (aten/src/ATen/native/cuda/MultiTensorApply.cuh: depth_to_max_tensors,
@@ -41,6 +44,17 @@ def short_name(operator: Operator) -> str:
     'mm'
     """
     return operator.name.partition(".")[2] or operator.name
+
+
+def is_free(name: str, *, view: bool) -> bool:
+    """Whether nothing runs on the device for an operator of this name."""
+    return view or name in _FREE or name in UNSET
+
+
+def is_shape(name: str, *, view: bool) -> bool:
+    """Whether it is a view that a script or a module asks for: "t" and "detach" are what other
+    operators call for themselves."""
+    return view and name not in _FREE and name != "t"
 
 
 def has_kernel(name: str) -> bool:
@@ -80,10 +94,16 @@ def launches(operator: Operator) -> int:
     return _LAUNCHES.get(name, 1)
 
 
+def tensors_of_a_list(operator: Operator) -> int:
+    """How many tensors each of its lists has; all that it is given where there are none."""
+    lists: int = operator.flags.get("lists", 1)
+    return ceil(len(operator.inputs) / max(lists, 1))
+
+
 def _launches_of_lists(operator: Operator) -> int:
     lists = operator.flags.get("lists", 1)
     depth = min(max(lists, 1), len(_LIST_TENSORS))
-    each = operator.inputs[: ceil(len(operator.inputs) / max(lists, 1))]
+    each = operator.inputs[: tensors_of_a_list(operator)]
     chunks = sum(ceil(prod(one.shape) / _CHUNK) for one in each)
     return max(1, ceil(max(len(each) / _LIST_TENSORS[depth - 1], chunks / _LIST_BLOCKS)))
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from sim.hardware.kernels.dispatch import Phase
 from sim.model.kernels import GRAPH, Item, Kernel
 from sim.parallel.job import host_time
-from sim.parallel.segments import segments
+from sim.parallel.segments import Issued, segments
 from sim.program.actions import Action
 from sim.program.causes import COMPUTE, OPTIMIZER, RECOMPUTE, Cause
 from sim.program.memory import NOTHING, MemoryUse
@@ -31,11 +32,11 @@ from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
 from sim.recording.axes import Axes, main_stream
-from sim.recording.behind import Host
 from sim.recording.beside import with_beside
+from sim.recording.host import Host
 from sim.recording.memory import Memory
 from sim.recording.passes import passes_of, pieces_of
-from sim.recording.recording import Event, Phase, Recording
+from sim.recording.recording import Event, Recording
 
 _PASS = Schedule(((Action("F", 0),),), ((0,),))
 
@@ -249,13 +250,21 @@ class _Writer:
 
     def _parts(
         self, row: Sequence[tuple[Event, Kernel]]
-    ) -> Iterator[tuple[Phase, Cause, list[Item]]]:
+    ) -> Iterator[tuple[Phase, Cause, list[Item | Issued]]]:
         """Kernels of one cause in a row, behind a mark those of a CUDA graph; all of a row are of
         one phase."""
         for (again, graph), own in groupby(row, lambda pair: (pair[0].again, pair[0].graph)):
             phase = row[0][0].phase
             cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
-            yield phase, cause, [*((GRAPH,) if graph else ()), *(kernel for _, kernel in own)]
+            if graph:
+                yield phase, cause, [GRAPH, *(kernel for _, kernel in own)]
+            else:
+                yield phase, cause, [self._issued(event, kernel) for event, kernel in own]
+
+    def _issued(self, event: Event, kernel: Kernel) -> Kernel | Issued:
+        """A kernel, with the host's seconds where they were measured."""
+        seconds = self.host.seconds(event, self.own.operators[event.operator])
+        return kernel if seconds is None else Issued(kernel, seconds)
 
     def _add(self, operation: Operation, own: Action | None = None) -> None:
         """One more operation, part of a pass if of any."""

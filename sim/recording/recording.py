@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
+from sim.hardware.kernels.dispatch import Phase
 from sim.program.actions import Kind
 
 VERSION = 3
 VERSIONS = (1, 2, VERSION)  # 1 had no passes, 2 no `record_stream`
 
 EventKind = Literal["kernel", "collective", "send", "recv", "done", "record", "wait", "sync"]
-Phase = Literal["forward", "backward", "optimizer"]
 Index = Annotated[int, Ge(0)]
 Reference = Annotated[int, Ge(-1)]  # an index, or -1 for none
 
@@ -97,7 +97,8 @@ class Event:
     "recv" name the other rank (`peer`), all with the `bytes` of the whole tensor and a `mark` by
     which "done" (the stream waits for it) and `reads` name them; one that is `blocking` holds up
     its stream by itself. "record" sets a `mark` on a stream, "wait" makes a stream wait for one,
-    "sync" the host for the stream. `line` is the line of the script that it comes from, `within`
+    "sync" the host for the stream. `views` counts those that the host has made since the
+    kernel before. `line` is the line of the script that it comes from, `within`
     the pass that a pipeline's schedule runs it in.
     """
 
@@ -115,6 +116,7 @@ class Event:
     mark: Index = 0
     reads: tuple[Index, ...] = ()
     graph: Index = 0
+    views: Index = 0
     blocking: bool = False
 
 

@@ -6,9 +6,10 @@ from itertools import groupby
 from math import prod
 from operator import attrgetter
 
+from sim.hardware.kernels.dispatch import Phase
 from sim.model.kernels import Attention, Gemm, Precision
 from sim.recording.kernels import kernel_of, short_name
-from sim.recording.recording import Phase, Recording
+from sim.recording.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,11 +41,13 @@ def report(
     spent: Sequence[Account],
     *,
     wall_seconds: float,
+    notes: Sequence[str] = (),
 ) -> Result:
     """The result of recordings, one a stage, of which a program was `written` and played; formulas
     stand with `Result`.
 
-    Model FLOPs are three times those of the forward passes, without what runs again.
+    Model FLOPs are three times those of the forward passes, without what runs again. `notes` come
+    with its warnings.
     """
     recordings, axes = [own for own, _ in stages], stages[0][1]
     step, gpus, device = record.step_time, on.topology.gpus, on.topology.device
@@ -121,7 +123,7 @@ def report(
         engine=record.engine,
         wall_seconds=wall_seconds,
         warnings=tuple(
-            dict.fromkeys((*chain(*(o.notes for o in recordings)), *_warnings(most, room)))
+            dict.fromkeys((*chain(*(o.notes for o in recordings)), *notes, *_warnings(most, room)))
         ),
         remedies=() if fits else Deferred(partial(_remedies, memories)),
         timeline=record.timeline,

@@ -1,10 +1,13 @@
 """A profile as a few lines of text: what was measured, how well it is predicted."""
 
 from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import get_args
 
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_rate, human_seconds
+from sim.hardware.kernels.dispatch import VIEW, OperatorTime, Phase
 from sim.hardware.kernels.environment import CopyTime, Environment
 from sim.hardware.kernels.profile import FOLDER, Profile
 from sim.hardware.kernels.residuals import (
@@ -33,7 +36,7 @@ def describe(profile: Profile, name: str) -> str:
     kinds = list(_kinds(rows))
     if kinds:
         parts += ["", "Memory-bound kernels, at their largest", *kinds]
-    around = list(_environment(profile.environment))
+    around = [*_environment(profile.environment), *_host(profile.operators)]
     if around:
         parts += ["", "Around them", *around]
     return "\n".join(parts)
@@ -146,6 +149,16 @@ def _environment(environment: Environment) -> Iterator[str]:
     for overlap in environment.overlaps:
         beside = f"beside {overlap.beside}"
         yield f"  {beside:12}  {overlap.kernel} {overlap.slowdown:.2f} times as long"
+
+
+def _host(operators: Sequence[OperatorTime]) -> Iterator[str]:
+    """How long operators take the host, by phase."""
+    for phase in get_args(Phase):
+        own = {one.operator: one.seconds for one in operators if one.phase == phase}
+        views = f", a view {human_seconds(own.pop(VIEW))}" if VIEW in own else ""
+        if own:
+            typical = f"{human_seconds(median(own.values()))} each in the median{views}"
+            yield f"  {phase:12}  {len(own)} operators, the host {typical}"
 
 
 def _largest(copies: Sequence[CopyTime]) -> list[CopyTime]:

@@ -16,6 +16,7 @@ from sim.calibration import kernel_profile
 from sim.calibration.timing import (
     clock,
     collectives,
+    host_times,
     interference,
     kernel_suite,
     launches,
@@ -44,6 +45,9 @@ def quickly() -> Iterator[None]:
         patch.setattr(clock, "LEAST", 2)
         patch.setattr(clock, "BUDGET", 0.0)
         patch.setattr(interference, "LASTING", 2e-3)
+        patch.setattr(host_times, "IN_A_ROW", 3)
+        patch.setattr(host_times, "ORDERS", 2)
+        patch.setattr(host_times, "REPEATS", 2)
         patch.setattr(launches, "LAUNCHES", 20)
         patch.setattr(launches, "REPEATS", 3)
         patch.setattr(repetitions, "_IN_A_ROW", 2)
@@ -125,6 +129,22 @@ def test_launches_copies_and_overlap_are_those_of_the_fake_device(
     kinds = {(one.kind, one.pinned) for one in here.copies}
     across = {(kind, pinned) for kind in ("host to device", "device to host") for pinned in (0, 1)}
     assert kinds == {*across, ("device to device", False)}
+
+
+def test_every_operator_takes_the_host_of_the_fake_device_one_launch(
+    calibrated: tuple[Any, str],
+) -> None:
+    """There a launch is one for every operator, views and the host's own counters are free."""
+    own = {(one.operator, one.phase): one for one in calibrated[0].operators}
+    asked = [
+        ("addmm", "forward"), ("mm", "backward"), ("native_layer_norm", "forward"),
+        ("scaled_dot_product_attention", "forward"), ("embedding_dense_backward", "backward"),
+        ("native_dropout", "forward"), ("_foreach_lerp_", "optimizer"),
+        ("_fused_adamw_", "optimizer"),
+    ]  # fmt: skip
+    for key in asked:
+        assert own[key].of(tensors=9) == pytest.approx(LAUNCH, rel=0.02), key  # type: ignore[index]
+    assert own["view", "forward"].seconds < 0.01 * LAUNCH
 
 
 COLLECTIVES = ["calibrate", "collectives", "--backend=nccl", "--ranks=1", "--largest=64 kB"]

@@ -195,6 +195,7 @@ def _calibrate(cases: list[Any], out: Path) -> None:
     torch.set_num_threads(1)
     kernel_profile.kernel_cases = lambda *_: cases  # type: ignore[assignment]
     kernel_profile._environment = lambda *_: Environment()
+    kernel_profile.host_times = lambda *_: []  # type: ignore[assignment]
     kernel_profile.calibrate("cpu", "quick", out, note=lambda message: None)
 
 

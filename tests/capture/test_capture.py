@@ -332,3 +332,22 @@ def test_a_model_that_only_judges_has_no_backward_pass_and_no_tokens(captured: C
     forward = 2 * MATRICES * tokens + attention
     assert (done.tokens, done.samples) == (tokens, 2 * BATCH)
     assert done.model_flops == pytest.approx(4 * forward)
+
+
+def test_views_that_a_script_asks_for_are_counted_with_the_kernel_behind_them() -> None:
+    """But for what operators call for themselves: `mm` transposes, autograd detaches."""
+
+    def train() -> None:
+        weight = torch.nn.Parameter(torch.ones(4, 8, device="cuda"))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(2):
+            halves = weight.transpose(0, 1).unsqueeze(0).view(2, 4, 4) * 2.0
+            halves.exp().sum().backward()
+            optimizer.step()
+
+    (own,) = sim.capture(train, world=1)
+    forward = [event for event in own.events if event.phase == "forward"]
+    names = [own.operators[event.operator].name.partition(".")[2] for event in forward]
+    assert dict(zip(names, (event.views for event in forward), strict=True)) == {
+        "mul": 3, "exp": 0, "sum": 0, "ones_like": 0,
+    }  # fmt: skip

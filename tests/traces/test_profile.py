@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from sim.cli.main import main
 from sim.formats.kineto_products import products
 from sim.hardware.device import Device, load
+from sim.hardware.kernels import profile as profiles
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Gemm
 from tests.traces.synthetic import Machine
@@ -47,6 +48,17 @@ def run(*words: object) -> Any:
     result = CliRunner().invoke(main, list(map(str, words)))
     assert result.exit_code == 0, result.output
     return result
+
+
+def test_the_profile_of_a_trace_has_what_its_operators_took_the_host(tmp_path: Path) -> None:
+    """25 us: the operator of 20 us, behind 5 us that are left of the launch before."""
+    device, out = load("h100-80gb-sxm"), tmp_path / "mine.toml"
+    trace = traced(tmp_path / "trace.json", device)
+    run("calibrate", "import", trace, "--as", "h100-80gb-sxm", "--out", out)
+    (own,) = profiles.load(str(out)).operators
+    assert (own.operator, own.phase, own.calls) == ("mm", "forward", len(SHAPES))
+    assert own.seconds == pytest.approx(25e-6)
+    assert "the host 25.0 us each" in run("show", out, "--picture", tmp_path / "mine.png").output
 
 
 @pytest.mark.parametrize("gpu", [True, False])

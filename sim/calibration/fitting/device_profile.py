@@ -11,6 +11,7 @@ import numpy as np
 from sim.calibration.fitting.device_rates import fitted_rates, model_of
 from sim.config import catalog
 from sim.hardware.kernels.calibrated import Calibrated, features, ratios
+from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.environment import Environment
 from sim.hardware.kernels.gaussian import likeliest
 from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of
@@ -28,21 +29,24 @@ def profiled(
     table: str,
     provenance: dict[str, Any],
     environment: Environment | None = None,
+    operators: Sequence[OperatorTime] = (),
 ) -> Profile:
     """The profile of a device's measurements.
 
     Rates and smoothness are fitted to what was not kept out; `residuals` are the errors on the
-    rest. `device` names the file whose rates are refined, `table` the CSV of the measurements.
+    rest. `device` names the file whose rates are refined, `table` the CSV of the measurements; the
+    host's times of `operators` have one of their own beside it.
     """
     folder = "topologies/devices"
     document = catalog.document(folder, catalog.find(folder, device))
     environment = environment or Environment()
     origin = Origin(
         device=device, measurements=table, provenance=provenance,
+        operators=f"{table.removesuffix('.csv')}-host.csv" if operators else "",
         host=environment.host, copies=environment.copies, overlaps=environment.overlaps,
         rates=fitted_rates(document, [m for m in measurements if not m.kept_out]),
     )  # fmt: skip
-    profile = Profile(origin=origin, measurements=tuple(measurements))
+    profile = Profile(origin=origin, measurements=tuple(measurements), operators=tuple(operators))
     modelled = model_of(document, profile)
     smooth: dict[str, Smoothness] = {
         kind: smoothness

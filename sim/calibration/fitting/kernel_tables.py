@@ -52,13 +52,18 @@ def read(
 def _timed(
     path: Path, wanted: Mapping[str, str], kinds: Mapping[str, str], precision: str
 ) -> Iterator[tuple[Kernel, float]]:
-    if path.suffix in (".json", ".gz"):
+    if is_trace(path):
         yield from products(path)
         return
     for row in tables.only(tables.rows(path), wanted):
         kernel = _kernel(row, kinds, precision)
         if kernel is not None:
             yield kernel, _seconds(row)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is a profiler's trace, by its name."""
+    return path.suffix in (".json", ".gz")
 
 
 def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None:

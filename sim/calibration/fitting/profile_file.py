@@ -1,4 +1,4 @@
-"""Writing a device's profile: a TOML file to read, and the measurements in a CSV beside it."""
+"""Writing a device's profile: a TOML file to read, and the measurements in CSVs beside it."""
 
 import csv
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
+from sim.hardware.kernels import dispatch
 from sim.hardware.kernels.measurements import COLUMNS, Measurement, row
 from sim.hardware.kernels.profile import Origin, Profile
 
@@ -14,8 +15,10 @@ HEAD = "# Measured and fitted by `sim calibrate`; `sim show` draws it. Times are
 
 
 def write(profile: Profile, path: Path) -> None:
-    """Both files, each complete or not at all. Raises `InputError` if they cannot be written."""
+    """All files, each complete or not at all. Raises `InputError` if they cannot be written."""
     _write_table(profile.measurements, path.parent / profile.origin.measurements)
+    if profile.operators:
+        dispatch.write(profile.operators, path.parent / profile.origin.operators)
     with atomic_write(path) as part:
         part.write_text(text(profile), encoding="utf-8")
 
@@ -38,7 +41,7 @@ def document(origin: Origin) -> dict[str, Any]:
     (`sim.hardware.kernels.environment`)."""
     tables: dict[str, Any] = {
         key: getattr(origin, key)
-        for key in ("format", "device", "measurements", "provenance", "rates")
+        for key in ("format", "device", "measurements", "operators", "provenance", "rates")
     }
     tables["smoothness"] = {kind: asdict(smooth) for kind, smooth in origin.smoothness.items()}
     tables["residuals"] = [asdict(residual) for residual in origin.residuals]

@@ -18,7 +18,7 @@ def launches(device: str) -> LaunchTimes:
 
     number = torch.zeros(1, device=device)
     replay = _graph(number) if device == "cuda" else None
-    return launch_costs(lambda: number.add_(1), _wait(device), replay)
+    return launch_costs(lambda: number.add_(1), wait_of(device), replay)
 
 
 def launch_costs(kernel: Call, wait: Call, replay: Call | None) -> LaunchTimes:
@@ -58,7 +58,8 @@ def _seconds_per_node(replay: Call, wait: Call) -> float:
     return median(_round_trip(replay, wait) for _ in range(REPEATS)) / LAUNCHES
 
 
-def _wait(device: str) -> Call:
+def wait_of(device: str) -> Call:
+    """What returns when the device is idle."""
     import torch
 
     return torch.cuda.synchronize if device == "cuda" else lambda: None

@@ -4,7 +4,8 @@
 that were fitted (`[rates]`, over those of the device's file), how smoothly measured and modelled
 times differ (`[smoothness]`), the errors on shapes that were kept out of the fit (`[[residuals]]`),
 and launches, copies and slowdowns (`sim.hardware.kernels.environment`). The measurements lie beside
-it in a CSV (`sim.hardware.kernels.measurements`).
+it in a CSV (`sim.hardware.kernels.measurements`), and in another one what operators cost the host
+(`sim.hardware.kernels.dispatch`).
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.reads import remembered
 from sim.config.schema import Signed
+from sim.hardware.kernels import dispatch
 from sim.hardware.kernels.curve import Curve
+from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown
 from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of, read
 from sim.hardware.kernels.smoothness import Smoothness
@@ -45,11 +48,13 @@ class KernelResidual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The content of a profile's TOML file; `measurements` is the CSV's name beside it."""
+    """The content of a profile's TOML file; `measurements` is the CSV's name beside it, and
+    `operators` that of the host's times if there are any."""
 
     format: int = FORMAT
     device: str
     measurements: str
+    operators: str = ""
     provenance: dict[str, str | int | float] = field(default_factory=dict)
     rates: dict[str, Any] = field(default_factory=dict)
     smoothness: dict[str, Smoothness] = field(default_factory=dict)
@@ -66,10 +71,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profile:
-    """Measured kernels of a device; two are equal only where they are one object."""
+    """Measured kernels of a device, and `operators` of its host; two are equal only where they are
+    one object."""
 
     origin: Origin
     measurements: tuple[Measurement, ...] = ()
+    operators: tuple[OperatorTime, ...] = ()
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -139,4 +146,6 @@ def _profile(path: Path) -> Profile:
         what = f"samples = {samples}, but {table.name} has {len(measurements)} kernels"
         remedy = "take the CSV that the profile came with, or correct samples"
         raise InputError(catalog.place(path), what, remedy)
-    return Profile(origin=origin, measurements=measurements)
+    own = origin.operators
+    operators = dispatch.read(path.parent / own, path) if own else ()
+    return Profile(origin=origin, measurements=measurements, operators=operators)

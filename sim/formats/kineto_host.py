@@ -1,0 +1,118 @@
+"""What operators took the host in a trace of PyTorch's profiler, on a GPU.
+
+An operator is what a recording has: the outermost around a launch that is kernels of its own
+(`sim.recording.kernels.has_kernel`), else the innermost, of copies and fills the one that began
+them. Its seconds are those from the end of the one before it to its own end, without calls in which
+the host waits: what lies between (views, Python, the engine) is part of what comes next, as in the
+measured table. What a step begins with, behind an optimizer, counts alone. Threads take turns, so
+they are read as one. Operators of CPUs are their own kernels, so a trace without launches has none.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sim.formats.kineto import Event, trace_of
+from sim.hardware.kernels.dispatch import Phase, fused_as_one
+from sim.recording.kernels import has_kernel, of_own_use
+from sim.recording.trace_nodes import ENGINE
+
+_CALLS = ("cuda_runtime", "cuda_driver")
+_PHASES: dict[str, Phase] = {ENGINE: "backward", "Optimizer.step": "optimizer"}
+
+
+class HostCall(NamedTuple):
+    """A call of an operator in a phase, and the host's seconds for it."""
+
+    operator: str
+    phase: Phase
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Launching:
+    """An operator that launches; times in us."""
+
+    name: str
+    phase: Phase
+    begin: float
+    end: float
+
+
+def host_calls(path: Path) -> Iterator[HostCall]:
+    """The calls of a trace, in the host's order. Raises `InputError` for what is no trace."""
+    events = [event for event in trace_of(path)["traceEvents"] if event.get("ph") == "X"]
+    waits = [e for e in events if e.get("cat") in _CALLS and "Synchronize" in e["name"]]
+    spans = sorted((e["ts"], e["ts"] + e.get("dur", 0.0)) for e in waits)
+    at, before, place = 0.0, "optimizer", 0  # what comes first counts alone, too
+    for call in sorted(_launching(events), key=lambda call: (call.begin, call.end)):
+        alone = call.phase == "forward" and before == "optimizer"
+        begin, waited = call.begin if alone else at, 0.0
+        while place < len(spans) and spans[place][0] < call.end:
+            waited += max(spans[place][1] - max(spans[place][0], begin), 0.0)
+            place += 1
+        if call.end > begin + waited:
+            yield HostCall(call.name, call.phase, (call.end - begin - waited) * 1e-6)
+        at, before = max(at, call.end), call.phase
+
+
+def _launching(events: Iterable[Event]) -> Iterator[_Launching]:
+    """Every operator that launches, once."""
+    found = list(events)
+    kernels = {_correlation(e) for e in found if e.get("cat") == "kernel"}
+    threads: defaultdict[object, list[Event]] = defaultdict(list)
+    for event in found:
+        launch = event.get("cat") in _CALLS and _correlation(event) in kernels
+        if launch or event.get("cat") == "cpu_op" or event["name"].startswith("Optimizer.step"):
+            threads[event.get("pid"), event.get("tid")].append(event)
+    for own in threads.values():
+        yield from _of_thread(own)
+
+
+def _of_thread(events: list[Event]) -> Iterator[_Launching]:
+    opened: list[Event] = []
+    known: set[int] = set()
+    for event in sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0.0))):
+        while opened and _end(opened[-1]) <= event["ts"]:
+            opened.pop()
+        if event.get("cat") not in _CALLS:
+            opened.append(event)
+            continue
+        operator = _operator([one for one in opened if one["name"].startswith("aten::")])
+        if operator is not None and id(operator) not in known:
+            known.add(id(operator))
+            name = fused_as_one(_name(operator))
+            yield _Launching(name, _phase(opened), operator["ts"], _end(operator))
+
+
+def _operator(around: list[Event]) -> Event | None:
+    """Of the operators around a launch the one that a recording has."""
+    for one in around:
+        if has_kernel(_name(one)):
+            return one
+    last = len(around) - 1
+    while last > 0 and of_own_use(_name(around[last])) and of_own_use(_name(around[last - 1])):
+        last -= 1
+    return around[last] if around else None
+
+
+def _phase(around: Iterable[Event]) -> Phase:
+    names = [one["name"] for one in around]
+    for start, phase in _PHASES.items():
+        if any(name.startswith(start) for name in names):
+            return phase
+    return "forward"
+
+
+def _name(event: Event) -> str:
+    return str(event["name"]).rpartition("::")[2]
+
+
+def _end(event: Event) -> float:
+    return float(event["ts"] + event.get("dur", 0.0))
+
+
+def _correlation(event: Event) -> object:
+    return (event.get("args") or {}).get("correlation")

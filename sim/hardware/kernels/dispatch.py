@@ -1,0 +1,102 @@
+"""What operators of torch cost the host that dispatches them, measured, by phase of the step: a CSV
+beside a profile (its key `operators`), one operator and phase per row:
+
+    operator,phase,seconds,each,spread,calls
+
+`operator` is torch's name of what launches a kernel ("mm"; "view" stands for all views),
+`phase` forward (with what autograd records), backward (with the engine's node) or optimizer,
+`seconds` of the host for a call, however many kernels it launches, `each` what every tensor of its
+lists adds (operators on lists, the fused ones of optimizers), `spread` the interquartile range over
+the median, `calls` how many were timed.
+
+They are of a machine and a version of torch, which the profile's provenance names.
+"""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from annotated_types import Ge
+
+from sim.config import catalog, gate, reads, tables
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+
+Phase = Literal["forward", "backward", "optimizer"]
+VIEW = "view"
+
+COLUMNS = ("operator", "phase", "seconds", "each", "spread", "calls")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTime:
+    """The host's seconds for a call of an operator; columns of the CSV."""
+
+    operator: str
+    phase: Phase
+    seconds: Annotated[float, Ge(0)]
+    each: Annotated[float, Ge(0)] = 0.0
+    spread: Annotated[float, Ge(0)] = 0.0
+    calls: int = 0
+
+    def of(self, tensors: int) -> float:
+        """Seconds of a call on lists of so many tensors: seconds + each * tensors."""
+        return self.seconds + self.each * tensors
+
+
+def fused_as_one(name: str) -> str:
+    """The name of an operator in the table: what fuses attention depends on the device and its
+    type, not what it takes to call it.
+
+    >>> fused_as_one("_scaled_dot_product_flash_attention_backward"), fused_as_one("mm")
+    ('scaled_dot_product_attention_backward', 'mm')
+    """
+    if "dot_product" not in name or "attention" not in name:
+        return name
+    return f"scaled_dot_product_attention{'_backward' if 'backward' in name else ''}"
+
+
+def read(table: Path, owner: Path) -> tuple[OperatorTime, ...]:
+    """The rows of a CSV. Raises `InputError` naming the line that is wrong."""
+    if not reads.exists(table):
+        what = f"{table.name} is not beside it"
+        raise InputError(catalog.place(owner), what, "keep the files together")
+    remedy, found = "take the CSV that the profile came with", []
+    for where, cells in tables.rows(
+        table, place=catalog.place(table), headings=COLUMNS, remedy=remedy
+    ):
+        try:
+            found.append(_row(cells))
+        except (ValueError, TypeError) as error:
+            what = f"is no operator's time ({error})"
+            raise InputError(where, what, "correct or remove the line") from None
+    return tuple(found)
+
+
+def _row(cells: dict[str, str]) -> OperatorTime:
+    if cells["phase"] not in get_args(Phase):
+        raise ValueError(f"phase {cells['phase']!r} is none of {', '.join(get_args(Phase))}")
+    return OperatorTime(
+        operator=cells["operator"],
+        phase=cells["phase"],  # type: ignore[arg-type]
+        seconds=_number(cells["seconds"]),
+        each=_number(cells["each"]),
+        spread=_number(cells["spread"]),
+        calls=int(cells["calls"]),
+    )
+
+
+def _number(text: str) -> float:
+    return gate.number_in(text) if float(text) else 0.0
+
+
+def write(times: Iterable[OperatorTime], path: Path) -> None:
+    """The CSV, complete or not at all."""
+    with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for one in times:
+            figures = {key: f"{getattr(one, key):.4g}" for key in ("seconds", "each", "spread")}
+            writer.writerow(asdict(one) | figures)
