@@ -13,6 +13,7 @@ from sim.results.result import Result
 from sim.results.tables import Cells, aligned, preformatted
 
 _MOST_KERNELS, _MOST_CHANGES, _MOST_LINES = 10, 3, 10
+_LONGEST = 50  # characters of a kernel's name
 
 
 def text(answer: Explanation) -> str:
@@ -66,7 +67,7 @@ def _kernels(result: Result, kernels: Sequence[Roof]) -> str:
         unit = "TFLOP/s" if one.bound == "compute" else "TB/s"
         rows.append(
             (
-                one.name,
+                _shortened(one.name),
                 human_seconds(one.seconds),
                 percent(one.seconds / result.step_time),
                 f"{one.count:,}",
@@ -76,6 +77,11 @@ def _kernels(result: Result, kernels: Sequence[Roof]) -> str:
             )
         )
     return "\n".join(["Kernels of a rank of the stage that computes longest", aligned(rows)])
+
+
+def _shortened(name: str) -> str:
+    """A kernel of inductor is named after all that is fused in it."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
 
 
 def _changes(result: Result, changes: Sequence[Change]) -> str:

@@ -93,6 +93,9 @@ def trace_of(path: Path) -> Mapping[str, Any]:
     if is_trace(trace):
         remedy = "play it on a cluster: sim run FILE --topology NAME"
         raise InputError(str(path), "is an execution trace, which has no times", remedy)
+    if isinstance(trace, dict) and {"script", "events"} <= trace.keys():
+        remedy = "play it on a cluster: sim run FILE --topology NAME"
+        raise InputError(str(path), "is a recording of sim capture, which has no times", remedy)
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
         raise _wrong(path, 1, "holds no traceEvents")
     _refuse_other_kinds(trace, path)

@@ -20,7 +20,7 @@ def write(result: "Result | Outcome", path: Path) -> None:
     from sim.results.result import Result
 
     if not isinstance(result, Result) or result.schedule is None:
-        what = "workers that share updates have no order of passes"
-        raise InputError("--actions", what, "leave it out, or train without [sharing]")
+        what = "only a plan has an order of passes, no [sharing] and no recording"
+        raise InputError("--actions", what, "leave it out, or ask of a scenario with a plan")
     with atomic_write(path) as part:
         part.write_text(to_text(result.schedule) + "\n")

@@ -147,3 +147,22 @@ def test_the_command_explains_a_recording(tmp_path: Path) -> None:
     for said in ("Limited by matrix products", "Lines of the script", "Memory is fullest as"):
         assert said in shown.stdout
     assert "change" not in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--topology", "dgx-h100-ndr", "--samples", "3"], "it has no plan to draw steps"),
+        (["run", "--topology", "dgx-h100-ndr", "--actions", "a.csv"], "only a plan has an order"),
+        (["replay"], "is a recording of sim capture, which has no times; play it on a cluster"),
+    ],
+)
+def test_what_a_recording_does_not_have_is_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write([recorded(LAUNCH)], Path("record.json.gz"))
+    shown = CliRunner().invoke(main, [*words, "record.json.gz"])
+    assert shown.exit_code == 2
+    assert said in shown.stderr
+    assert shown.stderr.count("\n") == 1
