@@ -39,7 +39,7 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     torch._C._accelerator_setDeviceIndex(index)
     patches.set(torch.cuda, "current_device", lambda: index)
     patches.set(torch.cuda, "set_device", lambda device: None)
-    patches.set(torch.cuda, "synchronize", lambda *_: streams.sync())
+    patches.set(torch.cuda, "synchronize", lambda *_: streams.sync_all())
     patches.set(torch.cuda, "empty_cache", streams.log.emptied)
     patches.set(torch.cuda, "Stream", streams.stream)
     patches.set(torch.cuda, "Event", streams.event)

@@ -14,6 +14,7 @@ class Streams:
         # torch.cuda.Stream and torch.cuda.Event of this process: classes that scripts instantiate
         self.stream = type("Stream", (FakeStream,), {"streams": self})
         self.event = type("Event", (FakeEvent,), {"streams": self})
+        self.made: list[int] = []
         self.stack: list[Any] = [self.stream()]
         log.stream(self.current)
 
@@ -23,8 +24,13 @@ class Streams:
         return int(self.stack[-1].stream_id)
 
     def sync(self) -> None:
-        """The host waits for the device."""
+        """The host waits for the current stream."""
         self.log.add("sync", self.current)
+
+    def sync_all(self) -> None:
+        """The host waits for the device."""
+        for stream in self.made:
+            self.log.add("sync", stream)
 
 
 class FakeEvent:
@@ -65,6 +71,7 @@ class FakeStream:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.stream_id = self.cuda_stream = next(self.streams.serial)
         self.device = self.streams.device
+        self.streams.made.append(self.stream_id)
 
     def record_event(self, event: Any = None) -> Any:
         return (event or self.streams.event()).record(self)

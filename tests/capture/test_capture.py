@@ -13,6 +13,7 @@ from sim.capturing.capture import capture, capture_script
 from sim.cli.main import main
 from sim.config import progress
 from sim.config.errors import InputError
+from sim.recording.axes import main_stream
 from sim.recording.memory import Memory
 from sim.recording.recording import PARTS
 from sim.recording.work import work_of
@@ -351,3 +352,23 @@ def test_views_that_a_script_asks_for_are_counted_with_the_kernel_behind_them() 
     assert dict(zip(names, (event.views for event in forward), strict=True)) == {
         "mul": 3, "exp": 0, "sum": 0, "ones_like": 0,
     }  # fmt: skip
+
+
+SYNCHRONIZED = """
+model = Model().to("cuda")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+side = torch.cuda.Stream()
+for _ in range(3):
+    with torch.cuda.stream(side):
+        torch.ones(1 << 20, device="cuda").mul_(2)
+    torch.cuda.synchronize()
+    model(torch.randint(VOCABULARY, (BATCH, LENGTH), device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_synchronize_waits_for_all_streams(captured: Capture) -> None:
+    recording = captured(SYNCHRONIZED, world=1)
+    (aside,) = {e.stream for e in recording.events if e.kind == "kernel"} - {main_stream(recording)}
+    waited = [e.stream for e in recording.events if e.kind == "sync"]
+    assert sorted(waited) == sorted([main_stream(recording), aside])
