@@ -57,7 +57,8 @@ def test_a_trace_of_data_parallel_training_is_a_recording() -> None:
         ("forward", False, BATCH, 8, INNER, 1): 1,
     }
     assert {key: n for key, n in products(own).items() if key[0] == "forward"} == forward
-    assert work_of(own).model_flops == 3 * 2 * BATCH * (64 * INNER + INNER * 8)
+    inputs, outputs = 2 * BATCH * 64 * INNER, 2 * BATCH * INNER * 8
+    assert work_of(own).model_flops == 2 * inputs + 3 * outputs  # data needs no gradient
     weights = 64 * INNER + INNER + INNER * 8 + 8
     (reduced,) = (event for event in own.events if event.kind == "collective")
     assert (reduced.name, reduced.bytes, reduced.blocking) == ("all_reduce", 4.0 * weights, False)
