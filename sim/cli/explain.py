@@ -1,6 +1,8 @@
 """`sim explain`: what limits a step, and what would make it shorter."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,16 +14,19 @@ from sim.cli.files import PICTURE, show
     epilog=options.examples(
         "sim explain megatron-39b --picture limits.png",
         "sim explain megatron-39b --set plan.schedule=zb-h1",
+        "sim explain record.json.gz --topology dgx-h100-ndr",
     )
 )
-@click.argument("scenario")
+@click.argument("scenario", required=False)
+@options.of_job
 @options.SETTINGS
 @options.PROFILES
 @PICTURE
 @options.LIMIT
 @options.JSON
 def explain(
-    scenario: str,
+    scenario: str | None,
+    named: Mapping[str, Any],
     settings: tuple[str, ...],
     profiles: tuple[str, ...],
     picture: Path | None,
@@ -34,5 +39,5 @@ def explain(
     """
     from sim.explanation.explain import explain as explained
 
-    answer = explained(options.scenario_of(scenario, settings, profiles))
+    answer = explained(options.scenario_of(scenario, settings, profiles, named))
     show(answer, as_json=as_json, picture=picture)

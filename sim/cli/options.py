@@ -1,6 +1,7 @@
 """Options that several commands have."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,28 @@ LIMIT = click.option(
 PRICE = click.option(
     "--price", metavar="USD/h", help='Rent of a GPU instead of the topology\'s: "2 USD/h".'
 )
+_JOB = {
+    "model": click.option(
+        "--model", help="A model (name, TOML, Hugging Face config.json) for its own."
+    ),
+    "topology": click.option("--topology", help="A cluster for the scenario's own."),
+    "stack": click.option("--stack", help="What runs the job."),
+    "gpus": click.option("--gpus", type=COUNT, help="How many of the topology's."),
+}
+
+
+def of_job(command: Callable[..., None]) -> Callable[..., None]:
+    """What makes a job without a SCENARIO, or is changed in one; all of it as `named`."""
+
+    @wraps(command)
+    def asked(**given: Any) -> None:
+        command(named={key: given.pop(key) for key in _JOB}, **given)
+
+    for option in reversed(_JOB.values()):
+        asked = option(asked)
+    return asked
+
+
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

@@ -1,9 +1,10 @@
 """`sim run`: one training step, or many with stragglers, and the files that show them."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -47,10 +48,7 @@ def _flag(name: str) -> str:
     ),
 )
 @click.argument("scenario", required=False)
-@click.option("--model", help="A model (name, TOML, Hugging Face config.json) for its own.")
-@click.option("--topology", help="A cluster for the scenario's own.")
-@click.option("--stack", help="What runs the job.")
-@click.option("--gpus", type=options.COUNT, help="How many of the topology's.")
+@options.of_job
 @options.PRICE
 @options.SETTINGS
 @options.PROFILES
@@ -74,10 +72,7 @@ def _flag(name: str) -> str:
 @recorded()  # a report shows what was read
 def run(
     scenario: str | None,
-    model: str | None,
-    topology: str | None,
-    stack: str | None,
-    gpus: int | None,
+    named: Mapping[str, Any],
     price: str | None,
     settings: tuple[str, ...],
     profiles: tuple[str, ...],
@@ -95,7 +90,6 @@ def run(
     """
     from sim.samples.run import run as asked
 
-    named = {"model": model, "topology": topology, "stack": stack, "gpus": gpus}
     settings = settings if price is None else (*settings, f"topology.price.hour={price}")
     job = options.scenario_of(scenario, settings, profiles, named)
     files = {name: path for name, path in outputs.items() if path is not None}

@@ -264,9 +264,15 @@ def test_other_files_and_commands_are_refused(
 
 def test_a_recording_is_refused_where_a_plan_is_needed(tmp_path: Path) -> None:
     write([recorded(LAUNCH)], tmp_path / "record.json")
-    command = ["explain", str(tmp_path / "record.json")]
-    answer = CliRunner().invoke(main, command)
+    answer = CliRunner().invoke(main, ["workers", str(tmp_path / "record.json")])
     assert answer.exit_code == 2
+
+
+def test_what_limits_a_recording_is_told_where_it_runs(tmp_path: Path) -> None:
+    write([recorded(LAUNCH)], tmp_path / "record.json")
+    there = ["--topology", "dgx-h100-ndr", "--stack", "pytorch-eager"]
+    answer = CliRunner().invoke(main, ["explain", str(tmp_path / "record.json"), *there])
+    assert "the host's launches" in answer.stdout
 
 
 def test_a_recording_has_a_cost_and_is_swept_and_compared(tmp_path: Path) -> None:
