@@ -46,6 +46,7 @@ class Log:
     parts: dict[int, int] = field(default_factory=dict)  # of blocks that are known to hold one
     began: bool = False
     views: int = 0  # since the last kernel
+    over: bool = False
     graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
@@ -135,6 +136,8 @@ class Log:
             self._row(block[2], size, self.stream(stream), line, again)
 
     def _row(self, block: int, size: int, stream: int, line: int, again: bool = False) -> None:
+        if self.over:  # what a script lets go of as it is left was there
+            return
         if self.phase != self._last:
             self._last, self._passed = self.phase, self._passed + 1
         now = len(self.events) if self.began else -1

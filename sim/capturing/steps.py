@@ -43,7 +43,7 @@ class Steps:
             log.phase = "forward"
             self._name_parts(log)
             if id(optimizer) == self._last:
-                self.done = 2
+                self.done, log.over = 2, True
                 raise Enough
             if not self.done or not log.passed_back:
                 self.done, self._last = 1, id(optimizer)
