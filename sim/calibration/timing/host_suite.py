@@ -105,11 +105,11 @@ def optimizers() -> list[OptimizerCall]:
     def adam(**how: Any) -> Callable[[list[Any]], Callable[[], Any]]:
         return lambda weights: torch.optim.AdamW(weights, **how).step
 
-    def momentum(weights: list[Any]) -> Callable[[], Any]:
-        return torch.optim.SGD(weights, lr=1e-3, momentum=0.9, foreach=True).step
+    def momentum(**how: Any) -> Callable[[list[Any]], Callable[[], Any]]:
+        return lambda weights: torch.optim.SGD(weights, lr=1e-3, momentum=0.9, **how).step
 
     return [
-        OptimizerCall(name="SGD with momentum, foreach", make=momentum),
+        OptimizerCall(name="SGD with momentum, foreach", make=momentum(foreach=True)),
         OptimizerCall(name="AdamW, fused", make=adam(fused=True)),
         OptimizerCall(name="AdamW, foreach", make=adam(foreach=True), counters=True),
         OptimizerCall(name="clipping", make=lambda weights: lambda: clip(weights, 1.0)),
