@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "schema"
 ANSWERS = {
     "run": "sim.results.result:Result",
     "run-sharing": "sim.results.outcome:Outcome",
-    "run-samples": "sim.samples.samples:Samples",
+    "run-samples": "sim.samples.answer:Samples",
     "run-sharing-samples": "sim.samples.sharing:SharingSamples",
     "plan": "sim.search.answer:SearchResult",
     "sweep": "sim.sweeps.answer:Sweep",

@@ -5,7 +5,7 @@ simulated once (`symmetry`). A transfer class then loads a link class with every
 folded-away copies put on one such link, so contention is exact.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -40,14 +40,14 @@ class Folding:
         self.roles = _roles(program, machine, ranks, classes)
 
     def folded(
-        self, slower: Mapping[int, float] | None = None, *, together: bool = False
+        self, slower: Callable[[Role], float] = lambda role: 1.0, *, together: bool = False
     ) -> FoldedProgram:
-        """The folded program; kernels of the stages in `slower` take so many times as long. Roles
-        that meet within a computation do so step by step, or `together` as teams."""
+        """The folded program; kernels of a role take `slower` times as long. Roles that meet within
+        a computation do so step by step, or `together` as teams."""
         desk = self.desk.anew() if together else self.desk  # teams have transfers of their own
         lowered: dict[int, Lowering] = {}
         for role, index in self.roles:
-            slowdown = role.slowdown * (slower or {}).get(role.stage, 1.0)
+            slowdown = role.slowdown * slower(role)
             own = Lowering(desk.at(index), role.stage, slowdown, together=together)
             own.lower(outlines(self.program).of(role.stage, own.cut))
             lowered[role.index] = own

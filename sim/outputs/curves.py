@@ -11,7 +11,7 @@ from sim.plots import SUFFIXES as PICTURES
 if TYPE_CHECKING:
     from sim.results.outcome import Outcome
     from sim.results.result import Result
-    from sim.samples.samples import Samples
+    from sim.samples.answer import Samples
     from sim.samples.sharing import SharingSamples
 
 HELP = "Draw what is learnt on the way, or write it as a table"

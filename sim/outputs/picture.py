@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from sim.results.outcome import Outcome
     from sim.results.result import Result
-    from sim.samples.samples import Samples
+    from sim.samples.answer import Samples
     from sim.samples.sharing import SharingSamples
 
 __all__ = ["HELP", "SUFFIXES", "figure", "write", "write_samples"]
@@ -30,7 +30,7 @@ def write_samples(samples: "Samples | SharingSamples", path: Path) -> None:
     from sim.outputs import curves
     from sim.plots import picture
     from sim.plots import samples as plot
-    from sim.samples.samples import Samples
+    from sim.samples.answer import Samples
 
     if not isinstance(samples, Samples):
         return curves.write_samples(samples, path)

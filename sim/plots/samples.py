@@ -6,22 +6,24 @@ from matplotlib.ticker import MaxNLocator
 
 from sim.plots.picture import Figure
 from sim.results.formatting import count, several
-from sim.samples.samples import Samples
+from sim.samples.answer import Samples
 
 _BLUE, _ORANGE, _DARK = "#0072b2", "#e69f00", "0.25"
 
 
 def figure(samples: Samples) -> Figure:
     """Step times as a histogram, losses beside it, seconds owed by stage and replica below."""
-    fig = Figure(figsize=(11.0, 7.4), layout="constrained")
+    rows = 2 if samples.owed.size else 1
+    fig = Figure(figsize=(11.0, 3.7 * rows), layout="constrained")
     fig.suptitle(
         f"{samples.scenario}: {count(samples.samples)} steps on {several(samples.ranks, 'GPU')}, "
         "every rank at a pace of its own"
     )
-    grid = fig.add_gridspec(2, 2, height_ratios=(1.0, 1.0), width_ratios=(1.15, 1.0))
+    grid = fig.add_gridspec(rows, 2, width_ratios=(1.15, 1.0))
     _histogram(fig.add_subplot(grid[0, 0]), samples)
     _bars(fig.add_subplot(grid[0, 1]), samples)
-    _heat(fig, fig.add_subplot(grid[1, :]), samples)
+    if samples.owed.size:
+        _heat(fig, fig.add_subplot(grid[1, :]), samples)
     return fig
 
 

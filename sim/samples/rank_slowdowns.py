@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.axis import dividing
 from sim.parallel.mesh import Mesh, axis_of
-from sim.parallel.plan import Plan
 from sim.variability.generators import generator
 from sim.variability.jitter import Jitter, JitterCause
 
@@ -28,15 +28,15 @@ class RankPlacement:
     node: NDArray[np.intp]
 
     @classmethod
-    def of(cls, plan: Plan, topology: Topology) -> "RankPlacement":
-        grid = Mesh(axes=plan.mesh)
-        axes = list(plan.mesh)  # fastest varying first
-        numbers = np.arange(grid.size, dtype=np.intp)
-        table = numbers.reshape([plan.mesh[axis] for axis in reversed(axes)])
-        first = [axis for axis in reversed(axes) if axis_of(axis) in dividing("batch")] + ["pp"]
+    def of(cls, mesh: Mapping[str, int], topology: Topology) -> "RankPlacement":
+        axes = list(mesh)  # fastest varying first
+        numbers = np.arange(Mesh(axes=mesh).size, dtype=np.intp)
+        table = numbers.reshape([mesh[axis] for axis in reversed(axes)])
+        batch = [axis for axis in reversed(axes) if axis_of(axis) in dividing("batch")]
+        first = [*batch, *({"pp"} & {*axes})]
         places = [len(axes) - 1 - axes.index(axis) for axis in first]
         table = np.moveaxis(table, places, range(len(places)))
-        shape = plan.data_parallel, plan.pp, -1
+        shape = prod(mesh[axis] for axis in batch), mesh.get("pp", 1), -1
         return cls(table.reshape(shape), numbers // topology.gpus_per_node)
 
     @property

@@ -36,7 +36,7 @@ class ReplicaColumns:
     def __init__(self, setup: Setup, folding: Folding, replay: Replay, *, contended: bool) -> None:
         self.setup, self.folding, self.replay = setup, folding, replay
         self.contended = contended
-        self.placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+        self.placement = RankPlacement.of(setup.job.plan.mesh, setup.machine.topology)
         self.replicas, self.stages = self.placement.ranks.shape[:2]
         shape = replay.shape
         classes = shape.computations
@@ -82,7 +82,7 @@ class ReplicaColumns:
 
     def _slowed(self, slowdowns: Floats) -> FoldedProgram:
         """What one replica runs whose stages have these factors."""
-        return self.folding.folded(dict(enumerate(slowdowns.tolist())))
+        return self.folding.folded(lambda role: float(slowdowns[role.stage]))
 
     def durations(self, groups: Floats) -> Floats:
         """Durations [parameters, columns] of pipelines whose stages have these factors
@@ -183,7 +183,7 @@ def _use(folding: Folding) -> None:
 
 def _clocked(slowdowns: Floats) -> float:
     """The step time of one replica by the clock."""
-    (seconds,) = clocked_times([_folding.folded(dict(enumerate(slowdowns.tolist())))])
+    (seconds,) = clocked_times([_folding.folded(lambda role: float(slowdowns[role.stage]))])
     return seconds
 
 

@@ -12,7 +12,7 @@ from sim.sharing.learning.own_task import Task, refuse_task
 from sim.simulate import simulate
 
 if TYPE_CHECKING:
-    from sim.samples.samples import Samples
+    from sim.samples.answer import Samples
     from sim.samples.sharing import SharingSamples
 
 Given = Scenario | str | os.PathLike[str]

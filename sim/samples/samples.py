@@ -2,13 +2,13 @@
 
 Each tensor-parallel group is as slow as its slowest member; each replica's pipeline is a column of
 a replay with a slowdown of its own at every stage; replicas meet wherever a gradient is reduced.
-So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds.
+So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds. A recording has no
+such columns (`sim.samples.recording`).
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,110 +19,21 @@ from sim.config.stopping import so_far
 from sim.engine.replay_contention import SAMPLES, InexactError
 from sim.parallel.memory import fullest, memories
 from sim.parallel.step import training_step
-from sim.results.answer import Answer, Inputs
 from sim.results.assemble import inputs_of, too_big
+from sim.samples import recording
+from sim.samples.answer import Samples
+from sim.samples.losses import assumed, by_cause, removed
 from sim.samples.rank_slowdowns import Draws, Floats, RankSlowdowns
 from sim.samples.replica_columns import Chosen, ClockCheck, ReplicaColumns
-from sim.scenario.scenario import Scenario, load
+from sim.scenario.scenario import RecordedScenario, Scenario, load
 from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left
 from sim.variability.jitter import Jitter
-from sim.variability.laws import Lognormal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _CLOSER = 12_800  # columns for each closer look: at causes, meetings, nodes taken away
-_REMOVED = (1, 4, 16)
 _CLOCKED = 4  # runs of the clock where the healthy one's contention is not typical
 
 _OF_RANK = 1e-6  # s of a rank in a step, on one core
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Samples(Answer):
-    """Step times (s) of many steps, and where their loss comes from.
-
-    `healthy` is the step with every rank as fast as usual; `loss` the mean step beyond it, split
-    in two ways: `by_meeting` adds up to it (where time is lost by waiting), `by_cause` is what the
-    mean step would gain without each cause. `sensitivity` has one row a stage: the seconds that
-    one tensor-parallel group of it, slower by a tenth, costs the step. `removed` is the mean step
-    after the slowest k nodes have given way to ordinary ones. `owed` [stages][replicas] are the
-    seconds of the mean step that each group accounts for (first order). These are
-    computed on the first `closer` samples. `mean_error` and `worst_error` are replay's against the
-    clock.
-    """
-
-    view = "sim.samples.text"
-    picture = "sim.plots.samples"
-    unwritten = ("step_times", "owed")
-    derived: ClassVar[Mapping[str, str]] = {
-        "step_times": "drawn",
-        "owed": "owed_by",
-        "median": "median",
-        "p95": "p95",
-        "p99": "p99",
-        "mean": "mean",
-        "loss": "loss",
-    }
-
-    scenario: str
-    inputs: Inputs
-    samples: int
-    seed: int
-    ranks: int
-    healthy: float
-    step_times: Floats = field(repr=False)
-    by_meeting: dict[str, float]
-    by_cause: dict[str, float]
-    sensitivity: tuple[dict[str, float], ...]
-    removed: tuple[dict[str, float], ...]
-    owed: Floats = field(repr=False)
-    closer: int
-    contended: bool
-    mean_error: float
-    worst_error: float
-    fits: bool
-    notes: tuple[str, ...]
-    wall_seconds: float = field(compare=False)
-
-    def quantile(self, share: float) -> float:
-        return float(np.quantile(self.step_times, share))
-
-    @property
-    def mean(self) -> float:
-        return float(self.step_times.mean())
-
-    @property
-    def loss(self) -> float:
-        """The mean step beyond the healthy one (s)."""
-        return self.mean - self.healthy
-
-    @property
-    def median(self) -> float:
-        return self.quantile(0.5)
-
-    @property
-    def p95(self) -> float:
-        return self.quantile(0.95)
-
-    @property
-    def p99(self) -> float:
-        return self.quantile(0.99)
-
-    @property
-    def drawn(self) -> list[float]:
-        return list(map(float, self.step_times))
-
-    @property
-    def owed_by(self) -> list[list[float]]:
-        return [list(map(float, row)) for row in self.owed]
-
-    def to_frame(self) -> "pd.DataFrame":
-        """One row a step: its time (s)."""
-        import pandas as pd
-
-        return pd.DataFrame({"step_time": self.step_times}).rename_axis("sample")
 
 
 @waited("drawn steps")
@@ -138,6 +49,8 @@ def samples(scenario: Scenario | str, count: int = 1000) -> Samples:
     if count < 1:
         raise InputError("--samples", f"{count} is not a number of samples", "draw 1 or more")
     with garbage_left():
+        if isinstance(scenario, RecordedScenario):
+            return recording.samples(scenario, count)
         return _samples(scenario, count)
 
 
@@ -231,11 +144,15 @@ def _looked_into(
     closer = draws.first(close)
     groups = columns.placement.groups(closer.total)
     own, sensitivity = columns.own_steps(groups), columns.sensitivity()
+
+    def steps(total: Floats) -> Floats:
+        return columns.steps(columns.placement.groups(total))
+
     return {
         "by_meeting": _by_meeting(columns, closer, own, times),
-        "by_cause": _by_cause(columns, closer, times[:close]),
+        "by_cause": by_cause(steps, closer, times[:close], columns.healthy),
         "sensitivity": sensitivity,
-        "removed": _removed(columns, slowdown, closer, times[:close]),
+        "removed": removed(steps, columns.placement, slowdown, closer, times[:close]),
         "owed": _owed(columns, groups, own, sensitivity),
         "closer": close,
     }
@@ -267,36 +184,6 @@ def _by_meeting(
     return losses
 
 
-def _by_cause(columns: ReplicaColumns, slowdowns: RankSlowdowns, times: Floats) -> dict[str, float]:
-    """What the mean step gains without each cause."""
-    mean = float(times.mean())
-    if len(slowdowns.by_cause) == 1:
-        return dict.fromkeys(slowdowns.by_cause, mean - columns.healthy)
-    return {
-        name: mean - float(columns.steps(columns.placement.groups(slowdowns.without(name))).mean())
-        for name in slowdowns.by_cause
-    }
-
-
-def _removed(
-    columns: ReplicaColumns, slowdown: Floats, closer: RankSlowdowns, times: Floats
-) -> tuple[dict[str, float], ...]:
-    """The mean step with the slowest nodes (by their mean slowdown) replaced by the median node."""
-    placement = columns.placement
-    per_node = np.bincount(placement.node, slowdown) / np.bincount(placement.node)
-    order = np.argsort(-per_node, kind="stable")
-    usual = np.flatnonzero(placement.node == order[len(order) // 2])
-    rows = [{"nodes": 0, "mean": float(times.mean()), "gain": 0.0}]
-    factors = closer.total.copy()
-    for k, node in enumerate(order[: min(_REMOVED[-1], placement.nodes // 4)], 1):
-        slow = np.flatnonzero(placement.node == node)
-        factors[:, slow] = closer.total[:, usual[: len(slow)]]
-        if k in _REMOVED:
-            mean = float(columns.steps(placement.groups(factors)).mean())
-            rows.append({"nodes": k, "mean": mean, "gain": rows[0]["mean"] - mean})
-    return tuple(rows)
-
-
 def _owed(
     columns: ReplicaColumns, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
 ) -> Floats:
@@ -315,14 +202,7 @@ def _owed(
 
 
 def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -> tuple[str, ...]:
-    notes = []
-    if jitter.assumed:
-        law = jitter.causes[0].law
-        assert isinstance(law, Lognormal)
-        notes.append(
-            f"the scenario has no [jitter] table: lognormal with sigma {law.sigma} per rank and "
-            "step is assumed"
-        )
+    notes = assumed(jitter)
     if columns.contended:
         notes.append(
             "transfers share links: their slowdowns come from the clock; on "

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sim.config.units import human_seconds
 from sim.results.formatting import bar, count, percent, several
 from sim.results.tables import preformatted
-from sim.samples.samples import Samples
+from sim.samples.answer import Samples
 
 
 def text(samples: Samples) -> str:
@@ -14,7 +14,8 @@ def text(samples: Samples) -> str:
         [_title(samples), *_distribution(samples)],
         ["Mean loss by where ranks wait", *_losses(samples.by_meeting, samples)],
         ["Mean loss by cause", *_losses(samples.by_cause, samples)],
-        ["What a step loses when one tensor-parallel group is 10 % slower", *_sensitivity(samples)],
+        *([["What a step loses when one tensor-parallel group is 10 % slower",
+            *_sensitivity(samples)]] if samples.sensitivity else []),
         [_removal_title(samples), *_removal(samples)],
         [f"Sampled in {human_seconds(samples.wall_seconds)}.",
          *(f"note: {note}" for note in samples.notes)],

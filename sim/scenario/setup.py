@@ -81,8 +81,8 @@ def from_scenario(scenario: Scenario) -> Setup:
         what = "shares updates by a method of its own ([sharing]): it has no step of the whole job"
         raise InputError(scenario.name, what, "use `sim run`, or a scenario without [sharing]")
     if isinstance(scenario, RecordedScenario):
-        what = "is the recorded step of a script: it has no plan to draw steps of, or to measure"
-        remedy = "ask `sim run` without --samples, explain, compare, sweep, goodput or cost"
+        what = "is the recorded step of a script: it has no plan"
+        remedy = "ask `sim run`, explain, compare, sweep, goodput or cost"
         raise InputError(scenario.name, what, remedy)
     topology, plan = load_topology(scenario), scenario.plan
     gpus = scenario.gpus or (plan.degree(axes()) if plan.dp else topology.gpus)

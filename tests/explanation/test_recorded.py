@@ -152,7 +152,6 @@ def test_the_command_explains_a_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "--topology", "dgx-h100-ndr", "--samples", "3"], "it has no plan to draw steps"),
         (["run", "--topology", "dgx-h100-ndr", "--actions", "a.csv"], "only a plan has an order"),
         (["replay"], "is a recording of sim capture, which has no times; play it on a cluster"),
     ],

@@ -167,10 +167,10 @@ def test_a_slow_link_is_refused():
 
 def test_places_follow_the_order_of_the_mesh():
     setup = from_scenario(scenario(**{"plan.order": "tp-pp-dp-cp"}))
-    placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+    placement = RankPlacement.of(setup.job.plan.mesh, setup.machine.topology)
     assert placement.ranks[1, 2].tolist() == [12, 13]
     setup = from_scenario(scenario())  # tp-cp-dp-pp
-    placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+    placement = RankPlacement.of(setup.job.plan.mesh, setup.machine.topology)
     assert placement.ranks[1, 2].tolist() == [18, 19]
     assert placement.unit("node").tolist() == [rank // 8 for rank in range(32)]
     assert placement.unit("stage").tolist() == [rank // 8 for rank in range(32)]
@@ -179,7 +179,7 @@ def test_places_follow_the_order_of_the_mesh():
 
 def test_lasting_causes_hold_for_all_steps_and_share_picks_some():
     setup = from_scenario(scenario())
-    placement = RankPlacement.of(setup.job.plan, setup.machine.topology)
+    placement = RankPlacement.of(setup.job.plan.mesh, setup.machine.topology)
     jitter = Jitter(seed=1, cause=(replace(NODES, share=0.5),))
     total = Draws(jitter=jitter, placement=placement, steps=6, slowdown={}).first(6).total
     assert (total == total[0]).all()
