@@ -40,7 +40,12 @@ def _distribution(samples: Samples) -> Iterable[str]:
     ]
     for name, seconds in rows:
         more = "" if seconds == samples.healthy else f"  {seconds / samples.healthy - 1.0:+.2%}"
-        yield f"  {name:<18}  {seconds:.3f} s{more}"
+        yield f"  {name:<18}  {_step(seconds)}{more}"
+
+
+def _step(seconds: float) -> str:
+    """A step time, to be told from others that are close to it."""
+    return f"{seconds:.3f} s" if seconds >= 1.0 else f"{1e3 * seconds:.3f} ms"
 
 
 def _losses(parts: dict[str, float], samples: Samples) -> Iterable[str]:
@@ -73,4 +78,4 @@ def _removal(samples: Samples) -> Iterable[str]:
     for row in samples.removed:
         gain = row["gain"] / samples.healthy
         words = "as it is" if not row["nodes"] else f"{row['nodes']:.0f} replaced"
-        yield f"  {words:<12}  {row['mean']:.3f} s" + (f"  {-gain:+.2%}" if row["nodes"] else "")
+        yield f"  {words:<12}  {_step(row['mean'])}" + (f"  {-gain:+.2%}" if row["nodes"] else "")
