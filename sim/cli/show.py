@@ -1,4 +1,4 @@
-"""`sim show`: a model, topology, profile or collective algorithm, as text and as a picture."""
+"""`sim show`: a model, topology, profile, collective algorithm or recording, as text or picture."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,22 +24,25 @@ _RANKS = 8  # of an algorithm, where --gpus does not say how many
         "sim show ring --gpus 4",
     )
 )
-@click.argument("name", metavar="MODEL|TOPOLOGY|PROFILE|ALGORITHM")
+@click.argument("name", metavar="MODEL|TOPOLOGY|PROFILE|ALGORITHM|RECORDING")
 @output("--picture", SUFFIXES, "Where to draw it")
 @click.option("--gpus", type=options.COUNT, help="Show it with so many GPUs.")
 def show(name: str, picture: Path | None, gpus: int | None) -> None:
-    """Describe a model, topology, profile or algorithm.
+    """Describe a model, topology, profile, algorithm or recording.
 
     A MODEL is a name, a TOML file or a Hugging Face config.json. A TOPOLOGY, the PROFILE of a
     device or fabric and an ALGORITHM (ring) are drawn, too.
     """
     from sim.calibration.fitting.fabric_text import is_fabric
     from sim.config import catalog
+    from sim.recording.file import is_script
     from sim.results.collective import is_algorithm
     from sim.results.model import is_model
     from sim.results.profile import is_profile
 
-    if is_model(name):
+    if is_script(name):
+        _show_recording(name, picture, gpus)
+    elif is_model(name):
         _show_model(name, picture, gpus)
     elif is_fabric(name):
         _show_fabric(name, picture)
@@ -55,10 +58,22 @@ def _show_model(name: str, picture: Path | None, gpus: int | None) -> None:
     from sim.model import reading
     from sim.results.model import describe
 
+    _refuse("a model is shown as text", picture, gpus)
+    click.echo(describe(reading.load(name), options.title(name)))
+
+
+def _show_recording(name: str, picture: Path | None, gpus: int | None) -> None:
+    from sim.recording.file import read
+    from sim.results.recording import describe
+
+    _refuse("a recording is shown as text", picture, gpus)
+    click.echo(describe(read(Path(name))))
+
+
+def _refuse(what: str, picture: Path | None, gpus: int | None) -> None:
     for option, given in (("--picture", picture), ("--gpus", gpus)):
         if given is not None:
-            raise InputError(option, "a model is shown as text", "leave it out")
-    click.echo(describe(reading.load(name), options.title(name)))
+            raise InputError(option, what, "leave it out")
 
 
 def _show_algorithm(name: str, ranks: int, picture: Path | None) -> None:

@@ -25,6 +25,13 @@ def is_recording(name: str) -> bool:
     return name.endswith((".json", ".json.gz"))
 
 
+def is_script(name: str) -> bool:
+    """Whether a file is a recording rather than another one in JSON, which has no script."""
+    if not name.endswith(".json") or not reads.exists(Path(name)):
+        return name.endswith(".json.gz")
+    return b'"script":' in reads.content(Path(name))
+
+
 def write(recordings: Sequence[Recording], path: Path) -> None:
     """What is as usual in a table is left out."""
     documents = [_document(own) for own in recordings]

@@ -301,3 +301,15 @@ def test_a_recording_has_a_cost_and_is_swept_and_compared(tmp_path: Path) -> Non
     write([recorded(LAUNCH)], path)
     with pytest.raises(InputError, match="no tokens by which its cost"):
         sim.cost(path, tokens=1e9, settings=always)
+
+
+def test_a_recording_is_described(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write([recorded(LAUNCH, LAUNCH, replace(LAUNCH, again=True), REDUCE)], path)
+    shown = CliRunner().invoke(main, ["show", str(path)]).stdout
+    assert "rank 0 of" in shown
+    assert "all-reduce" in shown
+    (operators,) = (line for line in shown.splitlines() if "operators" in line)
+    assert operators.split()[1] == "3"
+    refused = CliRunner().invoke(main, ["show", str(path), "--gpus", "8"])
+    assert refused.exit_code == 2
