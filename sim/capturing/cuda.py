@@ -39,15 +39,15 @@ def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index:
     torch._C._accelerator_setDeviceIndex(index)
     patches.set(torch.cuda, "current_device", lambda: index)
     patches.set(torch.cuda, "set_device", lambda device: None)
-    patches.set(torch.cuda, "synchronize", lambda *_: streams.sync_all())
+    patches.set(torch.cuda, "synchronize", lambda *_, **__: streams.sync_all())
     patches.set(torch.cuda, "empty_cache", streams.log.emptied)
     patches.set(torch.cuda, "Stream", streams.stream)
     patches.set(torch.cuda, "Event", streams.event)
     patches.set(torch.cuda, "stream", lambda stream: stream or nullcontext())
     patches.set(torch.cuda, "set_stream", lambda stream: streams.stack.append(stream))
     for owner in (torch.cuda, torch.accelerator):
-        patches.set(owner, "current_stream", lambda *_: streams.stack[-1])
-    patches.set(torch.cuda, "default_stream", lambda *_: streams.stack[0])
+        patches.set(owner, "current_stream", lambda *_, **__: streams.stack[-1])
+    patches.set(torch.cuda, "default_stream", lambda *_, **__: streams.stack[0])
     patches.set(torch.Tensor, "record_stream", _used_by(streams))
     patches.set(torch, "Generator", _generators(torch))
     loader = torch.utils.data.DataLoader
@@ -82,8 +82,8 @@ def _generators(torch: Any) -> Any:
 def _used_by(streams: Streams) -> Any:
     """`Tensor.record_stream`."""
 
-    def record_stream(tensor: Any, stream: Any) -> None:
-        streams.log.used(tensor.untyped_storage(), stream.stream_id)
+    def record_stream(tensor: Any, s: Any) -> None:
+        streams.log.used(tensor.untyped_storage(), s.stream_id)
 
     return record_stream
 

@@ -77,8 +77,22 @@ class Log:
             self.events[number] = replace(self.events[number], phase="optimizer")
 
     def add(self, kind: EventKind, stream: int, **rest: Any) -> None:
+        self._add(kind, self.stream(stream), **rest)
+
+    def _add(self, kind: EventKind, stream: int, **rest: Any) -> None:
         own = {"phase": self.phase, "within": self.within, **rest}
-        self.events.append(Event(kind=kind, stream=self.stream(stream), **own))
+        self.events.append(Event(kind=kind, stream=stream, **own))
+
+    def sync_all(self, current: int) -> None:
+        """The host waits for what is under way, and for all streams that something runs on."""
+        if not self.began:
+            return
+        sent = (e for e in self.events if e.kind in ("collective", "send", "recv"))
+        awaited = {e.mark for e in self.events if e.kind == "done"}
+        for mark in [e.mark for e in sent if not e.blocking and e.mark not in awaited]:
+            self.add("done", current, mark=mark)
+        for stream in sorted({self.stream(current), *(e.stream for e in self.events)}):
+            self._add("sync", stream)
 
     def passed(self, mark: int) -> bool:
         """Whether a recorded event has happened: nothing takes time here."""

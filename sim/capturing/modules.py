@@ -92,18 +92,24 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
     """Checkpoints with tensors of the device are not written, nor is one written over."""
     from torch._subclasses.fake_tensor import FakeTensor
 
-    usual = torch.save
+    usual, reduced = torch.save, torch.Tensor.__reduce_ex__
+    saving: list[object] = []
 
-    def save(what: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        saving.append(obj)
         try:
-            usual(what, BytesIO(), *args, **kwargs)
+            usual(obj, BytesIO(), *args, **kwargs)
         except _NoContentError:
             told()
-        else:
-            usual(what, file, *args, **kwargs)
+            return
+        finally:
+            saving.pop()
+        usual(obj, f, *args, **kwargs)
 
-    def without(tensor: Any, *_: Any) -> Any:
-        raise _NoContentError
+    def without(tensor: Any, protocol: Any) -> Any:
+        if saving:
+            raise _NoContentError
+        return reduced(tensor, protocol)
 
     patches.set(torch, "save", save)
     patches.set(FakeTensor, "__reduce_ex__", without)
@@ -120,9 +126,10 @@ def _reads(torch: Any, patches: Patches) -> None:
         with unset_fake_temporarily():
             return torch.full(tuple(tensor.shape), value, dtype=tensor.dtype)
 
-    def numpy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        unknown = isinstance(tensor, FakeTensor) and tensor.device.type == "cpu"
-        return usual(made_up(tensor) if unknown else tensor, *args, **kwargs)
+    def numpy(tensor: Any, *, force: bool = False) -> Any:
+        own = tensor.detach().cpu() if force else tensor
+        unknown = isinstance(own, FakeTensor) and own.device.type == "cpu"
+        return usual(made_up(own) if unknown else own, force=force)
 
     def formatted(tensor: Any, how: str) -> str:
         single = isinstance(tensor, FakeTensor) and not tensor.dim()

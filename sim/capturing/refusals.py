@@ -33,6 +33,7 @@ _OURS = str(Path(__file__).parents[1])
 
 def of_script(file: str, folder: str) -> bool:
     """Whether a source file is one of the user's own, whose script may be a package's."""
+    folder = folder.rstrip("/") + "/"
     others = "site-packages" in file.removeprefix(folder)
     return file.startswith(folder) and not others and not file.startswith(_OURS)
 

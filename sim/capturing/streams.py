@@ -14,7 +14,6 @@ class Streams:
         # torch.cuda.Stream and torch.cuda.Event of this process: classes that scripts instantiate
         self.stream = type("Stream", (FakeStream,), {"streams": self})
         self.event = type("Event", (FakeEvent,), {"streams": self})
-        self.made: list[int] = []
         self.stack: list[Any] = [self.stream()]
         log.stream(self.current)
 
@@ -29,8 +28,7 @@ class Streams:
 
     def sync_all(self) -> None:
         """The host waits for the device."""
-        for stream in self.made:
-            self.log.add("sync", stream)
+        self.log.sync_all(self.current)
 
 
 class FakeEvent:
@@ -71,7 +69,6 @@ class FakeStream:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.stream_id = self.cuda_stream = next(self.streams.serial)
         self.device = self.streams.device
-        self.streams.made.append(self.stream_id)
 
     def record_event(self, event: Any = None) -> Any:
         return (event or self.streams.event()).record(self)

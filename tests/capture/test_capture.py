@@ -291,8 +291,9 @@ for step in range(2):
     loss.backward()
     half = torch.ones(WIDTH, WIDTH, device="cuda", dtype=torch.bfloat16)
     torch.addmm(sums, half, half, out_dtype=torch.float32, out=sums)
-    torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, "kept.pt")
+    torch.save(obj={"model": net.state_dict(), "optimizer": optimizer.state_dict()}, f="kept.pt")
     print(f"{loss:.3f}", torch.cuda.memory_summary(), loss.detach().cpu().numpy())
+    print(loss.numpy(force=True), copy.copy(loss.detach()))
     print(net.head.weight.tolist()[0])
     optimizer.step()
 """
@@ -360,18 +361,23 @@ def test_views_that_a_script_asks_for_are_counted_with_the_kernel_behind_them() 
 SYNCHRONIZED = """
 model = Model().to("cuda")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+dist.init_process_group("nccl")
 side = torch.cuda.Stream()
 for _ in range(3):
     with torch.cuda.stream(side):
         torch.ones(1 << 20, device="cuda").mul_(2)
-    torch.cuda.synchronize()
+    dist.all_reduce(torch.ones(1 << 20, device="cuda"), async_op=True)
+    torch.cuda.synchronize(device=0)
     model(torch.randint(VOCABULARY, (BATCH, LENGTH), device="cuda")).sum().backward()
     optimizer.step()
 """
 
 
 def test_synchronize_waits_for_all_streams(captured: Capture) -> None:
-    recording = captured(SYNCHRONIZED, world=1)
+    recording = captured(SYNCHRONIZED, world=2)
     (aside,) = {e.stream for e in recording.events if e.kind == "kernel"} - {main_stream(recording)}
     waited = [e.stream for e in recording.events if e.kind == "sync"]
     assert sorted(waited) == sorted([main_stream(recording), aside])
+    (reduced,) = (e for e in recording.events if e.kind == "collective")
+    kinds = [(e.kind, e.mark) for e in recording.events]
+    assert kinds.index(("done", reduced.mark)) < kinds.index(("sync", 0))
