@@ -46,8 +46,10 @@ def host_calls(path: Path) -> Iterator[HostCall]:
     events = [event for event in trace_of(path)["traceEvents"] if event.get("ph") == "X"]
     waits = [e for e in events if e.get("cat") in _CALLS and "Synchronize" in e["name"]]
     spans = sorted((e["ts"], e["ts"] + e.get("dur", 0.0)) for e in waits)
-    at, before, place = 0.0, "optimizer", 0  # what comes first counts alone, too
-    for call in sorted(_launching(events), key=lambda call: (call.begin, call.end)):
+    calls = sorted(_launching(events), key=lambda call: (call.begin, call.end))
+    at = calls[0].begin if calls else 0.0  # what comes first counts alone, whatever its phase
+    before, place = "optimizer", 0
+    for call in calls:
         alone = call.phase == "forward" and before == "optimizer"
         begin, waited = call.begin if alone else at, 0.0
         while place < len(spans) and spans[place][0] < call.end:

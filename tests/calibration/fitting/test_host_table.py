@@ -93,5 +93,18 @@ def test_a_trace_tells_what_operators_took_with_what_lies_before_them(tmp_path: 
     assert found["clone", "optimizer"].seconds == pytest.approx(31e-6)  # without the wait
 
 
+@pytest.mark.parametrize(
+    ("around", "phase"), [(ENGINE, "backward"), ("Optimizer.step#SGD.step", "optimizer")]
+)
+def test_what_a_trace_begins_with_counts_alone_in_any_phase(
+    tmp_path: Path, around: str, phase: str
+) -> None:
+    machine = Machine(start=6e15)  # us since 1970, or so
+    launches(machine, (around, "aten::nll_loss_backward"), 24.0)
+    (one,) = traced([machine.write(tmp_path / "trace.json")])
+    assert (one.operator, one.phase) == ("nll_loss_backward", phase)
+    assert one.seconds == pytest.approx(24e-6)
+
+
 def test_a_trace_of_a_cpu_has_no_host_of_its_own() -> None:
     assert not traced([Path(__file__).parents[2] / "traces/recorded/ddp-0-of-2.json.gz"])
