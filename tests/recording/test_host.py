@@ -106,6 +106,8 @@ def test_a_table_is_read_as_it_was_written(named: str) -> None:
         ("mm,forward,-1,0,0,1\n", "is not positive"),
         ("mm,forward,1e-6,0,0\n", "is cut short"),
         ("mm,forward,1e-6,nothing,0,1\n", "is no operator's time"),
+        ("mm,forward,1e-6,0,0,-3\n", "calls = -3 must not be negative"),
+        (" ,forward,1e-6,0,0,1\n", "it names no operator"),
     ],
 )
 def test_a_row_that_is_none_is_one_line(named: str, line: str, said: str) -> None:
@@ -115,3 +117,10 @@ def test_a_row_that_is_none_is_one_line(named: str, line: str, said: str) -> Non
         profile.load(named)
     assert said in str(error.value)
     assert "line 2" in str(error.value)
+
+
+def test_an_operator_has_one_row_a_phase(named: str) -> None:
+    table = Path(named).with_name("mine-host.csv")
+    table.write_text(table.read_text() + "mm,backward,1e-6,0,0,1\nmm,forward,1e-6,0,0,1\n")
+    with pytest.raises(InputError, match=r"mine-host.csv, line 7: .*mm, forward stands above"):
+        profile.load(named)

@@ -63,28 +63,36 @@ def read(table: Path, owner: Path) -> tuple[OperatorTime, ...]:
     if not reads.exists(table):
         what = f"{table.name} is not beside it"
         raise InputError(catalog.place(owner), what, "keep the files together")
-    remedy, found = "take the CSV that the profile came with", []
+    remedy = "take the CSV that the profile came with"
+    found: dict[tuple[str, Phase], OperatorTime] = {}
     for where, cells in tables.rows(
         table, place=catalog.place(table), headings=COLUMNS, remedy=remedy
     ):
         try:
-            found.append(_row(cells))
+            one = _row(cells)
+            if found.setdefault((one.operator, one.phase), one) is not one:
+                raise ValueError(f"{one.operator}, {one.phase} stands above already")
         except (ValueError, TypeError) as error:
             what = f"is no operator's time ({error})"
             raise InputError(where, what, "correct or remove the line") from None
-    return tuple(found)
+    return tuple(found.values())
 
 
 def _row(cells: dict[str, str]) -> OperatorTime:
     if cells["phase"] not in get_args(Phase):
         raise ValueError(f"phase {cells['phase']!r} is none of {', '.join(get_args(Phase))}")
+    if not cells["operator"].strip():
+        raise ValueError("it names no operator")
+    calls = int(cells["calls"])
+    if calls < 0:
+        raise ValueError(f"calls = {calls} must not be negative")
     return OperatorTime(
         operator=cells["operator"],
         phase=cells["phase"],  # type: ignore[arg-type]
         seconds=_number(cells["seconds"]),
         each=_number(cells["each"]),
         spread=_number(cells["spread"]),
-        calls=int(cells["calls"]),
+        calls=calls,
     )
 
 
