@@ -142,7 +142,8 @@ class Memory:
         for number, (change, next_one) in enumerate(zip(self._changes, until, strict=False)):
             level, reserved = level + change.allocated, reserved + change.reserved
             highest = max(highest, reserved)
-            if level >= most and next_one >= since:
+            fuller = level > most or (level == most and change.allocated > 0)
+            if fuller and next_one >= since:
                 most, at = level, number
         parts, lines = Counter[str](), Counter[str]()
         for change in self._changes[: at + 1]:

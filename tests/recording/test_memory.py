@@ -46,6 +46,13 @@ def test_the_fullest_moment_is_told_by_part_and_by_line() -> None:
     assert peak.lines == {"train.py:9": 45 * GIB, "train.py:3": 3 * GIB, "train.py:7": GIB}
 
 
+def test_what_takes_no_bytes_at_the_peak_is_not_its_line() -> None:
+    taken = Allocation(0, 1, 2 * GIB, 0, 0, KEPT), Allocation(1, 2, 6 * GIB, 0, 1, KEPT)
+    emptied, given = Allocation(2, 0, 0, 0, -1, 0), Allocation(3, 2, 0, 0, -1, 0)
+    peak = Memory(script(*taken, emptied, given)).peak()
+    assert (peak.allocated, peak.line, peak.event) == (8 * GIB, "train.py:7", 1)
+
+
 def test_a_script_that_does_not_fit_is_told_where_and_what_would_help() -> None:
     result = run(script(*SPLIT))
     assert not result.fits
