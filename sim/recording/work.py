@@ -16,8 +16,9 @@ from sim.recording.recording import Recording
 class WorkDone:
     """Of one rank's step: FLOPs as publications count them (three times those of the forward
     passes, causal attention in full: PaLM's convention; fewer where weights or whole models are
-    frozen, whose backward passes do less) and as they are executed, sequences and tokens, and the
-    precision of most products. Tokens are 0 where nothing looks them up."""
+    frozen, whose backward passes do less, and by the gradient that a first layer on data does not
+    pass on) and as they are executed, sequences and tokens, and the precision of most products.
+    Tokens are 0 where nothing looks them up."""
 
     model_flops: float
     executed_flops: float

@@ -46,8 +46,7 @@ def report(
     """The result of recordings, one a stage, of which a program was `written` and played; formulas
     stand with `Result`.
 
-    Model FLOPs are three times those of the forward passes, without what runs again. `notes` come
-    with its warnings.
+    FLOPs are those of `WorkDone`. `notes` come with its warnings.
     """
     recordings, axes = [own for own, _ in stages], stages[0][1]
     step, gpus, device = record.step_time, on.topology.gpus, on.topology.device
