@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from sim.config import gate, reads
 from sim.config.errors import InputError
@@ -18,6 +19,7 @@ from sim.recording.trace_nodes import is_trace
 
 SUFFIXES = (".json", ".gz")
 _REMEDY = "record it again with `sim capture`"
+_SHOWN = 40  # characters of a text that is refused
 
 
 def is_recording(name: str) -> bool:
@@ -72,7 +74,7 @@ def read(path: Path) -> tuple[Recording, ...]:
     except (ValueError, RecursionError):
         raise InputError(where, "is not JSON", _REMEDY) from None
     if is_trace(document):
-        return (recording_of(document, where),)
+        return (_printable(recording_of(document, where), where),)
     stages = document.get("stages", [document]) if isinstance(document, dict) else []
     if not isinstance(stages, list) or not stages:
         raise InputError(where, "is no recording of a training step", _REMEDY)
@@ -87,7 +89,15 @@ def _one(document: Any, where: str) -> Recording:
     gate.refuse_depth(document, where)
     rows = document.pop("memory", [])
     own = validate(document, Recording, where)
-    return _with_memory(own, rows, where)
+    return _with_memory(_printable(own, where), rows, where)
+
+
+def _printable(own: Recording, where: str) -> Recording:
+    """The same; what results and pages show of it must not steer a terminal."""
+    for text in (own.script, *own.arguments, *own.lines, *own.notes):
+        if any(category(one) == "Cc" for one in text):
+            raise InputError(where, f"has control characters in {text[:_SHOWN]!a}", _REMEDY)
+    return own
 
 
 def _unpacked(data: bytes, where: str) -> bytes:

@@ -229,6 +229,9 @@ def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
         ({"stages": []}, "is no recording"),
         ({"stages": [{}, {}]}, "stage 0: is no recording"),
         ({"extra": 1}, "unknown key 'extra'"),
+        ({"lines": ["train.py:3\x1b[2J"]}, r"has control characters in 'train.py:3\x1b[2J'"),
+        ({"script": "a\nb.py"}, r"has control characters in 'a\nb.py'"),
+        ({"notes": ["\x9b31m"]}, r"has control characters in '\x9b31m'"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused_in_one_line(
