@@ -46,7 +46,7 @@ class Log:
     parts: dict[int, int] = field(default_factory=dict)  # of blocks that are known to hold one
     began: bool = False
     views: int = 0  # since the last kernel
-    over: bool = False
+    over: bool = False  # whatever a script does as it is left, is not of the step
     graph: int = 0  # the CUDA graph that is being launched
     passed_back: bool = False  # a backward pass has ended in this step
     results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
@@ -80,6 +80,8 @@ class Log:
         self._add(kind, self.stream(stream), **rest)
 
     def _add(self, kind: EventKind, stream: int, **rest: Any) -> None:
+        if self.over:
+            return
         own = {"phase": self.phase, "within": self.within, **rest}
         self.events.append(Event(kind=kind, stream=stream, **own))
 

@@ -172,7 +172,7 @@ class Recording:
             self._check(number, event)
         for group in self.groups:
             last = group.first + sum(stride * (size - 1) for stride, size in group.axes)
-            if any(not size for _, size in group.axes) or last >= self.world:
+            if any(not stride or not size for stride, size in group.axes) or last >= self.world:
                 raise ValueError(f"a group ends at rank {last}; record it again")
 
     def _check(self, number: int, event: Event) -> None:

@@ -39,7 +39,7 @@ class ProfiledSteps:
         self.world = int((document.get("distributedInfo") or {}).get("world_size", 1))
         calls = [e for e in events if e.get("cat") in CALLS]
         launches = {
-            e["args"]["correlation"]: e for e in calls if "correlation" in e.get("args", {})
+            e["args"]["correlation"]: e for e in calls if "correlation" in (e.get("args") or {})
         }
         found = [e for e in events if e.get("cat") in DEVICE]
         self.on_device = bool(found)

@@ -55,8 +55,11 @@ def _window(events: Iterable[Event], path: Path) -> tuple[float, float, int]:
     """From the first marked step to the end of the last (us), and how many; else everything."""
     marks = [e for e in events if str(e["name"]).startswith("ProfilerStep#") and _on_host(e)]
     if marks:
-        ends = max(e["ts"] + e["dur"] for e in marks)
-        return min(e["ts"] for e in marks), ends, len(marks)
+        begin, ends = min(e["ts"] for e in marks), max(e["ts"] + e["dur"] for e in marks)
+        if not ends > begin:
+            what = f"{marks[0]['name']} lasts no time"
+            raise InputError(str(path), what, "profile a step of training")
+        return begin, ends, len(marks)
     times = [
         (e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") in (*DEVICE, *CALLS, "cpu_op")
     ]

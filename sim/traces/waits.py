@@ -27,13 +27,15 @@ def waits_of(events: Sequence[Event]) -> list[Wait]:
     of what was recorded before the trace began. Newer traces never say the stream.
     """
     told = [
-        e for e in events if e.get("cat") == "cuda_sync" and "wait_on_stream" in e.get("args", {})
+        e
+        for e in events
+        if e.get("cat") == "cuda_sync" and "wait_on_stream" in (e.get("args") or {})
     ]
     if told:
         records = {
             e["args"]["correlation"]: e
             for e in events
-            if "EventRecord" in e["name"] and "correlation" in e.get("args", {})
+            if "EventRecord" in e["name"] and "correlation" in (e.get("args") or {})
         }
         waits = [_told(e, records) for e in told if e["args"].get("stream", -1) >= 0]
     else:

@@ -381,3 +381,18 @@ def test_synchronize_waits_for_all_streams(captured: Capture) -> None:
     (reduced,) = (e for e in recording.events if e.kind == "collective")
     kinds = [(e.kind, e.mark) for e in recording.events]
     assert kinds.index(("done", reduced.mark)) < kinds.index(("sync", 0))
+
+
+LEFT = """
+model = Model().to("cuda")
+try:
+    train(model, steps=2)
+finally:
+    for _ in range(3):
+        model(torch.zeros(BATCH, LENGTH, dtype=torch.long, device="cuda"))
+"""
+
+
+def test_what_runs_as_a_script_is_left_is_not_of_the_step(captured: Capture) -> None:
+    whole, left = captured('train(Model().to("cuda"), steps=2)', world=1), captured(LEFT, world=1)
+    assert [one.kind for one in left.events] == [one.kind for one in whole.events]

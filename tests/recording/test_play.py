@@ -316,3 +316,14 @@ def test_a_recording_is_described(tmp_path: Path) -> None:
     assert operators.split()[1] == "3"
     refused = CliRunner().invoke(main, ["show", str(path), "--gpus", "8"])
     assert refused.exit_code == 2
+
+
+def test_a_group_of_one_rank_many_times_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write([recorded(LAUNCH, REDUCE)], path)
+    document = json.loads(path.read_text())
+    document["groups"][0]["axes"] = [[0, 64]]
+    path.write_text(json.dumps(document))
+    answer = CliRunner().invoke(main, ["run", str(path), "--topology", "dgx-h100-ndr"])
+    assert answer.exit_code == 2
+    assert "record it again" in answer.stderr

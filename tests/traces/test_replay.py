@@ -397,6 +397,26 @@ def test_a_compressed_trace_is_the_same_trace(path):
     assert replay([packed]).replayed == replay([path]).replayed
 
 
+def test_a_step_that_lasts_no_time_is_refused(path):
+    device_bound(path)
+    trace = json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        if event["name"].startswith("ProfilerStep"):
+            event["dur"] = 0
+    path.write_text(json.dumps(trace))
+    with pytest.raises(InputError, match="lasts no time"):
+        replay([path])
+
+
+def test_a_call_without_arguments_launches_nothing(path):
+    device_bound(path)
+    trace = json.loads(path.read_text())
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGetDevice", "ts": 1001, "dur": 1}
+    trace["traceEvents"].append({**call, "pid": 0, "tid": 1, "args": None})
+    path.write_text(json.dumps(trace))
+    assert us(replay([path]).replayed.step_time) > 0
+
+
 def test_a_trace_without_work_is_refused(path):
     path.write_text('{"traceEvents": []}')
     with pytest.raises(InputError, match="holds neither kernels nor operators"):
