@@ -147,15 +147,13 @@ def kernels_of(
     where something else is the answer."""
     from sim.calibration.fitting import kernel_tables, profile_file
     from sim.calibration.fitting.device_profile import profiled
-    from sim.calibration.fitting.host_table import traced
     from sim.config import catalog
 
     catalog.find("topologies/devices", device, where="--as")
     if out is None or out.suffix != ".toml":
         raise InputError("--out", "kernels become a profile", "name a file: --out NAME.toml")
-    measured = kernel_tables.read(files, rows, kinds, precision)
+    measured, host = kernel_tables.read(files, rows, kinds, precision)
     table, provenance = out.with_suffix(".csv").name, {**origin, "samples": len(measured)}
-    host = traced(file for file in files if kernel_tables.is_trace(file))
     profile = profiled(device, measured, table=table, provenance=provenance, operators=host)
     profile_file.write(profile, out)
     _residuals(profile, aside=aside)

@@ -102,6 +102,11 @@ def trace_of(path: Path) -> Mapping[str, Any]:
     return trace
 
 
+def events_of(path: Path) -> list[Event]:
+    """The events of a whole trace that take time. Raises `InputError`."""
+    return [event for event in trace_of(path)["traceEvents"] if event.get("ph") == "X"]
+
+
 def _refuse_other_kinds(trace: Mapping[str, Any], path: Path) -> None:
     """Refuse values of another kind than Kineto's, so that readers need not look at each."""
     job = trace.get("distributedInfo") or {}

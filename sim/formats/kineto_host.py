@@ -9,12 +9,11 @@ they are read as one. Operators of CPUs are their own kernels, so a trace withou
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-from sim.formats.kineto import Event, trace_of
+from sim.formats.kineto import Event
 from sim.hardware.kernels.dispatch import Phase, fused_as_one
 from sim.recording.kernels import has_kernel, of_own_use
 from sim.recording.trace_nodes import ENGINE
@@ -41,9 +40,8 @@ class _Launching:
     end: float
 
 
-def host_calls(path: Path) -> Iterator[HostCall]:
-    """The calls of a trace, in the host's order. Raises `InputError` for what is no trace."""
-    events = [event for event in trace_of(path)["traceEvents"] if event.get("ph") == "X"]
+def host_calls(events: Sequence[Event]) -> Iterator[HostCall]:
+    """The calls of a trace's events (`sim.formats.kineto.events_of`), in the host's order."""
     waits = [e for e in events if e.get("cat") in _CALLS and "Synchronize" in e["name"]]
     spans = sorted((e["ts"], e["ts"] + e.get("dur", 0.0)) for e in waits)
     calls = sorted(_launching(events), key=lambda call: (call.begin, call.end))
@@ -60,12 +58,11 @@ def host_calls(path: Path) -> Iterator[HostCall]:
         at, before = max(at, call.end), call.phase
 
 
-def _launching(events: Iterable[Event]) -> Iterator[_Launching]:
+def _launching(events: Sequence[Event]) -> Iterator[_Launching]:
     """Every operator that launches, once."""
-    found = list(events)
-    kernels = {_correlation(e) for e in found if e.get("cat") == "kernel"}
+    kernels = {_correlation(e) for e in events if e.get("cat") == "kernel"}
     threads: defaultdict[object, list[Event]] = defaultdict(list)
-    for event in found:
+    for event in events:
         launch = event.get("cat") in _CALLS and _correlation(event) in kernels
         if launch or event.get("cat") == "cpu_op" or event["name"].startswith("Optimizer.step"):
             threads[event.get("pid"), event.get("tid")].append(event)

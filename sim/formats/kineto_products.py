@@ -7,23 +7,21 @@ the operator that launched them), or on CPUs its own.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
-from sim.formats.kineto import Event, trace_of
+from sim.formats.kineto import Event
 from sim.model.kernels import Gemm
 from sim.recording.kernels import kernel_of
 from sim.recording.recording import Operator, Tensor
 from sim.recording.trace_nodes import DTYPES
 
 
-def products(path: Path) -> Iterator[tuple[Gemm, float]]:
-    """Each product with its seconds, in the order of the trace. Raises `InputError` for what is no
-    trace."""
-    events = [event for event in trace_of(path)["traceEvents"] if event.get("ph") == "X"]
+def products(events: Sequence[Event]) -> Iterator[tuple[Gemm, float]]:
+    """Each product with its seconds, in the order of a trace's events
+    (`sim.formats.kineto.events_of`)."""
     launched: defaultdict[Any, float] = defaultdict(float)
     for event in events:
         if event.get("cat") == "kernel":

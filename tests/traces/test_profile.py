@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from sim.cli.main import main
+from sim.config import reads
+from sim.formats.kineto import events_of
 from sim.formats.kineto_products import products
 from sim.hardware.device import Device, load
 from sim.hardware.kernels import profile as profiles
@@ -61,10 +63,22 @@ def test_the_profile_of_a_trace_has_what_its_operators_took_the_host(tmp_path: P
     assert "the host 25.0 us each" in run("show", out, "--picture", tmp_path / "mine.png").output
 
 
+def test_a_trace_is_read_once_for_its_kernels_and_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = traced(tmp_path / "trace.json", load("h100-80gb-sxm"))
+    opened: list[Path] = []
+    content = reads.content
+    monkeypatch.setattr(reads, "content", lambda path, *a: opened.append(path) or content(path, *a))
+    out = tmp_path / "mine.toml"
+    run("calibrate", "import", trace, "--as", "h100-80gb-sxm", "--out", out)
+    assert opened.count(trace) == 1
+
+
 @pytest.mark.parametrize("gpu", [True, False])
 def test_products_have_their_shapes_and_seconds(tmp_path: Path, gpu: bool) -> None:
     device = load("h100-80gb-sxm")
-    found = list(products(traced(tmp_path / "trace.json", device, gpu=gpu)))
+    found = list(products(events_of(traced(tmp_path / "trace.json", device, gpu=gpu))))
     assert [product for product, _ in found] == [gemm(*shape) for shape in SHAPES]
     expected = [seconds_of(product, device) for product, _ in found]
     assert [seconds for _, seconds in found] == pytest.approx(expected, rel=1e-6)

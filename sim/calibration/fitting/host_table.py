@@ -2,11 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 
 from sim.calibration.timing.clock import summary
 from sim.calibration.timing.host_times import HostTime
-from sim.formats.kineto_host import host_calls
+from sim.formats.kineto_host import HostCall
 from sim.hardware.kernels.dispatch import OperatorTime, Phase
 
 
@@ -40,13 +39,12 @@ def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
     return tuple(known.values())
 
 
-def traced(paths: Iterable[Path]) -> tuple[OperatorTime, ...]:
+def traced(calls: Iterable[HostCall]) -> tuple[OperatorTime, ...]:
     """The median of every operator and phase in traces of PyTorch's profiler, which takes time of
-    its own for each. Raises `InputError`."""
+    its own for each."""
     seconds: defaultdict[tuple[str, Phase], list[float]] = defaultdict(list)
-    for path in paths:
-        for call in host_calls(path):
-            seconds[call.operator, call.phase].append(call.seconds)
+    for call in calls:
+        seconds[call.operator, call.phase].append(call.seconds)
     return tuple(
         OperatorTime(operator=name, phase=phase, seconds=middle, spread=spread, calls=len(own))
         for (name, phase), own in seconds.items()

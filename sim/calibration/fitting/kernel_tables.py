@@ -12,15 +12,20 @@ A kernel that stands in several rows takes their median. Of products and of size
 are kept out of the fit as of those that `kernel_suite` times.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from sim.calibration.fitting.host_table import traced
 from sim.calibration.timing.kernel_suite import EVERY, size_kept_out
 from sim.config import tables
 from sim.config.errors import InputError
 from sim.config.tables import Row, number
+from sim.formats.kineto import events_of
+from sim.formats.kineto_host import HostCall, host_calls
 from sim.formats.kineto_products import products
+from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import Measurement
 from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
 
@@ -36,34 +41,34 @@ def read(
     wanted: Mapping[str, str],
     kinds: Mapping[str, str],
     precision: str,
-) -> list[Measurement]:
-    """The kernels of several traces, and of the `wanted` rows of tables. `kinds` are the names that
-    their `op` has here, `precision` that of products whose row states none. Raises `InputError`."""
-    times: dict[Kernel, list[float]] = {}
+) -> tuple[list[Measurement], tuple[OperatorTime, ...]]:
+    """The kernels of several traces, and of the `wanted` rows of tables, with what operators took
+    the host in the traces. `kinds` are the names that their `op` has here, `precision` that of
+    products whose row states none. Raises `InputError`."""
+    times: defaultdict[Kernel, list[float]] = defaultdict(list)
+    calls: list[HostCall] = []
     for path in paths:
-        for kernel, seconds in _timed(path, wanted, kinds, precision):
-            times.setdefault(kernel, []).append(seconds)
+        if path.suffix in (".json", ".gz"):
+            events = events_of(path)
+            calls += host_calls(events)
+            timed: Iterable[tuple[Kernel, float]] = products(events)
+        else:
+            timed = _rows(path, wanted, kinds, precision)
+        for kernel, seconds in timed:
+            times[kernel].append(seconds)
     if not times:
         remedy = "take a table with m, n, k or bytes, or a trace with record_shapes=True"
         raise InputError(str(paths[0]), "holds no kernels with their sizes", remedy)
-    return list(_kept_out(times))
+    return list(_kept_out(times)), traced(calls)
 
 
-def _timed(
+def _rows(
     path: Path, wanted: Mapping[str, str], kinds: Mapping[str, str], precision: str
 ) -> Iterator[tuple[Kernel, float]]:
-    if is_trace(path):
-        yield from products(path)
-        return
     for row in tables.only(tables.rows(path), wanted):
         kernel = _kernel(row, kinds, precision)
         if kernel is not None:
             yield kernel, _seconds(row)
-
-
-def is_trace(path: Path) -> bool:
-    """Whether a file is a profiler's trace, by its name."""
-    return path.suffix in (".json", ".gz")
 
 
 def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None:
