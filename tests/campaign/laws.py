@@ -36,7 +36,7 @@ from sim.simulate import simulate
 from sim.sweeps.sweep import sweep
 from tests.campaign.case import ALLOWED, called
 from tests.campaign.jobs import PARTS, Document, drawn
-from tests.engine.test_replay_nearby import LOST
+from tests.engine.precision import LOST
 
 SAME = 1e-9  # relative; of two ways to the same number
 SLOWER = 2e-3  # relative; what rounding to tiles, and libraries that choose otherwise, may cost

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from sim.engine.replay import Replay
 from sim.engine.replay_nearby import Nearby
+from tests.engine.precision import LOST
 from tests.engine.random_programs import random_program
-
-LOST = 1e-6  # of a deviation, at most, in single precision
 
 
 def moved(replay: Replay, spread: float, seed: int, columns: int = 12):
