@@ -2,22 +2,29 @@
 
 import io
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from sim.config import progress
 from sim.config.progress import counted, metered, part, polled, waited, whole
 
+HANGS = 60.0  # s; what is drawn a thousand times a second never takes so long
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
-    def until(self, text: str) -> None:
-        """Wait for it: ends only if it is shown."""
-        while text not in self.getvalue():
-            pass
+    def until(self, text: str, times: int = 1, look: Callable[[], Any] | None = None) -> None:
+        """Wait until it was shown so often, and `look` meanwhile; fails where it never is."""
+        end = time.monotonic() + HANGS
+        while self.getvalue().count(text) < times:
+            assert time.monotonic() < end, f"{text!r} is not in {self.getvalue()[-200:]!r}"
+            if look:
+                look()
 
 
 def drawn_on(monkeypatch: pytest.MonkeyPatch) -> Terminal:
@@ -27,6 +34,12 @@ def drawn_on(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(progress, "_TICK", 1e-3)
     return terminal
+
+
+def test_waiting_for_what_is_never_shown_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "HANGS", 0.0)
+    with pytest.raises(AssertionError, match="'a bar' is not in ''"):
+        Terminal().until("a bar")
 
 
 def test_answers_are_passed_on_as_they_are_and_nothing_is_written_to_files(
@@ -44,9 +57,7 @@ def test_a_terminal_is_never_left_silent_while_an_answer_is_awaited(
 
     def slow() -> Iterator[int]:
         yield 0
-        before = shown.getvalue().count("\r")
-        while shown.getvalue().count("\r") < before + 3:
-            pass  # ends only if the bar is drawn again meanwhile
+        shown.until("\r", shown.getvalue().count("\r") + 3)  # the bar is drawn again meanwhile
         yield 1
 
     assert list(counted(slow(), total=2, unit="row")) == [0, 1]
@@ -60,7 +71,7 @@ def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
 
     @waited("the step")
     def step() -> None:
-        shown.until("the step, 00:00 so far")
+        shown.until("the step, 00:")
         for _ in counted(range(1), total=1, unit="run"):
             with polled(lambda: 3.0, total=7.0, unit="sample"):
                 shown.until("0/1 [")
@@ -106,9 +117,7 @@ def test_what_is_being_done_is_told_in_words(
 ) -> None:
     shown = drawn_on(monkeypatch)
     with progress.told(lambda: "step 2: 345 operators", by_itself=by_itself) as look:
-        while "step 2: 345 operators, 00:00 so far" not in shown.getvalue():
-            if not by_itself:
-                look()
+        shown.until("step 2: 345 operators, 00:", look=None if by_itself else look)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
