@@ -57,9 +57,7 @@ def predicted(own: Recording, host: Host) -> Phases:
     for event in own.events:
         if event.kind == "kernel":
             operator = own.operators[event.operator]
-            known = host.seconds(event, operator)
-            usual = host.launch[event.phase] * kernel_of(operator).launches
-            seconds[event.phase] += usual if known is None else known
+            seconds[event.phase] += host.of(event, operator, kernel_of(operator).launches)
     return seconds
 
 

@@ -22,7 +22,7 @@ from sim.recording.file import read
 from sim.recording.host import Host, coverage, measured_of
 from sim.recording.kernels import kernel_of
 from sim.recording.memory import Memory
-from sim.recording.program import Places, program
+from sim.recording.program import Noted, program
 from sim.recording.recording import Recording
 from sim.recording.scaled import scaled
 from sim.results.assemble_recording import report
@@ -57,7 +57,7 @@ class Recorded:
         take so many times as long where there are `factors`."""
         return self._placed(factors or {})[0]
 
-    def _placed(self, factors: Mapping[str, float]) -> tuple[Program, list[Places]]:
+    def _placed(self, factors: Mapping[str, float]) -> tuple[Program, list[Noted]]:
         return program(
             self.stages,
             self._kernels(),
@@ -73,16 +73,14 @@ class Recorded:
     def _kernels(self) -> list[list[Kernel]]:
         return [[kernel_of(operator) for operator in own.operators] for own, _ in self.stages]
 
-    def _remembered(self, record: Record, places: Sequence[Places]) -> "Recorded":
+    def _remembered(self, record: Record, noted: Sequence[Noted]) -> "Recorded":
         """The same where blocks of several streams are free when they were so in a record."""
         if not any(own.used_by_several for own in self.memories):
             return self
-        host = self._host()
+        opening = self._host().step
         memories = [
-            own.at(Moments(own.recording, _done(record, stage, at), kernels, host))
-            for stage, (own, at, kernels) in enumerate(
-                zip(self.memories, places, self._kernels(), strict=True)
-            )
+            own.at(Moments(own.recording, _done(record, stage, of), of.hosts, opening))
+            for stage, (own, of) in enumerate(zip(self.memories, noted, strict=True))
         ]
         return replace(self, memories=memories)
 
@@ -94,9 +92,9 @@ class Recorded:
     def result(self, *, unfold: bool = False, engine: Engine = "auto") -> Result:
         """The step as it is played."""
         began = time.perf_counter()
-        (written, places), on = self._placed({}), self.machine
+        (written, noted), on = self._placed({}), self.machine
         record = play(written, on, engine=engine, unfold=unfold)
-        own = self._remembered(record, places)
+        own = self._remembered(record, noted)
         written = written if own is self else own.written()
         wall = time.perf_counter() - began
         result = report(
@@ -154,8 +152,8 @@ def host_of(stack: Stack, device: Device) -> Host:
     )
 
 
-def _done(record: Record, stage: int, places: Places) -> list[float]:
+def _done(record: Record, stage: int, noted: Noted) -> list[float]:
     """When a stage's device has done what the stream of each event was given up to there."""
     role = next(role.index for role in record.roles if role.stage == stage)
     ends = {span.name: span.end for span in record.timeline.spans if span.role == role}
-    return [max((ends[name] for name in own), default=0.0) for own in places]
+    return [max((ends[name] for name in own), default=0.0) for own in noted.places]

@@ -8,22 +8,20 @@ each of them; whenever memory is asked for, blocks of which all events have happ
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
-from sim.model.kernels import Kernel
-from sim.recording.host import Host
 from sim.recording.recording import Recording
 
 
 class Moments:
     """Of each event of a played step: when the host comes to it (`issued`), and when the device has
-    `done` all that the event's stream was given up to there (s)."""
+    `done` all that the event's stream was given up to there (s). The host takes `hosts` for each,
+    and the `opening` before the first."""
 
     def __init__(
-        self, own: Recording, done: Sequence[float], kernels: Sequence[Kernel], host: Host
+        self, own: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
     ) -> None:
         self.done = done
-        self.issued = _issued(own, done, kernels, host)
+        self.issued = _issued(own, done, hosts, opening)
         self.of: defaultdict[int, list[int]] = defaultdict(list)  # the events of each stream
         for number, event in enumerate(own.events):
             self.of[event.stream].append(number)
@@ -35,22 +33,13 @@ class Moments:
 
 
 def _issued(
-    own: Recording, done: Sequence[float], kernels: Sequence[Kernel], host: Host
+    own: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
 ) -> list[float]:
     """When the host comes to each event and, last, to the end; it waits where it synchronises."""
-    times, marks = [host.step], dict[int, float]()
-    graphs = [0, *(event.graph for event in own.events)]
-    for event, end, (before, graph) in zip(own.events, done, pairwise(graphs), strict=True):
-        now = times[-1]
-        if event.kind == "kernel" and not graph:
-            seconds = host.seconds(event, own.operators[event.operator])
-            usual = host.launch[event.phase] * kernels[event.operator].launches
-            now += usual if seconds is None else seconds
-        elif event.kind == "kernel" and graph != before:
-            now += host.graph
-        elif event.kind in ("collective", "send", "recv"):
-            now += host.call
-        elif event.kind == "record":
+    times, marks = [opening], dict[int, float]()
+    for event, end, seconds in zip(own.events, done, hosts, strict=True):
+        now = times[-1] + seconds
+        if event.kind == "record":
             marks[event.mark] = end
         elif event.kind == "sync":
             now = max(now, marks.get(event.mark, 0.0) if event.mark else end)

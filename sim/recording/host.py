@@ -40,6 +40,11 @@ class Host:
             },
         )
 
+    def of(self, event: Event, operator: Operator, launches: int) -> float:
+        """Seconds of an operator of so many launches, measured or by the stack."""
+        seconds = self.seconds(event, operator)
+        return self.launch[event.phase] * launches if seconds is None else seconds
+
     def seconds(self, event: Event, operator: Operator) -> float | None:
         """Of all launches of an operator together, and of the views before it; None where it was
         not measured. What is recomputed is called as in a forward pass."""

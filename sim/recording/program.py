@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from sim.hardware.kernels.dispatch import Phase
-from sim.model.kernels import GRAPH, Item, Kernel
+from sim.model.kernels import Kernel
 from sim.parallel.job import host_time
 from sim.parallel.segments import Issued, segments
 from sim.program.actions import Action
@@ -41,7 +42,13 @@ from sim.recording.recording import Event, Recording
 _PASS = Schedule(((Action("F", 0),),), ((0,),))
 
 Time = Callable[[Kernel], float]
-Places = Sequence[Sequence[str]]  # of each event: what its stream ran last, when it came
+
+
+class Noted(NamedTuple):
+    """Of each event: what its stream ran last, when it came, and the host's seconds for it."""
+
+    places: Sequence[Sequence[str]]
+    hosts: Sequence[float]
 
 
 def program(
@@ -52,8 +59,8 @@ def program(
     time: Time,
     host: Host,
     factors: Mapping[str, float],
-) -> tuple[Program, list[Places]]:
-    """The step of one recording a pipeline stage, in their order, and the places of its events.
+) -> tuple[Program, list[Noted]]:
+    """The step of one recording a pipeline stage, in their order, and what is noted of its events.
 
     `kernels` are those of the operators of each recording, `time` their seconds on the device. A
     stage runs its step as one routine, whose operations say which pass they belong to: what stages
@@ -62,7 +69,7 @@ def program(
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
-    stages, places = [], list[Places]()
+    stages, noted = [], list[Noted]()
     for number, (own, axes) in enumerate(recordings):
         writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
         (occasion,) = _PASS.actions[0].occasions
@@ -73,11 +80,11 @@ def program(
             pieces=pieces_of(own),
         )
         stages.append(stage)
-        places.append(writer.places)
+        noted.append(Noted(writer.places, writer.hosts))
     orders = ((Action("F", 0),),) * len(stages)
     schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
     written = Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
-    return written, places
+    return written, noted
 
 
 class _Writer:
@@ -99,7 +106,9 @@ class _Writer:
         self.done: list[Operation] = []
         self.passes: list[Action | None] = []  # of what is done
         self.now: Action | None = None  # the pass of the event at hand
-        self.rows: dict[str, list[tuple[Event, Kernel]]] = defaultdict(list)
+        self.graph = 0  # of the event before
+        self.hosts: list[float] = []  # seconds for each event
+        self.rows: dict[str, list[tuple[Event, Issued]]] = defaultdict(list)
         self.begun: dict[str, tuple[Action | None, Phase]] = {}  # what each row is part of
         self.last: dict[str, str] = {}  # the last operation on each stream
         self.seen: dict[str, str] = {}  # the last one whose end the host has waited for
@@ -116,7 +125,9 @@ class _Writer:
         """All operations, in the host's order (`with_beside` has the `factors`)."""
         events = zip(self.own.events, passes_of(self.own), strict=True)
         for number, (event, self.now) in enumerate(events):
+            self.hosts.append(0.0)
             getattr(self, f"_{event.kind}")(event, self._stream(event))
+            self.graph = event.graph
             self._place(self._stream(event))
             self.changed = self.changed.then(self.memory.get(number, NOTHING))
         for stream in list(self.rows):
@@ -137,7 +148,7 @@ class _Writer:
         if self.begun.get(stream) != (self.now, event.phase):
             self._flush(stream)
             self.begun[stream] = self.now, event.phase
-        self.rows[stream].append((event, self.kernels[event.operator]))
+        self.rows[stream].append((event, self._issued(event)))
 
     def _record(self, event: Event, stream: str) -> None:
         if event.mark in self.waited:
@@ -222,8 +233,10 @@ class _Writer:
 
     def _flush(self, stream: str, *, sync: bool = False, issue: bool = False) -> None:
         """End a stream's computation; the host then may `issue` a call, for which it takes time."""
-        row = self.rows.pop(stream, [])
-        items = [*self._items(row), *(host_time(self.host.call) if issue else ())]
+        row, call = self.rows.pop(stream, []), self.host.call if issue else 0.0
+        items = [*self._items(row), *host_time(call)]
+        if issue:
+            self.hosts[-1] += call
         if items:
             own, kind = self.begun[stream] if row else (self.now, "issue")
             name = f"{own or kind} {len(self.done)}"
@@ -234,7 +247,7 @@ class _Writer:
         for event in self.unplaced.pop(stream, ()):
             self.places[event] = self._so_far(stream)
 
-    def _items(self, row: Sequence[tuple[Event, Kernel]]) -> Iterator[Segment | Collective]:
+    def _items(self, row: Sequence[tuple[Event, Issued]]) -> Iterator[Segment | Collective]:
         return (
             item
             for phase, cause, kernels in self._parts(row)
@@ -243,28 +256,29 @@ class _Writer:
                 name=phase,
                 cause=cause,
                 time=self.time,
-                launch=self.host.launch[phase],
-                graph=self.host.graph,
+                launch=0.0,  # each knows its own
             )
         )
 
     def _parts(
-        self, row: Sequence[tuple[Event, Kernel]]
-    ) -> Iterator[tuple[Phase, Cause, list[Item | Issued]]]:
-        """Kernels of one cause in a row, behind a mark those of a CUDA graph; all of a row are of
-        one phase."""
-        for (again, graph), own in groupby(row, lambda pair: (pair[0].again, pair[0].graph)):
+        self, row: Sequence[tuple[Event, Issued]]
+    ) -> Iterator[tuple[Phase, Cause, list[Issued]]]:
+        """Kernels of one cause in a row, all of one phase."""
+        for again, own in groupby(row, lambda pair: pair[0].again):
             phase = row[0][0].phase
             cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
-            if graph:
-                yield phase, cause, [GRAPH, *(kernel for _, kernel in own)]
-            else:
-                yield phase, cause, [self._issued(event, kernel) for event, kernel in own]
+            yield phase, cause, [issued for _, issued in own]
 
-    def _issued(self, event: Event, kernel: Kernel) -> Kernel | Issued:
-        """A kernel, with the host's seconds where they were measured."""
-        seconds = self.host.seconds(event, self.own.operators[event.operator])
-        return kernel if seconds is None else Issued(kernel, seconds)
+    def _issued(self, event: Event) -> Issued:
+        """A kernel with the host's seconds: those of a CUDA graph at the first of its kernels."""
+        kernel = self.kernels[event.operator]
+        if not event.graph:
+            operator = self.own.operators[event.operator]
+            seconds = self.host.of(event, operator, kernel.launches)
+        else:
+            seconds = self.host.graph if event.graph != self.graph else 0.0
+        self.hosts[-1] += seconds
+        return Issued(kernel, seconds)
 
     def _add(self, operation: Operation, own: Action | None = None) -> None:
         """One more operation, part of a pass if of any."""

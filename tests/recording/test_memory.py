@@ -11,7 +11,7 @@ import sim
 from sim.cli.main import main
 from sim.recording.file import read, write
 from sim.recording.memory import BESIDE, Memory
-from sim.recording.recording import PARTS, Allocation, Event, Recording
+from sim.recording.recording import PARTS, Allocation, Event, Group, Recording
 from sim.scenario.scenario import RecordedScenario
 from tests.recording.test_play import LAUNCH, recorded
 
@@ -125,6 +125,21 @@ def test_a_block_of_two_streams_is_free_once_both_are_done_with_it(
     assert run(at_once).memory_per_gpu["total"] == GIB
     by_its_own = replace(own, memory=(rows[0], replace(rows[1], stream=1), *rows[2:]))
     assert run(by_its_own).memory_per_gpu["total"] == GIB
+
+
+def test_collectives_of_a_rank_alone_do_not_hold_up_the_host() -> None:
+    """They are not issued, and so the device is as far behind as without them."""
+    alone = [Event(kind="collective", name="all_reduce", bytes=8, group=0)] * 200
+    rows = (
+        Allocation(0, 1, GIB, 1, 0, MOMENT),
+        Allocation(1, 1, -1, 0, -1, 0),
+        Allocation(202, 1, 0, 0, -1, 0),
+        Allocation(203, 2, GIB, 1, 0, MOMENT),
+    )
+    events, sizes = (LAUNCH, LAUNCH, *alone, LAUNCH, LAUNCH), ((), ((1, 16),))
+    for axes, blocks in zip(sizes, (2, 1), strict=True):
+        own = recorded(*events, groups=(Group(first=0, axes=axes),), memory=rows)
+        assert run(own).memory_per_gpu["total"] == blocks * GIB
 
 
 def test_a_full_device_is_waited_for() -> None:
