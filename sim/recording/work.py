@@ -1,15 +1,17 @@
 """What a recorded step works: FLOPs, tokens, and in which precision."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 from operator import attrgetter
 
-from sim.hardware.kernels.dispatch import Phase
 from sim.model.kernels import Attention, Gemm, Precision
 from sim.recording.kernels import kernel_of, short_name
 from sim.recording.recording import Recording
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,29 +64,39 @@ def _in_full(kernel: Gemm | Attention) -> float:
 
 
 def _looked_up(recording: Recording) -> tuple[int, int]:
-    """Sequences and tokens, of those that are learnt from where that is seen: a model that only
-    judges looks them up, too."""
-    learnt = _counted(recording, "backward", "embedding_dense_backward")
-    return learnt if learnt[1] else _counted(recording, "forward", "embedding")
-
-
-def _counted(recording: Recording, phase: Phase, name: str) -> tuple[int, int]:
-    """Sequences and tokens of operators of this name: in each stretch of a phase (a microbatch, or
-    several) of the embedding that most of them are looked up in."""
-    samples = tokens = 0
-    kernels = (event for event in recording.events if event.kind == "kernel")
-    for own, stretch in groupby(kernels, key=attrgetter("phase")):
-        if own != phase:
-            continue
-        seen = Counter(event.operator for event in stretch if not event.again)
-        found = [(0, 0)]
-        for number, often in seen.items():
-            operator = recording.operators[number]
-            indices = [one.shape for one in operator.inputs if one.dtype.startswith("int")]
-            if name in short_name(operator) and indices:
-                shape = max(indices, key=prod)
-                rows = shape[0] if len(shape) > 1 else 1
-                found.append((often * prod(shape), often * rows))
+    """Sequences and tokens: in each stretch of forward passes (a microbatch, or several) of the
+    embedding that looks up most of them, be it frozen beside a prompt that is learnt. Where some
+    are learnt from, only as many count: a model that only judges looks tokens up, too."""
+    kernels = (one for one in recording.events if one.kind == "kernel" and not one.again)
+    learnt, done = Counter[Shape](), Counter[Shape]()
+    forward = []
+    for phase, stretch in groupby(kernels, key=attrgetter("phase")):
+        numbers = [event.operator for event in stretch]
+        if phase == "backward":
+            learnt.update(_lookups(recording, numbers, "embedding_dense_backward"))
+        elif phase == "forward":
+            forward.append(_lookups(recording, numbers, "embedding"))
+            done.update(forward[-1])
+    seen = {shape: min(often, done[shape]) for shape, often in learnt.items() if done[shape]}
+    usual = sum(seen.values()) / sum(done[shape] for shape in seen) if seen else 1.0
+    samples = tokens = 0.0
+    for lookups in forward:
+        found = [(0.0, 0.0)]
+        for shape, often in lookups.items():
+            count = often * (seen[shape] / done[shape] if shape in seen else usual)
+            found.append((count * prod(shape), count * (shape[0] if len(shape) > 1 else 1)))
         most = max(found)
         tokens, samples = tokens + most[0], samples + most[1]
-    return samples, tokens
+    return round(samples), round(tokens)
+
+
+def _lookups(recording: Recording, numbers: Sequence[int], name: str) -> dict[Shape, int]:
+    """How often the operator of this name that does so most looks up indices of each shape."""
+    found: dict[Shape, int] = {}
+    for number, often in Counter(numbers).items():
+        operator = recording.operators[number]
+        indices = [one.shape for one in operator.inputs if one.dtype.startswith("int")]
+        if name in short_name(operator) and indices:
+            shape = max(indices, key=prod)
+            found[shape] = max(found.get(shape, 0), often)
+    return found

@@ -339,6 +339,29 @@ def test_a_model_that_only_judges_has_no_backward_pass_and_no_tokens(captured: C
     assert done.model_flops == pytest.approx(4 * forward)
 
 
+PROMPTED = """
+model, prompt = Model().to("cuda"), nn.Embedding(20, WIDTH, device="cuda")
+model.embedding.requires_grad_(False)
+optimizer = torch.optim.SGD(prompt.parameters(), lr=0.1)
+for _ in range(2):
+    for length in (LENGTH, LENGTH // 2):
+        tokens = torch.randint(VOCABULARY, (BATCH, length), device="cuda")
+        own = prompt(torch.arange(20, device="cuda")).expand(BATCH, -1, -1)
+        x = torch.cat([own, model.embedding(tokens)], 1)
+        for layer in model.layers:
+            x = layer(x)
+        model.head(x).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_tokens_of_frozen_embeddings_count_beside_a_prompt_that_is_learnt(
+    captured: Capture,
+) -> None:
+    done = work_of(captured(PROMPTED, world=1))
+    assert (done.tokens, done.samples) == (BATCH * LENGTH * 3 // 2, 2 * BATCH)
+
+
 def test_views_that_a_script_asks_for_are_counted_with_the_kernel_behind_them() -> None:
     """But for what operators call for themselves: `mm` transposes, autograd detaches."""
 
