@@ -11,9 +11,8 @@ Add = Callable[[str, str, str], None]
 
 
 @pytest.fixture
-def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
+def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
     """`add(package, name, source)` puts a module into a folder that belongs to a package."""
-    added: list[str] = []
 
     def join(package: str, name: str, source: str) -> None:
         folder = tmp_path / package
@@ -21,15 +20,16 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
         (folder / f"{name}.py").write_text(source)
         module = import_module(package)
         monkeypatch.setattr(module, "__path__", [*module.__path__, str(folder)])
-        added.append(f"{package}.{name}")
 
-    yield join
-    for name in added:
-        sys.modules.pop(name, None)
+    return join
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which commands run and files are looked for."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder in which commands run and files are looked for; none of its modules stays, of
+    which sweeps of later tests would tell their workers."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
