@@ -93,8 +93,10 @@ def _one(document: Any, where: str) -> Recording:
 
 
 def _printable(own: Recording, where: str) -> Recording:
-    """The same; what results and pages show of it must not steer a terminal."""
-    for text in (own.script, *own.arguments, *own.lines, *own.notes):
+    """The same; what results and pages show of it must not steer a terminal. Arguments may have
+    several lines."""
+    arguments = (one.translate({9: " ", 10: " "}) for one in own.arguments)
+    for text in (own.script, *arguments, *own.lines, *own.notes):
         if any(category(one) == "Cc" for one in text):
             raise InputError(where, f"has control characters in {text[:_SHOWN]!a}", _REMEDY)
     return own

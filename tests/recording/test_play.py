@@ -327,3 +327,9 @@ def test_a_group_of_one_rank_many_times_is_refused(tmp_path: Path) -> None:
     answer = CliRunner().invoke(main, ["run", str(path), "--topology", "dgx-h100-ndr"])
     assert answer.exit_code == 2
     assert "record it again" in answer.stderr
+
+
+def test_arguments_of_several_lines_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write([replace(recorded(LAUNCH), arguments=("--text", "one\n\ttwo"))], path)
+    assert read(path)[0].arguments == ("--text", "one\n\ttwo")
