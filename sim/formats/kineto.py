@@ -63,8 +63,16 @@ _DTYPES = {
     "long": ("int64", 8),
     "long int": ("int64", 8),
     "int": ("int32", 4),
+    "short": ("int16", 2),
+    "char": ("int8", 1),
+    "signed char": ("int8", 1),
     "byte": ("uint8", 1),
+    "unsigned char": ("uint8", 1),
+    "bool": ("bool", 1),
     "float8_e4m3fn": ("fp8", 1),
+    "c10::float8_e4m3fn": ("fp8", 1),
+    "float8_e5m2": ("fp8", 1),
+    "c10::float8_e5m2": ("fp8", 1),
 }
 
 
@@ -132,6 +140,8 @@ def _fault_of(event: Any) -> str:
         return "has no name, or args that are no object"
     if not _is_number(event.get("ts")) or not _is_number(event.get("dur", 0)):
         return "has a time that is no number"
+    if event.get("cat") == "kernel" and event.get("dur", -1) < 0:
+        return f"{gate.shown(event['name'])} is a kernel of no known duration"
     return _fault(args, _COUNTS)
 
 
@@ -228,6 +238,24 @@ def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
         "bytes": float(elements * width),
         "dtype": dtype,
     }
+
+
+def lacking(args: Mapping[str, Any]) -> str:
+    """What a trace does not say of a collective, though its time on a network depends on it.
+
+    >>> lacking({"Collective name": "allreduce", "dtype": "Float"})
+    'group size'
+    >>> lacking({"Input type": ["float"]})
+    ''
+    """
+    nccl = "Collective name" in args
+    dtype = args.get("dtype") if nccl else (args.get("Input type") or [""])[0]
+    if str(dtype).lower() not in _DTYPES:
+        return "known dtype"
+    if not nccl or 1 <= (ranks := int(args.get("Group size", 0))) <= 2:
+        return ""
+    message = _KINDS.get(str(args["Collective name"])) == "point_to_point"
+    return "group size" if ranks < 1 else "peer" if message else ""
 
 
 def members_of(args: Mapping[str, Any], ranks: int) -> tuple[int, ...]:

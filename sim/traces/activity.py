@@ -26,8 +26,9 @@ class Route:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """What a communication kernel sends: `key` is what its peers know it by. Of the `ranks` that
-    take part the `members` are known, or at least on how many `nodes` they were. With a `route` it
-    shares links with what is under way at the same time; without, it lasts as its kernel does."""
+    take part the `members` are known, or at least on how many `nodes` they were; what it
+    `lacks` the trace does not say. With a `route` it shares links with what is under way at the
+    same time; without, it lasts as its kernel does."""
 
     key: Group
     kind: str
@@ -35,6 +36,7 @@ class Collective:
     ranks: int
     nodes: int = 1
     members: tuple[int, ...] = ()
+    lacks: str = ""
     route: Route | None = None
 
 

@@ -66,8 +66,8 @@ def _elsewhere(kernel: Kernel, network: Network) -> Kernel:
     call = kernel.collective
     if call is None:
         return kernel
-    if not call.bytes:
-        what = f"{kernel.name.split('(')[0]} has no size in the trace"
+    if lacks := call.lacks if call.bytes else "size":
+        what = f"{kernel.name.split('(')[0]} has no {lacks} in the trace"
         remedy = "record it with record_shapes=True, and torch 2.1 or later"
         raise InputError("--topology", what, remedy)
     carried = network.carried(call)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sim.formats.kineto import Event, collective_of, gloo_of, members_of
+from sim.formats.kineto import Event, collective_of, gloo_of, lacking, members_of
 from sim.traces.activity import Collective, Group, Kernel
 from sim.traces.profiled import CLOSE, ProfiledSteps
 from sim.traces.waits import Wait
@@ -96,8 +96,9 @@ def _collective(
         key: tuple[str, str] = "gloo", sent["operation"]
         seen[key] += 1
         return Collective(
-            key=(*key, seen[key]), kind=key[1], bytes=sent["bytes"], ranks=steps.world
-        )
+            key=(*key, seen[key]), kind=key[1], bytes=sent["bytes"], ranks=steps.world,
+            lacks=lacking(args),
+        )  # fmt: skip
     if "nccl" not in event["name"].lower() and "rccl" not in event["name"].lower():
         return None
     if "Collective name" not in args:
@@ -111,4 +112,5 @@ def _collective(
     return Collective(
         key=(*key, seen[key]), kind=what["operation"], bytes=what["bytes"],
         ranks=what["ranks"], nodes=what["nodes"], members=members_of(args, what["ranks"]),
+        lacks=lacking(args),
     )  # fmt: skip

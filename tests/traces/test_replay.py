@@ -449,3 +449,35 @@ def test_readings_are_those_that_calibrate_imports(path, tmp_path):
     replayed, imported = (file.read_text() for file in files)
     assert replayed == imported
     assert "all_reduce" in replayed
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"), [("Group size", "group size"), ("dtype", "known dtype")]
+)
+def test_a_collective_whose_group_or_type_is_unknown_stays_where_it_was(path, missing, said):
+    rank = Machine()
+    rank.reduce(100.0)
+    del rank.events[-1]["args"][missing]
+    other = machine(topologies.load("dgx-a100-hdr"), None, (), "x")
+    assert us(replay([rank.write(path)]).measured) > 100.0
+    with pytest.raises(InputError, match=f"RING_LL has no {said} in the trace; record it"):
+        replay([path], Changes(machine=other))
+
+
+def test_a_message_in_a_group_of_more_than_two_stays_where_it_was(path):
+    rank = Machine()
+    rank.reduce(100.0)
+    rank.events[-1]["args"] |= {"Collective name": "send", "Process Group Ranks": str([*range(8)])}
+    other = machine(topologies.load("dgx-a100-hdr"), None, (), "x")
+    with pytest.raises(InputError, match="has no peer in the trace"):
+        replay([rank.write(path)], Changes(machine=other))
+
+
+@pytest.mark.parametrize("duration", [None, -3.0])
+def test_a_kernel_of_no_known_duration_is_refused_by_its_name(path, duration):
+    rank = Machine()
+    rank.reduce(100.0)
+    del rank.events[-1]["dur"]
+    rank.events[-1] |= {} if duration is None else {"dur": duration}
+    with pytest.raises(InputError, match=r"event 1: .*nccl.* is a kernel of no known duration"):
+        replay([rank.write(path)])
