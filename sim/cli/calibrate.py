@@ -147,12 +147,12 @@ def kernels_of(
     where something else is the answer."""
     from sim.calibration.fitting import kernel_tables, profile_file
     from sim.calibration.fitting.device_profile import profiled
-    from sim.config import catalog
+    from sim.hardware.device import load
 
-    catalog.find("topologies/devices", device, where="--as")
+    generation = load(device, where="--as").generation
     if out is None or out.suffix != ".toml":
         raise InputError("--out", "kernels become a profile", "name a file: --out NAME.toml")
-    measured, host = kernel_tables.read(files, rows, kinds, precision)
+    measured, host = kernel_tables.read(files, rows, kinds, precision, generation)
     table, provenance = out.with_suffix(".csv").name, {**origin, "samples": len(measured)}
     profile = profiled(device, measured, table=table, provenance=provenance, operators=host)
     profile_file.write(profile, out)

@@ -117,3 +117,13 @@ def test_a_trace_without_shapes_makes_no_profile(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "record_shapes=True" in result.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize(("gpu", "name"), [(False, "h100-80gb-sxm"), (True, "cpu")])
+def test_the_trace_of_a_cpu_is_no_profile_of_a_gpu(tmp_path: Path, gpu: bool, name: str) -> None:
+    path = traced(tmp_path / "trace.json", load("h100-80gb-sxm"), gpu=gpu)
+    words = ["calibrate", "import", str(path), "--as", name, "--out", str(tmp_path / "mine.toml")]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "kernels of a device, and --as is a " in result.stderr
+    assert not (tmp_path / "mine.toml").exists()

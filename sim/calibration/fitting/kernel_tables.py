@@ -41,15 +41,21 @@ def read(
     wanted: Mapping[str, str],
     kinds: Mapping[str, str],
     precision: str,
+    generation: str,
 ) -> tuple[list[Measurement], tuple[OperatorTime, ...]]:
     """The kernels of several traces, and of the `wanted` rows of tables, with what operators took
     the host in the traces. `kinds` are the names that their `op` has here, `precision` that of
-    products whose row states none. Raises `InputError`."""
+    products whose row states none, `generation` the device's. Raises `InputError`, for a trace of a
+    CPU where the device is none, too, and the reverse."""
     times: defaultdict[Kernel, list[float]] = defaultdict(list)
     calls: list[HostCall] = []
     for path in paths:
         if path.suffix in (".json", ".gz"):
             events = events_of(path)
+            on_cpu = not any(event.get("cat") == "kernel" for event in events)
+            if on_cpu != (generation == "cpu"):
+                what = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
+                raise InputError(str(path), what, "name the device that it was recorded on")
             calls += host_calls(events)
             timed: Iterable[tuple[Kernel, float]] = products(events)
         else:
