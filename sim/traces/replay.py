@@ -83,7 +83,7 @@ def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: st
     for kernel in ranks[0].kernels:
         seconds[kernel.name] += kernel.seconds / steps
     return Replay(
-        inputs=_inputs(changes, removed),
+        inputs=_inputs(changes, removed, ranks),
         files=tuple(path.name for path in paths),
         steps=steps,
         measured=_longest(ranks),
@@ -94,7 +94,7 @@ def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: st
     )
 
 
-def _inputs(changes: Changes | None, removed: str) -> Inputs:
+def _inputs(changes: Changes | None, removed: str, ranks: Sequence[Rank]) -> Inputs:
     """What was changed, and for which cluster."""
     said = {"remove": removed} if removed else {}
     if changes is None:
@@ -103,9 +103,12 @@ def _inputs(changes: Changes | None, removed: str) -> Inputs:
     if changes.machine is None:
         return Inputs(change=said)
     topology = changes.machine.topology
+    calls = any(kernel.collective for rank in ranks for kernel in rank.kernels)
+    notes = () if calls else ("no collective is in the trace that another network would carry",)
     return Inputs(
-        cluster=topology.name, device=topology.device.name, gpus=topology.gpus, change=said
-    )
+        cluster=topology.name, device=topology.device.name, gpus=topology.gpus, change=said,
+        notes=notes,
+    )  # fmt: skip
 
 
 def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
