@@ -31,6 +31,8 @@ _COUNTS = (
 )
 
 Event = Mapping[str, Any]
+
+CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
 Key = tuple[tuple[str, Any], ...]
 
 _KINDS = {
@@ -89,6 +91,11 @@ def read(path: Path) -> list[OperationTime]:
         OperationTime(**dict(key), **of_samples(samples), source=path.name)
         for key, samples in times.items()
     ]
+
+
+def correlation_of(event: Event) -> Any:
+    """The number that a launch and what it launched have in common; None without one."""
+    return (event.get("args") or {}).get("correlation")
 
 
 def trace_of(path: Path) -> Mapping[str, Any]:

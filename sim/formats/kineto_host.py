@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sim.formats.kineto import Event
+from sim.formats.kineto import CALLS, Event, correlation_of
 from sim.hardware.kernels.dispatch import Phase, fused_as_one
 from sim.recording.kernels import has_kernel, of_own_use
 from sim.recording.trace_nodes import ENGINE
 
-_CALLS = ("cuda_runtime", "cuda_driver")
 _PHASES: dict[str, Phase] = {ENGINE: "backward", "Optimizer.step": "optimizer"}
 
 
@@ -42,7 +41,7 @@ class _Launching:
 
 def host_calls(events: Sequence[Event]) -> Iterator[HostCall]:
     """The calls of a trace's events (`sim.formats.kineto.events_of`), in the host's order."""
-    waits = [e for e in events if e.get("cat") in _CALLS and "Synchronize" in e["name"]]
+    waits = [e for e in events if e.get("cat") in CALLS and "Synchronize" in e["name"]]
     spans = sorted((e["ts"], e["ts"] + e.get("dur", 0.0)) for e in waits)
     calls = sorted(_launching(events), key=lambda call: (call.begin, call.end))
     at = calls[0].begin if calls else 0.0  # what comes first counts alone, whatever its phase
@@ -60,10 +59,10 @@ def host_calls(events: Sequence[Event]) -> Iterator[HostCall]:
 
 def _launching(events: Sequence[Event]) -> Iterator[_Launching]:
     """Every operator that launches, once."""
-    kernels = {_correlation(e) for e in events if e.get("cat") == "kernel"}
+    kernels = {correlation_of(e) for e in events if e.get("cat") == "kernel"}
     threads: defaultdict[object, list[Event]] = defaultdict(list)
     for event in events:
-        launch = event.get("cat") in _CALLS and _correlation(event) in kernels
+        launch = event.get("cat") in CALLS and correlation_of(event) in kernels
         if launch or event.get("cat") == "cpu_op" or event["name"].startswith("Optimizer.step"):
             threads[event.get("pid"), event.get("tid")].append(event)
     for own in threads.values():
@@ -76,7 +75,7 @@ def _of_thread(events: list[Event]) -> Iterator[_Launching]:
     for event in sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0.0))):
         while opened and _end(opened[-1]) <= event["ts"]:
             opened.pop()
-        if event.get("cat") not in _CALLS:
+        if event.get("cat") not in CALLS:
             opened.append(event)
             continue
         operator = _operator([one for one in opened if one["name"].startswith("aten::")])
@@ -111,7 +110,3 @@ def _name(event: Event) -> str:
 
 def _end(event: Event) -> float:
     return float(event["ts"] + event.get("dur", 0.0))
-
-
-def _correlation(event: Event) -> object:
-    return (event.get("args") or {}).get("correlation")

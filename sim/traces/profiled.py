@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sim.formats.kineto import Event, gloo_of
+from sim.formats.kineto import CALLS, Event, correlation_of, gloo_of
 from sim.traces.removed import Removed
 from sim.traces.waits import waits_of
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-CALLS = ("cuda_runtime", "cuda_driver")
 CLOSE = 1.0  # us: clocks of host and device agree about as well (CUPTI's own conversion)
 
 
@@ -38,14 +37,12 @@ class ProfiledSteps:
         self.per_node = len(document.get("deviceProperties") or ())
         self.world = int((document.get("distributedInfo") or {}).get("world_size", 1))
         calls = [e for e in events if e.get("cat") in CALLS]
-        launches = {
-            e["args"]["correlation"]: e for e in calls if "correlation" in (e.get("args") or {})
-        }
+        launches = {n: e for e in calls if (n := correlation_of(e)) is not None}
         found = [e for e in events if e.get("cat") in DEVICE]
         self.on_device = bool(found)
         found = found or [*_operators(events), *filter(is_gloo, events)]
         found = [e for e in found if self._asked_within(e, launches)]
-        pairs = ((launches.get(_correlation(e)), e) for e in found)
+        pairs = ((launches.get(correlation_of(e)), e) for e in found)
         order = sorted(pairs, key=lambda pair: ((pair[0] or pair[1])["ts"], pair[1]["ts"]))
         self.launch, self.found = [launch for launch, _ in order], [event for _, event in order]
         self.ends = [e["ts"] + e["dur"] for e in self.found]
@@ -79,7 +76,7 @@ class ProfiledSteps:
 
     def _asked_within(self, event: Event, launches: Mapping[Any, Event]) -> bool:
         """Whether the host asked for it in the steps."""
-        launch = launches.get(_correlation(event), event)
+        launch = launches.get(correlation_of(event), event)
         if launch is event and event.get("cat") in DEVICE and launches:
             return False
         return bool(self.begin <= launch["ts"] < self.end)
@@ -109,10 +106,6 @@ class ProfiledSteps:
 def is_gloo(event: Event) -> bool:
     """Whether it is a collective of gloo, of which what it sends was recorded."""
     return gloo_of(event, 1) is not None
-
-
-def _correlation(event: Event) -> Any:
-    return (event.get("args") or {}).get("correlation")
 
 
 def _operators(events: Iterable[Event]) -> Iterator[Event]:

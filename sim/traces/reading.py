@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sim.config.errors import InputError
-from sim.formats.kineto import Event, trace_of
+from sim.formats.kineto import CALLS, Event, trace_of
 from sim.traces.activity import Rank
-from sim.traces.profiled import CALLS, CLOSE, DEVICE, ProfiledSteps
+from sim.traces.profiled import CLOSE, DEVICE, ProfiledSteps
 from sim.traces.profiled_device import flights, kernels
 from sim.traces.profiled_host import host_items
 from sim.traces.removed import Removed

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from sim.formats.kineto import Event
+from sim.formats.kineto import Event, correlation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,8 @@ def waits_of(events: Sequence[Event]) -> list[Wait]:
         if e.get("cat") == "cuda_sync" and "wait_on_stream" in (e.get("args") or {})
     ]
     if told:
-        records = {
-            e["args"]["correlation"]: e
-            for e in events
-            if "EventRecord" in e["name"] and "correlation" in (e.get("args") or {})
-        }
+        calls = (e for e in events if "EventRecord" in e["name"])
+        records = {n: e for e in calls if (n := correlation_of(e)) is not None}
         waits = [_told(e, records) for e in told if e["args"].get("stream", -1) >= 0]
     else:
         waits = [Wait(float(e["ts"])) for e in events if "StreamWaitEvent" in e["name"]]
