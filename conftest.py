@@ -4,5 +4,5 @@ from importlib.util import find_spec
 
 _TORCH = ["modules/*", "trainer.py", "optimizer.py"]
 collect_ignore_glob = (
-    [] if find_spec("torch") else [f"sim/calibration/training/{name}" for name in _TORCH]
+    [] if find_spec("torch") else [f"sim/analysis/calibration/training/{name}" for name in _TORCH]
 )

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figures import Figure
+from sim.analysis.search.evaluate import Candidate, Evaluator
+from sim.analysis.search.search import assembled
+from sim.analysis.search.space import space
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.engine.clock import play as clocked
@@ -22,10 +25,7 @@ from sim.engine.play import play
 from sim.parallel import schedule as schedules
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
-from sim.scenario.setup import Setup
-from sim.search.evaluate import Candidate, Evaluator
-from sim.search.search import assembled
-from sim.search.space import space
+from sim.scenario.setup import PlanSetup
 
 MODELS = ("bert-large", "gpt2-774m", "llama3.2-3b", "llama2-7b", "gpt3-175b", "megatron-22b")
 TOPOLOGIES = ("dgx-a100-hdr", "dgx-h100-ndr")
@@ -33,7 +33,7 @@ MOST_PASSES = 2_000  # stages x chunks x microbatches of what the clock is asked
 MOST_ROLES = 4  # of each stage, on average
 
 
-def drawn(rng: Random) -> Setup:
+def drawn(rng: Random) -> PlanSetup:
     """A layout of a random model, stack and size. Raises `InputError` for one that cannot be."""
     model, stack = rng.choice(MODELS), rng.choice(catalog.names("topologies/stacks"))
     tp, cp = rng.choice((1, 1, 2, 4, 8)), rng.choice((1, 1, 1, 2))
@@ -59,7 +59,7 @@ def drawn(rng: Random) -> Setup:
     return assembled(job, plan)
 
 
-def compared(setup: Setup) -> tuple[bool, float]:
+def compared(setup: PlanSetup) -> tuple[bool, float]:
     """Whether transfers contend, and what the search says over what the clock says, less one."""
     program = training_step(setup.job)
     folding = Folding(program, setup.machine)

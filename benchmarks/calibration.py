@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import click
 
-from sim.calibration import kernel_profile
-from sim.calibration.timing import torch_device
-from sim.calibration.timing.provenance import provenance
-from sim.calibration.training.comparison import JobComparison
-from sim.calibration.training.interleaving import Interleaving
-from sim.calibration.training.measure import measure
+from sim.analysis.calibration import kernel_profile
+from sim.analysis.calibration.timing import torch_device
+from sim.analysis.calibration.timing.provenance import provenance
+from sim.analysis.calibration.training.comparison import JobComparison
+from sim.analysis.calibration.training.interleaving import Interleaving
+from sim.analysis.calibration.training.measure import measure
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.parallel.plan import Plan

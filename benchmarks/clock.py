@@ -9,12 +9,14 @@ from typing import Any
 import simpy
 
 from benchmarks.figures import Figure, best, least_cpu
+from sim import run
 from sim.engine.clock import play
 from sim.engine.fold import fold
+from sim.kind import load
 from sim.parallel.step import training_step
-from sim.scenario.scenario import Scenario, load
+from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
-from sim.simulate import garbage_left, simulate
+from sim.simulate import garbage_left
 
 SCALES = (64, 256, 1024, 4096, 16384, 65536)
 
@@ -49,8 +51,8 @@ def slow_rank(name: str, **more: object) -> dict[str, float]:
         load(name, {**more, "straggler": [{"rank": 5, "factor": 1.5}]}),
     )
     return {
-        "healthy": least_cpu(lambda: simulate(healthy, engine="clock"), 3),
-        "slow": least_cpu(lambda: simulate(slow), 3),
+        "healthy": least_cpu(lambda: run(healthy, engine="clock"), 3),
+        "slow": least_cpu(lambda: run(slow), 3),
     }
 
 
@@ -86,11 +88,11 @@ def measure() -> dict[str, Any]:
             "405B, 16,384 GPUs": slow_rank("llama3-405b-16k"),
             "405B, 1,048,576 GPUs": slow_rank("llama3-405b-16k", **million()),
         },
-        "llama3_405b_16384_gpus_in_process": least_cpu(lambda: simulate("llama3-405b-16k"), 5),
+        "llama3_405b_16384_gpus_in_process": least_cpu(lambda: run("llama3-405b-16k"), 5),
         "llama3_405b_16384_gpus_command": least_cpu(sim("run", "llama3-405b-16k"), 3),
-        "gpt3_175b_64_gpus_in_process": least_cpu(lambda: simulate("gpt3-175b-megatron"), 5),
+        "gpt3_175b_64_gpus_in_process": least_cpu(lambda: run("gpt3-175b-megatron"), 5),
         "gpt3_175b_64_gpus_unfolded": least_cpu(
-            lambda: simulate("gpt3-175b-megatron", unfold=True), 1
+            lambda: run("gpt3-175b-megatron", unfold=True), 1
         ),
         "sim_help": least_cpu(sim("--help"), 5),
         "bare_python": least_cpu(python("-c", "pass"), 5),
@@ -150,7 +152,7 @@ def peak_memory(gpus: int) -> float:
     """MiB at the peak of a process that runs one scenario and nothing else."""
     code = (
         "from benchmarks.clock import scaled; from benchmarks.figures import peak_mib;"
-        f"from sim.simulate import simulate; simulate(scaled({gpus})); print(peak_mib())"
+        f"from sim.simulate import simulate; run(scaled({gpus})); print(peak_mib())"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return float(done.stdout)
@@ -161,9 +163,9 @@ def scaling() -> list[dict[str, float]]:
     return [
         {
             "gpus": gpus,
-            "seconds": best(lambda gpus=gpus: simulate(scaled(gpus)), repeat=3),
+            "seconds": best(lambda gpus=gpus: run(scaled(gpus)), repeat=3),
             "peak_mib": peak_memory(gpus),
-            "roles": simulate(scaled(gpus)).roles,
+            "roles": run(scaled(gpus)).roles,
         }
         for gpus in SCALES
     ]

@@ -15,8 +15,8 @@ import sim
 from benchmarks.figures import Figure
 from sim.engine import replay
 from sim.engine.play import Engine, play
+from sim.kind import load
 from sim.parallel.step import training_step
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 from sim.simulate import garbage_left
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from sim.plots.picture import PALETTE, save
+from sim.interface.plots.picture import PALETTE, save
 
 HERE = Path(__file__).parent
 HISTORY, PICTURE = HERE / "history.csv", HERE / "history.png"

@@ -17,15 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from sim.calibration.fitting.host_table import host_table
-from sim.calibration.timing.host_times import HostTime, host_times, quickest
-from sim.capturing.capture import capture_script
+from sim.analysis.calibration.fitting.host_table import host_table
+from sim.analysis.calibration.timing.host_times import HostTime, host_times, quickest
 from sim.hardware import device as devices
 from sim.hardware import stack as stacks
-from sim.recording.host import Host
-from sim.recording.kernels import kernel_of
-from sim.recording.recording import Recording
-from sim.simulate_recording import host_of
+from sim.jobs.capturing.capture import capture_script
+from sim.jobs.recorded.host import Host
+from sim.jobs.recorded.kernels import kernel_of
+from sim.jobs.recorded.recording import Recording
+from sim.jobs.recorded.setup import host_of
 
 SCRIPT = Path(__file__).parent / "captured" / "gpt_tiny.py"
 PHASES = ("forward", "backward", "optimizer")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sharing import hosts
-from sim.sharing.plan import Sharing, methods
-from sim.sharing.run import run
-from sim.sharing.setup import assemble
-from sim.sharing.tables import Learning, StragglerCause
-from sim.sharing.workload import Workload
+from sim.jobs.sharing.plan import Sharing, methods
+from sim.jobs.sharing.run import run
+from sim.jobs.sharing.setup import assemble
+from sim.jobs.sharing.tables import Learning, StragglerCause
+from sim.jobs.sharing.workload import Workload
 from sim.variability.laws import Lognormal
 
 HERE = Path(__file__).parent

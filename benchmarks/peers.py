@@ -15,12 +15,12 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.figures import Figure, aligned, best, timed
+from sim.analysis.validation import shipped
+from sim.analysis.validation.table import blank, records, setup_of
 from sim.collectives.algorithms import ring
 from sim.engine.messages import play_collective
 from sim.hardware.cluster import topology
-from sim.simulate import run
-from sim.validation import shipped
-from sim.validation.table import blank, records, setup_of
+from sim.simulate import answer
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parent / ".venv" / "peers" / "bin" / "python"
@@ -59,7 +59,7 @@ def steps() -> dict[str, Any]:
         return {}
     rows = [row for table in TABLES for row in records(shipped.table(table))]
     measured = [float(row["step_time_s"]) for row in rows]
-    ours, seconds = timed(lambda: [run(setup_of(row)).step_time for row in rows])
+    ours, seconds = timed(lambda: [answer(setup_of(row)).step_time for row in rows])
     theirs = llm_analysis(rows)
     share = median(own / step for own, step in zip(theirs["steps"], measured, strict=True))
     return {

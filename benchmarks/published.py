@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sim.scenario.scenario import SharingScenario, load
-from sim.scenario.sharing_setup import from_scenario
-from sim.sharing.setup import SharingSetup
-from sim.simulate_sharing import played
+from sim.jobs.sharing.kind import answer
+from sim.jobs.sharing.loading import from_scenario
+from sim.jobs.sharing.scenario import SharingScenario
+from sim.jobs.sharing.setup import SharingSetup
+from sim.kind import load
 
 Settings = dict[str, Any]
 
@@ -115,7 +116,7 @@ def _setup(name: str, settings: Settings) -> SharingSetup:
 
 
 def _step(setup: SharingSetup) -> float:
-    return played(setup).time / setup.plan.steps
+    return answer(setup).time / setup.plan.steps
 
 
 def text() -> str:

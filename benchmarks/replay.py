@@ -19,8 +19,8 @@ from sim.engine.clock import play
 from sim.engine.fold import fold
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_contention
+from sim.kind import load
 from sim.parallel.step import training_step
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 
 NAME = "gpt3-175b-megatron"
@@ -134,7 +134,7 @@ def _sampled(count: int) -> dict[str, float]:
     """Seconds, CPU seconds of all processes, MiB of the first, and how near the clock."""
     code = (
         "import json, os; from benchmarks.figures import peak_mib;"
-        "from sim.samples.samples import samples;"
+        "from sim.analysis.samples.samples import samples;"
         f"drawn = samples({JOB!r}, {count});"
         "numbers = drawn.wall_seconds, sum(os.times()[:4]), peak_mib(), drawn.worst_error;"
         "print(json.dumps(numbers))"

@@ -18,13 +18,13 @@ from sim.collectives.libraries import backend
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
 from sim.hardware.cluster.networks.switch import Switch
-from sim.sharing.methods.gossip import Gossip
-from sim.sharing.methods.parameter_server import ParameterServer
-from sim.sharing.plan import Sharing
-from sim.sharing.run import build
-from sim.sharing.setup import assemble
-from sim.sharing.tables import LinkChange, StragglerCause
-from sim.sharing.workload import Workload
+from sim.jobs.sharing.methods.gossip import Gossip
+from sim.jobs.sharing.methods.parameter_server import ParameterServer
+from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.run import build
+from sim.jobs.sharing.setup import assemble
+from sim.jobs.sharing.tables import LinkChange, StragglerCause
+from sim.jobs.sharing.workload import Workload
 from sim.variability.laws import Lognormal
 
 HERE = Path(__file__).parent

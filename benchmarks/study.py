@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, timed
+from sim import run
+from sim.analysis.reliability import failures, goodput
+from sim.analysis.search.evaluate import Evaluator
+from sim.analysis.search.layouts import Pruned, meshes
+from sim.analysis.search.layouts import layouts as layouts_of
+from sim.analysis.search.mesh_layouts import MeshLayouts
+from sim.analysis.search.search import search
+from sim.analysis.search.space import space
+from sim.analysis.sweeps.points import axis, points
+from sim.analysis.sweeps.sweep import sweep
+from sim.analysis.sweeps.table import WALL
+from sim.analysis.validation.regret import regret
 from sim.config.units import DAY
+from sim.kind import load
 from sim.parallel.known import Known
-from sim.reliability import failures, goodput
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
-from sim.search.evaluate import Evaluator
-from sim.search.layouts import Pruned, meshes
-from sim.search.layouts import layouts as layouts_of
-from sim.search.mesh_layouts import MeshLayouts
-from sim.search.search import search
-from sim.search.space import space
-from sim.simulate import simulate
-from sim.sweeps.points import axis, points
-from sim.sweeps.sweep import sweep
-from sim.sweeps.table import WALL
-from sim.validation.regret import regret
 
 KILLS = 10
 
@@ -92,7 +92,7 @@ def sweeping(count: int = 2000) -> dict[str, float]:
     """A sweep on one core, on two, and as one simulation a point without any of it."""
     name, grid = "megatron-7.5b", networks(count)
     few = grid[:: max(count // 50, 1)]
-    _, bare = timed(lambda: [simulate(load(name, point)) for point in few])
+    _, bare = timed(lambda: [run(load(name, point)) for point in few])
     _, one_core = timed(lambda: sweep(name, grid, jobs=1))
     _, two_cores = timed(lambda: sweep(name, grid, jobs=2))
     return {

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.validation.ablation import mechanisms
+from sim.analysis.validation.ablation import mechanisms
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "fidelity.md"

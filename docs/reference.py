@@ -11,16 +11,17 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from sim.analysis.reliability.failures import Failures
 from sim.config.schema import Tagged
 from sim.config.units import EXAMPLES, Unit
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
+from sim.jobs.sharing.scenario import SharingScenario
 from sim.model import kinds
 from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
-from sim.reliability.failures import Failures
-from sim.scenario.scenario import Scenario, SharingScenario
+from sim.scenario.scenario import Scenario
 
 PAGE = Path(__file__).resolve().parent / "reference.md"
 HEAD = """\

@@ -209,7 +209,7 @@ def main(tables: list[str]) -> None:
     picture = str(ROOT / "docs" / "pipeline.png")
     _run(["sim", "run", "gpt3-175b-selective", "--json", "--picture", picture], Path.cwd())
     shared = str(ROOT / "docs" / "sharing.png")
-    _run([sys.executable, "scenarios/ring_ps_gossip.py", "--picture", shared], ROOT)
+    _run([sys.executable, "-m", "notebooks.studies.nine_ways", "--picture", shared], ROOT)
     for name in (picture, shared):
         _shrink(Path(name))
 

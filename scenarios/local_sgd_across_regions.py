@@ -12,7 +12,6 @@ from pathlib import Path
 
 import sim
 from sim.config.files import atomic_write
-from sim.simulate_sharing import simulate_sharing
 
 LINKS = ("100 Mb/s", "1 Gb/s", "10 Gb/s")
 PERIODS = (1, 10, 50, 100, 500)
@@ -38,7 +37,7 @@ def computing(asked: argparse.Namespace, link: str, period: int) -> float:
         "sharing.regions": {"nodes": 1, "bandwidth": link, "latency": asked.latency},
         "sharing.learning": {"task": "none"},
     }
-    shares = simulate_sharing(sim.load("diloco", settings), keep_spans=0).shares
+    shares = sim.run("diloco", settings).shares
     return shares["compute"] + shares["optimizer"]
 
 

@@ -9,15 +9,17 @@ loss.
 """
 
 import argparse
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import sim
 from sim.config.files import atomic_write
-from sim.sharing.learning.classifiers import Perceptron
-from sim.sharing.learning.optimizers import Optimizer
-from sim.sharing.learning.stale import stale_weights
+from sim.jobs.sharing.learning.classifiers import Perceptron
+from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.task import LearningTask, Vector
 
 SCHEDULES = ("1f1b", "pipedream-2bw", "pipedream")
 RATES = (0.25, 0.5, 1.0, 2.0)
@@ -75,6 +77,35 @@ def draw(curves: dict[str, Curve], path: Path) -> None:
     axes.legend(frameon=False)
     with atomic_write(path) as part:
         fig.savefig(part, dpi=120)
+
+
+def stale_weights(
+    task: LearningTask, optimizer: Optimizer, staleness: Sequence[int], updates: int
+) -> Iterator[Vector]:
+    """The weights after each update; without staleness, (0,), those of synchronous training.
+
+    Stage s of p holds the s-th of p equal shares of the weights, and its gradient is computed on
+    weights that are d_s updates old (`Result.staleness`), forward and backward:
+
+        w(t+1) = w(t) - rate * grad f(w_0(t - d_0), ..., w_{p-1}(t - d_{p-1}))
+
+    (Narayanan et al. 2019, doi 10.1145/3341301.3359646: d_s = p - s - 1; Narayanan et al. 2021,
+    arXiv 2006.09503: d_s = 1). Before the first update all weights are those of the start.
+
+    >>> from sim.jobs.sharing.learning.quadratic import Quadratic
+    >>> rule, task = Optimizer(rate=0.5), Quadratic(size=2, condition=1.0, noise=0.0)
+    >>> [weights.tolist() for weights in stale_weights(task, rule, (1, 0), 2)]
+    [[0.5, 0.5], [1.0, 0.75]]
+    """
+    weights, state = task.start, optimizer.start(len(task.start))
+    versions = deque([weights] * (1 + max(staleness)), maxlen=1 + max(staleness))
+    ends = np.arange(1, len(staleness)) * len(weights) // len(staleness)
+    for step in range(updates):
+        shares = (np.split(versions[-1 - late], ends)[s] for s, late in enumerate(staleness))
+        gradient = task.gradient(np.concatenate(list(shares)), 0, step)
+        weights, state = optimizer.step(weights, gradient, state)
+        versions.append(weights)
+        yield weights
 
 
 def arguments() -> argparse.Namespace:

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import sim
-from sim.plots import picture, pipeline
+from sim.interface.plots import picture, pipeline
 
 
 def main() -> None:

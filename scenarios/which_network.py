@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import sim
-from sim.plots import picture
+from sim.interface.plots import picture
 from sim.scenario.loading import load_topology
 
 

@@ -19,29 +19,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.capturing.capture import capture
-    from sim.comparison.compare import compare
-    from sim.comparison.workers import workers
+    from sim.analysis.collectives.times import collective
+    from sim.analysis.comparison.compare import compare
+    from sim.analysis.explanation.explain import explain
+    from sim.analysis.reliability.cost import cost
+    from sim.analysis.reliability.goodput import goodput
+    from sim.analysis.samples.run import run
+    from sim.analysis.search.plan import plan
+    from sim.analysis.sweeps.answer import sweep
+    from sim.analysis.validation.answer import validate
     from sim.config.catalog import names
     from sim.config.errors import InputError
     from sim.engine.timeline import Timeline
-    from sim.explanation.explain import explain
     from sim.hardware.cluster.topology import Topology
     from sim.hardware.device import Device
     from sim.hardware.stack import Stack
+    from sim.interface.plots.sliders import sliders
+    from sim.jobs.capturing.capture import capture
+    from sim.jobs.recorded.scenario import RecordedScenario
+    from sim.jobs.sharing.worker_counts import workers
+    from sim.jobs.traces.answer import replay
+    from sim.kind import load
     from sim.model.transformer import Transformer
     from sim.parallel.plan import Plan
-    from sim.plots.sliders import sliders
-    from sim.reliability.cost import cost
-    from sim.reliability.goodput import goodput
-    from sim.results.collective_times import collective
     from sim.results.result import Result
-    from sim.samples.run import run
-    from sim.scenario.scenario import RecordedScenario, Scenario, Straggler, load
-    from sim.search.plan import plan
-    from sim.sweeps.answer import sweep
-    from sim.traces.answer import replay
-    from sim.validation.answer import validate
+    from sim.scenario.scenario import Scenario, Straggler
 
     __version__: str
 
@@ -79,7 +81,7 @@ _HOMES = {
     "Device": "sim.hardware.device",
     "InputError": "sim.config.errors",
     "Plan": "sim.parallel.plan",
-    "RecordedScenario": "sim.scenario.scenario",
+    "RecordedScenario": "sim.jobs.recorded.scenario",
     "Result": "sim.results.result",
     "Scenario": "sim.scenario.scenario",
     "Stack": "sim.hardware.stack",
@@ -88,21 +90,21 @@ _HOMES = {
     "Topology": "sim.hardware.cluster.topology",
     "Transformer": "sim.model.transformer",
     "__version__": "sim.config.version:VERSION",
-    "capture": "sim.capturing.capture",
-    "collective": "sim.results.collective_times:collective",
-    "compare": "sim.comparison.compare:compare",
-    "cost": "sim.reliability.cost",
-    "explain": "sim.explanation.explain",
-    "goodput": "sim.reliability.goodput",
-    "load": "sim.scenario.scenario",
+    "capture": "sim.jobs.capturing.capture",
+    "collective": "sim.analysis.collectives.times:collective",
+    "compare": "sim.analysis.comparison.compare:compare",
+    "cost": "sim.analysis.reliability.cost",
+    "explain": "sim.analysis.explanation.explain",
+    "goodput": "sim.analysis.reliability.goodput",
+    "load": "sim.kind",
     "names": "sim.config.catalog",
-    "plan": "sim.search.plan",
-    "replay": "sim.traces.answer",
-    "run": "sim.samples.run",
-    "sliders": "sim.plots.sliders",
-    "sweep": "sim.sweeps.answer",
-    "validate": "sim.validation.answer",
-    "workers": "sim.comparison.workers",
+    "plan": "sim.analysis.search.plan",
+    "replay": "sim.jobs.traces.answer",
+    "run": "sim.analysis.samples.run",
+    "sliders": "sim.interface.plots.sliders",
+    "sweep": "sim.analysis.sweeps.answer",
+    "validate": "sim.analysis.validation.answer",
+    "workers": "sim.jobs.sharing.worker_counts",
 }
 
 

@@ -4,14 +4,15 @@ The files that a scenario names become a job (model, plan, stack, device) and a 
 collective library, sick parts). The job's plan becomes a program, what every rank does. The
 program is folded, so that ranks which behave alike are one role, and played. The record is read for
 its accounts.
+
+This module is the kind of job that a plan lays out (`sim.kind` has the contract of all kinds).
 """
 
 import gc
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sim.config.errors import InputError
 from sim.config.progress import waited
@@ -19,58 +20,38 @@ from sim.engine.accounts import Account, accounts, blame_stragglers
 from sim.engine.ordering import fixed_orders
 from sim.engine.play import Engine, play
 from sim.engine.record import Record
+from sim.model.kernels import Kernel
+from sim.parallel.stage_kernels import stage_kernels
 from sim.parallel.step import training_step
 from sim.results.assemble import report
+from sim.results.checkpoint_size import checkpoint_bytes
+from sim.results.likely import likely
+from sim.results.pace import Pace
 from sim.results.result import Result
-from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario, load
-from sim.scenario.setup import Setup, from_scenario
-from sim.sharing.learning.own_task import Task, refuse_task
-from sim.simulate_recording import simulate_recording
-from sim.simulate_sharing import simulate_sharing
+from sim.scenario.scenario import Scenario
+from sim.scenario.setup import PlanSetup, from_scenario
+
+if TYPE_CHECKING:
+    from sim.uncertainty.draws import Split
+
+SCENARIO, ANSWER = Scenario, Result
 
 
-def simulate(
-    scenario: Scenario | str | os.PathLike[str],
-    *,
-    unfold: bool = False,
-    engine: Engine = "auto",
-    task: Task | None = None,
-) -> Result:
-    """Predict one training step; `sim.run` (`sim.samples.run`) changes the scenario before.
-
-    `scenario` is a `Scenario` or a name such as "gpt3-175b-megatron"; `unfold` simulates every
-    rank by itself, which gives the same answer more slowly. `engine` "clock" plays the step on the
-    SimPy clock, "replay" without one, which is faster and exact where no transfers share a link;
-    "auto" takes it there, and the result says so (`Result.engine`). A scenario with a `[sharing]`
-    table has an `Outcome` instead (`sim.simulate_sharing`), of the learning task that the scenario
-    names or of `task`, which may be a Python file that makes one (`own_task`). Raises `InputError`.
-
-    >>> result = simulate("gpt3-175b-megatron")
-    >>> result.ranks, result.roles, result.fits
-    (64, 8, True)
-    """
-    scenario = load(scenario)
-    if isinstance(scenario, SharingScenario):
-        _refuse_engine(scenario, unfold, engine)
-        outcome: Any = simulate_sharing(scenario, task=task)
-        return cast(Result, outcome)
+def set_up(scenario: Scenario, *, task: Any = None, brief: bool = False) -> PlanSetup:
+    """The job and the machine that a scenario names. Raises `InputError`."""
     refuse_task(scenario.name, task)
-    if isinstance(scenario, RecordedScenario):
-        return simulate_recording(scenario, unfold=unfold, engine=engine)
-    return run(from_scenario(scenario), unfold=unfold, engine=engine)
-
-
-def _refuse_engine(scenario: SharingScenario, unfold: bool, engine: Engine) -> None:
-    """Raise `InputError` for choices that only a synchronous step has."""
-    what = "workers that share updates are played on the clock, every one by itself"
-    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
-        if chosen:
-            raise InputError(scenario.name, what, f"leave --{name} out")
+    return from_scenario(scenario)
 
 
 @waited("the step")
-def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Result:
-    """Predict one step of a job and a machine that are set up already."""
+def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -> Result:
+    """Predict one training step.
+
+    `unfold` simulates every rank by itself, which gives the same answer more slowly. `engine`
+    "clock" plays the step on the SimPy clock, "replay" without one, which is faster and exact where
+    no transfers share a link; "auto" takes it there, and the result says so (`Result.engine`).
+    Raises `InputError`.
+    """
     began = time.perf_counter()
     with garbage_left():
         program = training_step(setup.job)
@@ -88,6 +69,51 @@ def run(setup: Setup, *, unfold: bool = False, engine: Engine = "auto") -> Resul
         return report(
             setup, program, record, spent, wall_seconds=wall, healthy=healthy, others=others
         )
+
+
+def pace(setup: PlanSetup) -> Pace:
+    """The pace of a step."""
+    return pace_of(setup, answer(setup))
+
+
+def pace_of(setup: PlanSetup, result: Result) -> Pace:
+    """The same of a step that was played already."""
+    plan, model = setup.job.plan, setup.job.model
+    return Pace(
+        topology=setup.machine.topology,
+        seconds=result.step_time,
+        tokens=plan.global_batch * model.tokens,
+        size=checkpoint_bytes(setup.job),
+        replicas=plan.data_parallel,
+        inputs=result.inputs,
+        fits=result.fits,
+        sure=likely(result),
+    )
+
+
+def speeds(setup: PlanSetup) -> "Split":
+    """The step with classes of kernels, the host, latencies and links faster or slower: columns of
+    one compiled replay. Raises `InputError` for a step that cannot be replayed."""
+    from sim.uncertainty.draws import by_cause, split  # compiles columns, which few ask for
+
+    return split(setup, by_cause)
+
+
+def kernels(setup: PlanSetup) -> list[list[tuple[Kernel, float, int]]]:
+    """For each stage its kernels, with their seconds and how often a step calls them."""
+    job = setup.job
+    passes = job.plan.microbatches
+    return [
+        [(kernel, job.time(kernel), often * passes) for kernel, often in stage_kernels(job, stage)]
+        for stage in range(job.plan.pp)
+    ]
+
+
+def refuse_task(scenario: str, task: Any) -> None:
+    """Raise `InputError` for a task that is given to a scenario without workers that learn it."""
+    if task is not None:
+        what = "has no [sharing] table: nothing learns"
+        raise InputError(scenario, what, "leave the task out")
 
 
 def _of_same_stage(record: Record, healthy: Record) -> list[Account]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sim.cli.main import main
+from sim.interface.cli.main import main
 from sim.uncertainty import evidence
 
 JOB = """
@@ -560,7 +560,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_simulation(
     folder: Path, option: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "full.png").mkdir()
-    monkeypatch.setattr("sim.simulate.simulate", lambda *_, **__: pytest.fail("simulated"))
+    monkeypatch.setattr("sim.kind.answer", lambda *_, **__: pytest.fail("simulated"))
     assert said in refuse("run", "job.toml", option)
 
 
@@ -621,7 +621,7 @@ def test_an_unknown_table_is_refused_with_the_nearest_name(folder: Path) -> None
     assert "no table named 'berd'; did you mean 'bert'?" in refuse("validate", "berd")
 
 
-# An empty microbatch is one that the source does not print (`sim.validation.unprinted`).
+# An empty microbatch is one that the source does not print (`sim.analysis.validation.unprinted`).
 @pytest.mark.parametrize(
     ("column", "value"),
     [

@@ -75,5 +75,5 @@ def test_torch_is_an_extra_and_pinned_for_the_tests_only() -> None:
 def test_the_names_are_the_promised_ones() -> None:
     described = metadata("clustersim")
     assert (described["Name"], described["License-Expression"]) == ("clustersim", "Apache-2.0")
-    assert PROJECT["scripts"] == {"sim": "sim.cli.main:main"}
+    assert PROJECT["scripts"] == {"sim": "sim.interface.cli.main:main"}
     assert set(PROJECT["optional-dependencies"]) >= {"torch", "notebook", "dev"}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from docs.refresh import BLOCK, ROOT, SHOWN, walk
+from sim.analysis.validation.table import REQUIRED
 from sim.collectives.compression import Compression
-from sim.collectives.execute import execute
 from sim.engine.routes import Regions
-from sim.sharing.plan import methods
-from sim.sharing.tables import (
+from sim.jobs.sharing.plan import methods
+from sim.jobs.sharing.tables import (
     Fault,
     Learning,
     LinkChange,
@@ -20,8 +20,8 @@ from sim.sharing.tables import (
     StragglerCause,
     WorkerGroup,
 )
-from sim.validation.table import REQUIRED
 from sim.variability.laws import LAWS
+from tests.collectives.execute import execute
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]{2,}")
 

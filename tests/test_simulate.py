@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim import run
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.scenario.scenario import Scenario, Straggler, load
-from sim.simulate import simulate
+from sim.kind import load
+from sim.scenario.scenario import Scenario, Straggler
 
 # Korthikanti et al. 2022 (arXiv 2205.05198), table 5; the bar of the project is 5 % on average.
 PUBLISHED = [("gpt3-175b-megatron", 18.13), ("gpt3-175b-selective", 13.75)]
@@ -24,24 +25,24 @@ def small(**plan: object) -> Scenario:
 
 @pytest.mark.parametrize(("name", "measured"), PUBLISHED)
 def test_the_published_step_is_met(name, measured):
-    assert simulate(name).step_time == pytest.approx(measured, rel=0.05)
+    assert run(name).step_time == pytest.approx(measured, rel=0.05)
 
 
 @pytest.mark.parametrize("name", [name for name, _ in PUBLISHED])
 def test_the_breakdown_adds_up_to_the_step(name):
-    result = simulate(name)
+    result = run(name)
     assert sum(result.breakdown.values()) == pytest.approx(result.step_time, rel=1e-9)
 
 
 def test_selective_recomputation_computes_less_again_than_full():
-    full, selective = (simulate(name) for name, _ in PUBLISHED)
+    full, selective = (run(name) for name, _ in PUBLISHED)
     assert selective.breakdown["recompute"] < 0.2 * full.breakdown["recompute"]
     assert selective.mfu > full.mfu
     assert full.hfu > full.mfu
 
 
 def test_mfu_is_model_flops_over_time_and_peak():
-    result = simulate("gpt3-175b-megatron")
+    result = run("gpt3-175b-megatron")
     # 72 B s l h^2 (1 + s/6h + V/12lh): Narayanan et al. 2021, appendix, without recomputation.
     batch, seq, layers, hidden, vocab = 64, 2048, 96, 12288, 51200
     flops = 72 * batch * seq * layers * hidden**2
@@ -50,22 +51,22 @@ def test_mfu_is_model_flops_over_time_and_peak():
 
 
 def test_tokens_per_second_is_batch_over_step():
-    result = simulate(small())
+    result = run(small())
     assert result.tokens_per_second == pytest.approx(64 * 2048 / result.step_time)
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_unfolded_gives_the_same_step(recompute):
     scenario = small(recompute=recompute)
-    folded, unfolded = simulate(scenario), simulate(scenario, unfold=True)
+    folded, unfolded = run(scenario), run(scenario, unfold=True)
     assert folded.roles == 2
     assert unfolded.roles == 16
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
 
 
 def test_one_slow_gpu_slows_the_whole_job_and_is_blamed():
-    healthy = simulate(small())
-    sick = simulate(replace(small(), straggler=(Straggler(rank=5, factor=1.5),)))
+    healthy = run(small())
+    sick = run(replace(small(), straggler=(Straggler(rank=5, factor=1.5),)))
     assert 1.2 < sick.step_time / healthy.step_time < 1.5
     assert sick.straggler_seconds == pytest.approx(sick.step_time - healthy.step_time)
     # Rank 0 waits for rank 5 where their gradients meet; the slow rank itself waits for nobody.
@@ -75,12 +76,12 @@ def test_one_slow_gpu_slows_the_whole_job_and_is_blamed():
 
 def test_a_slow_stage_is_folded_like_a_healthy_one():
     slow = replace(small(), straggler=(Straggler(stage=1, factor=1.2),))
-    assert simulate(slow).roles == 2
+    assert run(slow).roles == 2
 
 
 def test_a_slow_link_costs_more_the_slower_it_is():
     times = [
-        simulate(replace(small(), straggler=(Straggler(link="node0.nic0", factor=f),))).step_time
+        run(replace(small(), straggler=(Straggler(link="node0.nic0", factor=f),))).step_time
         for f in (1.0, 4.0, 16.0)
     ]
     assert times == sorted(times)
@@ -89,24 +90,24 @@ def test_a_slow_link_costs_more_the_slower_it_is():
 
 def test_a_straggler_that_is_not_there_is_refused():
     with pytest.raises(InputError, match="there is no rank 16; use 0 to 15"):
-        simulate(replace(small(), straggler=(Straggler(rank=16, factor=2.0),)))
+        run(replace(small(), straggler=(Straggler(rank=16, factor=2.0),)))
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.sampled_from(["100 Gb/s", "200 Gb/s", "400 Gb/s", "800 Gb/s"]))
 def test_a_faster_network_is_never_slower(bandwidth):
-    slower = simulate(replace(small(), change={"network.bandwidth": "50 Gb/s"}))
-    faster = simulate(replace(small(), change={"network.bandwidth": bandwidth}))
+    slower = run(replace(small(), change={"network.bandwidth": "50 Gb/s"}))
+    faster = run(replace(small(), change={"network.bandwidth": bandwidth}))
     assert faster.step_time <= slower.step_time * (1 + 1e-9)
 
 
 def test_more_microbatches_shrink_the_bubble():
-    few, many = (simulate(small(global_batch=b)).bubble_fraction for b in (32, 256))
+    few, many = (run(small(global_batch=b)).bubble_fraction for b in (32, 256))
     assert many < few
 
 
 def test_zero_one_needs_less_memory():
-    plain, sharded = simulate(small(zero=0)), simulate(small(zero=1))
+    plain, sharded = run(small(zero=0)), run(small(zero=1))
     assert sharded.memory_per_gpu["optimizer"] == pytest.approx(
         plain.memory_per_gpu["optimizer"] / 4, rel=0.02
     )
@@ -114,32 +115,32 @@ def test_zero_one_needs_less_memory():
 
 def test_a_job_that_does_not_fit_says_so():
     scenario = load("gpt3-175b-megatron")
-    result = simulate(replace(scenario, plan=replace(scenario.plan, recompute="none")))
+    result = run(replace(scenario, plan=replace(scenario.plan, recompute="none")))
     assert not result.fits
     assert "does not fit" in str(result)
 
 
 def test_a_result_shows_itself_as_text_and_html():
-    result = simulate(small())
+    result = run(small())
     assert "Where the time goes" in str(result)
     assert result._repr_html_().lstrip().startswith("<")
     assert len(result.to_frame()) == result.operations
 
 
 def test_what_is_no_scenario_is_refused():
-    with pytest.raises(InputError, match="is no scenario"):
-        simulate(3)
+    with pytest.raises(InputError, match="is not a Scenario or a text"):
+        run(3)
 
 
 def test_a_path_is_as_good_as_a_name(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(catalog.find("scenarios", "gpt2-one-gpu").read_text())
-    assert simulate(path).step_time == simulate("gpt2-one-gpu").step_time
+    assert run(path).step_time == run("gpt2-one-gpu").step_time
 
 
 def test_a_slower_switch_inside_the_node_is_felt():
     times = [
-        simulate(replace(small(), change={"node.latency": latency})).step_time
+        run(replace(small(), change={"node.latency": latency})).step_time
         for latency in ("0.6 us", "60 us")
     ]
     assert times[1] > times[0]
@@ -154,4 +155,4 @@ def test_a_slower_switch_inside_the_node_is_felt():
 )
 def test_a_plan_that_cannot_be_meant_is_refused(settings, complaint):
     with pytest.raises(InputError, match=complaint):
-        simulate(small(**settings))
+        run(small(**settings))

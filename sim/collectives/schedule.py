@@ -3,7 +3,7 @@
 A module of `sim.collectives.algorithms` offers an algorithm as functions named like the collectives
 (`all_reduce`, `all_gather`, ...), each from a number of ranks to a `CollectiveSchedule`. Everything
 else reads schedules: `execute` proves the result on arrays, `fluid` condenses them to bytes and
-rounds, `messages` makes a graph for the clock, `sim.plots.collective` a picture.
+rounds, `messages` makes a graph for the clock, `sim.interface.plots.collective` a picture.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

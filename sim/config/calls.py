@@ -100,7 +100,9 @@ def _words(kind: Any) -> str:
         return _words(get_args(kind)[0])
     if own in (Iterable, Sequence, list, tuple):
         return "a list"
-    return _NOUNS.get(own, f"a {own.__name__}" if isinstance(own, type) else str(own))
+    return _NOUNS.get(
+        own, f"a {own.__name__.removeprefix('Base')}" if isinstance(own, type) else str(own)
+    )
 
 
 def _shape(known: Any) -> str:

@@ -1,7 +1,7 @@
 """A cluster on which processes compute, send, receive and wait: for jobs that decide as they go.
 
 A synchronous step is a program that is known beforehand; asynchronous training is SimPy processes
-(`sim.sharing`). They run on the same devices, topology and links: a message is a flow through
+(`sim.jobs.sharing`). They run on the same devices, topology and links: a message is a flow through
 `sim.engine.flow_classes`, and everything that happens is a span of a timeline.
 """
 

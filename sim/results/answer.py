@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from html import escape
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sim.config.errors import InputError
 from sim.config.schema import nearest
 from sim.config.version import VERSION
+from sim.engine.timeline import Timeline
 from sim.results.formatting import finite
 from sim.results.shown import Shown
 
@@ -54,15 +55,18 @@ class Inputs:
 
 class Answer(Shown):
     """Shows itself by `view`, draws itself by the `figure` of the module `picture`, or of one of
-    `pictures` by its name.
+    `pictures` by its name; `report` is the module of its page, `comparison` the class by which
+    several are compared ("module:Class").
 
     `unwritten` are fields that JSON has no use for, `derived` JSON's own keys and the properties
-    they are read off.
+    they are read off. Fields of one name mean the same in answers of all kinds (`get`).
     """
 
     __slots__ = ()
     picture: ClassVar[str]
     pictures: ClassVar[Mapping[str, str]] = {}
+    report: ClassVar[str] = ""
+    comparison: ClassVar[str] = ""
     unwritten: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[Mapping[str, str]] = {}
 
@@ -79,6 +83,43 @@ class Answer(Shown):
         """What its inputs note, if it has those of a single job."""
         inputs = getattr(self, "inputs", None)
         return inputs.notes if isinstance(inputs, Inputs) else ()
+
+    def get(self, name: str) -> Any:
+        """A field that answers of some kinds have; None in others."""
+        return getattr(self, name, None)
+
+    @property
+    def title(self) -> str:
+        """What a picture of it is called."""
+        return str(self.get("scenario") or "")
+
+    @property
+    def excerpt(self) -> Timeline | None:
+        """As much of its timeline as a picture has room for; None where it has none."""
+        timeline: Timeline | None = self.get("timeline")
+        return timeline
+
+    @property
+    def excerpt_name(self) -> str:
+        """How much of the run that is; a step if nothing is said."""
+        return ""
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Its figures as columns of a sweep's table."""
+        return {}
+
+    @property
+    def misfit(self) -> str:
+        """Why it would not run, if it would not."""
+        return ""
+
+    @classmethod
+    def of_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The answer that `to_dict` has written, without what JSON has no use for."""
+        empty = Timeline(roles=(), spans=(), end=0.0)
+        inputs = Inputs(**document["inputs"])
+        return cls(**{**document, "inputs": inputs, "timeline": empty})
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -103,6 +144,22 @@ class Answer(Shown):
             raise InputError(type(self).__name__, f"has no picture of {of!r}", remedy)
         figure: Figure = import_module(self.pictures.get(of, self.picture)).figure(self)
         return figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAnswer(Answer):
+    """What answers of all kinds of jobs have: `events` on the clock, `wall_seconds` that the
+    simulation itself took (no part of the answer), `straggler_seconds` that the job takes longer
+    than with nothing slow, `fits` where all have the memory that they need."""
+
+    scenario: str
+    inputs: Inputs = field(default_factory=Inputs)
+    fits: bool
+    events: int
+    wall_seconds: float
+    straggler_seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    timeline: Timeline = field(compare=False)
 
 
 def plain(value: Any) -> Any:

@@ -14,10 +14,11 @@ from sim.engine.memory_curve import MemoryCurve, memory_curve
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
 from sim.hardware.cluster.price import per_million
+from sim.hardware.cluster.topology import Topology
 from sim.hardware.kernels import profile as profiles
 from sim.model.counts import active_parameters, model_flops, parameters
 from sim.model.experts.layer import dropped
-from sim.model.kernels import Attention, Gemm
+from sim.model.kernels import Attention, Gemm, Precision
 from sim.parallel.axis import dividing
 from sim.parallel.host_memory import host_memory
 from sim.parallel.job import Job
@@ -28,7 +29,7 @@ from sim.program.program import Program
 from sim.results.answer import Inputs, said_of
 from sim.results.memory_advice import remedies
 from sim.results.result import Result
-from sim.scenario.setup import Setup
+from sim.scenario.setup import PlanSetup
 from sim.uncertainty.campaign import Campaign
 from sim.uncertainty.evidence import evidence
 from sim.uncertainty.intervals import Interval, Kernels
@@ -37,7 +38,7 @@ from sim.uncertainty.work_shares import profiled, work_shares
 
 
 def report(
-    setup: Setup,
+    setup: PlanSetup,
     program: Program,
     record: Record,
     spent: Sequence[Account],
@@ -52,41 +53,27 @@ def report(
     are any, `others` the step times (s) of orders that the job's own may be compared with.
     """
     job, step = setup.job, record.step_time
-    plan, gpus = job.plan, setup.machine.topology.gpus
-    flops = model_flops(job.model, plan.global_batch, frozen=plan.lora is not None)
-    peak = gpus * job.device.peak_rate(plan.precision)
-    tokens = plan.global_batch * job.model.tokens / step
+    plan, topology = job.plan, setup.machine.topology
     taken = memories(job, program)
-    worst, critical = fullest(taken), critical_role(record).index
-    sources = device_time(job)
+    worst, sources = fullest(taken), device_time(job)
     sure = _interval(setup, program, record, sources.shares.get("profile", 0.0))
     return Result(
         scenario=setup.name,
         inputs=inputs_of(setup),
         parameters=parameters(job.model),
         active_parameters=active_parameters(job.model),
-        step_time=step,
-        step_time_low=sure.low,
-        step_time_expected=sure.expected,
-        step_time_high=sure.high,
-        interval=sure.parts,
-        samples_per_second=plan.global_batch / step,
-        tokens_per_second=tokens,
-        tokens_per_second_per_gpu=tokens / gpus,
-        dollars_per_million_tokens=per_million(setup.machine.topology.price, gpus, tokens),
-        mfu=flops / (step * peak),
-        hfu=executed_flops(job) / (step * peak),
-        model_tflops_per_gpu=flops / (step * gpus) / 1e12,
-        breakdown=dict(spent[critical].items()),
-        critical_path=Deferred(partial(critical_rows, record)),
-        hidden=dict(hidden(record, critical, spent[critical]).items()),
-        bubble_fraction=bubble_fraction(record, spent),
+        **expected(step, sure),
+        **rates(
+            topology,
+            step,
+            samples=plan.global_batch,
+            tokens=plan.global_batch * job.model.tokens,
+            flops=model_flops(job.model, plan.global_batch, frozen=plan.lora is not None),
+            executed=executed_flops(job),
+            precision=plan.precision,
+        ),
+        **account_of(record, spent),
         stages=tuple(_stages(job, record, spent, taken)),
-        ranks=gpus,
-        roles=len(record.roles),
-        operations=record.steps,
-        events=record.events,
-        engine=record.engine,
         wall_seconds=wall_seconds,
         warnings=(*_warnings(setup, worst), *sources.warnings),
         device_time=sources.shares,
@@ -96,19 +83,71 @@ def report(
         staleness=tuple(n - 1 for stage in range(plan.pp) if (n := plan.versions(stage))),
         plan=plan,
         schedule=program.schedule,
-        timeline=record.timeline,
-        memory=Deferred(partial(_curves, program, record, taken)),
-        links=Deferred(lambda: link_loads(record)),
+        memory_curves=Deferred(partial(_curves, program, record, taken)),
         setup=setup,
         memory_per_gpu=_parts(worst),
         capacity=job.device.usable_memory,
-        host_memory=host_memory(job, setup.machine.topology),
+        host_memory=host_memory(job, topology),
         fits=(fits := worst.fits(job.device.usable_memory)),
         remedies=() if fits else Deferred(partial(remedies, setup)),
     )
 
 
-def inputs_of(setup: Setup) -> Inputs:
+def expected(step: float, sure: Interval) -> dict[str, Any]:
+    """A step time (s) as simulated, and where a measured one would lie."""
+    return {
+        "step_time": step,
+        "step_time_low": sure.low,
+        "step_time_expected": sure.expected,
+        "step_time_high": sure.high,
+        "interval": sure.parts,
+    }
+
+
+def rates(
+    topology: Topology,
+    step: float,
+    *,
+    samples: float,
+    tokens: float,
+    flops: float,
+    executed: float,
+    precision: Precision,
+) -> dict[str, Any]:
+    """Rates of a job on all of a cluster whose step (s) has so many samples, tokens, model FLOPs
+    and FLOPs that are executed. MFU and HFU are of the dense peak of a precision."""
+    gpus = topology.gpus
+    peak = gpus * topology.device.peak_rate(precision)
+    return {
+        "ranks": gpus,
+        "samples_per_second": samples / step,
+        "tokens_per_second": tokens / step,
+        "tokens_per_second_per_gpu": tokens / step / gpus,
+        "dollars_per_million_tokens": per_million(topology.price, gpus, tokens / step),
+        "mfu": flops / (step * peak),
+        "hfu": executed / (step * peak),
+        "model_tflops_per_gpu": flops / (step * gpus) / 1e12,
+    }
+
+
+def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
+    """Where the time of a step that was played went; `spent` are the accounts of its roles."""
+    critical = critical_role(record).index
+    return {
+        "breakdown": dict(spent[critical].items()),
+        "critical_path": Deferred(partial(critical_rows, record)),
+        "hidden": dict(hidden(record, critical, spent[critical]).items()),
+        "bubble_fraction": bubble_fraction(record, spent),
+        "roles": len(record.roles),
+        "operations": record.steps,
+        "events": record.events,
+        "engine": record.engine,
+        "timeline": record.timeline,
+        "links": Deferred(partial(link_loads, record)),
+    }
+
+
+def inputs_of(setup: PlanSetup) -> Inputs:
     """What a result of it is of."""
     job, topology = setup.job, setup.machine.topology
     return Inputs(
@@ -128,7 +167,7 @@ def inputs_of(setup: Setup) -> Inputs:
     )
 
 
-def _interval(setup: Setup, program: Program, record: Record, profile: float) -> Interval:
+def _interval(setup: PlanSetup, program: Program, record: Record, profile: float) -> Interval:
     """Where the measured step time would lie; `sim.uncertainty.intervals` says how that is known.
 
     `profile` is the share of the device's time that its profile says.
@@ -204,7 +243,7 @@ def _parts(memory: Memory) -> dict[str, float]:
     return {**memory.parts, **lost, "total": memory.reserved}
 
 
-def _warnings(setup: Setup, worst: Memory) -> Iterator[str]:
+def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
     """What a reader should know before believing the number."""
     plan, topology = setup.job.plan, setup.machine.topology
     if (measured := setup.job.device.measured) is not None:

@@ -12,7 +12,7 @@ from sim.parallel.memory import memories
 from sim.parallel.plan import Plan
 from sim.parallel.step import training_step
 from sim.results.result import Result
-from sim.scenario.setup import Setup, assemble
+from sim.scenario.setup import PlanSetup, assemble
 
 _NODE = 8  # GPUs; across nodes tensor parallelism is slow (Narayanan et al. 2021, section 3.2)
 _MOST = 2
@@ -41,7 +41,7 @@ def memory_line(result: Result) -> str:
     return f"{too_big}; the largest part is {largest}; {advice}"
 
 
-def remedies(setup: Setup) -> list[str]:
+def remedies(setup: PlanSetup) -> list[str]:
     """The first two changes of the plan, of one choice or of two, with which the job fits: the
     memory of each was worked out.
 
@@ -80,7 +80,7 @@ def _settings(plan: Plan) -> Iterator[tuple[str, Any]]:
         yield "pp", size * plan.pp
 
 
-def _fits(setup: Setup, settings: dict[str, Any]) -> bool:
+def _fits(setup: PlanSetup, settings: dict[str, Any]) -> bool:
     job, topology = setup.job, setup.machine.topology
     try:
         plan = replace(job.plan, dp=None, **settings)

@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.engine.link_loads import LinkLoad
 from sim.engine.memory_curve import MemoryCurve
-from sim.engine.timeline import Timeline
 from sim.parallel.plan import Plan
 from sim.program.schedule import Schedule
-from sim.results.answer import Answer, Inputs
-from sim.scenario.setup import Setup, Written
+from sim.results.answer import JobAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_COLUMNS = (
+    "step_time", "step_time_low", "step_time_expected", "step_time_high", "samples_per_second",
+    "tokens_per_second", "tokens_per_second_per_gpu", "dollars_per_million_tokens", "mfu",
+    "hfu", "model_tflops_per_gpu",
+    "bubble_fraction", "straggler_seconds", "ranks", "roles", "operations", "events", "capacity",
+    "fits",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Answer):
+class Result(JobAnswer):
     """One predicted training step.
 
     `step_time` (s) splits into `breakdown` (seconds by cause, of the critical rank, adding up to
@@ -30,8 +36,9 @@ class Result(Answer):
     the two where fused attention skips more than is recomputed. Samples and tokens a second are 0
     where a recorded script does not show them. `memory_per_gpu` holds the
     parts of the worst rank (bytes) and their `total`; `capacity` is what that GPU offers,
-    `host_memory` what the fullest node holds for its GPUs (offload); `memory` has a curve over the
-    step for each stage, `links` what each class of links carries. `setup` is what was simulated.
+    `host_memory` what the fullest node holds for its GPUs (offload); `memory_curves` has one over
+    the step for each stage, `links` what each class of links carries. `setup` is what was simulated
+    (`sim.kind.Setup`).
     `remedies` are changes of the plan that fit, where it does not.
     `parameters` are the model's, a tied embedding once, `active_parameters` those that one token
     meets. `stages` has one row a pipeline stage. Where the order of passes was looked for, `gains`
@@ -48,16 +55,16 @@ class Result(Answer):
     has a price.
     """
 
-    view = "sim.results.text"
-    picture = "sim.outputs.picture"
+    view = "sim.interface.views.step"
+    picture = "sim.interface.plots.run"
+    report = "sim.interface.page.step"
+    comparison = "sim.analysis.comparison.steps:StepComparison"
     pictures: ClassVar[Mapping[str, str]] = {
-        "memory": "sim.plots.memory",
-        "network": "sim.plots.loads",
+        "memory": "sim.interface.plots.memory",
+        "network": "sim.interface.plots.loads",
     }
-    unwritten = ("timeline", "memory", "plan", "schedule", "links", "setup")
+    unwritten = ("timeline", "memory_curves", "plan", "schedule", "links", "setup")
 
-    scenario: str
-    inputs: Inputs = field(default_factory=Inputs)
     parameters: int
     active_parameters: int
     step_time: float
@@ -76,30 +83,36 @@ class Result(Answer):
     bubble_fraction: float
     memory_per_gpu: dict[str, float]
     capacity: float
-    fits: bool
     stages: tuple[dict[str, Any], ...]
     ranks: int
     roles: int
     operations: int
-    events: int
     engine: str
-    wall_seconds: float
-    warnings: tuple[str, ...] = ()
     remedies: Sequence[str] = field(default=(), compare=False)
     critical_path: Sequence[dict[str, Any]] = field(default=(), compare=False)
     hidden: dict[str, float] = field(default_factory=dict)
     device_time: dict[str, float] = field(default_factory=lambda: {"model": 1.0})
-    straggler_seconds: float = 0.0
     host_memory: float = 0.0
     dropped: float = 0.0
     gains: dict[str, float] = field(default_factory=dict)
     staleness: tuple[int, ...] = ()
     plan: Plan | None = None
     schedule: Schedule | None = field(default=None, compare=False)
-    timeline: Timeline = field(compare=False)
-    memory: Sequence[MemoryCurve] = field(default=(), compare=False)
+    memory_curves: Sequence[MemoryCurve] = field(default=(), compare=False)
     links: Sequence[LinkLoad] = field(default=(), compare=False)
-    setup: Setup | Written | None = field(default=None, compare=False)
+    setup: Any = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Seconds by cause and bytes by part are prefixed."""
+        named = {name: getattr(self, name) for name in _COLUMNS}
+        seconds = {f"seconds.{cause}": value for cause, value in self.breakdown.items()}
+        return named | seconds | {f"memory.{part}": n for part, n in self.memory_per_gpu.items()}
+
+    @property
+    def misfit(self) -> str:
+        needed, offered = self.memory_per_gpu["total"] / 2**30, self.capacity / 2**30
+        return "" if self.fits else f"takes {needed:.1f} GiB of {offered:.1f} GiB a GPU"
 
     def to_frame(self) -> "pd.DataFrame":
         """The timeline as a table, one row a span."""

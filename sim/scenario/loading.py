@@ -10,12 +10,12 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
 from sim.model import reading
 from sim.model.transformer import Transformer
-from sim.scenario.scenario import Scenario
+from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import changed
 
 
 def load_document(
-    scenario: Scenario, file: str, folder: str, name: str
+    scenario: BaseScenario, file: str, folder: str, name: str
 ) -> tuple[dict[str, Any], str]:
     """A file that a scenario names, with the scenario's changes, and how errors name it."""
     path = catalog.find(folder, name, where=f"{scenario.name}, {file}")
@@ -25,7 +25,7 @@ def load_document(
     return changed(read, changes, place), place
 
 
-def load_model(scenario: Scenario) -> Transformer:
+def load_model(scenario: BaseScenario) -> Transformer:
     """The model of a scenario with its changes."""
     changes = scenario.changes("model")
     if not isinstance(scenario.model, str):
@@ -35,7 +35,7 @@ def load_model(scenario: Scenario) -> Transformer:
     return reading.settled(model, changes)
 
 
-def load_stack(scenario: Scenario, stack: str | stacks.Stack) -> stacks.Stack:
+def load_stack(scenario: BaseScenario, stack: str | stacks.Stack) -> stacks.Stack:
     """A stack with the changes of a scenario."""
     if not isinstance(stack, str):
         return altered(stack, scenario.changes("stack"), f"{scenario.name}, stack")
@@ -43,7 +43,7 @@ def load_stack(scenario: Scenario, stack: str | stacks.Stack) -> stacks.Stack:
     return catalog.validate(document, stacks.Stack, place)
 
 
-def load_topology(scenario: Scenario) -> Topology:
+def load_topology(scenario: BaseScenario) -> Topology:
     """The cluster of a scenario, with as many GPUs as its own file says."""
     overrides, where = scenario.changes("topology"), f"{scenario.name}, topology"
     if scenario.gpus and "gpus" in overrides:

@@ -1,11 +1,8 @@
-"""From a scenario's names to things: the job to run and the machine to run it on.
-
-Shared updates are set up by the same functions (`sim.scenario.sharing_setup`).
-"""
+"""From a scenario's names to things: the job to run and the machine to run it on."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from sim.config import limit
 from sim.config.errors import InputError
@@ -26,16 +23,18 @@ from sim.program.program import Program
 from sim.scenario.fitting import check_job, check_sizes
 from sim.scenario.loading import load_model, load_stack, load_topology
 from sim.scenario.machine import machine
-from sim.scenario.scenario import RecordedScenario, Scenario, SharingScenario, Straggler, name_of
+from sim.scenario.scenario import Scenario, Straggler, name_of, plan_columns
 from sim.scenario.settings import flat
 
 _OF_PASS = 3e-4  # s on one core, on the clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """Everything that a simulation needs, checked; `model` is what the scenario calls the model,
-    `change` are the values that it has changed in the files it names."""
+class PlanSetup:
+    """A job that a plan lays out and the machine that it runs on, checked; `model` is what the
+    scenario calls the model, `change` are the values that it has changed in the files it names."""
+
+    kind: ClassVar[str] = "sim.simulate"
 
     name: str
     job: Job
@@ -48,7 +47,12 @@ class Setup:
         """What every rank does in a step."""
         return training_step(self.job)
 
-    def replanned(self, plan: Plan) -> "Setup":
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The GPUs in use and the plan that they are laid out by."""
+        return {"gpus": self.machine.topology.gpus, **plan_columns(self.job.plan)}
+
+    def replanned(self, plan: Plan) -> "PlanSetup":
         """The job with another plan on the same machine, slow ranks included. Raises `InputError`
         where the plan cannot run."""
         job = self.job
@@ -61,29 +65,14 @@ class Setup:
         )
         return replace(other, machine=self.machine)
 
-    def same_as(self, other: "Setup") -> bool:
+    def same_as(self, other: "PlanSetup") -> bool:
         """Whether the two are one job on one machine, whatever it and its model are called."""
         jobs = (replace(one.job, model=replace(one.job.model, name="")) for one in (self, other))
         return self.machine == other.machine and next(jobs) == next(jobs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """A program that was not written from a plan, and the machine that it runs on."""
-
-    program: Program
-    machine: Machine
-
-
-def from_scenario(scenario: Scenario) -> Setup:
+def from_scenario(scenario: Scenario) -> PlanSetup:
     """Load what a scenario names and apply its changes. Raises `InputError`."""
-    if isinstance(scenario, SharingScenario):
-        what = "shares updates by a method of its own ([sharing]): it has no step of the whole job"
-        raise InputError(scenario.name, what, "use `sim run`, or a scenario without [sharing]")
-    if isinstance(scenario, RecordedScenario):
-        what = "is the recorded step of a script: it has no plan"
-        remedy = "ask `sim run`, explain, compare, sweep, goodput or cost"
-        raise InputError(scenario.name, what, remedy)
     topology, plan = load_topology(scenario), scenario.plan
     gpus = scenario.gpus or (plan.degree(axes()) if plan.dp else topology.gpus)
     setup = assemble(
@@ -105,7 +94,7 @@ def assemble(
     topology: Topology,
     plan: Plan,
     stragglers: Iterable[Straggler] = (),
-) -> Setup:
+) -> PlanSetup:
     """Fit a plan to the machine and the model. Raises `InputError` where it does not."""
     where = f"{name}, plan"
     check_layers(model)
@@ -129,7 +118,7 @@ def assemble(
     )
     check_job(job, topology, where)
     on = machine(topology, plan, tuple(stragglers), name)
-    return Setup(name=name, job=ordered(job, on), machine=on)
+    return PlanSetup(name=name, job=ordered(job, on), machine=on)
 
 
 def _with_scores(model: Transformer, where: str) -> Transformer:

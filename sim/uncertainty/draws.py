@@ -23,12 +23,13 @@ from sim.engine.replay_contention import clocked_contention
 from sim.engine.replay_shape import ComputeClass, Shape, TransferClass
 from sim.engine.replay_weights import Floats
 from sim.program.program import Program
-from sim.scenario.setup import Setup, Written
+from sim.scenario.setup import PlanSetup
 from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import mix
 from sim.variability.generators import generator
 
 KINDS = ("gemm", "attention", "stream", "collective", "host")
+LATENCY = "latency of messages"
 _HOST = KINDS.index("host")
 
 
@@ -46,6 +47,11 @@ class Split:
         return self.replay.times(own + self.by_kind @ (factors - 1.0))
 
 
+def bandwidth(cause: str) -> str:
+    """What the links for one cause of transfers are called."""
+    return f"bandwidth: {cause}"
+
+
 OfTransfer = Callable[[TransferClass], tuple[str, str]]
 
 
@@ -54,7 +60,12 @@ def as_collectives(transfer: TransferClass) -> tuple[str, str]:
     return "collective", "collective"
 
 
-def split(setup: Setup | Written, of_transfer: OfTransfer = as_collectives) -> Split:
+def by_cause(transfer: TransferClass) -> tuple[str, str]:
+    """The same where the links are told apart by what they carry."""
+    return LATENCY, bandwidth(transfer.cause)
+
+
+def split(setup: PlanSetup, of_transfer: OfTransfer = as_collectives) -> Split:
     """A job's step, compiled, in `KINDS` and what else transfers are said to be. Where transfers
     share links, they are slowed as on the clock."""
     program = setup.program
@@ -66,7 +77,7 @@ def split(setup: Setup | Written, of_transfer: OfTransfer = as_collectives) -> S
     return Split(replay, kinds, _by_kind(replay.shape, program, kinds, named))
 
 
-def drawn(setup: Setup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
+def drawn(setup: PlanSetup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
     """So many step times (s), in pairs of opposite errors; the same seed gives the same ones."""
     one_side = generator(seed, "calibration").standard_normal((len(KINDS), (count + 1) // 2))
     errors = np.concatenate([one_side, -one_side], axis=1)[:, :count]

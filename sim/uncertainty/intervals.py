@@ -40,7 +40,7 @@ class Sigmas:
 
     All shapes of one class are assumed to be off by the same factor, the classes independently of
     one another. The defaults are median absolute errors / 0.6745 of the analytic models on what was
-    kept out of their fits, root mean square over tables: of `sim.calibration.fitting`,
+    kept out of their fits, root mean square over tables: of `sim.analysis.calibration.fitting`,
     `published_kernels` on A100 and B200 (products 1.2 and 6.7 %, attention 2.6 and 13.3 %) and
     `published_nccl` on 13 tables (0.7 to 27 %). Memory-bound kernels and the host have no such
     table; theirs are assumed.

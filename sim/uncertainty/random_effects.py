@@ -5,13 +5,15 @@ own, each drawn from a law of its group's level:
 
     error_i = mean + sum over levels of effect(group of i at that level) + own_i + noise_i
 
-with covariance sum of variance_level [same group] between campaigns. The variances of the levels
-are estimated by restricted maximum likelihood (the MM iteration of Zhou, Hu, Qiao, Lange and Zhou
-2019, "MM algorithms for variance components models", J. Computational and Graphical Statistics 28);
-own effects follow Student's t (`sim.uncertainty.student`), so a campaign as no other moves nobody
-else. What is expected of a new job is the best linear unbiased prediction (Henderson 1975,
-Biometrics 31): a group's mean error shrunk the more the fewer campaigns and runs show it, and as
-unsure as its levels are where nothing was measured.
+Groups are nested, so they are a tree whose leaves are the campaigns: what is known of a node comes
+from its children and from the rest of the tree, each in one pass (Pearl 1988, belief propagation;
+exact here, with a flat prior for the mean as generalised least squares has it). The variances of
+the levels are estimated by restricted maximum likelihood (the MM iteration of Zhou, Hu, Qiao, Lange
+and Zhou 2019, "MM algorithms for variance components models", J. Computational and Graphical
+Statistics 28); own effects follow Student's t (`sim.uncertainty.student`), so a campaign unlike all
+others moves no others. What is expected of a new job is the best linear unbiased prediction
+(Henderson 1975, Biometrics 31): a group's mean error shrunk the more the fewer campaigns and runs
+show it, and as unsure as its levels are where nothing was measured.
 """
 
 from collections.abc import Hashable, Sequence
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from sim.uncertainty import student
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 _ITERATIONS = 40
 _START = 0.05**2  # variance of every level before there is anything to estimate it from: assumed
 _DIGITS = 9
@@ -31,38 +34,52 @@ _MEAN = 0.1**2  # variance of the mean error of all campaigns, without any: assu
 
 
 @dataclass(frozen=True, slots=True)
+class Tree:
+    """Groups by level, wide to narrow, the last the campaigns: the `place` of each group among its
+    level's, and the place of its `parent` one level up (0, the whole, above the widest)."""
+
+    place: tuple[dict[Hashable, int], ...]
+    parent: tuple[Places, ...]
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Hashable]]) -> "Tree":
+        """The tree of the groups of each campaign, wide to narrow."""
+        levels = tuple(zip(*groups, strict=True))
+        place = tuple({own: n for n, own in enumerate(dict.fromkeys(one))} for one in levels)
+        parents = []
+        for level, known in enumerate(place):
+            parent = np.zeros(len(known), dtype=np.intp)
+            for own in groups if level else ():
+                parent[known[own[level]]] = place[level - 1][own[level - 1]]
+            parents.append(parent)
+        return cls(place, tuple(parents))
+
+
+@dataclass(frozen=True, slots=True)
 class RandomEffects:
-    """Campaigns' groups [level][campaign] and what was estimated of them.
+    """What was estimated: `variances` of the levels, the campaign's own last, and how much each own
+    effect counted (`weights`). `precision` and `error` are those of each group's error, by level;
+    of the whole they are `mean` and `mean_precision`."""
 
-    `variances` are those of levels, the campaign's own last; `weights` say how much each own effect
-    counted, `inverse` is that of the covariance, `pull` the inverse times deviations from `mean`.
-    """
-
-    groups: tuple[tuple[Hashable, ...], ...]
+    tree: Tree
     variances: Array
     weights: Array
     mean: float
-    inverse: Array
-    pull: Array
+    mean_precision: float
+    precision: tuple[Array, ...]
+    error: tuple[Array, ...]
 
     def expected(self, groups: Sequence[Hashable]) -> tuple[float, float]:
         """Mean and variance of the error of a job in these groups, the noise of runs aside."""
-        if not self.groups:
+        if not self.tree.place:
             return 0.0, _MEAN + _START * len(groups)
-        prior = float(self.variances.sum())
-        same = [_same((own,), known)[0] for own, known in zip(groups, self.groups, strict=True)]
-        same[-1] = same[-1] / self.weights
-        shared = np.stack(same, axis=1) @ self.variances
-        known = same[-1].sum()
-        prior += float(self.variances[-1] * (known - 1.0)) if known else 0.0
-        ones = self.inverse.sum(axis=1)
-        unsure = (1.0 - shared @ ones) ** 2 / ones.sum()
-        variance = prior - shared @ self.inverse @ shared + unsure
-        # Sums of matrix products differ in their last digits by how many threads make them.
-        return (
-            round(float(self.mean + shared @ self.pull), _DIGITS),
-            round(float(max(variance, 0.0)), _DIGITS),
-        )
+        error, variance, known = self.mean, 1.0 / self.mean_precision, 0
+        for level, (own, place) in enumerate(zip(groups, self.tree.place, strict=True)):
+            if own in place:
+                error = float(self.error[level][place[own]])
+                variance, known = 1.0 / float(self.precision[level][place[own]]), level + 1
+        variance += float(self.variances[known:].sum())
+        return round(error, _DIGITS), round(variance, _DIGITS)
 
 
 def fit(
@@ -72,44 +89,74 @@ def fit(
     `groups` of each campaign, wide to narrow, end with the campaign itself."""
     if not errors:
         nothing = np.zeros(0)
-        return RandomEffects((), nothing, nothing, 0.0, nothing, nothing)
-    seen, by_level = np.asarray(errors, dtype=float), tuple(zip(*groups, strict=True))
-    levels = [_same(level, level) for level in by_level]
-    weights, variances = np.ones(len(seen)), np.full(len(levels), _START)
+        return RandomEffects(Tree((), ()), nothing, nothing, 0.0, 0.0, (), ())
+    known = _Passes(errors, noise, Tree.of(groups))
+    weights, variances = np.ones(len(errors)), np.full(len(groups[0]), _START)
     for _ in range(_ITERATIONS):
-        parts = [*levels[:-1], np.diag(1.0 / weights)]
-        known = _given(by_level, parts, variances, weights, seen, noise)
-        factors = [_larger(part, known) for part in parts]
-        variances = np.maximum(variances * factors, _LEAST)
-        own = variances[-1] * known.pull / weights
+        effects = known.effects(variances, weights)
+        variances = np.maximum(variances * known.factors(weights), _LEAST)
+        own = variances[-1] * known.pull[-1] / weights
         weights = student.weights(own**2 / variances[-1])
-    return known
+    return effects
 
 
-def _given(
-    groups: tuple[tuple[Hashable, ...], ...], parts: Sequence[Array], variances: Array,
-    weights: Array, seen: Array, noise: Sequence[float],
-) -> RandomEffects:  # fmt: skip
-    """The effects if variances and weights were these: generalised least squares."""
-    covariance = sum(v * part for v, part in zip(variances, parts, strict=True))
-    inverse = np.linalg.inv(covariance + np.diag(noise))
-    ones = inverse.sum(axis=1)
-    mean = float(ones @ seen / ones.sum())
-    return RandomEffects(groups, variances, weights, mean, inverse, inverse @ (seen - mean))
+class _Passes:
+    """What flows up and down the tree. `pull` of a group is what its effect is drawn to, over its
+    variance, `held` how strongly: with V the covariance, Z the group's campaigns and P = V^-1
+    without the mean, Z' P errors and Z' P Z."""
+
+    def __init__(self, errors: Sequence[float], noise: Sequence[float], tree: Tree) -> None:
+        self.tree = tree
+        self._errors, self._noise = np.asarray(errors, dtype=float), np.asarray(noise, dtype=float)
+        self.pull: list[Array] = []
+        self.held: list[Array] = []
+
+    def effects(self, variances: Array, weights: Array) -> RandomEffects:
+        """The effects if variances and weights were these."""
+        own = [np.full(len(p), v) for p, v in zip(self.tree.parent, variances, strict=True)]
+        own[-1] = variances[-1] / weights
+        levels = range(len(own))
+        # Up: variance and mean of each group's error by what is below it.
+        below: list[tuple[Array, Array]] = [(self._noise, self._errors)]
+        for level in reversed(levels):
+            variance, mean = below[0]
+            precision = 1.0 / (variance + own[level])
+            parent = self.tree.parent[level]
+            total = np.bincount(parent, precision)
+            below.insert(0, (1.0 / total, np.bincount(parent, precision * mean) / total))
+        # Down: precision of the parent's error, and that times its mean, by all but the group.
+        above, weighted = np.zeros(1), np.zeros(1)
+        self.pull, self.held, precisions, errors = [], [], [], []
+        for level in levels:
+            (whole, all_mean), (variance, mean) = below[level], below[level + 1]
+            parent, message = self.tree.parent[level], 1.0 / (variance + own[level])
+            rest = np.maximum(above + 1.0 / whole, 0.0)[parent] - message
+            moved = (weighted + all_mean / whole)[parent] - message * mean
+            alone = rest <= 1e-12 * message  # nothing else says anything of the parent
+            rest, moved = np.where(alone, 0.0, rest), np.where(alone, 0.0, moved)
+            outside = np.divide(1.0, rest, out=np.full(len(rest), np.inf), where=~alone)
+            centre = np.where(alone, mean, moved * np.where(alone, 0.0, outside))
+            self.held.append(1.0 / (variance + own[level] + outside))
+            self.pull.append(self.held[-1] * (mean - centre))
+            above = 1.0 / (outside + own[level])
+            weighted = above * centre
+            precisions.append(above + 1.0 / variance)
+            errors.append((weighted + mean / variance) / precisions[-1])
+        (variance, mean), *_ = below
+        return RandomEffects(
+            self.tree, variances, weights, float(mean[0]), 1.0 / float(variance[0]),
+            tuple(precisions), tuple(errors),
+        )  # fmt: skip
+
+    def factors(self, weights: Array) -> Array:
+        """By which factor each level's variance moves: 1 where the errors show as much as it
+        says."""
+        scales = [*(np.ones(len(held)) for held in self.held[:-1]), weights]
+        each = zip(self.pull, self.held, scales, strict=True)
+        return np.array(
+            [_larger(float((p**2 / w).sum()), float((h / w).sum())) for p, h, w in each]
+        )
 
 
-def _larger(part: Array, known: RandomEffects) -> float:
-    """By which factor a level's variance moves: 1 where the errors show as much as it says."""
-    ones = known.inverse.sum(axis=1)
-    projection = known.inverse - np.outer(ones, ones) / ones.sum()
-    seen, said = float(known.pull @ part @ known.pull), float((projection * part).sum())
-    # A square, but errors that are all the same leave its rounding alone, of either sign.
-    return float(np.sqrt(max(seen, 0.0) / said)) if said > _LEAST else 1.0
-
-
-def _same(these: Sequence[Hashable], those: Sequence[Hashable]) -> Array:
-    """1 where two are the same, 0 where they are not [these, those]."""
-    numbers = {one: number for number, one in enumerate(dict.fromkeys((*these, *those)))}
-    first, second = (np.array([numbers[one] for one in many]) for many in (these, those))
-    same: Array = (first[:, None] == second).astype(float)
-    return same
+def _larger(seen: float, said: float) -> float:
+    return float(np.sqrt(seen / said)) if said > _LEAST else 1.0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sim.cli.files import DOES_NOT_FIT
-from sim.cli.main import main
+from sim.interface.cli.files import DOES_NOT_FIT
+from sim.interface.cli.main import main
 
 DEVICE = """
 name = "Mine"

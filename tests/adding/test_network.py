@@ -8,7 +8,7 @@ import sim
 from sim.config.errors import InputError
 from sim.hardware.cluster import fabrics, networks
 from sim.hardware.cluster.topology import load
-from sim.results.topology import describe
+from sim.interface.views.topology import describe
 
 STAR = '''
 from dataclasses import dataclass

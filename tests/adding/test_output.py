@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import sim.outputs
-from sim.cli.main import main
 from sim.config.plugins import modules
+from sim.interface import outputs
+from sim.interface.cli.main import main
 
 BUSY = '''
 """The seconds of every cause."""
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own = tmp_path / "own"
     own.mkdir()
     (own / "seconds_by_cause.py").write_text(BUSY)
-    monkeypatch.setattr(sim.outputs, "__path__", [*sim.outputs.__path__, str(own)])
+    monkeypatch.setattr(outputs, "__path__", [*outputs.__path__, str(own)])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -56,7 +56,7 @@ def test_it_is_refused_as_others_are(folder: Path) -> None:
 
 
 def test_every_output_says_what_it_writes() -> None:
-    for name, module in modules("sim.outputs").items():
+    for name, module in modules("sim.interface.outputs").items():
         assert module.HELP
         assert callable(module.write), name
         assert all(suffix.startswith(".") for suffix in module.SUFFIXES)

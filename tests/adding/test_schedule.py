@@ -42,7 +42,7 @@ def test_a_schedule_is_played_drawn_and_remembered(add: Add) -> None:
 
 def _activations(result: Result) -> float:
     """The most that the first stage holds."""
-    curve = result.memory[0]
+    curve = result.memory_curves[0]
     return float(curve.bytes[:, curve.parts.index("activations")].max())
 
 

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim.cli.main import main
 from sim.config.errors import InputError
-from sim.results.outcome import Outcome
-from sim.sharing import methods
+from sim.interface.cli.main import main
+from sim.jobs.sharing import methods
+from sim.jobs.sharing.outcome import Outcome
 
 METHOD = '''
 """Every worker trains alone; now and then one is sent to rest."""
@@ -22,10 +22,10 @@ from itertools import count
 from typing import Literal
 
 from sim.engine.live_cluster import Process
-from sim.sharing.plan import Sharing
-from sim.sharing.tables import Count
-from sim.sharing.worker import Worker
-from sim.sharing.worker_pool import WorkerPool
+from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.tables import Count
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import WorkerPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file.write_text(SCENARIO)
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(folder)])
     yield file
-    sys.modules.pop("sim.sharing.methods.alone", None)
+    sys.modules.pop("sim.jobs.sharing.methods.alone", None)
 
 
 def test_an_added_method_runs_with_its_keys(scenario: Path) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sim.cli.main import main
+from sim import run
+from sim.interface.cli.main import main
+from sim.kind import load
 from sim.results.result import Result
-from sim.scenario.scenario import Scenario, load
-from sim.simulate import simulate
+from sim.scenario.scenario import Scenario
 
 
 def invoke(*words: str) -> str:
@@ -35,7 +36,7 @@ def played(changes: dict[str, Any]) -> Result:
     """A small job played with and without a clock, which agree; drawn, with its memory."""
     Path("job.toml").write_text(JOB)
     job = load("job.toml", changes)
-    clock, fast = simulate(job, engine="clock"), simulate(job, engine="auto")
+    clock, fast = run(job, engine="clock"), run(job, engine="auto")
     assert fast.step_time == pytest.approx(clock.step_time, rel=1e-9)
     assert fast.breakdown == pytest.approx(clock.breakdown, rel=1e-9, abs=1e-9 * clock.step_time)
     _remembered(fast)
@@ -45,11 +46,11 @@ def played(changes: dict[str, Any]) -> Result:
 
 def _remembered(result: Result) -> None:
     """The curve's peak is the memory that is reported."""
-    assert max(curve.peak for curve in result.memory) == result.memory_per_gpu["total"]
+    assert max(curve.peak for curve in result.memory_curves) == result.memory_per_gpu["total"]
 
 
 def _drawn(job: Scenario, result: Result) -> None:
-    from sim.outputs import memory, picture, trace
+    from sim.interface.outputs import memory, picture, trace
 
     for name, module in {"memory.png": memory, "step.png": picture}.items():
         module.write(result, Path(name))

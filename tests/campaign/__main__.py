@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sim.cli.main import main as sim
+from sim.interface.cli.main import main as sim
 from tests.campaign import fuzz, harm, laws
 from tests.campaign.bases import BASES
 from tests.campaign.case import Case, own_folder

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from sim.config import catalog
-from tests.traces.synthetic import Machine
+from tests.jobs.traces.synthetic import Machine
 
 TRACE = """{"schemaVersion": 1, "traceEvents": [
  {"ph": "X", "cat": "kernel", "name": "ampere_gemm", "ts": 1.0, "dur": 12.5, "args": {}},

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sim.cli.files import DOES_NOT_FIT
-from sim.cli.main import main
 from sim.config import limit
+from sim.interface.cli.files import DOES_NOT_FIT
+from sim.interface.cli.main import main
 
 ALLOWED = 15.0  # s; what would take longer says so before it starts
 TRACEBACK = 70  # the exit code of what ends with one

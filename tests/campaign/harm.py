@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import tomli_w
 
+from sim.analysis.sweeps import table
+from sim.analysis.sweeps.store import Store
+from sim.analysis.sweeps.sweep import sweep
 from sim.config.errors import InputError
-from sim.sweeps import table
-from sim.sweeps.store import Store
-from sim.sweeps.sweep import sweep
 from tests.campaign.case import own_folder
 from tests.campaign.jobs import Document, drawn
 
@@ -95,7 +95,7 @@ class CalibrationKill(_Harm):
             import torch  # noqa: F401 - in this process, so that its children have it
         except ImportError:
             return None
-        from sim.calibration import kernel_profile
+        from sim.analysis.calibration import kernel_profile
 
         chance, out = random.Random(self.number), Path("mine.toml")
         part = kernel_profile.part_of(out)
@@ -178,7 +178,7 @@ def _started(act: Callable[[], object]) -> int:
 
 def _few(chance: random.Random) -> list[Any]:
     """Some small kernels of the suite, of every kind that a profile needs."""
-    from sim.calibration.timing.kernel_suite import kernel_cases
+    from sim.analysis.calibration.timing.kernel_suite import kernel_cases
 
     cases = kernel_cases("cpu", "quick")
     small = sorted(cases, key=lambda case: case.kernel.bytes)
@@ -189,7 +189,7 @@ def _calibrate(cases: list[Any], out: Path) -> None:
     """`sim calibrate kernels` of these kernels, without launches and copies."""
     import torch
 
-    from sim.calibration import kernel_profile
+    from sim.analysis.calibration import kernel_profile
     from sim.hardware.kernels.environment import Environment
 
     torch.set_num_threads(1)

@@ -18,22 +18,22 @@ from typing import Any, ClassVar
 
 import tomli_w
 
-from sim.cli.files import DOES_NOT_FIT
+from sim import run
+from sim.analysis.samples.samples import samples
+from sim.analysis.search.evaluate import Candidate, Evaluator
+from sim.analysis.search.mesh_layouts import MeshLayouts
+from sim.analysis.search.space import Space
+from sim.analysis.sweeps.sweep import sweep
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.engine.replay_contention import TOLERANCE, InexactError
 from sim.hardware.cluster import topology as topologies
+from sim.interface.cli.files import DOES_NOT_FIT
+from sim.kind import load
 from sim.parallel.known import Known
-from sim.samples.samples import samples
-from sim.scenario.scenario import load
 from sim.scenario.settings import flat
 from sim.scenario.setup import from_scenario
-from sim.search.evaluate import Candidate, Evaluator
-from sim.search.mesh_layouts import MeshLayouts
-from sim.search.space import Space
-from sim.simulate import simulate
-from sim.sweeps.sweep import sweep
 from tests.campaign.case import ALLOWED, called
 from tests.campaign.jobs import PARTS, Document, drawn
 from tests.engine.precision import LOST
@@ -55,7 +55,7 @@ class Job:
 
     def time(self, settings: dict[str, Any] | None = None, **ways: Any) -> float:
         """Seconds of a step, or of the run of workers that share updates."""
-        return _time(simulate(load(self.write(), settings or {}), **ways))
+        return _time(run(load(self.write(), settings or {}), **ways))
 
     def write(self, name: str = "job.toml") -> str:
         Path(name).write_text(tomli_w.dumps(self.document))
@@ -111,7 +111,7 @@ class LawTrial:
         job = Job(self.part, self.job or drawn(self.part, self.number))
         limit.allow(ALLOWED)
         try:
-            simulate(load(job.write()))
+            run(load(job.write()))
         except InputError:
             return None  # a layout that does not divide, for one
         try:
@@ -149,11 +149,11 @@ def _unfolded(job: Job, chance: random.Random) -> str:
 def _renamed(job: Job, chance: random.Random) -> str:
     before = job.time()
     Job(job.kind, {"name": "another", **job.document}).write("another.toml")
-    return _same(before, _time(simulate("another.toml")))
+    return _same(before, _time(run("another.toml")))
 
 
 def _again(job: Job, chance: random.Random) -> str:
-    one, other = (simulate(load(job.write())).to_dict() for _ in range(2))
+    one, other = (run(load(job.write())).to_dict() for _ in range(2))
     one["wall_seconds"] = other["wall_seconds"] = 0.0
     return "" if json.dumps(one) == json.dumps(other) else "another answer the second time"
 
@@ -168,7 +168,7 @@ json.dump(answer, sys.stdout)
 
 def _over_hash_seeds(job: Job, chance: random.Random) -> str:
     """A fresh process, whose sets have another order, says what this one says."""
-    here = simulate(load(job.write())).to_dict()
+    here = run(load(job.write())).to_dict()
     here["wall_seconds"] = 0.0
     said = subprocess.run(
         [sys.executable, "-c", _ASK],
@@ -249,7 +249,7 @@ def _searched(job: Job, chance: random.Random) -> str:
     """Where nothing contends the search says what the run says, and never more than it."""
     if job.document.get("straggler"):
         job = Job(job.kind, {k: v for k, v in job.document.items() if k != "straggler"})
-    result = simulate(load(job.write()))
+    result = run(load(job.write()))
     setup = from_scenario(load(job.write()))
     said = float(Evaluator().times([Candidate.of(setup.job, setup.machine)])[0])
     if result.engine == "replay":
@@ -262,7 +262,7 @@ def _searched(job: Job, chance: random.Random) -> str:
 
 
 def _adds_up(job: Job, chance: random.Random) -> str:
-    result: Any = simulate(load(job.write()))
+    result: Any = run(load(job.write()))
     if job.kind != "shared":
         for name, parts in (
             ("breakdown", result.breakdown),
@@ -283,7 +283,7 @@ def _adds_up(job: Job, chance: random.Random) -> str:
 
 def _tokens(job: Job, chance: random.Random) -> str:
     """Rates are what their names say."""
-    result: Any = simulate(load(job.write()))
+    result: Any = run(load(job.write()))
     if job.kind == "shared":
         return _same(result.samples, result.samples_per_second * result.time)
     batch = job.document["plan"]["global_batch"]
@@ -297,7 +297,7 @@ def _tokens(job: Job, chance: random.Random) -> str:
 
 
 def _likely(job: Job, chance: random.Random) -> str:
-    result = simulate(load(job.write()))
+    result = run(load(job.write()))
     low, high = result.step_time_low, result.step_time_high
     return "" if 0.0 < low <= result.step_time_expected <= high else f"{low} to {high}"
 
@@ -410,7 +410,7 @@ def _more_steps(job: Job, chance: random.Random) -> str:
 
 def _memory(job: Job, settings: dict[str, Any]) -> float:
     """What is alive at the fullest moment, without what an allocator loses of its largest needs."""
-    parts = simulate(load(job.write(), settings)).memory_per_gpu
+    parts = run(load(job.write(), settings)).memory_per_gpu
     return parts["total"] - parts.get("fragmentation", 0.0)
 
 
@@ -434,7 +434,7 @@ def _sharding_saves(job: Job, chance: random.Random) -> str:
 
 def _planned_memory(job: Job, chance: random.Random) -> str:
     """The search's memory of the layout is the run's, and its lower bound is one."""
-    result, setup = simulate(load(job.write())), from_scenario(load(job.write()))
+    result, setup = run(load(job.write())), from_scenario(load(job.write()))
     own = setup.job
     space = Space(
         model=own.model,

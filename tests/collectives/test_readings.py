@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sim.collectives import fluid
 from sim.collectives.algorithms import halving_doubling, ring, tree
-from sim.collectives.execute import execute
 from sim.collectives.messages import messages
 from sim.collectives.schedule import (
     KINDS,
@@ -26,6 +25,7 @@ from sim.collectives.schedule import (
 )
 from sim.engine.messages import play_messages
 from sim.hardware.cluster import topology
+from tests.collectives.execute import execute
 
 RANKS = [2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16]
 OFFERED = [(a, k) for a, module in algorithms().items() for k in offered(module)]

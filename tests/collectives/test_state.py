@@ -5,6 +5,7 @@ from math import prod
 
 import pytest
 
+from sim.analysis.validation.clusters import cluster_of
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
 from sim.collectives.state import HEALTHY, seconds_of
@@ -12,7 +13,6 @@ from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.program.measured_bandwidth import MeasuredBandwidth
-from sim.validation.clusters import cluster_of
 
 SIZES = (2.0**24, 2.0**28, 2.0**32)
 GPUS = (16, 64, 512)

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from sim import run
+from sim.analysis.samples.samples import samples
 from sim.config.errors import InputError
 from sim.engine.accounts import accounts
 from sim.engine.play import play
+from sim.kind import load
 from sim.parallel.schedule import table
 from sim.program.program import Program
 from sim.program.routine import Routine
-from sim.samples.samples import samples
-from sim.scenario.scenario import load
-from sim.simulate import simulate
 from tests.engine.programs import machine, training, undisturbed
 
 ON = undisturbed(machine("example-hosts", 4))
@@ -62,12 +62,12 @@ def changed(**more: object):
 
 def test_post_validation_spares_split_backward_passes_the_wait_for_the_norm():
     name = "gpt3-175b-megatron"
-    own = simulate(load(name, changed()))
-    blocking = simulate(load(name, {**changed(), "stack.post_validation": False}))
+    own = run(load(name, changed()))
+    blocking = run(load(name, {**changed(), "stack.post_validation": False}))
     assert own.step_time < blocking.step_time
     assert sum(own.breakdown.values()) == pytest.approx(own.step_time, rel=1e-9)
-    whole = simulate(load(name, changed(schedule="1f1b")))
-    assert whole.step_time == simulate(load(name, {"plan.recompute": "none",
+    whole = run(load(name, changed(schedule="1f1b")))
+    assert whole.step_time == run(load(name, {"plan.recompute": "none",
         "plan.schedule": "1f1b", "plan.interleave": 1})).step_time  # fmt: skip
 
 

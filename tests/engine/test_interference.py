@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from sim import run
 from sim.engine.interference import MOST, losses
 from sim.hardware.device import load
-from sim.scenario.scenario import load as load_scenario
-from sim.simulate import simulate
+from sim.kind import load as load_scenario
 
 A100, H100 = load("a100-80gb-sxm"), load("h100-80gb-sxm")
 
@@ -34,8 +34,6 @@ def test_gradients_reduced_beside_the_last_backward_pass_slow_it(zero):
     base = load_scenario("megatron-1.7b")
     plan = replace(base.plan, zero=zero, dp=None)
     own = replace(base, gpus=16, stack="pytorch-ddp", topology="dgx-h100-ndr", plan=plan)
-    calm, busy = (
-        simulate(replace(own, change={"device.interference": loss})) for loss in (0.0, 0.41)
-    )
+    calm, busy = (run(replace(own, change={"device.interference": loss})) for loss in (0.0, 0.41))
     assert busy.breakdown["data communication"] > calm.breakdown["data communication"]
     assert busy.breakdown["compute"] == pytest.approx(calm.breakdown["compute"])

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim import run
 from sim.config.errors import InputError
-from sim.outputs import actions
+from sim.interface.outputs import actions
+from sim.kind import load
 from sim.parallel.filling import Costs
 from sim.parallel.schedule import schedule, searched
 from sim.parallel.schedule_file import refuse_deadlock
-from sim.scenario.scenario import load
-from sim.simulate import simulate
 from tests.parallel.test_schedule import in_flight, played
 
 
@@ -69,9 +69,7 @@ def test_no_room_for_one_microbatch_is_refused():
 def step(name: str, **plan: object):
     """GPT-3's layers on eight stages of a node."""
     usual = {"schedule": name, "recompute": "none", "sequence_parallel": False, "interleave": 1}
-    return simulate(
-        load("gpt3-175b-megatron", {f"plan.{k}": v for k, v in {**usual, **plan}.items()})
-    )
+    return run(load("gpt3-175b-megatron", {f"plan.{k}": v for k, v in {**usual, **plan}.items()}))
 
 
 def test_a_job_finds_its_order_by_its_own_times():

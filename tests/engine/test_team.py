@@ -12,10 +12,10 @@ from sim.engine.fold import Folding
 from sim.engine.meetings import DisturbedError
 from sim.engine.play import play
 from sim.engine.record import Record
-from sim.formats.perfetto import events as trace_events
+from sim.interface.formats.perfetto import events as trace_events
+from sim.kind import load
 from sim.parallel.step import training_step
 from sim.program.causes import STRAGGLERS
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 from tests.engine.programs import machine, training, undisturbed
 

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sim
+from sim.analysis.samples.samples import samples
 from sim.config.errors import InputError
 from sim.engine.accounts import accounts, bubble_fraction
 from sim.engine.play import play
+from sim.kind import load
 from sim.parallel.schedule import undrained
 from sim.program.causes import BUBBLE, COMPUTE, OPTIMIZER
 from sim.program.exchange import Exchange
@@ -16,9 +19,6 @@ from sim.program.operations import INPUT, Compute, Work
 from sim.program.program import Program
 from sim.program.routine import Routine
 from sim.program.stage import Stage
-from sim.samples.samples import samples
-from sim.scenario.scenario import load
-from sim.simulate import simulate
 from tests.engine.programs import machine, segment, undisturbed
 
 ON = undisturbed(machine("example-hosts", 8))
@@ -84,8 +84,8 @@ def run(name: str, m: int, **more: object):
 
 
 def test_without_a_drain_a_step_is_shorter_and_its_account_adds_up():
-    drained = simulate(run("1f1b", 32))
-    own = simulate(run("pipedream-2bw", 32))
+    drained = sim.run(run("1f1b", 32))
+    own = sim.run(run("pipedream-2bw", 32))
     assert own.step_time < drained.step_time * 32 / (32 + 4)
     assert own.bubble_fraction < drained.bubble_fraction / 3
     assert sum(own.breakdown.values()) == pytest.approx(own.step_time, rel=1e-9)
@@ -95,23 +95,23 @@ def test_without_a_drain_a_step_is_shorter_and_its_account_adds_up():
 
 
 def test_an_update_after_every_microbatch_costs_an_optimizer_step_each():
-    one, many = simulate(run("pipedream", 1)), simulate(run("pipedream-2bw", 8))
+    one, many = sim.run(run("pipedream", 1)), sim.run(run("pipedream-2bw", 8))
     assert one.breakdown["optimizer"] == pytest.approx(many.breakdown["optimizer"], rel=1e-6)
     assert 8 * one.step_time > many.step_time
-    replicas = simulate(run("pipedream", 2, **{"gpus": 16}))
+    replicas = sim.run(run("pipedream", 2, **{"gpus": 16}))
     assert replicas.step_time > one.step_time  # each update waits for the gradients' sum
     assert replicas.breakdown["data communication"] > 0.0
 
 
 def test_folded_is_unfolded():
     scenario = run("pipedream", 2, **{"gpus": 16})
-    folded, own = simulate(scenario), simulate(scenario, unfold=True)
+    folded, own = sim.run(scenario), sim.run(scenario, unfold=True)
     assert folded.step_time == pytest.approx(own.step_time, rel=1e-9)
 
 
 def test_a_slow_rank_is_what_the_step_takes_longer():
-    slow = simulate(run("pipedream", 1, straggler=[{"rank": 3, "factor": 1.5}]))
-    healthy = simulate(run("pipedream", 1))
+    slow = sim.run(run("pipedream", 1, straggler=[{"rank": 3, "factor": 1.5}]))
+    healthy = sim.run(run("pipedream", 1))
     assert slow.straggler_seconds == pytest.approx(slow.step_time - healthy.step_time, rel=1e-9)
     assert slow.straggler_seconds > 0.0
     assert sum(slow.breakdown.values()) == pytest.approx(slow.step_time, rel=1e-9)
@@ -121,4 +121,4 @@ def test_steps_that_run_into_one_another_have_no_end_to_draw_or_to_replay():
     with pytest.raises(InputError, match="stages end a step apart"):
         samples(run("pipedream", 1), 10)
     with pytest.raises(InputError, match="a pass sends what it made before its end"):
-        simulate(run("pipedream", 1), engine="replay")
+        sim.run(run("pipedream", 1), engine="replay")

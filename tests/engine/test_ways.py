@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim import run
+from sim.analysis.collectives.times import collective
 from sim.collectives.algorithms import ring
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend as backends
@@ -18,9 +20,7 @@ from sim.hardware.cluster.networks.ring import Ring
 from sim.hardware.cluster.networks.torus import Torus
 from sim.hardware.cluster.topology import Topology, load
 from sim.parallel.plan import Plan
-from sim.results.collective_times import collective
 from sim.scenario.scenario import Scenario
-from sim.simulate import simulate
 
 B = 25e9
 KEYS = {"kind": "roce", "bandwidth": B, "latency": 1e-6}
@@ -248,6 +248,6 @@ def test_experts_over_several_pods_fold_exactly() -> None:
         plan=Plan(global_batch=64, zero=1, ep=64),
         change={**pods, "model.layers": 2},
     )
-    folded, unfolded = (simulate(job, unfold=unfold) for unfold in (False, True))
+    folded, unfolded = (run(job, unfold=unfold) for unfold in (False, True))
     assert folded.roles < unfolded.roles
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)

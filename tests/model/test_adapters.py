@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from sim import kind
 from sim.model import counts, reading
 from sim.model.block import block
 from sim.model.execution import Execution
@@ -12,9 +13,8 @@ from sim.model.lora import Lora
 from sim.model.operators import kernels_of
 from sim.parallel.data import reduced
 from sim.program.operations import Collective
-from sim.scenario import scenario as scenarios
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import run as simulate
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer as simulate
 from tests.model.executions import fused
 
 MODEL = reading.load("llama3-8b")
@@ -25,8 +25,8 @@ def run(lora: Lora | None, **sharding) -> Execution:
     return fused(MODEL, lora=lora, **sharding)
 
 
-def setup(*settings: str) -> Setup:
-    return from_scenario(scenarios.load("llama3-70b-lora", settings))
+def setup(*settings: str) -> PlanSetup:
+    return from_scenario(kind.load("llama3-70b-lora", settings))
 
 
 def flops(items) -> float:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+import sim
 from sim.config.errors import InputError
+from sim.kind import load
 from sim.model import attention
 from sim.model.attention_core import core, cores
 from sim.model.checkpointing import Rule
@@ -16,8 +18,6 @@ from sim.model.operators import Items
 from sim.model.recompute import recomputed
 from sim.model.transformer import Transformer
 from sim.program.operations import Collective
-from sim.scenario.scenario import load
-from sim.simulate import simulate
 
 SEQ, HEADS, KV, HEAD, WIDTH = 4096, 16, 4, 64, 2
 MODEL = Transformer(
@@ -189,7 +189,7 @@ def test_what_does_not_divide_is_refused(sharding, said):
 
 def step(stack: str = "megatron-core", **plan: Any) -> float:
     base = load("llama3-8b-long-context")
-    return simulate(replace(base, stack=stack, plan=replace(base.plan, **plan))).step_time
+    return sim.run(replace(base, stack=stack, plan=replace(base.plan, **plan))).step_time
 
 
 def test_ways_are_plans_and_stacks_have_one_of_their_own():

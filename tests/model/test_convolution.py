@@ -7,13 +7,13 @@ import pytest
 from sim.config.errors import InputError
 from sim.hardware import device, stack
 from sim.hardware.kernels.time import kernel_time
+from sim.jobs.sharing.methods.all_reduce import AllReduce
+from sim.jobs.sharing.worker_step import worker_step
 from sim.model import counts, reading
 from sim.model.convolution import Convolution, Convolutional, ResidualStage, operator
 from sim.model.kernels import Gemm
 from sim.model.operators import Operator
 from sim.program.operations import Collective
-from sim.sharing.methods.all_reduce import AllReduce
-from sim.sharing.worker_step import worker_step
 
 # NVIDIA DeepLearningExamples, TensorFlow ResNet-50 v1.5 with XLA, one GPU: device, precision,
 # batch, images/s.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sim.config.errors import InputError
+from sim.interface.views.model import describe
 from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.execution import Execution, Sharding
 from sim.model.hugging_face.document import document
@@ -15,7 +16,6 @@ from sim.model.hugging_face.layers import pattern
 from sim.model.kinds import specialised
 from sim.model.operators import Operator
 from sim.model.reading import load, model_of
-from sim.results.model import describe
 
 # Configs, their architectures and numbers of parameters: transformers 5.23.0 on the meta device.
 CASES: dict[str, Any] = json.loads(Path(__file__).with_name("hugging_face.json").read_text())

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim import kind
 from sim.config.errors import InputError
 from sim.model.kernels import Gemm
 from sim.model.operators import Matrix
 from sim.model.optimizer import optimizer_work
 from sim.model.optimizers import OPTIMIZERS, of, shares
-from sim.scenario import scenario as scenarios
 from sim.scenario.setup import from_scenario
-from sim.simulate import run
+from sim.simulate import answer
 
 MATRICES = [Matrix(1024, 4096, 2), Matrix(4096, 1024), Matrix(32000, 1024, hidden=False)]
 HIDDEN = 3 * 1024 * 4096
@@ -90,8 +90,8 @@ def test_states_of_a_job_follow_its_optimizer() -> None:
     """Llama 3 8B on eight GPUs, states sharded: masters, moments and what Adafactor leaves."""
 
     def states(*settings: str) -> float:
-        job = from_scenario(scenarios.load("llama3-8b-mxfp8", settings))
-        return run(job).memory_per_gpu["optimizer"]
+        job = from_scenario(kind.load("llama3-8b-mxfp8", settings))
+        return answer(job).memory_per_gpu["optimizer"]
 
     parameters = 8_030_261_248 / 8
     assert states() == pytest.approx(12 * parameters)
@@ -105,8 +105,8 @@ def test_states_of_a_job_follow_its_optimizer() -> None:
 
 def test_muon_steps_longer_than_adam_and_sharding_shortens_it() -> None:
     def update(*settings: str) -> float:
-        job = from_scenario(scenarios.load("llama3-8b-mxfp8", settings))
-        return run(job).breakdown["optimizer"]
+        job = from_scenario(kind.load("llama3-8b-mxfp8", settings))
+        return answer(job).breakdown["optimizer"]
 
     assert update("plan.optimizer=muon") > 2 * update()
     assert update("plan.optimizer=muon", "plan.zero=0") > 4 * update("plan.optimizer=muon")

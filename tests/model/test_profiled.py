@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from sim.analysis.search.search import search
+from sim.analysis.search.space import space
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.kind import load
 from sim.model import counts, reading
 from sim.parallel.boundary import sent_bytes
 from sim.program.operations import Segment
-from sim.scenario.scenario import load
-from sim.scenario.setup import Setup, from_scenario
-from sim.search.search import search
-from sim.search.space import space
-from sim.simulate import run as simulate
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer as simulate
 
 PROFILES = ["gnmt-v100", "resnet18-v100"]
 HEADER = "layer,forward_ms,backward_ms,activation_bytes,parameter_bytes\n"
@@ -35,13 +35,13 @@ def total(name: str, column: str) -> float:
     return sum(float(row[column]) for row in layers_of(name))
 
 
-def setup(name: str, **plan: object) -> Setup:
+def setup(name: str, **plan: object) -> PlanSetup:
     settings = {f"plan.{key}": value for key, value in plan.items()}
     gpus = int(str(plan.get("pp", 4))) * int(str(plan.get("dp", 1)))
     return from_scenario(load("pipedream-gnmt", {"model": name, "gpus": gpus, **settings}))
 
 
-def seconds(own: Setup, action: str) -> float:
+def seconds(own: PlanSetup, action: str) -> float:
     """What a microbatch takes of all layers together."""
     works = (own.job.work(kind, action) for kind in own.job.model.row)
     return sum(i.device for work in works for i in work.flat() if isinstance(i, Segment))
@@ -127,7 +127,7 @@ def test_a_convolutional_net_computes_as_much_on_four_stages_as_on_one(name: str
     assert parameters == reading.load(name).source.parameters
 
 
-def seconds_of(own: Setup, kind: str) -> float:
+def seconds_of(own: PlanSetup, kind: str) -> float:
     works = (own.job.work(kind, action) for action in "FB")
     return sum(i.device for work in works for i in work.flat() if isinstance(i, Segment))
 

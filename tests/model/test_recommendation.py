@@ -9,6 +9,10 @@ import pytest
 from sim.collectives.algorithms import direct
 from sim.config.schema import validate
 from sim.hardware import device, stack
+from sim.jobs.sharing.memory import server
+from sim.jobs.sharing.methods.all_reduce import AllReduce
+from sim.jobs.sharing.methods.parameter_server import ParameterServer
+from sim.jobs.sharing.worker_step import worker_step
 from sim.model import counts
 from sim.model.block import Block, block
 from sim.model.execution import Execution, Sharding
@@ -21,11 +25,7 @@ from sim.model.popularity import distinct, harmonic
 from sim.model.reading import load
 from sim.model.recommendation import Recommendation
 from sim.program.operations import Collective
-from sim.sharing.memory import server
-from sim.sharing.methods.all_reduce import AllReduce
-from sim.sharing.methods.parameter_server import ParameterServer
-from sim.sharing.worker_step import worker_step
-from tests.sharing.pools import trained
+from tests.jobs.sharing.pools import trained
 
 BATCH, RANKS, WIDTH = 96, 4, 4
 SMALL: dict[str, Any] = dict(

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from sim import kind
 from sim.model import counts
 from sim.model.block import Block, block
 from sim.model.kernels import Item, Overlap
 from sim.model.operators import kernels_of
 from sim.model.transformer import Transformer
 from sim.results.result import Result
-from sim.scenario import scenario as scenarios
 from sim.scenario.setup import from_scenario
-from sim.simulate import run as simulated
+from sim.simulate import answer as simulated
 from tests.model.test_block import run
 
 MODEL = Transformer(
@@ -78,7 +78,7 @@ def step(ffn: int, **changes: Any) -> Result:
         "node.bandwidth": "100 GB/s", "stack.overlap_gradients": False,
         "model.blocks.experts.shared_ffn": ffn,
     }  # fmt: skip
-    return simulated(from_scenario(scenarios.load("mixtral-8x7b", small | changes)))
+    return simulated(from_scenario(kind.load("mixtral-8x7b", small | changes)))
 
 
 @pytest.mark.parametrize("interference", [0.0, 0.4, 0.9])
@@ -101,5 +101,5 @@ def test_it_is_played_alike_folded_and_unfolded() -> None:
              "plan.schedule": "1f1b", "plan.ep": 8, "plan.global_batch": 32,
              "topology": "dgx-h100-ndr", "plan.overlap_shared": True,
              "model.blocks.experts.shared": 1}  # fmt: skip
-    job = from_scenario(scenarios.load("mixtral-8x7b", small))
+    job = from_scenario(kind.load("mixtral-8x7b", small))
     assert simulated(job).step_time == pytest.approx(simulated(job, unfold=True).step_time)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
+from sim.kind import load
 from sim.model.kernels import BYTES
 from sim.model.stash import Map, Stash, kept
 from sim.results.result import Result
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
-from sim.simulate import run
+from sim.simulate import answer
 
 SPARSITY = 0.62  # of ReLU results, Rhu et al. 2018 (cDMA)
 LOSSLESS = Stash(sparsity=SPARSITY)
@@ -64,7 +64,7 @@ def test_what_is_encoded_is_never_larger_and_costs_its_kernels(n, reads, width, 
 
 def trained(model: str, stash: Stash | None) -> Result:
     scenario = load("vgg16-gist", {"model": model})
-    return run(from_scenario(replace(scenario, plan=replace(scenario.plan, stash=stash))))
+    return answer(from_scenario(replace(scenario, plan=replace(scenario.plan, stash=stash))))
 
 
 @pytest.mark.parametrize("model", ["vgg16", "resnet50"])

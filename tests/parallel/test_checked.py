@@ -12,7 +12,7 @@ from sim.program.checks import Checks
 from sim.program.operations import Collective, Segment
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
-from sim.simulate import run
+from sim.simulate import answer
 
 CHECKS = Checks(node=2e-4, network=3e-4)
 
@@ -61,7 +61,7 @@ def test_ranks_on_other_nodes_than_the_first_cost_what_the_network_takes():
 def test_a_device_that_is_busy_longer_than_its_host_is_checked_loses_nothing():
     small, large = ({"microbatch": n, "dp": 1, "global_batch": 16 * n} for n in (1, 16))
     lost = [
-        run(setup(**plan)).step_time - run(setup(checks=None, **plan)).step_time
+        answer(setup(**plan)).step_time - answer(setup(checks=None, **plan)).step_time
         for plan in (small, large)
     ]
     assert lost[0] > 16 * 32 * 10 * 8 * CHECKS.node * 0.5
@@ -71,7 +71,7 @@ def test_a_device_that_is_busy_longer_than_its_host_is_checked_loses_nothing():
 def test_gradients_are_checked_bucket_by_bucket_with_ddp_and_once_with_sharded_states():
     def lost(zero: int) -> float:
         plan = {"tp": 1, "dp": 64, "global_batch": 64, "zero": zero}
-        return run(setup(**plan)).step_time - run(setup(checks=None, **plan)).step_time
+        return answer(setup(**plan)).step_time - answer(setup(checks=None, **plan)).step_time
 
     one = 8 * CHECKS.node + 56 * CHECKS.network
     assert lost(0) > 64 * one  # two matrices of a layer fill a bucket of 25 MiB each, or more

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
+from sim import run
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.engine.play import play
+from sim.kind import load
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Communicate
 from sim.program.written_out import operations
-from sim.scenario.scenario import Scenario, load
+from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
-from sim.simulate import simulate
 
 STACKS = ("megatron-lm-2021", "pytorch-ddp")  # gradients behind all passes, and beside the last one
 
@@ -63,9 +64,7 @@ def test_integers_are_added_up_in_rounds_and_cost_less_than_what_they_stand_for(
     sent = sums(scenario(Compression(kind="int8"), stack))
     assert sent == {"reduce_scatter": elements, "all_gather": elements}
     slow = {"network.bandwidth": "1 Gb/s"}
-    plain, coded = (
-        simulate(scenario(way, stack, **slow)) for way in (None, Compression(kind="int8"))
-    )
+    plain, coded = (run(scenario(way, stack, **slow)) for way in (None, Compression(kind="int8")))
     assert coded.step_time < plain.step_time
 
 
@@ -73,11 +72,11 @@ def test_integers_are_added_up_in_rounds_and_cost_less_than_what_they_stand_for(
 def test_low_rank_pays_on_slow_networks_and_not_on_fast_ones(stack):
     slow = {"network.bandwidth": "1 Gb/s"}
     factors = Compression(kind="powersgd", rank=4)
-    plain, coded = (simulate(scenario(way, stack, **slow)) for way in (None, factors))
+    plain, coded = (run(scenario(way, stack, **slow)) for way in (None, factors))
     assert coded.step_time < 0.5 * plain.step_time
     assert coded.breakdown["compression"] > 0
     fast = {"network.bandwidth": "3200 Gb/s"}
-    plain, coded = (simulate(scenario(way, stack, **fast)) for way in (None, factors))
+    plain, coded = (run(scenario(way, stack, **fast)) for way in (None, factors))
     assert coded.step_time > plain.step_time - plain.breakdown["data communication"]
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from sim import kind
 from sim.parallel.memory import memories
 from sim.parallel.step import training_step
 from sim.program.operations import Communicate, Segment
-from sim.scenario import scenario as scenarios
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import run as simulate
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer as simulate
 
 DEFER = "plan.defer_embedding_wgrad_compute=true"
 SMALL = (
@@ -21,8 +21,8 @@ SMALL = (
 )
 
 
-def setup(*settings: str) -> Setup:
-    return from_scenario(scenarios.load("gpt3-175b-megatron", (*SMALL, *settings)))
+def setup(*settings: str) -> PlanSetup:
+    return from_scenario(kind.load("gpt3-175b-megatron", (*SMALL, *settings)))
 
 
 def test_operands_wait_on_the_last_stage_until_all_passes_are_done() -> None:

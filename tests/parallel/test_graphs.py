@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from sim import kind
 from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.play import play
@@ -11,9 +12,8 @@ from sim.engine.replay import Replay
 from sim.model.operators import kernels_of
 from sim.parallel.step import training_step
 from sim.program.operations import Segment
-from sim.scenario import scenario as scenarios
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import run
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer
 
 # Four layers of short sequences, which launches bind; `SLOW` ones a hundred times.
 SMALL = {"gpus": 16, "plan.global_batch": 64, "plan.pp": 2, "plan.interleave": 2,
@@ -28,11 +28,11 @@ SCOPES = [
 ]
 
 
-def setup(**changes: Any) -> Setup:
-    return from_scenario(scenarios.load("mixtral-8x7b", SMALL | changes))
+def setup(**changes: Any) -> PlanSetup:
+    return from_scenario(kind.load("mixtral-8x7b", SMALL | changes))
 
 
-def reads(job: Setup) -> int:
+def reads(job: PlanSetup) -> int:
     """How often the host waits for the device in a forward pass of a layer with experts."""
     items = job.job.work("experts", "F").flat()
     return sum(isinstance(item, Segment) and item.duration.waits for item in items)
@@ -41,12 +41,12 @@ def reads(job: Setup) -> int:
 @pytest.mark.parametrize("graphs", SCOPES, ids=str)
 @pytest.mark.parametrize("slow", [{}, SLOW], ids=["as it is", "slow host"])
 def test_a_graph_never_makes_a_step_slower(graphs: list[str], slow: dict[str, Any]) -> None:
-    alone, captured = run(setup(**slow)), run(setup(**slow, **{"plan.cuda_graph": graphs}))
+    alone, captured = answer(setup(**slow)), answer(setup(**slow, **{"plan.cuda_graph": graphs}))
     assert captured.step_time <= alone.step_time * (1 + 1e-9)
 
 
 def test_the_larger_a_graph_the_fewer_launches() -> None:
-    times = [run(setup(**SLOW, **{"plan.cuda_graph": graphs})).step_time for graphs in SCOPES]
+    times = [answer(setup(**SLOW, **{"plan.cuda_graph": graphs})).step_time for graphs in SCOPES]
     assert times[2] < min(times[0], times[1])
     assert times[3] < times[2]
     assert times[4] < 0.5 * times[3]
@@ -78,9 +78,9 @@ def test_reading_costs_a_slow_host_its_lead_and_an_infinitely_quick_one_nothing(
     costs = ("launch_forward", "launch_backward", "launch_collective", "launch_grouped")
     free = {f"stack.{cost}": "0 s" for cost in (*costs, "layer_forward", "layer_backward")}
     deaf = {"stack.fusion.host_counts": False}
-    quick, told = run(setup(**free)), run(setup(**free, **deaf))
+    quick, told = answer(setup(**free)), answer(setup(**free, **deaf))
     assert quick.step_time == pytest.approx(told.step_time, rel=1e-9)
-    assert run(setup(**SLOW)).step_time > 1.01 * run(setup(**SLOW, **deaf)).step_time
+    assert answer(setup(**SLOW)).step_time > 1.01 * answer(setup(**SLOW, **deaf)).step_time
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_host_that_reads_is_played_alike_by_all_engines(changes: dict[str, Any
     program = training_step(job.job)
     clock, quick = (play(program, job.machine, engine=engine) for engine in ("clock", "auto"))
     assert quick.end == pytest.approx(clock.end, rel=1e-9)
-    folded, unfolded = run(job), run(job, unfold=True)
+    folded, unfolded = answer(job), answer(job, unfold=True)
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
     assert sum(folded.breakdown.values()) == pytest.approx(folded.step_time, rel=1e-6)
 
@@ -136,7 +136,7 @@ def test_experts_that_know_their_tokens_on_the_device_fuse_what_is_between_their
 
 def test_megatron_adds_the_biases_of_experts_in_fp32_one_by_one() -> None:
     """68 bytes an element: 28 forward, 40 back, with what is kept in half precision."""
-    job = from_scenario(scenarios.load("gpt-oss-120b"))
+    job = from_scenario(kind.load("gpt-oss-120b"))
     block, run_ = job.job.block("experts"), job.job.execution
     rows = run_.rows * 4  # top 4, on as many ranks as they come from
     added = [k for k in kernels_of((*block.forward, *block.backward)) if "expert bias" in k.name]

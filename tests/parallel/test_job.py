@@ -9,8 +9,8 @@ from sim.hardware.cluster import topology as topologies
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
-from sim.scenario.setup import Setup, assemble
-from sim.simulate import run
+from sim.scenario.setup import PlanSetup, assemble
+from sim.simulate import answer
 
 MODEL = Transformer(
     tied_embeddings=True, layers=8, hidden=1024, heads=16, ffn=4096, vocab=32000, seq=1024
@@ -21,7 +21,7 @@ def stack(**changes: object) -> Stack:
     return replace(stacks.load("megatron-lm-2021"), **changes)  # type: ignore[arg-type]
 
 
-def job(gpus: int = 8, *, software: Stack, **plan: object) -> Setup:
+def job(gpus: int = 8, *, software: Stack, **plan: object) -> PlanSetup:
     given: dict[str, object] = {"global_batch": 32, "microbatch": 1, "precision": "fp16", **plan}
     topology = topologies.load("dgx-a100-hdr").with_gpus(gpus)
     return assemble(
@@ -35,8 +35,8 @@ def job(gpus: int = 8, *, software: Stack, **plan: object) -> Setup:
 
 def test_a_host_that_waits_for_exchanges_is_slower_where_it_is_the_limit() -> None:
     slow = {"launch_forward": 1e-4, "launch_backward": 1e-4}
-    ahead = run(job(software=stack(exchange_sync=False, **slow), pp=8)).step_time
-    waiting = run(job(software=stack(exchange_sync=True, **slow), pp=8)).step_time
+    ahead = answer(job(software=stack(exchange_sync=False, **slow), pp=8)).step_time
+    waiting = answer(job(software=stack(exchange_sync=True, **slow), pp=8)).step_time
     assert waiting > 1.02 * ahead
 
 
@@ -48,8 +48,8 @@ def test_a_host_that_waits_costs_nothing_where_launches_are_free() -> None:
         "layer_forward": 0.0,
         "layer_backward": 0.0,
     }
-    ahead = run(job(software=stack(exchange_sync=False, **free), pp=8)).step_time
-    waiting = run(job(software=stack(exchange_sync=True, **free), pp=8)).step_time
+    ahead = answer(job(software=stack(exchange_sync=False, **free), pp=8)).step_time
+    waiting = answer(job(software=stack(exchange_sync=True, **free), pp=8)).step_time
     assert waiting == pytest.approx(ahead, rel=1e-12)
 
 

@@ -5,17 +5,18 @@ from typing import Any
 
 import pytest
 
+from sim import run
 from sim.config.errors import InputError
 from sim.engine.play import play
 from sim.hardware.cluster import topology as topologies
+from sim.kind import load
 from sim.model.kinds import is_layer
 from sim.parallel.offloading import Offload
 from sim.parallel.step import training_step
 from sim.program.operations import Communicate, Compute, Copy
 from sim.program.written_out import operations
-from sim.scenario.scenario import Scenario, load
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import simulate
+from sim.scenario.scenario import Scenario
+from sim.scenario.setup import PlanSetup, from_scenario
 
 
 def scenario(offload: Offload, *, gpus: int = 8, change: Any = None, **plan: object) -> Scenario:
@@ -26,27 +27,27 @@ def scenario(offload: Offload, *, gpus: int = 8, change: Any = None, **plan: obj
     return replace(whole, plan=replace(base.plan, **settings), change=change or {})
 
 
-def setup(offload: Offload, **plan: Any) -> Setup:
+def setup(offload: Offload, **plan: Any) -> PlanSetup:
     return from_scenario(scenario(offload, **plan))
 
 
-def copies(own: Setup, stage: int = 0) -> list[Copy]:
+def copies(own: PlanSetup, stage: int = 0) -> list[Copy]:
     """The copies of a rank in one step."""
     done = (op for op, _ in operations(training_step(own.job), stage))
     calls = (call for op in done if isinstance(op, Communicate) for call in op.calls)
     return [call for call in calls if isinstance(call, Copy)]
 
 
-def moved(own: Setup, first: str) -> float:
+def moved(own: PlanSetup, first: str) -> float:
     """Bytes over paths that begin with this link."""
     return sum(call.bytes for call in copies(own) if call.path[0] == first)
 
 
 def step(offload: Offload, **plan: Any) -> float:
-    return simulate(scenario(offload, **plan)).step_time
+    return run(scenario(offload, **plan)).step_time
 
 
-def parameters(own: Setup) -> float:
+def parameters(own: PlanSetup) -> float:
     return sum(own.job.parameters(own.job.chunks[0]).values())
 
 
@@ -125,15 +126,15 @@ def test_prefetched_activations_are_hidden_where_links_are_fast_enough():
     none, hidden = step(Offload()), step(Offload(activations=1.0))
     assert hidden == pytest.approx(none, rel=1e-3)
     slow = {"topology.host.lanes": 1}
-    waits = simulate(scenario(Offload(activations=1.0), change=slow)).breakdown["offload"]
+    waits = run(scenario(Offload(activations=1.0), change=slow)).breakdown["offload"]
     assert waits > 0.2 * none
 
 
 def test_pairs_that_share_a_link_wait_twice_as_long():
     naive = Offload(activations=1.0, overlap=False)
-    shared = simulate(scenario(naive)).breakdown["offload"]
+    shared = run(scenario(naive)).breakdown["offload"]
     own = {"topology.host.devices_per_link": 1}
-    alone = simulate(scenario(naive, change=own)).breakdown["offload"]
+    alone = run(scenario(naive, change=own)).breakdown["offload"]
     latency = 2 * 24 * 2 * from_scenario(scenario(naive)).machine.topology.host.latency
     assert shared - latency == pytest.approx(2 * (alone - latency), rel=1e-6)
 
@@ -151,8 +152,8 @@ def test_folded_and_unfolded_clock_and_replay_agree(kind, overlap):
 
 
 def test_no_share_is_no_offload():
-    none = simulate(replace(scenario(Offload()), plan=replace(scenario(Offload()).plan)))
-    zero = simulate(scenario(Offload(optimizer=0.0, activations=0.0)))
+    none = run(replace(scenario(Offload()), plan=replace(scenario(Offload()).plan)))
+    zero = run(scenario(Offload(optimizer=0.0, activations=0.0)))
     assert zero.step_time == none.step_time
     assert zero.memory_per_gpu == none.memory_per_gpu
     assert zero.host_memory == 0.0
@@ -163,8 +164,8 @@ def test_no_share_is_no_offload():
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
 def test_states_leave_the_device_and_fill_the_host(share):
-    plain = simulate(scenario(Offload(), zero=1)).memory_per_gpu["optimizer"]
-    own = simulate(scenario(Offload(optimizer=share), zero=1))
+    plain = run(scenario(Offload(), zero=1)).memory_per_gpu["optimizer"]
+    own = run(scenario(Offload(optimizer=share), zero=1))
     assert own.memory_per_gpu.get("optimizer", 0.0) == pytest.approx((1 - share) * plain)
     # 12 bytes of states and 2 of gradients a parameter, of each of eight ranks.
     assert own.host_memory == pytest.approx(8 * share * plain * 14 / 12)
@@ -174,10 +175,10 @@ def test_activations_on_the_host_are_those_of_all_passes_under_way():
     own = setup(Offload(activations=1.0), pp=2, recompute="none")
     layers = [own.job.block(kind) for kind in own.job.chunks[0][0].kinds if is_layer(kind)]
     each = sum(block.saved for block in layers)
-    result = simulate(scenario(Offload(activations=1.0), pp=2, recompute="none"))
+    result = run(scenario(Offload(activations=1.0), pp=2, recompute="none"))
     # Ranks of the first stage have two microbatches under way, those of the second one.
     assert result.host_memory == pytest.approx(4 * each * (2 + 1))
-    plain = simulate(scenario(Offload(), pp=2, recompute="none")).memory_per_gpu["activations"]
+    plain = run(scenario(Offload(), pp=2, recompute="none")).memory_per_gpu["activations"]
     assert result.memory_per_gpu["activations"] < 0.4 * plain
 
 

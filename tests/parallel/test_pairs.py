@@ -8,6 +8,7 @@ from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.maxplus.play import FoldedMachine
 from sim.engine.play import play
+from sim.kind import load
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.model.operators import kernels_of
 from sim.parallel.memory import memories
@@ -18,9 +19,8 @@ from sim.parallel.step import training_step
 from sim.program.actions import Occasion
 from sim.program.causes import COMPUTE, EXPERT
 from sim.program.operations import Collective, Compute, Segment
-from sim.scenario import scenario as scenarios
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import run
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer
 
 
 def kernels(name: str, seconds: float) -> Segment:
@@ -77,8 +77,8 @@ SMALL = {"gpus": 64, "model.layers": 8, "plan.pp": 2, "plan.interleave": 2, "pla
          "node.bandwidth": "100 GB/s"}  # fmt: skip
 
 
-def setup(**changes: Any) -> Setup:
-    return from_scenario(scenarios.load("mixtral-8x7b", SMALL | changes))
+def setup(**changes: Any) -> PlanSetup:
+    return from_scenario(load("mixtral-8x7b", SMALL | changes))
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_an_overlapped_step_is_played_alike_by_all_engines(changes: dict[str, An
     program = training_step(job.job)
     clock, quick = (play(program, job.machine, engine=engine) for engine in ("clock", "auto"))
     assert quick.end == pytest.approx(clock.end, rel=1e-9)
-    folded, unfolded = run(job), run(job, unfold=True)
+    folded, unfolded = answer(job), answer(job, unfold=True)
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
 
 
 def test_overlap_hides_tokens_under_way_and_nothing_else() -> None:
     still = {"device.interference": 0.0}
-    alone, both = run(setup(**still)), run(setup(**still, **{"plan.overlap_experts": True}))
+    alone, both = answer(setup(**still)), answer(setup(**still, **{"plan.overlap_experts": True}))
     assert both.breakdown["expert communication"] < 0.5 * alone.breakdown["expert communication"]
     assert both.step_time < alone.step_time
     assert both.breakdown["compute"] == pytest.approx(alone.breakdown["compute"], rel=1e-6)
@@ -114,7 +114,7 @@ def test_schedules_of_pairs_run_one_pass_behind_the_other_where_overlap_is_refus
     """As DualPipe's pairs do in PyTorch, in the same order; tokens then hide behind nothing."""
     own = {"plan.schedule": name, "device.interference": 0.0}
     unsaid, alone, both = (
-        run(setup(**own, **way))
+        answer(setup(**own, **way))
         for way in ({}, {"plan.overlap_experts": False}, {"plan.overlap_experts": True})
     )
     assert unsaid.step_time == both.step_time < alone.step_time
@@ -149,7 +149,7 @@ def test_a_pair_of_deepseek_v3_takes_what_its_profile_shows() -> None:
     kernels wait for other ranks, 33 ms there; here all ranks are alike, and a collective lasts from
     when all have come.
     """
-    job = from_scenario(scenarios.load("deepseek-v3"))
+    job = from_scenario(load("deepseek-v3"))
     program = training_step(job.job)
     machine = FoldedMachine(Folding(program, job.machine))
     stage, pass_time = 7, machine.costs[7].of
@@ -183,7 +183,7 @@ def test_the_kernels_of_deepseek_v3_take_what_its_profile_shows() -> None:
     """The same profile by kind: dense products 18.8 ms, grouped ones 22.9 ms, attention with what
     surrounds it 22.0 ms. Gradients of weights take 21.4 ms of the compute stream, and 32.8 ms with
     those beside them on a second stream, which share its SMs."""
-    job = from_scenario(scenarios.load("deepseek-v3")).job
+    job = from_scenario(load("deepseek-v3")).job
     layer, taken = job.block("experts"), dict.fromkeys(("dense", "grouped", "attention"), 0.0)
     for kernel in kernels_of((*layer.forward, *layer.recompute, *layer.backward)):
         kind = of_the_profile(kernel)

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from sim import kind, run
 from sim.config.errors import InputError
 from sim.model.block import ALONE, NOT
 from sim.parallel.job import Job
 from sim.parallel.memory import memories
 from sim.parallel.step import training_step
-from sim.scenario import scenario, setup
+from sim.scenario import setup
 from sim.scenario.scenario import Scenario
-from sim.simulate import simulate
 
-GPT = scenario.load("gpt3-175b-megatron")  # 96 layers on 8 stages, full recomputation
+GPT = kind.load("gpt3-175b-megatron")  # 96 layers on 8 stages, full recomputation
 GPT = replace(GPT, plan=replace(GPT.plan, interleave=1, schedule="1f1b"))
 
 
@@ -86,7 +86,7 @@ def test_memory_and_time_go_opposite_ways() -> None:
     results = [by_layers("block", layers) for layers in (2, 6, 10)]
     taken = [max(one.total for one in memories(own, training_step(own))) for own in results]
     assert taken == sorted(taken, reverse=True)
-    times = [simulate(_scenario(layers)).step_time for layers in (2, 6, 10)]
+    times = [run(_scenario(layers)).step_time for layers in (2, 6, 10)]
     assert times == sorted(times)
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from sim import run
 from sim.config.errors import InputError
 from sim.engine.play import Engine
+from sim.kind import described
 from sim.parallel.schedule import schedule, table
 from sim.parallel.schedule_file import from_text, to_text
-from sim.scenario.scenario import described
-from sim.simulate import simulate
 
 
 @pytest.mark.parametrize("name", sorted(table()))
@@ -84,4 +84,4 @@ def test_passes_that_wait_for_one_anothers_messages_are_refused_by_every_engine(
         "plan": {"pp": 2, "global_batch": 2, "schedule": str(path)},
     }  # fmt: skip
     with pytest.raises(InputError, match=r"stage 0 waits forever at 'B0\.0'"):
-        simulate(described(document), engine=engine)
+        run(described(document), engine=engine)

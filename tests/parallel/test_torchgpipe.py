@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from sim.scenario.scenario import load
+from sim.kind import load
 from sim.scenario.setup import from_scenario
-from sim.simulate import run
+from sim.simulate import answer
 
 P40 = {
     "topology": "dgx-1-v100",
@@ -44,7 +44,7 @@ def rate(pp: int, batch: int, microbatch: int, **plan: object) -> float:
     own: dict[str, object] = {"model": "resnet101", "gpus": pp, "plan.optimizer": "sgd"}
     own |= {"plan.schedule": "gpipe" if pp > 1 else "none"}
     changes = {**P40, **own, **{f"plan.{key}": value for key, value in settings.items()}}
-    return batch / run(from_scenario(load("pipedream-gnmt", changes))).step_time
+    return batch / answer(from_scenario(load("pipedream-gnmt", changes))).step_time
 
 
 @pytest.mark.parametrize(

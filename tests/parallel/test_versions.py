@@ -2,16 +2,16 @@
 
 import pytest
 
+from sim import run
 from sim.config.errors import InputError
+from sim.kind import load
 from sim.parallel.memory import memory
 from sim.parallel.schedule import entry, undrained
 from sim.parallel.step import training_step
 from sim.program.memory_levels import levels_of
 from sim.program.operations import Collective, Communicate
 from sim.program.written_out import operations
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
-from sim.simulate import simulate
 
 SCENARIO = "zero-bubble-6.2b"
 SIZES = [(p, m) for p in (2, 3, 4, 8) for m in (1, 2, 3, p - 1, p, 2 * p) if m]
@@ -82,7 +82,7 @@ def test_memory_of_versions_and_staleness_are_closed_form(name, m, staleness):
         assert own.during[:, own.parts.index("activations")].max() == pytest.approx(
             other.during[:, other.parts.index("activations")].max(), rel=1e-12
         )
-    result = simulate(changed(name, m))
+    result = run(changed(name, m))
     assert result.staleness == staleness
     assert result.memory_per_gpu["weight versions"] > 0
     assert "staleness" in str(result)
@@ -106,7 +106,7 @@ def test_every_update_sums_the_gradients_of_its_stage_once(name, m):
 
 
 def test_a_step_that_drains_has_no_versions():
-    result = simulate(changed("1f1b", 32))
+    result = run(changed("1f1b", 32))
     assert result.staleness == ()
     assert "weight versions" not in result.memory_per_gpu
 

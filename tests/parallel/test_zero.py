@@ -5,19 +5,19 @@ from itertools import accumulate
 
 import pytest
 
+from sim import run
 from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.play import play
 from sim.hardware import stack as stacks
+from sim.kind import load
 from sim.parallel.memory import state_of
 from sim.parallel.step import training_step
 from sim.parallel.weight_update import optimizer_kernels
 from sim.program.actions import Action
 from sim.program.operations import Collective, Communicate, Compute, Operation, Segment
 from sim.program.written_out import operations
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
-from sim.simulate import simulate
 
 
 def scenario(zero: int, **plan: object):
@@ -116,7 +116,7 @@ def test_without_prefetch_nothing_that_is_gathered_or_reduced_is_hidden(prefetch
     # A step is affine in the network's seconds a byte as long as all of them are waited for.
     own = scenario(3, prefetch=prefetch)
     fast, half, quarter = (
-        simulate(replace(own, change={"network.bandwidth": f"{rate} Gb/s"})).step_time
+        run(replace(own, change={"network.bandwidth": f"{rate} Gb/s"})).step_time
         for rate in (40, 20, 10)
     )
     ratio = (quarter - half) / (half - fast)
@@ -211,7 +211,7 @@ def test_units_that_are_whole_at_once_are_the_running_one_and_those_ahead(prefet
 def times(**plan: object) -> tuple[float, float]:
     """Step time and memory on a network that takes longer than the layers."""
     slow = replace(scenario(3, **plan), change={"network.bandwidth": "10 Gb/s"})
-    result = simulate(slow)
+    result = run(slow)
     return result.step_time, result.memory_per_gpu["total"]
 
 
@@ -231,14 +231,14 @@ def test_weights_that_stay_and_gradients_that_wait_trade_memory_for_time():
 
 
 def test_sharding_trades_memory_for_communication():
-    plain, sharded = simulate(scenario(0)), simulate(scenario(3))
+    plain, sharded = run(scenario(0)), run(scenario(3))
     state = ("weights", "gradients", "optimizer")
     assert sum(sharded.memory_per_gpu[key] for key in state) == pytest.approx(
         sum(plain.memory_per_gpu[key] for key in state) / 16
     )
     slow = {"network.bandwidth": "10 Gb/s"}
-    slow_plain = simulate(replace(scenario(0), change=slow)).step_time
-    slow_sharded = simulate(replace(scenario(3), change=slow)).step_time
+    slow_plain = run(replace(scenario(0), change=slow)).step_time
+    slow_sharded = run(replace(scenario(3), change=slow)).step_time
     assert slow_sharded > 1.5 * slow_plain
 
 
@@ -247,8 +247,8 @@ def test_sharding_trades_memory_for_communication():
 def test_folded_equals_unfolded(zero, pp):
     setup = from_scenario(scenario(zero, pp=pp))
     assert len(Folding(training_step(setup.job), setup.machine).roles) == pp
-    folded = simulate(scenario(zero, pp=pp))
-    unfolded = simulate(scenario(zero, pp=pp), unfold=True)
+    folded = run(scenario(zero, pp=pp))
+    unfolded = run(scenario(zero, pp=pp), unfold=True)
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
     assert sum(folded.breakdown.values()) == pytest.approx(folded.step_time, rel=1e-9)
 
@@ -284,8 +284,8 @@ def test_weights_updated_in_the_last_step_come_before_their_layers_run():
     assert "gather weights" not in names
     slow = replace(hidden, change={"network.bandwidth": "5 Gb/s"})
     shown = replace(slow, change={**slow.change, "stack.overlap_gather": False})
-    assert simulate(slow).breakdown["data communication"] > 0
-    assert simulate(slow).step_time < simulate(shown).step_time
+    assert run(slow).breakdown["data communication"] > 0
+    assert run(slow).step_time < run(shown).step_time
 
 
 @pytest.mark.parametrize("sharding", ["flat", "per-parameter"])
@@ -296,7 +296,7 @@ def test_copies_of_whole_units_take_the_time_of_their_bytes(sharding):
     device = from_scenario(own).machine.topology.device
     count = sum(from_scenario(own).job.parameters(from_scenario(own).job.chunks[0]).values())
     moved = {"flat": 4 + 4, "per-parameter": 4 + 4 + 4}[sharding] * 2 * count
-    gap = simulate(own).breakdown["compute"] - simulate(bare).breakdown["compute"]
+    gap = run(own).breakdown["compute"] - run(bare).breakdown["compute"]
     assert gap > moved / device.memory_bandwidth
 
 
@@ -304,17 +304,17 @@ def test_reductions_of_their_own_communicator_run_beside_gathers():
     slow = {"network.bandwidth": "30 Gb/s"}
     one = replace(scenario(3), change=slow)
     two = replace(one, change={**slow, "stack.reduce_stream": True})
-    assert simulate(two).step_time < simulate(one).step_time
+    assert run(two).step_time < run(one).step_time
 
 
 def test_layers_lose_to_the_collectives_beside_them_what_the_device_says():
     own = scenario(3)
     calm = replace(own, change={**own.change, "device.interference": 0.0})
     busy = replace(own, change={**own.change, "device.interference": 0.4})
-    shown = simulate(busy).breakdown["data communication"]
-    hidden = simulate(calm).breakdown["data communication"]
+    shown = run(busy).breakdown["data communication"]
+    hidden = run(calm).breakdown["data communication"]
     assert shown > hidden
-    assert simulate(busy).breakdown["compute"] == pytest.approx(simulate(calm).breakdown["compute"])
+    assert run(busy).breakdown["compute"] == pytest.approx(run(calm).breakdown["compute"])
 
 
 def test_clock_and_replay_agree_on_sharded_passes_whose_layers_communicate():

@@ -8,16 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim.cli.main import main
+from sim.analysis.collectives.times import CollectiveTimes
 from sim.collectives.group import GroupShape
 from sim.collectives.libraries import backend
 from sim.collectives.schedule import KINDS, CollectiveKind
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
-from sim.plots.collective_times import figure
-from sim.plots.node import NIC_LINE
-from sim.results.collective_times import CollectiveTimes
+from sim.interface.cli.main import main
+from sim.interface.plots.collective_times import figure
+from sim.interface.plots.node import NIC_LINE
 
 TWO_NODES = topology.load("dgx-a100-hdr").with_gpus(16)
 SIZES = [2.0**power for power in range(10, 34, 3)]

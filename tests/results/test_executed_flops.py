@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from sim.kind import load
 from sim.model.counts import model_flops
 from sim.results.assemble import executed_flops
-from sim.scenario.scenario import load
 from sim.scenario.setup import from_scenario
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim.cli.main import main
 from sim.config.errors import InputError
 from sim.hardware.kernels.environment import CopyTime, LaunchTimes, Slowdown
 from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.residuals import device_of, errors_by_class, predictions
+from sim.interface.cli.main import main
+from sim.interface.views.profile import describe, is_profile
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
-from sim.results.profile import describe, is_profile
 
 PEAK = 160e9  # FLOP/s of topologies/devices/cpu.toml
 

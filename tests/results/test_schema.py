@@ -12,10 +12,10 @@ import pytest
 
 import sim
 from docs import schema
+from sim.analysis.search.space import Space
 from sim.results.answer import SCHEMA, Answer
-from sim.search.space import Space
+from tests.jobs.traces.synthetic import Machine
 from tests.test_imports import MODULES
-from tests.traces.synthetic import Machine
 
 JOB = "gpt2-one-gpu"
 PLAN = {"only": {"zero": [1], "schedule": ["1f1b"], "microbatch": [1]}, "jobs": 1}
@@ -120,7 +120,7 @@ def test_inputs_of_what_is_changed_or_slow_are_said(given: dict[str, Answer]) ->
 def test_an_answer_is_a_table_and_a_picture(
     name: str, given: dict[str, Answer], tmp_path: Path
 ) -> None:
-    from sim.plots.picture import save
+    from sim.interface.plots.picture import save
 
     answer = given[name]
     assert len(answer.to_frame()) > 0  # type: ignore[attr-defined]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine.timeline import Timeline
+from sim.interface.views.step import html, text
 from sim.results.answer import Inputs
 from sim.results.formatting import apportioned, bar
 from sim.results.result import Result
-from sim.results.text import html, text
 
 GIB = 2.0**30
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from sim import run
 from sim.config.errors import InputError
+from sim.kind import load
 from sim.scenario.profiles import setting_of
-from sim.scenario.scenario import load
-from sim.simulate import simulate
 
 FABRIC = """\
 backend = "nccl"
@@ -39,6 +39,6 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
 def test_a_fabric_that_was_measured_slower_makes_a_longer_step(tmp_path: Path) -> None:
     path = tmp_path / "here.toml"
     path.write_text(FABRIC)
-    usual = simulate(load("gpt3-175b-megatron"))
-    slower = simulate(load("gpt3-175b-megatron", dict([setting_of(str(path))])))
+    usual = run(load("gpt3-175b-megatron"))
+    slower = run(load("gpt3-175b-megatron", dict([setting_of(str(path))])))
     assert 1.0 < slower.step_time / usual.step_time < 1.5

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from sim import run
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.jobs.sharing.scenario import SharingScenario
+from sim.kind import load
 from sim.model import counts
-from sim.scenario.scenario import Scenario, SharingScenario, Straggler, load
+from sim.scenario.scenario import Scenario, Straggler
 from sim.scenario.setup import from_scenario
-from sim.simulate import simulate
 
 SCRIPTS = sorted((catalog.packaged_root() / "scenarios").glob("*.py"))
 
@@ -72,7 +74,7 @@ SYNCHRONOUS = sorted(set(catalog.names("scenarios")) - set(SHARING))
 
 @pytest.mark.parametrize("name", SHARING)
 def test_every_sharing_scenario_runs_and_its_shares_add_up(name: str) -> None:
-    outcome: Any = simulate(name)
+    outcome: Any = run(name)
     assert outcome.updates > 0
     assert sum(outcome.shares.values()) == pytest.approx(1.0)
     json.dumps(outcome.to_dict(), allow_nan=False)
@@ -80,7 +82,7 @@ def test_every_sharing_scenario_runs_and_its_shares_add_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", SYNCHRONOUS)
 def test_every_scenario_runs_and_its_account_adds_up(name: str) -> None:
-    result = simulate(name)
+    result = run(name)
     assert math.isfinite(result.step_time)
     if name not in WITHOUT_FLOPS:
         assert 0.1 < result.mfu < 1.0

@@ -1,6 +1,6 @@
 """What the simulator says of the patterns: the testbed as a topology, with Gloo as its library.
 
-The topology and the backend are ordinary files, the parameter servers those of `sim.sharing`. What
+The topology and the backend are ordinary files, the parameter servers those of `jobs.sharing`. What
 is measured beforehand, in the same run, is Gloo's fixed cost of a message (half a ping-pong) and,
 for real compute, seconds of the passes without any communication.
 """
@@ -19,6 +19,16 @@ from sim.engine.machine import Machine
 from sim.engine.play import play
 from sim.hardware.cluster import topology
 from sim.hardware.cluster.topology import Topology
+from sim.jobs.sharing.methods.all_reduce import AllReduce
+from sim.jobs.sharing.methods.gossip import Gossip, random_pairs
+from sim.jobs.sharing.methods.local_sgd import LocalSGD
+from sim.jobs.sharing.methods.parameter_server import ParameterServer
+from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.run import build
+from sim.jobs.sharing.setup import assemble
+from sim.jobs.sharing.tables import Fault, Recovery
+from sim.jobs.sharing.worker_pool import WorkerPool
+from sim.jobs.sharing.workload import Workload
 from sim.program.actions import Action, Occasion
 from sim.program.causes import COMPUTE, DATA
 from sim.program.operations import (
@@ -34,16 +44,6 @@ from sim.program.program import Program
 from sim.program.routine import Routine
 from sim.program.schedule import Schedule
 from sim.program.stage import Stage
-from sim.sharing.methods.all_reduce import AllReduce
-from sim.sharing.methods.gossip import Gossip, random_pairs
-from sim.sharing.methods.local_sgd import LocalSGD
-from sim.sharing.methods.parameter_server import ParameterServer
-from sim.sharing.plan import Sharing
-from sim.sharing.run import build
-from sim.sharing.setup import assemble
-from sim.sharing.tables import Fault, Recovery
-from sim.sharing.worker_pool import WorkerPool
-from sim.sharing.workload import Workload
 
 
 class Predictor:
@@ -106,7 +106,7 @@ class Predictor:
         slow = {rank: factor for rank, factor in enumerate(slowdown) if factor != 1.0}
         return play(program, replace(self.machine, slowdown=slow), engine="clock").end
 
-    # One by one: the processes of `sim.sharing`.
+    # One by one: the processes of `sim.jobs.sharing`.
 
     def send(self, size: float) -> float:
         """One message."""
@@ -174,7 +174,7 @@ class Predictor:
         return _played(plan, self.machine, size, steps).cluster.now
 
     def _served(self, size: float, pauses: Sequence[Sequence[float]], **mode: Any) -> WorkerPool:
-        """The server comes last on a machine of `sim.sharing`, so rank r is node r - 1 there."""
+        """The server comes last on a machine of `jobs.sharing`, so rank r is node r - 1 there."""
         plan = ParameterServer(
             workers=self.hosts - 1,
             steps=len(pauses[0]),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from sim import kind
 from sim.engine.play import play
 from sim.parallel.step import training_step
-from sim.scenario import scenario
-from sim.scenario.setup import Setup, from_scenario
+from sim.scenario.setup import PlanSetup, from_scenario
 from sim.uncertainty.draws import KINDS, drawn, split
 from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import work_shares
@@ -14,8 +14,8 @@ from sim.uncertainty.work_shares import work_shares
 ONES = np.ones((len(KINDS), 1))
 
 
-def setup_of(name: str) -> Setup:
-    return from_scenario(scenario.load(name))
+def setup_of(name: str) -> PlanSetup:
+    return from_scenario(kind.load(name))
 
 
 # Pipeline bubbles, gradients that hide compute, and launches that hide kernels.

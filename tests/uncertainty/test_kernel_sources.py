@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim.cli.main import main
 from sim.config.errors import InputError
+from sim.interface.cli.main import main
 from sim.uncertainty.kernel_sources import DeviceTime
 
 HEADER = "kernel,variant,name,m,n,k,batch,accumulate,precision,bytes,seconds,kept_out\n"

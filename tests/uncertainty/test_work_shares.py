@@ -7,10 +7,10 @@ import pytest
 import sim
 from sim.engine.play import play
 from sim.hardware.kernels.measurements import COLUMNS
+from sim.kind import load
 from sim.model.kernels import Attention, Gemm, MemoryBound
 from sim.parallel import job as jobs
 from sim.parallel.step import training_step
-from sim.scenario import scenario
 from sim.scenario.setup import from_scenario
 from sim.uncertainty.intervals import Sigmas
 from sim.uncertainty.work_shares import profiled, work_shares
@@ -20,7 +20,7 @@ KINDS = {"gemm": Gemm, "attention": Attention, "stream": MemoryBound}
 
 
 def played(name: str):
-    setup = from_scenario(scenario.load(name))
+    setup = from_scenario(load(name))
     program = training_step(setup.job)
     return program, play(program, setup.machine)
 
@@ -97,7 +97,7 @@ def interval(folder, sigma: float) -> dict:
 
 
 def job_with(file: str):
-    return from_scenario(scenario.load("gpt3-175b-megatron", {"device.profile": file})).job
+    return from_scenario(load("gpt3-175b-megatron", {"device.profile": file})).job
 
 
 def test_a_profile_with_smaller_residuals_makes_a_step_surer(folder) -> None:
@@ -129,7 +129,7 @@ def test_a_profile_that_is_biased_is_as_far_off_as_its_bias(folder) -> None:
 
 def test_a_fabric_is_as_sure_as_its_collectives_in_the_mean(folder) -> None:
     (folder / "fabric.toml").write_text(FABRIC)
-    job = from_scenario(scenario.load("gpt2-one-gpu")).job
+    job = from_scenario(load("gpt2-one-gpu")).job
     assert profiled(job) is None
     known = profiled(job, str(folder / "fabric.toml"))
     assert known is not None

@@ -3,7 +3,7 @@
 `topologies/profiles/NAME.toml`, as `sim calibrate collectives` writes it, names the library
 (`backend = "gloo"`), changes its constants (`[constants]`, over those of topologies/backends), and
 says where and when they were measured and how large the errors are on sizes kept out of the fit.
-The measured times lie beside it in a CSV, see `sim.formats.operation_times`.
+The measured times lie beside it in a CSV, see `sim.jobs.traces.operation_times`.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,6 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from sim.collectives.execute import execute
 from sim.collectives.fluid import condense
 from sim.collectives.group import GroupShape
 from sim.collectives.interconnect import CollectiveCall, Interconnect
@@ -19,6 +18,7 @@ from sim.engine.machine import Machine
 from sim.engine.messages import play_messages
 from sim.hardware.cluster import topology
 from sim.program.routed import Dispatcher, Routed
+from tests.collectives.execute import execute
 
 HOSTS = [2, 3, 4, 5, 8]
 TESTBED = topology.load("testbed-8")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sim import run
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.cluster import topology as topologies
@@ -16,9 +17,8 @@ from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.profile import Origin, Profile
 from sim.hardware.kernels.smoothness import Smoothness
 from sim.hardware.kernels.time import kernel_time, sourced_time
+from sim.kind import described
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
-from sim.scenario.scenario import described
-from sim.simulate import simulate
 
 TOML = """
 format = 1
@@ -228,5 +228,5 @@ def test_a_profile_of_a_busy_machine_says_so_in_every_run_that_uses_it(folder: P
     said = "kernels of class gemm err by 120% (95th percentile); measured on a busy machine?"
     for p95, warned in ((0.9, False), (1.2, True)):
         (folder / "mine.toml").write_text(TOML + scattered.format(p95))
-        warnings = simulate(described(copy.deepcopy(job))).warnings
+        warnings = run(described(copy.deepcopy(job))).warnings
         assert any(said in warning for warning in warnings) == warned

@@ -2,18 +2,20 @@
 
 import pytest
 
+import sim
+from sim.kind import load
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Communicate
 from sim.program.written_out import operations
-from sim.scenario import scenario as scenarios
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import run, simulate
+from sim.scenario.scenario import Scenario
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer
 
 NAME = "llama3-8b-long-context"
 
 
-def setup(*settings: str) -> Setup:
-    return from_scenario(scenarios.load(NAME, settings))
+def setup(*settings: str) -> PlanSetup:
+    return from_scenario(load(NAME, settings))
 
 
 @pytest.mark.parametrize(
@@ -29,14 +31,14 @@ def setup(*settings: str) -> Setup:
 )
 def test_folded_equals_unfolded(settings: tuple[str, ...]) -> None:
     job = setup("model.layers=4", *settings)
-    folded, unfolded = run(job), run(job, unfold=True)
+    folded, unfolded = answer(job), answer(job, unfold=True)
     assert folded.roles < unfolded.roles == 64
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
     assert sum(folded.breakdown.values()) == pytest.approx(folded.step_time, rel=1e-9)
 
 
 def test_each_rank_does_its_share_of_the_attention() -> None:
-    whole, part = (simulate(shared_over(cp)) for cp in (4, 8))
+    whole, part = (sim.run(shared_over(cp)) for cp in (4, 8))
     per_sequence = [step.breakdown["compute"] for step in (whole, part)]
     # Twice the ranks a sequence and half the replicas: the same work on every GPU.
     assert per_sequence[1] == pytest.approx(per_sequence[0], rel=0.06)  # smaller products
@@ -45,8 +47,8 @@ def test_each_rank_does_its_share_of_the_attention() -> None:
     )
 
 
-def shared_over(cp: int) -> scenarios.Scenario:
-    return scenarios.load(NAME, {"plan.cp": cp})
+def shared_over(cp: int) -> Scenario:
+    return load(NAME, {"plan.cp": cp})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_gradients_are_summed_over_the_ranks_of_a_sequence_too(
 
 def test_a_ring_over_nodes_shows_what_it_cannot_hide() -> None:
     short = ("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false", "plan.cp=32")
-    inside = run(setup("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false"))
-    outside = run(setup(*short))
+    inside = answer(setup("model.seq=8192", "plan.tp=1", "plan.sequence_parallel=false"))
+    outside = answer(setup(*short))
     share = [step.breakdown["context communication"] / step.step_time for step in (inside, outside)]
     assert share[1] > 2 * share[0] > 0

@@ -4,23 +4,23 @@ from typing import Any
 
 import pytest
 
+from sim import kind
 from sim.config.errors import InputError
 from sim.model.groups import DENSE, EXPERTS
 from sim.parallel.mesh import Mesh, layouts
 from sim.parallel.plan import Plan
 from sim.parallel.replicas import gradient_axes
 from sim.parallel.unsharded import divided
-from sim.scenario import scenario as scenarios
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import run
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer
 
 SMALL = {"gpus": 64, "model.layers": 4, "plan.pp": 2, "plan.interleave": 1, "plan.schedule": "1f1b",
          "plan.global_batch": 64}  # fmt: skip
 SEQUENCE = {"plan.sequence_parallel": True}
 
 
-def setup(**changes: Any) -> Setup:
-    return from_scenario(scenarios.load("mixtral-8x7b", SMALL | changes))
+def setup(**changes: Any) -> PlanSetup:
+    return from_scenario(kind.load("mixtral-8x7b", SMALL | changes))
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,14 @@ def setup(**changes: Any) -> Setup:
 )
 def test_folded_equals_unfolded(changes: dict[str, Any]) -> None:
     job = setup(**changes)
-    folded, unfolded = run(job), run(job, unfold=True)
+    folded, unfolded = answer(job), answer(job, unfold=True)
     assert folded.roles < unfolded.roles == 64
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
     assert sum(folded.breakdown.values()) == pytest.approx(folded.step_time, rel=1e-9)
 
 
 def test_imbalance_is_a_line_of_its_own_and_nothing_else_changes() -> None:
-    even, skewed = run(setup()), run(setup(**{"model.blocks.experts.routing.law": "zipf"}))
+    even, skewed = answer(setup()), answer(setup(**{"model.blocks.experts.routing.law": "zipf"}))
     assert "expert imbalance" not in even.breakdown
     assert skewed.breakdown["expert imbalance"] > 0.1 * skewed.step_time
     assert skewed.breakdown["compute"] == pytest.approx(even.breakdown["compute"], rel=1e-6)
@@ -59,11 +59,11 @@ def test_imbalance_is_a_line_of_its_own_and_nothing_else_changes() -> None:
 def test_dropped_tokens_are_reported() -> None:
     law = {"model.blocks.experts.routing.law": "zipf", "model.blocks.experts.capacity": 1.0}
     largest = [8 / i / sum(1 / k for k in range(1, 9)) for i in range(1, 9)]
-    result = run(setup(**law))
+    result = answer(setup(**law))
     assert result.dropped == pytest.approx(sum(max(load - 1, 0) for load in largest) / 8)
     assert "expert imbalance" not in result.breakdown
     assert "of what tokens send to experts" in str(result)
-    assert run(setup()).dropped == 0.0
+    assert answer(setup()).dropped == 0.0
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_experts_that_one_rank_holds_are_neither_gathered_nor_whole_beside_their
 )
 def test_what_cannot_be_divided_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        run(setup(**changes))
+        answer(setup(**changes))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sim import kind
 from sim.engine.fold import Folding
 from sim.parallel.step import training_step
 from sim.program.operations import Collective, Compute
 from sim.program.stage import Stage
-from sim.scenario import scenario as scenarios
-from sim.scenario.setup import Setup, from_scenario
-from sim.simulate import run
+from sim.scenario.setup import PlanSetup, from_scenario
+from sim.simulate import answer
 
 GPUS = 64
 JOB = f"""
@@ -26,7 +26,7 @@ global_batch = {GPUS}
 """
 
 
-def setup(folder: Path, seed: int) -> Setup:
+def setup(folder: Path, seed: int) -> PlanSetup:
     """A small job of experts whose gradients are reduced beside passes, in pods of 1 to 3 nodes."""
     rng = random.Random(seed)
     changes = {
@@ -39,15 +39,15 @@ def setup(folder: Path, seed: int) -> Setup:
     return changed(folder, changes)
 
 
-def changed(folder: Path, changes: dict[str, object]) -> Setup:
+def changed(folder: Path, changes: dict[str, object]) -> PlanSetup:
     (folder / "job.toml").write_text(JOB)
-    return from_scenario(scenarios.load(folder / "job.toml", changes))
+    return from_scenario(kind.load(folder / "job.toml", changes))
 
 
 @pytest.mark.parametrize("seed", range(14))
 def test_folded_equals_unfolded(tmp_path: Path, seed: int) -> None:
     job = setup(tmp_path, seed)
-    folded, unfolded = run(job), run(job, unfold=True)
+    folded, unfolded = answer(job), answer(job, unfold=True)
     assert folded.roles < unfolded.roles == GPUS
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
 
@@ -56,7 +56,7 @@ def test_ranks_that_are_alike_stay_so_unfolded(tmp_path: Path) -> None:
     """A symmetry that does not hold itself: half of the ranks slower by 1e-12 cost 1 % more."""
     pods = {"network.nodes_per_pod": 3, "network.oversubscription": 2.0}
     job = changed(tmp_path, {"plan.ep": 16, "plan.zero": 0, **pods})
-    folded, unfolded = run(job), run(job, unfold=True)
+    folded, unfolded = answer(job), answer(job, unfold=True)
     assert folded.step_time == pytest.approx(unfolded.step_time, rel=1e-9)
 
 
@@ -90,6 +90,6 @@ def test_what_is_lost_to_others_while_a_device_would_wait_for_its_host_is_counte
     """One layer on two nodes, whose forward pass is bound by launches and disturbed by gathers."""
     small = {"gpus": 16, "model.layers": 1, "plan.global_batch": 32}
     job = changed(tmp_path, {**small, "plan.ep": 2, "plan.zero": 1, "plan.recompute": "selective"})
-    result = run(job)
+    result = answer(job)
     assert result.engine == "clock"
     assert sum(result.breakdown.values()) == pytest.approx(result.step_time, rel=1e-9)

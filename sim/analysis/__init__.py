@@ -1,0 +1,1 @@
+"""Ring 3: questions that are asked of jobs of any kind."""

@@ -1,0 +1,70 @@
+"""Fitting the constants of a collective library to measured collectives."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from math import exp, log
+from typing import Any
+
+from sim.analysis.calibration.fitting.least_squares import FREE, minimised
+from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective
+
+Tree = dict[str, Any]  # constants as nested tables, in SI
+Predict = Callable[[MeasuredCollective], float]  # seconds
+
+LARGE = 64 * 1024  # bytes; what training sends is larger
+PULL = 0.03  # error (of the logarithm) that a factor of e away from the present constant costs
+
+
+def best(
+    constants: Tree,
+    paths: Sequence[str],
+    collectives: Sequence[MeasuredCollective],
+    predictor: Callable[[Tree], Predict],
+) -> Tree:
+    """The constants with those at dotted `paths` fitted to measured collectives.
+
+    Minimises the soft-L1 of log(predicted / measured) over the logarithms of the constants, with
+    a weak pull to where they start, so that what was not measured stays as it was.
+    """
+
+    def with_values(logs: Iterable[float]) -> Tree:
+        changed = deepcopy(constants)
+        for path, value in zip(paths, logs, strict=True):
+            put(changed, path, exp(value))
+        return changed
+
+    def errors(logs: Sequence[float]) -> list[float]:
+        predict = predictor(with_values(logs))
+        return [
+            log(predict(collective) / collective.time) * (1.0 if collective.size > LARGE else 0.5)
+            for collective in collectives
+        ]
+
+    start = [log(get(constants, path)) for path in paths]
+    ceilings = [_ceiling(path) for path in paths]
+    return with_values(minimised(errors, start, ceilings, pull=PULL, scale=0.05, evaluations=100))
+
+
+_FREE_KEYS = ("launch", "message", "time", "half", "touch", "nvls_hop", "near", "far", "cache")
+
+
+def _ceiling(path: str) -> float:
+    """Fractions of a line rate stay below 1; times, sizes and rates are free."""
+    key = path.split(".")[-1]
+    return FREE if key in _FREE_KEYS or ".hop." in path else 1e-9
+
+
+def get(tree: Mapping[str, Any], path: str) -> float:
+    """The number at a dotted path."""
+    value: Any = tree
+    for key in path.split("."):
+        value = value[key]
+    return float(value)
+
+
+def put(tree: Tree, path: str, value: str | float) -> None:
+    """Set the value at a dotted path; tables that are missing are added."""
+    *keys, last = path.split(".")
+    for key in keys:
+        tree = tree.setdefault(key, {})
+    tree[last] = value

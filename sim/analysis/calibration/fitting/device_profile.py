@@ -1,0 +1,99 @@
+"""The profile of a device: rates fitted to measured kernels, and the errors on those kept out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import log
+from statistics import mean, median, pstdev
+from typing import Any
+
+import numpy as np
+
+from sim.analysis.calibration.fitting.device_rates import fitted_rates, model_of
+from sim.config import catalog
+from sim.hardware.kernels.calibrated import Calibrated, features, ratios
+from sim.hardware.kernels.dispatch import OperatorTime
+from sim.hardware.kernels.environment import Environment
+from sim.hardware.kernels.gaussian import likeliest
+from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of
+from sim.hardware.kernels.profile import KernelResidual, Origin, Profile
+from sim.hardware.kernels.smoothness import Smoothness
+from sim.model.kernels import Kernel
+
+CLASSES: tuple[KernelClass, ...] = ("gemm", "attention", "stream")
+
+
+def profiled(
+    device: str,
+    measurements: Sequence[Measurement],
+    *,
+    table: str,
+    provenance: dict[str, Any],
+    environment: Environment | None = None,
+    operators: Sequence[OperatorTime] = (),
+) -> Profile:
+    """The profile of a device's measurements.
+
+    Rates and smoothness are fitted to what was not kept out; `residuals` are the errors on the
+    rest. `device` names the file whose rates are refined, `table` the CSV of the measurements; the
+    host's times of `operators` have one of their own beside it.
+    """
+    folder = "topologies/devices"
+    document = catalog.document(folder, catalog.find(folder, device))
+    environment = environment or Environment()
+    origin = Origin(
+        device=device, measurements=table, provenance=provenance,
+        operators=f"{table.removesuffix('.csv')}-host.csv" if operators else "",
+        host=environment.host, copies=environment.copies, overlaps=environment.overlaps,
+        rates=fitted_rates(document, [m for m in measurements if not m.kept_out]),
+    )  # fmt: skip
+    profile = Profile(origin=origin, measurements=tuple(measurements), operators=tuple(operators))
+    modelled = model_of(document, profile)
+    smooth: dict[str, Smoothness] = {
+        kind: smoothness
+        for kind in CLASSES[:2]
+        if (smoothness := _smoothness(profile, kind, modelled))
+    }
+    profile = replace(profile, origin=replace(origin, smoothness=smooth))
+    errors = tuple(residuals(profile, modelled))
+    return replace(profile, origin=replace(profile.origin, residuals=errors))
+
+
+def _smoothness(
+    profile: Profile, kind: KernelClass, modelled: Callable[[Kernel], float]
+) -> Smoothness | None:
+    group = profile.fitted(kind)
+    if not group:
+        return None
+    points = np.array([features(measurement.kernel) for measurement in group])
+    return likeliest(points, ratios(group, modelled))
+
+
+def residuals(profile: Profile, modelled: Callable[[Kernel], float]) -> list[KernelResidual]:
+    """How far the profile is from the kernels that were kept out of it, by class."""
+    predict = Calibrated(profile, modelled)
+    by_class: dict[str, list[tuple[float, float]]] = {kind: [] for kind in CLASSES}
+    for measurement in profile.measurements:
+        if measurement.kept_out and (predicted := predict(measurement.kernel)):
+            pairs = by_class[class_of(measurement.kernel)]
+            pairs.append((predicted.seconds, measurement.seconds))
+    return [residual(kind, pairs) for kind, pairs in by_class.items() if pairs]
+
+
+def residual(kind: str, pairs: Sequence[tuple[float, float]]) -> KernelResidual:
+    """The errors of (predicted, measured) times.
+
+    >>> errors = residual("gemm", [(1.1, 1.0), (0.9, 1.0), (1.0, 1.0)])
+    >>> round(errors.median, 3), round(errors.p95, 3), round(errors.bias, 3)
+    (0.1, 0.1, 0.0)
+    """
+    errors = [predicted / measured - 1.0 for predicted, measured in pairs]
+    sizes = sorted(map(abs, errors))
+    logs = [log(measured / predicted) for predicted, measured in pairs]
+    return KernelResidual(
+        kind=kind,
+        shapes=len(pairs),
+        median=round(median(sizes), 4),
+        p95=round(sizes[int(0.95 * (len(sizes) - 1) + 0.5)], 4),
+        bias=round(mean(errors), 4),
+        sigma=round(pstdev(logs), 4),
+    )

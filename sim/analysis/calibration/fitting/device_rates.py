@@ -1,0 +1,129 @@
+"""The rates of a device that measured kernels show: bandwidth, peaks, products, attention."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from sim.analysis.calibration.fitting import gemm
+from sim.config import catalog
+from sim.config.units import quantity_text
+from sim.hardware.device import Device
+from sim.hardware.kernels.attention import AttentionRates
+from sim.hardware.kernels.measurements import ANY, Measurement
+from sim.hardware.kernels.profile import Origin, Profile, rated
+from sim.hardware.kernels.time import kernel_time
+from sim.model.kernels import Attention, Gemm, Kernel
+
+
+def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], float]:
+    """Kernel times by the device's rates as the profile refines them, without its measurements."""
+    device = _device(rated(document, profile))
+    return lambda kernel: kernel_time(kernel, device, (kernel.name, *device.attention))
+
+
+def _device(document: dict[str, Any]) -> Device:
+    return catalog.validate({**document, "profile": ""}, Device, document["name"])
+
+
+def fitted_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """The `[rates]` of a profile: a device's constants as the measurements show them.
+
+    The peak of a CPU is the fastest product measured, as there is no data sheet to take it from.
+    """
+    rates: dict[str, Any] = {"stream": _stream_rates(document, measurements)}
+    if document["generation"] == "cpu":
+        rates["peak"] = _peaks(measurements)
+    refined = rated(document, _profile_of(rates))
+    rates["gemm"] = _gemm_rates(_device(refined), measurements)
+    rates["attention"] = _attention_rates(_device(rated(refined, _profile_of(rates))), measurements)
+    return {key: table for key, table in rates.items() if table}
+
+
+def _profile_of(rates: dict[str, Any]) -> Profile:
+    """A profile of nothing but rates."""
+    return Profile(origin=Origin(device="", measurements="", rates=rates))
+
+
+def _stream_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """Share of the data sheet's bandwidth on the largest size, and the time of the smallest."""
+    curve = replace(_profile_of({}), measurements=tuple(measurements)).curves().get(ANY)
+    if curve is None:
+        return {}
+    (_, floor), (size, seconds) = curve.points[0], curve.points[-1]
+    sheet = _device(document).memory_bandwidth
+    return {"bandwidth": round(min(1.0, size / seconds / sheet), 4), "floor": micro(floor)}
+
+
+def _peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
+    peaks: dict[str, float] = {}
+    for measurement in measurements:
+        kernel = measurement.kernel
+        if isinstance(kernel, Gemm):
+            rate = kernel.flops / measurement.seconds
+            peaks[kernel.precision] = max(rate, peaks.get(kernel.precision, 0.0))
+    return {precision: quantity_text(rate / 1e9, "GFLOP/s") for precision, rate in peaks.items()}
+
+
+def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """All constants from the precision with most shapes, of the others what they sustain."""
+    groups: dict[str, list[Measurement]] = {}
+    for measurement in measurements:
+        if isinstance(measurement.kernel, Gemm):
+            groups.setdefault(measurement.kernel.precision, []).append(measurement)
+    if not groups:
+        return {}
+    main = max(groups, key=lambda precision: len(groups[precision]))
+    rates = gemm.fitted(device, groups[main], precision=main)
+    sustained = {main: rates.sustained.of(main)}
+    device = replace(device, gemm=rates)
+    for precision in groups.keys() - {main}:
+        fitted = gemm.fitted(device, groups[precision], precision=precision, only_sustained=True)
+        sustained[precision] = fitted.sustained.of(precision)
+    constants = {key: round(getattr(rates, key), 4) for key in _SHARES}
+    constants["prologue"] = micro(rates.prologue)
+    return {**constants, "sustained": {key: round(x, 4) for key, x in sustained.items()}}
+
+
+_SHARES = ("burst", "half_tile", "quarter_tile", "epilogue")
+
+
+def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
+    """By generation of fused attention, the shares of the peak that its kernels reach."""
+    groups: dict[str, list[tuple[Attention, float]]] = {}
+    for measurement in measurements:
+        kernel = measurement.kernel
+        if isinstance(kernel, Attention):
+            groups.setdefault(kernel.name, []).append((kernel, measurement.seconds))
+    rates = {generation: _shares(device, generation, group) for generation, group in groups.items()}
+    return {generation: tables for generation, tables in rates.items() if len(tables) == 2}
+
+
+_FIRST = AttentionRates(forward={128: 0.4}, backward={128: 0.3})  # if the file has none
+
+
+def _shares(
+    device: Device, generation: str, group: Sequence[tuple[Attention, float]]
+) -> dict[str, dict[str, float]]:
+    """The median share of the peak by direction and head size."""
+    first = device.attention.get(generation, _FIRST)
+    assumed = replace(device, attention={**device.attention, generation: first})
+    shares: dict[str, dict[int, list[float]]] = {}
+    for kernel, seconds in group:
+        share = first.share(kernel.head, backward=kernel.backward)
+        reached = share * kernel_time(kernel, assumed, (generation,)) / seconds
+        direction = "backward" if kernel.backward else "forward"
+        shares.setdefault(direction, {}).setdefault(kernel.head, []).append(reached)
+    return {
+        direction: {str(head): round(min(1.0, median(values)), 4) for head, values in table.items()}
+        for direction, table in shares.items()
+    }
+
+
+def micro(seconds: float) -> str:
+    """Seconds as a file writes them.
+
+    >>> micro(3.21e-6)
+    '3.21 us'
+    """
+    return quantity_text(seconds * 1e6, "us")

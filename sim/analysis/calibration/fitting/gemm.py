@@ -1,0 +1,63 @@
+"""Fitting the rates of matrix products to measured ones."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp, log
+from typing import Any
+
+from sim.analysis.calibration.fitting.least_squares import FREE, minimised
+from sim.hardware.device import Device
+from sim.hardware.kernels.gemm import GemmRates, gemm_time
+from sim.hardware.kernels.measurements import Measurement
+from sim.model.kernels import Gemm
+
+# What is fitted of `GemmRates`; `floor` is known from empty kernels.
+FITTED = ("burst", "half_tile", "quarter_tile", "prologue", "epilogue")
+MOST_SUSTAINED = 1.2  # of the peak; `Shares` takes no more
+PULL = 0.1  # error (of the logarithm) that a factor of e away from the present constant costs
+
+
+def fitted(
+    device: Device,
+    products: Sequence[Measurement],
+    *,
+    precision: str = "bf16",
+    only_sustained: bool = False,
+) -> GemmRates:
+    """The rates that minimise the soft-L1 of log(predicted / measured) over `products`.
+
+    Of `sustained` the share of `precision` is fitted, which all products have.
+    """
+    keys = () if only_sustained else FITTED
+
+    def errors(logs: Sequence[float]) -> list[float]:
+        rates = _with(device.gemm, precision, keys, logs)
+        return [log(_time(device, rates, product) / product.seconds) for product in products]
+
+    start = [log(device.gemm.sustained.of(precision))]
+    start += [log(getattr(device.gemm, key)) for key in keys]
+    ceilings = [log(MOST_SUSTAINED), *([FREE] * len(keys))]
+    return _with(
+        device.gemm, precision, keys, minimised(errors, start, ceilings, pull=PULL, scale=0.02)
+    )
+
+
+def _with(
+    rates: GemmRates, precision: str, keys: Sequence[str], logs: Sequence[float]
+) -> GemmRates:
+    changed: dict[str, Any] = {precision: exp(logs[0])}
+    sustained = replace(rates.sustained, **changed)
+    values = {key: exp(value) for key, value in zip(keys, logs[1:], strict=True)}
+    return replace(rates, sustained=sustained, **values)
+
+
+def _time(device: Device, rates: GemmRates, product: Measurement) -> float:
+    kernel = product.kernel
+    assert isinstance(kernel, Gemm)
+    return gemm_time(
+        kernel,
+        rates,
+        peak=device.peak_rate(kernel.precision),
+        sms=device.sms,
+        bandwidth=device.memory_bandwidth * device.stream.bandwidth,
+    )

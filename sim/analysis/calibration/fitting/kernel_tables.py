@@ -1,0 +1,121 @@
+"""Kernels that others measured: products in traces of PyTorch's profiler (`.json`, `.json.gz`), and
+tables with a kernel a row, by their columns:
+
+    m, n, k                 a product of (m, k) by (k, n); groups or batch of them, 1 otherwise
+    op                      otherwise: the kind of a memory-bound kernel ...
+    bytes, min_bytes        ... and what it reads and writes; rows without are left out
+    precision               of the operands, where it is not the same for all
+    seconds, median_ms, time_ms, time_us, median_us
+                            the first that is filled
+
+A kernel that stands in several rows takes their median. Of products and of sizes of a kind as many
+are kept out of the fit as of those that `kernel_suite` times.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from sim.analysis.calibration.fitting.host_table import traced
+from sim.analysis.calibration.timing.kernel_suite import EVERY, size_kept_out
+from sim.config import tables
+from sim.config.errors import InputError
+from sim.config.tables import Row, number
+from sim.hardware.kernels.dispatch import OperatorTime
+from sim.hardware.kernels.measurements import Measurement
+from sim.jobs.traces.kineto import events_of
+from sim.jobs.traces.kineto_host import HostCall, host_calls
+from sim.jobs.traces.kineto_products import products
+from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
+
+_UNITS = {
+    "seconds": 1.0,
+    **dict.fromkeys(("median_ms", "time_ms"), 1e-3),
+    **dict.fromkeys(("time_us", "median_us"), 1e-6),
+}
+
+
+def read(
+    paths: Sequence[Path],
+    wanted: Mapping[str, str],
+    kinds: Mapping[str, str],
+    precision: str,
+    generation: str,
+) -> tuple[list[Measurement], tuple[OperatorTime, ...]]:
+    """The kernels of several traces, and of the `wanted` rows of tables, with what operators took
+    the host in the traces. `kinds` are the names that their `op` has here, `precision` that of
+    products whose row states none, `generation` the device's. Raises `InputError`, for a trace of a
+    CPU where the device is none, too, and the reverse."""
+    times: defaultdict[Kernel, list[float]] = defaultdict(list)
+    calls: list[HostCall] = []
+    for path in paths:
+        if path.suffix in (".json", ".gz"):
+            events = events_of(path)
+            on_cpu = not any(event.get("cat") == "kernel" for event in events)
+            if on_cpu != (generation == "cpu"):
+                what = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
+                raise InputError(str(path), what, "name the device that it was recorded on")
+            calls += host_calls(events)
+            timed: Iterable[tuple[Kernel, float]] = products(events)
+        else:
+            timed = _rows(path, wanted, kinds, precision)
+        for kernel, seconds in timed:
+            times[kernel].append(seconds)
+    if not times:
+        remedy = "take a table with m, n, k or bytes, or a trace with record_shapes=True"
+        raise InputError(str(paths[0]), "holds no kernels with their sizes", remedy)
+    return list(_kept_out(times)), traced(calls)
+
+
+def _rows(
+    path: Path, wanted: Mapping[str, str], kinds: Mapping[str, str], precision: str
+) -> Iterator[tuple[Kernel, float]]:
+    for row in tables.only(tables.rows(path), wanted):
+        kernel = _kernel(row, kinds, precision)
+        if kernel is not None:
+            yield kernel, _seconds(row)
+
+
+def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None:
+    sizes = [number(row, (name,)) for name in "mnk"]
+    if "k" in row.cells and all(sizes):
+        m, n, k = (int(size or 0) for size in sizes)
+        of = row.cells.get("precision") or precision
+        if of not in BYTES:
+            raise InputError(row.where, f"no precision {of!r}", f"one of {', '.join(BYTES)}")
+        batch = int(number(row, ("batch", "groups")) or 1)
+        return Gemm(name="forward", m=m, n=n, k=k, batch=batch, precision=of)  # type: ignore[arg-type]
+    moved = number(row, ("bytes", "min_bytes"))
+    if moved is None:
+        return None
+    if "op" not in row.cells:
+        raise InputError(row.where, "says neither m, n, k nor op", "take a table with either")
+    name = row.cells["op"]
+    return MemoryBound(name=kinds.get(name, name), bytes=moved)
+
+
+def _seconds(row: Row) -> float:
+    for name, unit in _UNITS.items():
+        if time := number(row, (name,)):
+            return time * unit
+    raise InputError(row.where, "has no time", f"take a table with one of {', '.join(_UNITS)}")
+
+
+def _kept_out(times: Mapping[Kernel, Sequence[float]]) -> Iterator[Measurement]:
+    products = [kernel for kernel in times if isinstance(kernel, Gemm)]
+    products.sort(key=lambda gemm: (gemm.precision, gemm.m, gemm.n, gemm.k, gemm.batch))
+    for place, product in enumerate(products, start=1):
+        yield _measured(product, times[product], kept_out=place % EVERY == 0)
+    curves: dict[str, list[MemoryBound]] = {}
+    for kernel in times:
+        if isinstance(kernel, MemoryBound):
+            curves.setdefault(kernel.name, []).append(kernel)
+    for curve in curves.values():
+        curve.sort(key=lambda kernel: kernel.bytes)
+        for place, moved in enumerate(curve):
+            yield _measured(moved, times[moved], kept_out=size_kept_out(place, len(curve)))
+
+
+def _measured(kernel: Kernel, seconds: Iterable[float], *, kept_out: bool) -> Measurement:
+    return Measurement(kernel=kernel, seconds=median(seconds), kept_out=kept_out)

@@ -1,0 +1,70 @@
+"""Measured collectives on a fabric: what the constants of collective libraries are fitted to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sim.collectives.group import GroupShape
+from sim.collectives.interconnect import CollectiveCall, Interconnect
+from sim.collectives.schedule import KINDS, kind_named
+from sim.jobs.traces.operation_times import OperationTime
+
+# For ranks that no wire slows down: what gloo's calls over loopback take is attributed to gloo.
+NO_WIRES = Interconnect(generation="cpu", gpus_per_node=1 << 20, port_bandwidth=1e18)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCollective(CollectiveCall):
+    """A call that took `time` seconds; `table` groups those of one sweep."""
+
+    table: str
+    time: float
+
+
+def from_readings(
+    readings: Iterable[OperationTime], interconnect: Interconnect
+) -> list[MeasuredCollective]:
+    """Collectives among several ranks, one group at a time.
+
+    Of several passes over the same collective the quickest counts, as with kernels: other work of
+    the machine only ever makes a call wait, on shared cores for a time slice of the scheduler
+    (3 ms).
+    """
+    passes: dict[tuple[str, int, int, float], list[float]] = {}
+    for reading in readings:
+        alone = reading.ranks > 1 and reading.groups == 1
+        if reading.operation in KINDS and alone and reading.bytes > 0:
+            key = (reading.operation, reading.ranks, reading.nodes, reading.bytes)
+            passes.setdefault(key, []).append(reading.seconds)
+    return [
+        MeasuredCollective(
+            table=_table(kind, ranks, nodes),
+            kind=kind_named(kind, "readings"),
+            size=size,
+            shape=GroupShape(ranks=ranks, nodes=nodes),
+            interconnect=interconnect,
+            time=min(times),
+        )
+        for (kind, ranks, nodes, size), times in sorted(passes.items())
+    ]
+
+
+def _table(kind: str, ranks: int, nodes: int) -> str:
+    """
+    >>> _table("all_reduce", 16, 2)
+    'all_reduce among 16 on 2 nodes'
+    """
+    return f"{kind} among {ranks}" + (f" on {nodes} nodes" if nodes > 1 else "")
+
+
+def tables(collectives: Iterable[MeasuredCollective]) -> tuple[str, ...]:
+    """The names of their tables, in order."""
+    return tuple(dict.fromkeys(collective.table for collective in collectives))
+
+
+def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[MeasuredCollective]:
+    """Those at every other size of their table, starting from the first or the second size."""
+    sizes: dict[str, set[float]] = {}
+    for collective in collectives:
+        sizes.setdefault(collective.table, set()).add(collective.size)
+    kept = {table: set(sorted(of_table)[first::2]) for table, of_table in sizes.items()}
+    return [collective for collective in collectives if collective.size in kept[collective.table]]

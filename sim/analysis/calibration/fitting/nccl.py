@@ -1,0 +1,91 @@
+"""Fitting the constants of NCCL's model, in steps that follow the hardware."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sim.analysis.calibration.fitting.constants import Predict, Tree, best
+from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective, alternate
+from sim.collectives.libraries.nccl import Nccl
+from sim.collectives.libraries.nccl_constants import (
+    Fill,
+    NcclConstants,
+    NetworkConstants,
+    NodeConstants,
+    PerProtocol,
+    StepTime,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitStep:
+    """Constants that are fitted together, and the tables that show them."""
+
+    tables: tuple[str, ...]
+    node: str = ""
+    of_node: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    of_network: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """The constants as dotted paths."""
+        node = [f"node.{self.node}.{key}" for key in self.of_node]
+        return node + [f"network.{n}.{key}" for n in self.networks for key in self.of_network]
+
+
+RING = ("launch", "hop.ll128", "hop.simple", "keeps.ll128", "ring", "fill.time", "fill.half")
+HOPS = ("launch", "hop.ll", "hop.ll128", "hop.simple")
+
+
+def fitted(
+    constants: Tree, collectives: Sequence[MeasuredCollective], steps: Iterable[FitStep]
+) -> Tree:
+    """The constants after all steps, each fitted to every other size of its tables."""
+    for step in steps:
+        shown = [
+            collective
+            for collective in alternate(collectives, 0)
+            if collective.table in step.tables
+        ]
+        constants = best(constants, step.paths, shown, predictor)
+    return constants
+
+
+def predictor(constants: Tree) -> Predict:
+    """Seconds that a backend with these constants predicts."""
+    backend = backend_of(constants)
+    return lambda collective: predicted(backend, collective)
+
+
+def predicted(backend: Nccl, collective: MeasuredCollective) -> float:
+    """Seconds that the backend predicts for the collective on an idle fabric."""
+    return min(map(collective.duration, backend.candidates(collective)))
+
+
+def backend_of(constants: Tree) -> Nccl:
+    """A backend with these constants, in SI units."""
+    return Nccl(
+        NcclConstants(
+            node={name: _typed(NodeConstants, table) for name, table in constants["node"].items()},
+            network={
+                name: _typed(NetworkConstants, table)
+                for name, table in constants["network"].items()
+            },
+        )
+    )
+
+
+C = TypeVar("C")
+_INNER = {
+    "hop": StepTime,
+    "keeps": PerProtocol,
+    "tree_keeps": PerProtocol,
+    "fill": Fill,
+    "nvls_fill": Fill,
+}
+
+
+def _typed(kind: Callable[..., C], table: Tree) -> C:
+    inner = {key: _INNER[key](**table[key]) for key in table.keys() & _INNER.keys()}
+    return kind(**{**table, **inner})

@@ -1,0 +1,44 @@
+"""Collectives as torch.distributed executes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sim.analysis.calibration.timing.clock import Call
+from sim.analysis.calibration.timing.collective_suite import WIDTH, CollectiveCase, Group
+
+
+def call(case: CollectiveCase, members: Group, group: Any, rank: int, device: str) -> Call:
+    """A member's call on buffers of its own, of random numbers as real data are."""
+    import torch
+    import torch.distributed as dist
+
+    elements = case.size // WIDTH
+    buffer = torch.randn(elements, device=device)
+    part, first = torch.randn(elements // len(members), device=device), members[0]
+    match case.kind:
+        case "all_reduce":
+            return lambda: dist.all_reduce(buffer, group=group)
+        case "all_gather":
+            gather = _available("all_gather_single", "all_gather_into_tensor")
+            return lambda: gather(buffer, part, group=group)
+        case "reduce_scatter":
+            scatter = _available("reduce_scatter_single", "reduce_scatter_tensor")
+            return lambda: scatter(part, buffer, group=group)
+        case "broadcast":
+            return lambda: dist.broadcast(buffer, first, group=group)
+        case "reduce":
+            return lambda: dist.reduce(buffer, first, group=group)
+        case "all_to_all":
+            received = torch.empty_like(buffer)
+            return lambda: dist.all_to_all_single(received, buffer, group=group)
+    if rank == first:
+        return lambda: dist.send(buffer, members[1], group=group)
+    return lambda: dist.recv(buffer, first, group=group)
+
+
+def _available(*names: str) -> Callable[..., Any]:
+    """The first of these functions that this torch has; their names change with its version."""
+    import torch.distributed as dist
+
+    function: Callable[..., Any] = next(getattr(dist, n) for n in names if hasattr(dist, n))
+    return function

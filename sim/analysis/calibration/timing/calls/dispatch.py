@@ -1,0 +1,34 @@
+"""From a kernel's description to the torch call that executes it."""
+
+from typing import Any
+
+from sim.analysis.calibration.timing.calls import attention, gemm, memory_bound
+from sim.analysis.calibration.timing.clock import Call
+from sim.model.kernels import Attention, Gemm, Kernel, Precision
+
+
+def call(kernel: Kernel, device: str) -> Call:
+    """One execution of a kernel on its own inputs. Raises `InputError` for an unknown kernel."""
+    if isinstance(kernel, Gemm):
+        return _rounded(gemm.call(kernel, device), kernel.precision)
+    if isinstance(kernel, Attention):
+        return _rounded(attention.call(kernel, device), kernel.precision)
+    return memory_bound.call(kernel, device)
+
+
+def _rounded(run: Call, precision: Precision) -> Call:
+    """With fp32 operands a product is one of TF32 only while torch is told so."""
+    if precision not in ("fp32", "tf32"):
+        return run
+    import torch
+
+    matmul: Any = torch.backends.cuda.matmul
+
+    def work() -> Any:
+        before, matmul.allow_tf32 = matmul.allow_tf32, precision == "tf32"
+        try:
+            return run()
+        finally:
+            matmul.allow_tf32 = before
+
+    return work

@@ -1,0 +1,176 @@
+"""Timing collectives among ranks of this machine, or those that torchrun has started."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import RLock
+from typing import Any, Literal, TypeVar
+
+from sim.analysis.calibration.timing import collective_suite, process_group, torch_device
+from sim.analysis.calibration.timing.collective_suite import CollectiveCase, Suite
+from sim.analysis.calibration.timing.repetitions import repeated
+from sim.config import tables
+from sim.config.errors import InputError
+from sim.jobs.traces import operation_times
+from sim.jobs.traces.operation_times import OperationTime
+
+Backend = Literal["gloo", "nccl"]
+Told = TypeVar("Told")
+
+PASSES = {"quick": 3, "full": 8}  # over all cases, as machines drift
+_SHARE = 0.25  # of the free memory
+
+
+def time_collectives(
+    backend: Backend,
+    ranks: int,
+    suite: Suite,
+    table: Path,
+    largest: float = inf,
+    minutes: float = inf,
+) -> list[OperationTime] | None:
+    """Time what `table` does not hold yet, append each reading to it, and return them all; None
+    where the `minutes` were over before the last one.
+
+    Sizes end where two buffers fill a quarter of the memory, or at `largest` bytes.
+
+    Raises `InputError` if torch or a device is missing, or with the error of a rank that died;
+    what was measured until then is in the table.
+    """
+    until = time.monotonic() + 60.0 * minutes
+    _check(backend)
+    started = process_group.launched()
+    ranks = started or ranks
+    per_node = int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) if started else ranks
+    memory = min(_free_memory(backend) * _SHARE / per_node, 2.0 * largest)
+    cases = list(collective_suite.collective_cases(ranks, per_node, suite, memory))
+    wanted = collective_suite.shuffled(cases, PASSES[suite])
+    missing = collective_suite.remaining(wanted, _resumed(table), per_node)
+    if missing or started:  # every rank of torchrun learns from rank 0 what is missing
+        device = "cuda" if backend == "nccl" else "cpu"
+        _run(ranks, device, missing, per_node, device, table, started is None, until)
+    if process_group.own_rank() > 0:
+        return []
+    found = operation_times.read(table)
+    return None if collective_suite.remaining(wanted, found, per_node) else found
+
+
+def _run(ranks: int, device: str, *arguments: Any) -> None:
+    """`_on_rank` on every rank."""
+    try:
+        if ranks > 1:
+            process_group.run(_on_rank, ranks, *arguments, device=device, threads=1)
+        else:
+            _alone("nccl" if device == "cuda" else "gloo", *arguments)
+    except RuntimeError as error:  # under torchrun the death of a peer appears as one
+        rank = f"rank {process_group.own_rank()}"
+        raise InputError(rank, process_group.one_line(error), "what was measured is kept") from None
+
+
+def _alone(backend: Backend, *arguments: Any) -> None:
+    """One rank, in this process, as a group of its own."""
+    import torch.distributed as dist
+
+    process_group.listen_here()
+    with TemporaryDirectory() as folder:
+        dist.init_process_group(backend, init_method=f"file://{folder}/s", rank=0, world_size=1)
+        try:
+            _on_rank(0, *arguments)
+        finally:
+            dist.destroy_process_group()
+
+
+def _check(backend: Backend) -> None:
+    torch_device.require("cpu")
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise InputError("sim calibrate", "this torch has no torch.distributed", "install another")
+    if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
+        what = "there is no CUDA device, or no NCCL in this torch"
+        raise InputError("--backend nccl", what, "use --backend gloo")
+
+
+def _free_memory(backend: Backend) -> float:
+    """Bytes, of the device or of the host."""
+    if backend == "nccl":
+        import torch
+
+        return float(torch.cuda.mem_get_info()[0])
+    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _resumed(table: Path) -> list[OperationTime]:
+    """What an earlier call has measured, without a last line that it did not finish."""
+    if not table.exists():
+        if process_group.own_rank() == 0:
+            operation_times.write([], table)
+        return []
+    heading, mend = operation_times.heading(), process_group.own_rank() == 0
+    tables.without_torn_end(table, heading=heading, mend=mend)
+    return operation_times.read(table)
+
+
+def _on_rank(
+    rank: int,
+    cases: Sequence[CollectiveCase],
+    per_node: int,
+    device: str,
+    table: Path,
+    spawned: bool,
+    until: float,
+) -> None:
+    """A rank's part of every case; rank 0 appends the readings to the table."""
+    import torch.distributed as dist
+    from tqdm import tqdm
+
+    if spawned and dist.get_world_size() > 1:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the ranks
+    _let_ranks_share_a_device(rank, device)
+    # The cases that rank 0 lacks: others may see another table, or have more memory.
+    cases = cases if spawned else _of_rank_0(cases)
+    distinct = dict.fromkeys(members for case in cases for members in case.groups)
+    groups = {members: dist.new_group(list(members)) for members in distinct}
+    tqdm.set_lock(RLock())  # a rank that is ended leaves no semaphore behind
+    for case in tqdm(cases, unit="case", disable=None if rank == 0 else True, leave=False):
+        if until < inf and _of_rank_0(time.monotonic() > until):
+            break
+        times = repeated(case, groups, rank, per_node, device)
+        if rank == 0:
+            measured = OperationTime(
+                operation=case.kind,
+                **operation_times.of_samples(times),
+                ranks=case.ranks,
+                nodes=case.nodes(per_node),
+                groups=len(case.groups),
+                bytes=float(case.size),
+                dtype="fp32",
+                source=dist.get_backend(),
+            )
+            with table.open("a", encoding="utf-8") as file:
+                file.write(operation_times.line(measured))
+
+
+def _of_rank_0(own: Told) -> Told:
+    """What rank 0 says."""
+    import torch.distributed as dist
+
+    shared = [own]
+    dist.broadcast_object_list(shared, 0)
+    return shared[0]
+
+
+def _let_ranks_share_a_device(rank: int, device: str) -> None:
+    """NCCL accepts ranks that share a device if each seems to be a host, over sockets."""
+    if device != "cuda":
+        return
+    import torch
+    import torch.distributed as dist
+
+    if dist.get_world_size() > torch.cuda.device_count() and "LOCAL_RANK" not in os.environ:
+        os.environ.setdefault("NCCL_HOSTID", f"rank-{rank}")

@@ -1,0 +1,271 @@
+"""What calls of torch take the host, and which operators each of them dispatches.
+
+Forward, layers of several kinds follow one another over and over, as in a model: a host that does
+one thing again and again has its code at hand, and is up to twice as fast. Backward, a layer is
+called so often in a row that the pass is long beside its own beginning, which a pass of one call is
+taken off for: seconds per node of the engine; all are longer by as much as backward passes of those
+rows are longer than their nodes together. On a GPU fewer launches are in flight than its queue
+holds, so the host never waits for it; it is waited for between what is timed. On a CPU the
+operators' own arithmetic, on a few dozen numbers, is part of the time.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import pairwise
+from random import Random
+from statistics import median
+from typing import Any
+
+from sim.analysis.calibration.timing.clock import TRIES, UNSTEADY, Call, Timing, summary
+from sim.analysis.calibration.timing.host_suite import (
+    LISTS,
+    SHAPE,
+    LayerCall,
+    OptimizerCall,
+    layers,
+    optimizers,
+)
+from sim.analysis.calibration.timing.launches import wait_of
+from sim.hardware.kernels.dispatch import VIEW, Phase, fused_as_one
+from sim.jobs.recorded.kernels import is_free, is_shape
+
+IN_A_ROW = 100  # calls of a layer that are differentiated ...
+LAUNCHES = 200  # ... and their operators: CUDA's queue holds 1024 kernels, some are five
+REPEATS = 15
+ORDERS = 15  # of all layers, cut into rows ...
+KINDS, LAYERS = 8, 4  # ... of so many kinds, so often over
+_READ = "_local_scalar_dense"  # the host waits for a number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTime:
+    """A call in a phase: its operators, the host's `seconds` for it, and `each` more for every
+    tensor of a list; interquartile range over the median, and how many calls were timed."""
+
+    name: str
+    phase: Phase
+    operators: Mapping[str, int]
+    seconds: float
+    each: float = 0.0
+    spread: float = 0.0
+    calls: int = 0
+
+    @property
+    def of_longest(self) -> float:
+        """Seconds of a call on the longest list that was timed."""
+        return self.seconds + self.each * LISTS[-1]
+
+
+def host_times(device: str, passes: int = 1) -> list[HostTime]:
+    """All calls of the suite in its order, the quickest of several passes over it."""
+    return quickest(one for _ in range(passes) for one in _one_pass(device))
+
+
+def _one_pass(device: str) -> Iterator[HostTime]:
+    own = layers(device)
+    forward, wholes = _forward(own, device)
+    alone = {call.name: _backward(call, device) for call in own}
+    pairs = ((sum(alone[name].seconds for name in names), whole) for names, whole in wholes)
+    longer = median([whole / known for known, whole in pairs if known] or [1.0])
+    yield from forward
+    yield from (
+        replace(one, seconds=longer * one.seconds) for one in alone.values() if one.operators
+    )
+    yield from (_of_optimizer(call, own, device) for call in optimizers())
+
+
+def quickest(times: Iterable[HostTime]) -> list[HostTime]:
+    """Of each call and phase: other work on a machine comes and goes."""
+    best: dict[tuple[str, Phase], HostTime] = {}
+    for one in times:
+        before = best.setdefault((one.name, one.phase), one)
+        if one.of_longest < before.of_longest:
+            best[one.name, one.phase] = one
+    return list(best.values())
+
+
+def _forward(
+    calls: Sequence[LayerCall], device: str
+) -> tuple[list[HostTime], list[tuple[list[str], float]]]:
+    """Each call among others, and the backward passes of these rows, by their calls' names."""
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    wholes = []
+    for seed in range(ORDERS + 1):
+        order = Random(seed).sample(calls, len(calls))
+        for place in range(0, len(order), KINDS):
+            row = order[place : place + KINDS] * LAYERS
+            spent, whole = _row(row, device)
+            if seed:  # the first one warms up
+                wholes.append(([call.name for call in row], whole))
+                for call, own in zip(row, spent, strict=True):
+                    seconds[call.name].append(own)
+    found = []
+    for call in calls:
+        count, _ = _passes(call, device, 1, _counted(device))
+        timing, samples = summary(seconds[call.name]), len(seconds[call.name])
+        one = HostTime(
+            name=call.name, phase="forward", operators=count, seconds=timing.seconds,
+            spread=timing.spread, calls=samples,
+        )  # fmt: skip
+        found.append(one)
+    return found, wholes
+
+
+def _row(row: Sequence[LayerCall], device: str) -> tuple[list[float], float]:
+    """The seconds of each call of a row, and those of the row's backward pass."""
+    import torch
+
+    made = [call.make() for call in row]
+    own, y = (torch.zeros(SHAPE, device=device, requires_grad=True) for _ in range(2))
+    clocked, kept = _clocked(wait_of(device)), []
+    wait_of(device)()
+    stamps = [time.perf_counter()]
+    for call, layer in zip(row, made, strict=True):
+        if call.chained:
+            y = layer(y)
+        else:
+            kept.append(layer(own))
+        stamps.append(time.perf_counter())
+    ends = [y, *kept]
+    gradients = [torch.ones_like(end) for end in ends]
+    whole = clocked(lambda: torch.autograd.backward(ends, gradients))
+    return [after - before for before, after in pairwise(stamps)], whole
+
+
+def _backward(call: LayerCall, device: str) -> HostTime:
+    """Seconds per call of the row's."""
+    (_, one), (_, two) = (_passes(call, device, number, _counted(device)) for number in (1, 2))
+    count = Counter(two) - Counter(one)
+    number = max(2, min(IN_A_ROW, LAUNCHES // max(count.total(), 1)))
+    wait = wait_of(device)
+    first, whole = (
+        _steady(lambda n=n: _passes(call, device, n, _clocked(wait))[1])  # type: ignore[misc]
+        for n in (1, number)
+    )
+    return HostTime(
+        name=call.name, phase="backward", operators=count,
+        seconds=max((whole.seconds - first.seconds) / (number - 1), 0.0),
+        spread=whole.spread, calls=number * REPEATS,
+    )  # fmt: skip
+
+
+def _passes(
+    call: LayerCall, device: str, number: int, watched: Callable[[Call], Any]
+) -> tuple[Any, Any]:
+    """What is `watched` while so many layers are called in a row, and while all are differentiated.
+    Gradients are fresh, as `zero_grad` leaves them."""
+    import torch
+
+    made = [call.make() for _ in range(number)]
+    given = [torch.zeros(SHAPE, device=device, requires_grad=True) for _ in range(number)]
+    ends: list[Any] = []
+
+    def forward() -> None:
+        y = given[0]
+        for layer, own in zip(made, given, strict=True):
+            y = layer(y if call.chained else own)
+            if not call.chained:
+                ends.append(y)
+        if call.chained:
+            ends.append(y)
+
+    first = watched(forward)
+    gradients = [torch.ones_like(end) for end in ends]
+    return first, watched(lambda: torch.autograd.backward(ends, gradients))
+
+
+def _of_optimizer(call: OptimizerCall, others: Sequence[LayerCall], device: str) -> HostTime:
+    """An affine function of the length of its lists, through two lengths; a forward pass of other
+    calls lies between any two steps."""
+    clocked, found = _clocked(wait_of(device)), []
+    for length in LISTS:
+        step = _made(call, device, length)
+
+        def seconds(step: Call = step) -> float:
+            _row(others, device)
+            return clocked(step)
+
+        found.append(_steady(seconds))
+    each = max((found[1].seconds - found[0].seconds) / (LISTS[1] - LISTS[0]), 0.0)
+    return HostTime(
+        name=call.name,
+        phase="optimizer",
+        operators=_counted(device, call.counters)(step),
+        seconds=max(found[0].seconds - each * LISTS[0], 0.0),
+        each=each,
+        spread=max(one.spread for one in found),
+        calls=REPEATS * len(LISTS),
+    )
+
+
+def _made(call: OptimizerCall, device: str, length: int) -> Call:
+    import torch
+
+    weights = [torch.nn.Parameter(torch.zeros(SHAPE, device=device)) for _ in range(length)]
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    return call.make(weights)
+
+
+def _clocked(wait: Call) -> Callable[[Call], float]:
+    """The host's seconds for a call, begun with an idle device, which it does not wait for."""
+
+    def seconds(call: Call) -> float:
+        wait()
+        began = time.perf_counter()
+        call()
+        spent = time.perf_counter() - began
+        wait()
+        return spent
+
+    return seconds
+
+
+def _steady(run: Callable[[], float]) -> Timing:
+    """The median of what a run gives, behind a run to warm up. Other work only ever makes a host
+    slower, so of several rounds that spread widely the quickest counts."""
+    run()
+    best = summary([run() for _ in range(REPEATS)])
+    for _ in range(TRIES - 1):
+        if best.spread <= UNSTEADY:
+            break
+        best = min(best, summary([run() for _ in range(REPEATS)]))
+    return best
+
+
+def _counted(device: str, counters: bool = False) -> Callable[[Call], Counter[str]]:
+    """The operators that a call dispatches to the device: those that launch something by name,
+    views as `VIEW`."""
+    import torch
+
+    own: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    leaves = import_module("torch.utils._pytree").tree_leaves
+
+    def counted(call: Call) -> Counter[str]:
+        found = Counter[str]()
+
+        class Mode(own):  # type: ignore[misc]
+            def __torch_dispatch__(
+                self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                out = func(*args, **(kwargs or {}))
+                named = [one for one in leaves((args, out)) if isinstance(one, torch.Tensor)]
+                name = func._overloadpacket.__name__
+                there = [one for one in named if one.device.type == device]
+                counter = counters and all(one.dim() == 0 for one in named)
+                if func.namespace != "aten" or not there or counter or name == _READ:
+                    return out
+                if is_shape(name, view=func.is_view):
+                    found[VIEW] += 1
+                elif not is_free(name, view=func.is_view):
+                    found[fused_as_one(name)] += 1
+                return out
+
+        with Mode():
+            call()
+        return found
+
+    return counted

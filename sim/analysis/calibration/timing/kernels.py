@@ -1,0 +1,139 @@
+"""Timing every kernel of a suite, keeping each as soon as it is measured, and resuming later."""
+
+import csv
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from sim.analysis.calibration.timing.calls.dispatch import call
+from sim.analysis.calibration.timing.clock import Call, Clock
+from sim.analysis.calibration.timing.kernel_suite import KernelCase
+from sim.config.tables import without_torn_end
+from sim.hardware.kernels.measurements import COLUMNS, HEADING, Measurement, read, row
+from sim.model.kernels import Attention, Gemm, Kernel
+
+MOST_INPUTS = 8  # sets of inputs that are used in turn ...
+CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # ... until together they are more bytes than any cache holds
+
+
+def time_kernels(
+    cases: Sequence[KernelCase],
+    clock: Clock,
+    *,
+    store: Path | None = None,
+    keep: bool = True,
+    passes: int = 1,
+    progress: Callable[[Iterable[KernelCase]], Iterable[KernelCase]] = iter,
+    note: Callable[[str], None] = lambda message: None,
+    make: Callable[[Kernel, str], Call] = call,
+    until: float = math.inf,
+) -> list[Measurement]:
+    """Time the kernels that `store` does not hold yet; with `keep` each is appended to it at once.
+
+    None is begun when `time.monotonic()` is past `until`.
+
+    With several `passes` each kernel is timed in each of them and its shortest time is used: other
+    work on the machine comes and goes. A kernel that runs out of memory, that torch cannot execute
+    here, or whose time is not a positive number is left out and reported through `note`. What was
+    measured before an interruption is kept. Raises `InputError` if the store cannot be read.
+    """
+    done: dict[str, list[Measurement]] = {}
+    if store is not None and store.exists():
+        without_torn_end(store, heading=HEADING, mend=keep)
+    for measurement in read(store, store) if store is not None and store.exists() else ():
+        done.setdefault(repr(measurement.kernel), []).append(measurement)
+    missing = [
+        case
+        for number in range(passes)
+        for case in cases
+        if len(done.get(repr(case.kernel), ())) <= number
+    ]
+    for number, case in enumerate(progress(missing)):
+        if time.monotonic() > until:
+            note(f"{len(missing) - number} kernels left")
+            break
+        measured = _measured(case, clock, make, note)
+        if measured is not None:
+            done.setdefault(repr(case.kernel), []).append(measured)
+            if store is not None and keep:
+                _append(store, measured)
+    return quickest(timed for case in cases for timed in done.get(repr(case.kernel), ()))
+
+
+def quickest(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The shortest time of each kernel, in the order in which kernels first appear."""
+    best: dict[str, Measurement] = {}
+    for measurement in measurements:
+        before = best.setdefault(repr(measurement.kernel), measurement)
+        if measurement.seconds < before.seconds:
+            best[repr(measurement.kernel)] = measurement
+    return list(best.values())
+
+
+def _append(store: Path, measured: Measurement) -> None:
+    new = not store.exists()
+    with store.open("a", encoding="utf-8", newline="") as file:
+        if new:
+            file.write(HEADING)
+        csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(row(measured))
+
+
+def _measured(
+    case: KernelCase,
+    clock: Clock,
+    make: Callable[[Kernel, str], Call],
+    note: Callable[[str], None],
+) -> Measurement | None:
+    """The time of a case, or None if it cannot be measured here."""
+    kernel, failed = case.kernel, ""
+    try:
+        calls = [make(kernel, clock.device) for _ in range(_input_sets(kernel, clock.device))]
+        timing = clock.time(calls)
+    except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is a RuntimeError
+        failed = _first_line(error)
+    if failed:  # the error is gone, and with it what held the inputs
+        note(f"left out {description(kernel)}: {failed}")
+        _empty_cache(clock.device)
+        return None
+    if not 0 < timing.seconds < math.inf:
+        note(f"left out {description(kernel)}: its time came out as {timing.seconds}")
+        return None
+    return Measurement(
+        kernel=kernel, seconds=timing.seconds, spread=timing.spread, kept_out=case.kept_out
+    )
+
+
+def _empty_cache(device: str) -> None:
+    """Memory in pieces of a size that did not fit is of no use to the next kernel."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def _input_sets(kernel: Kernel, device: str) -> int:
+    """How many sets of inputs do not fit into a cache together."""
+    return max(1, min(MOST_INPUTS, math.ceil(CACHE[device] / max(kernel.bytes, 1.0))))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:120]
+
+
+def description(kernel: Kernel) -> str:
+    """A kernel in a few words.
+
+    >>> description(Gemm(name="wgrad", m=8, n=16, k=32))
+    'bf16 product wgrad 8 x 16 x 32'
+    """
+    if isinstance(kernel, Gemm):
+        times = f" x {kernel.batch}" if kernel.batch > 1 else ""
+        sizes = f"{kernel.m} x {kernel.n} x {kernel.k}{times}"
+        return f"{kernel.precision} product {kernel.name} {sizes}"
+    if isinstance(kernel, Attention):
+        direction = "backward" if kernel.backward else "forward"
+        sizes = f"{kernel.batch} x {kernel.heads} x {kernel.q} x {kernel.head}"
+        return f"{kernel.precision} attention {direction} {sizes}"
+    return f"{kernel.name} of {kernel.bytes:,.0f} B"

@@ -1,0 +1,78 @@
+"""What launching costs: the host's seconds, an empty kernel's round trip, a graph's node."""
+
+import time
+from statistics import median
+from typing import Any
+
+from sim.analysis.calibration.timing.clock import Call
+from sim.hardware.kernels.environment import LaunchTimes
+
+# CUDA's queue holds 1024 launches; with more the host would wait for the device.
+LAUNCHES = 500
+REPEATS = 9
+
+
+def launches(device: str) -> LaunchTimes:
+    """Measured with the smallest kernel there is: adding one to a single number."""
+    import torch
+
+    number = torch.zeros(1, device=device)
+    replay = _graph(number) if device == "cuda" else None
+    return launch_costs(lambda: number.add_(1), wait_of(device), replay)
+
+
+def launch_costs(kernel: Call, wait: Call, replay: Call | None) -> LaunchTimes:
+    """The costs of launching `kernel`; `wait` returns when the device is idle, `replay` runs a
+    graph of `LAUNCHES` such kernels."""
+    for _ in range(LAUNCHES):
+        kernel()
+    wait()
+    return LaunchTimes(
+        issue=median(_seconds_per_launch(kernel, wait) for _ in range(REPEATS)),
+        latency=median(_round_trip(kernel, wait) for _ in range(LAUNCHES)),
+        node=_seconds_per_node(replay, wait) if replay else 0.0,
+    )
+
+
+def _seconds_per_launch(kernel: Call, wait: Call) -> float:
+    """The host's seconds while the queue has room."""
+    began = time.perf_counter()
+    for _ in range(LAUNCHES):
+        kernel()
+    spent = time.perf_counter() - began
+    wait()
+    return spent / LAUNCHES
+
+
+def _round_trip(call: Call, wait: Call) -> float:
+    began = time.perf_counter()
+    call()
+    wait()
+    return time.perf_counter() - began
+
+
+def _seconds_per_node(replay: Call, wait: Call) -> float:
+    """Includes a five-hundredth of the round trip of a launch."""
+    replay()
+    wait()
+    return median(_round_trip(replay, wait) for _ in range(REPEATS)) / LAUNCHES
+
+
+def wait_of(device: str) -> Call:
+    """What returns when the device is idle."""
+    import torch
+
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
+
+
+def _graph(number: Any) -> Call:
+    import torch
+
+    number.add_(1)  # CUDA loads a kernel when it is first launched, which a capture forbids
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            number.add_(1)
+    replay: Call = graph.replay
+    return replay

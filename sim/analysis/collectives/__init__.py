@@ -1,0 +1,1 @@
+"""How long does one collective take by itself, by size, algorithm and protocol?"""

@@ -1,0 +1,133 @@
+"""What is compared: scenarios, each with settings of its own, and results of before."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim import kind
+from sim.analysis.comparison import stored
+from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.config.stopping import so_far
+from sim.results.answer import JobAnswer
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import settings_of
+
+Job = str | os.PathLike[str] | BaseScenario | JobAnswer
+
+_LONGEST = 48  # characters of a name; those of tables and titles beside others
+_GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' for the first one, or FILE.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One of those that are compared. `rent` (USD/h) is that of all devices, where the topology has
+    a price; `asked` is the text that a short name stands for."""
+
+    name: str
+    result: JobAnswer
+    rent: float | None = None
+    asked: str = ""
+
+    def dollars(self, seconds: float) -> float | None:
+        """Rent for so long."""
+        return None if self.rent is None else self.rent * seconds / 3600.0
+
+
+class Prepared(NamedTuple):
+    """What is to be compared, read and set up: the class of its `comparison`, and what gives its
+    answer; `rent` as in a `Case`."""
+
+    name: str
+    comparison: str
+    answer: Callable[[], JobAnswer]
+    rent: float | None = None
+
+
+def prepared(
+    jobs: Iterable[Job] | Mapping[str, Job],
+    settings: Mapping[str, Any] | None = None,
+    task: Any = None,
+) -> list[Prepared]:
+    """Everything that is to be compared, before any of it is simulated. Raises `InputError`.
+
+    A text is `NAME` (or a path), `NAME: KEY=VALUE; KEY=VALUE` with settings of its own,
+    `: KEY=VALUE` with settings of its own for the first name, or the path of a result in a .json
+    file. `settings` and `task`, which workers learn, are for all scenarios.
+    """
+    named = list(jobs.items()) if isinstance(jobs, Mapping) else [(None, job) for job in jobs]
+    found = list(_read_all(named, settings or {}, task))
+    if len(found) < 2:
+        raise InputError("compare", f"{len(found)} to compare", f"give two or more; {_GRAMMAR}")
+    return found
+
+
+def cases(jobs: Sequence[Prepared]) -> tuple[Case, ...]:
+    """The same, simulated where it is not yet."""
+    answers = (Case(name=own.name, result=own.answer(), rent=own.rent) for own in jobs)
+    found = list(counted(so_far(answers, least=2), total=len(jobs), unit="job"))
+    return tuple(_told_apart(_short(found)))
+
+
+def _read_all(
+    named: Iterable[tuple[str | None, Job]], settings: Mapping[str, Any], task: Any
+) -> Iterator[Prepared]:
+    first = ""
+    for name, job in named:
+        if isinstance(job, str | os.PathLike):
+            own, job, first = _read(os.fspath(job), first, settings)
+            name = name or own
+        elif isinstance(job, BaseScenario):
+            job = kind.load(job, settings)
+        yield _prepared(name, job, task)
+
+
+def _read(
+    text: str, first: str, settings: Mapping[str, Any]
+) -> tuple[str, BaseScenario | JobAnswer, str]:
+    """A text's name, what it stands for, and the scenario that `: KEY=VALUE` goes with."""
+    head, colon, changes = (part.strip() for part in text.partition(":"))
+    if head.endswith(".json"):
+        if colon or settings:
+            what = "a result of before takes no settings"
+            raise InputError(text, what, "give the scenario that it is of")
+        return Path(head).stem, stored.read(Path(head)), first
+    if not (head or first) or (colon and not changes) or "=" in head:
+        raise InputError(f"compare {text!r}", "is nothing to compare", _GRAMMAR)
+    given = [own.strip() for own in changes.split(";") if own.strip()]
+    name = text.strip() if head else changes
+    return name, kind.load(head or first, {**settings, **settings_of(given)}), first or head
+
+
+def _prepared(name: str | None, job: Any, task: Any) -> Prepared:
+    if isinstance(job, JobAnswer):
+        return Prepared(name or job.title, job.comparison, lambda: job)
+    if not isinstance(job, BaseScenario):
+        what = f"a {type(job).__name__} is no job"
+        raise InputError("compare", what, "give names, scenarios or results")
+    setup, how = kind.set_up(job, task=task), kind.answer_of(job).comparison
+    topology = setup.machine.topology
+    rent = topology.gpus * topology.price.hour if topology.price else None
+    return Prepared(name or job.name, how, partial(kind.answer, setup), rent)
+
+
+def _short(found: list[Case]) -> list[Case]:
+    """Settings that are too long for the head of a column are told by their place in the list."""
+    return [
+        replace(case, name=f"job {place}", asked=case.name) if len(case.name) > _LONGEST else case
+        for place, case in enumerate(found, 1)
+    ]
+
+
+def _told_apart(found: list[Case]) -> Iterator[Case]:
+    """Those of one name get numbers."""
+    count = Counter(case.name for case in found)
+    seen: Counter[str] = Counter()
+    for case in found:
+        seen[case.name] += 1
+        again = count[case.name] > 1
+        yield replace(case, name=f"{case.name} ({seen[case.name]})") if again else case

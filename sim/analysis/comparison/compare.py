@@ -1,0 +1,42 @@
+"""`sim.compare`: any jobs of one kind side by side."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from sim.analysis.comparison.cases import Job, cases, prepared
+from sim.analysis.comparison.comparison import Comparison
+from sim.config.errors import InputError
+from sim.scenario.settings import Settings, settings_of
+
+
+def compare(
+    *jobs: Job | Mapping[str, Job],
+    settings: Settings = (),
+    price: str | None = None,
+    target: float | None = None,
+    task: Any = None,
+) -> Comparison:
+    """Jobs against the first of them: `StepComparison` of synchronous ones, `SharingComparison` of
+    workers that share updates.
+
+    A job is what `sim compare` takes (`cases`), a scenario or a result; a single mapping gives them
+    names. `settings` and `task`, which workers learn, are for all scenarios; `price` is a GPU's
+    rent such as "2 USD/h" instead of that of the topologies; `target` is the loss that is to be
+    reached. Raises `InputError`.
+
+    >>> both = compare("megatron-1.7b", ": plan.microbatch=8")
+    >>> both.best.name, int(both.to_frame().loc["plan.microbatch=8", "gpus"])
+    ('megatron-1.7b', 32)
+    """
+    alone = len(jobs) == 1 and isinstance(jobs[0], Mapping)
+    own = settings_of(settings, price)
+    found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
+    first, *others = dict.fromkeys(one.comparison for one in found)
+    if others:
+        what = "a synchronous step beside workers that share updates"
+        raise InputError("compare", what, "compare jobs of one kind")
+    home, _, name = first.partition(":")
+    comparison: type[Comparison] = getattr(import_module(home), name)
+    comparison.check_target(target)
+    return comparison(cases=cases(found), target=target)

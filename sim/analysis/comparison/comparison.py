@@ -1,0 +1,178 @@
+"""Jobs side by side: a table, where differences come from, why the best is best, a picture."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim.analysis.comparison.cases import Case
+from sim.config.errors import InputError
+from sim.results.answer import Answer, Inputs
+from sim.results.differences import differences
+from sim.results.formatting import time_unit
+from sim.results.tables import Cells
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Seconds = Mapping[str, float]
+
+_LEAST = 5e-5  # of the first's time: a difference below is not shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parted:
+    """Seconds of every case by name, under a `title`: each case's add up to its time, or, where
+    `whole` is false, are beside it."""
+
+    title: str
+    seconds: tuple[Seconds, ...]
+    whole: bool = True
+
+    @property
+    def differences(self) -> list[dict[str, float]]:
+        """Of each case to the first."""
+        return [differences(self.seconds[0], other) for other in self.seconds[1:]]
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything differs that is shown."""
+        least = _LEAST * max(sum(own.values()) for own in self.seconds)
+        return any(abs(moved) > least for own in self.differences for moved in own.values())
+
+    @property
+    def rows(self) -> Iterator[Cells]:
+        """A name with the first's seconds and what others have more, those that differ most first;
+        small ones are one row, so that columns add up."""
+        first, more = self.seconds[0], self.differences
+        total = max(sum(own.values()) for own in self.seconds)
+        scale, unit = time_unit(total)
+        most = {
+            name: max(abs(own.get(name, 0.0)) for own in more)
+            for name in dict.fromkeys(name for own in self.seconds for name in own)
+        }
+        small = [
+            name
+            for name, moved in most.items()
+            if moved < _LEAST * total and first.get(name, 0.0) < 20.0 * _LEAST * total
+        ]
+        names = sorted((name for name in most if name not in small), key=lambda name: -most[name])
+        groups = [(name, [name]) for name in names]
+        for name, members in [*groups, *([("others", small)] if small else [])]:
+            own = sum(first.get(one, 0.0) for one in members)
+            moved = [sum(other.get(one, 0.0) for one in members) for other in more]
+            yield name, f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in moved)
+        if self.whole:
+            sums = [sum(other.values()) for other in more]
+            own = sum(first.values())
+            yield "total", f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in sums)
+
+
+def _signed(value: float) -> str:
+    """
+    >>> _signed(0.25), _signed(-0.0001)
+    ('+0.250', '+0.000')
+    """
+    return f"{round(value, 3) + 0.0:+.3f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Answer, ABC):
+    """Two jobs or more, of which the first is what the others are held against.
+
+    `inputs` are those of each case by its name, `asked` the texts that short names stand for,
+    `differences` seconds against the first case by title, case and name, `notes` what to
+    know of the cases.
+    """
+
+    view = "sim.interface.page.comparison_text"
+    unwritten: ClassVar[tuple[str, ...]] = ("cases", "target")
+    derived: ClassVar[Mapping[str, str]] = {
+        "inputs": "inputs",
+        "cases": "records",
+        "asked": "asked",
+        "differences": "differences",
+        "best": "winner",
+        "reason": "reason",
+        "notes": "notes",
+    }
+
+    cases: tuple[Case, ...]
+    target: float | None = None
+
+    @classmethod
+    def check_target(cls, target: float | None) -> None:
+        """Raise `InputError` for a loss to be reached by what learns nothing."""
+        if target is not None:
+            raise InputError("--target", "synchronous steps have no loss", "leave it out")
+
+    @property
+    @abstractmethod
+    def records(self) -> list[dict[str, Any]]:
+        """One row a case, as numbers."""
+
+    @property
+    @abstractmethod
+    def table(self) -> list[Cells]:
+        """The same for people, under a head."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> list[Parted]:
+        """Where the differences come from."""
+
+    @property
+    @abstractmethod
+    def best(self) -> Case:
+        """The one to take."""
+
+    @property
+    @abstractmethod
+    def reason(self) -> str:
+        """Why, against the first or, where that is the best, the next."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the cases before they are held against one another."""
+        warned = [f"{own.name}: {remark}" for own in self.cases for remark in own.result.remarks]
+        precisions = {case.name: case.result.inputs.precision for case in self.cases}
+        if len(set(precisions.values())) < 2:
+            return warned
+        told = ", ".join(f"{name} {own}" for name, own in precisions.items() if own)
+        return [f"steps are not computed in one precision: {told}", *warned]
+
+    @property
+    def title(self) -> str:
+        return f"{len(self.cases)} side by side"
+
+    @property
+    def names(self) -> list[str]:
+        return [case.name for case in self.cases]
+
+    @property
+    def winner(self) -> str:
+        return self.best.name
+
+    @property
+    def inputs(self) -> dict[str, Inputs]:
+        return {case.name: case.result.inputs for case in self.cases}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        return {case.name: case.asked for case in self.cases if case.asked}
+
+    @property
+    def differences(self) -> dict[str, dict[str, dict[str, float]]]:
+        others = self.names[1:]
+        return {own.title: dict(zip(others, own.differences, strict=True)) for own in self.parts}
+
+    @property
+    def fits(self) -> bool:
+        """Whether any of them fits into memory."""
+        return any(case.result.fits for case in self.cases)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a case, by its name."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records).set_index("name")

@@ -1,0 +1,212 @@
+"""Workers that share updates, in several ways side by side: who reaches the loss first, and why."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any, cast
+
+from sim.analysis.comparison.cases import Case
+from sim.analysis.comparison.comparison import Comparison, Parted, Seconds
+from sim.config.units import human_bytes, human_seconds
+from sim.jobs.sharing.outcome import Outcome
+from sim.jobs.sharing.update_record import CurvePoint
+from sim.results.differences import differences, told
+from sim.results.formatting import count, percent
+from sim.results.formatting import loss as show
+from sim.results.tables import Cells
+
+_UNLIKE = 1.05  # times a rate: less decides nothing
+_NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingComparison(Comparison):
+    """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
+    `target`: what is asked for, or else the lowest that every run ends with which learns at all.
+    It is reached where it is for the rest of the run (`sim.jobs.sharing.update_record.held`)."""
+
+    picture = "sim.interface.plots.ways"
+    unwritten = ("cases",)
+
+    @classmethod
+    def check_target(cls, target: float | None) -> None:
+        """Any loss may be the target."""
+
+    @property
+    def title(self) -> str:
+        return f"Shared updates, {len(self.cases)} ways side by side"
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The runs by their names."""
+        return {case.name: cast(Outcome, case.result) for case in self.cases}
+
+    @property
+    def seconds(self) -> float:
+        """How long even the shortest run took."""
+        return min(outcome.time for outcome in self.outcomes.values())
+
+    @property
+    def samples(self) -> float:
+        """How many samples even the slowest has seen."""
+        return min(outcome.samples for outcome in self.outcomes.values())
+
+    @property
+    def loss(self) -> float | None:
+        """The loss that is to be reached; None where nothing is learnt."""
+        if self.target is not None:
+            return self.target
+        curves = (own.curve for own in self.outcomes.values() if own.curve)
+        return max((own[-1].loss for own in curves if own[-1].loss < own[0].loss), default=None)
+
+    def at_target(self, outcome: Outcome) -> CurvePoint:
+        """From where on a run has that loss; everything without end where it never has."""
+        return (outcome.reached(self.loss) if self.loss is not None else None) or _NEVER
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [self._record(case, self.outcomes[case.name]) for case in self.cases]
+
+    def _record(self, case: Case, outcome: Outcome) -> dict[str, Any]:
+        there = self.at_target(outcome)
+        reached = {} if there is _NEVER else there._asdict()
+        seconds = reached.get("seconds")
+        if self.loss is None:  # nothing is learnt: the rent of equal samples
+            seconds = outcome.time * self.samples / outcome.samples if outcome.samples else None
+        return {
+            "name": case.name,
+            "time": outcome.time,
+            "samples": outcome.samples,
+            "samples_per_second": outcome.samples_per_second,
+            "bytes": outcome.bytes,
+            "waiting": outcome.shares["waiting"] + outcome.shares["idle"],
+            "staleness": outcome.staleness["mean"],
+            "loss": outcome.loss,
+            "worst_loss": outcome.spread.get("worst"),
+            "loss_at_equal_time": outcome.loss_within(seconds=self.seconds),
+            "loss_at_equal_samples": outcome.loss_within(samples=self.samples),
+            "time_to_target": reached.get("seconds"),
+            "samples_to_target": reached.get("samples"),
+            "bytes_to_target": reached.get("bytes"),
+            "dollars": None if seconds is None else case.dollars(seconds),
+        }
+
+    @property
+    def table(self) -> list[Cells]:
+        learnt = self.loss is not None
+        head: Cells = ("", "samples/s", "waiting", "staleness", "sent in all")
+        if learnt:
+            head += (
+                f"loss at {human_seconds(self.seconds)}",
+                f"loss at {self.samples:,.0f} samples",
+                "worst worker's at the end",
+                f"time to {self.loss:.3g}",
+                "samples to it",
+                "sent to it",
+            )
+        rent = any(case.rent for case in self.cases)
+        if rent:
+            head += ("$ to it" if learnt else f"$ for {self.samples:,.0f} samples",)
+        return [head, *(self._row(row, learnt, rent) for row in self.records)]
+
+    def _row(self, row: dict[str, Any], learnt: bool, rent: bool) -> Cells:
+        cells: Cells = (
+            row["name"],
+            count(row["samples_per_second"]),
+            percent(row["waiting"]),
+            f"{row['staleness']:.1f}",
+            human_bytes(row["bytes"]),
+        )
+        if learnt:
+            cells += (
+                _number(row["loss_at_equal_time"]),
+                _number(row["loss_at_equal_samples"]),
+                _number(row["worst_loss"]),
+                "never" if row["time_to_target"] is None else human_seconds(row["time_to_target"]),
+                "" if row["samples_to_target"] is None else f"{row['samples_to_target']:,.0f}",
+                "" if row["bytes_to_target"] is None else human_bytes(row["bytes_to_target"]),
+            )
+        return (*cells, _number(row["dollars"])) if rent else cells
+
+    @property
+    def parts(self) -> list[Parted]:
+        found = [
+            Parted(
+                title=f"By cause, a worker's seconds for {self.samples:,.0f} samples",
+                seconds=tuple(self._spent(own) for own in self.outcomes.values()),
+            )
+        ]
+        steps = [outcome.step for outcome in self.outcomes.values()]
+        if all(steps):
+            found.append(Parted(title="A step of a worker, by cause", seconds=tuple(steps)))
+        return found
+
+    def _spent(self, outcome: Outcome) -> Seconds:
+        """Seconds by cause of the mean worker for as many samples as the slowest has seen."""
+        each = outcome.time * self.samples / (outcome.samples or 1.0)
+        return {str(cause): share * each for cause, share in outcome.shares.items() if share}
+
+    @property
+    def ranking(self) -> list[Case]:
+        """Those that reach the loss first; those that never do, and all where nothing is learnt, by
+        their samples a second."""
+
+        def key(case: Case) -> tuple[float, float]:
+            outcome = self.outcomes[case.name]
+            return self.at_target(outcome).seconds, -outcome.samples_per_second
+
+        return sorted(self.cases, key=key)
+
+    @property
+    def best(self) -> Case:
+        return self.ranking[0]
+
+    @property
+    def reason(self) -> str:
+        ranking, first = self.ranking, self.cases[0]
+        other = ranking[1] if first is ranking[0] else first
+        own, theirs = self.outcomes[ranking[0].name], self.outcomes[other.name]
+        pace = own.samples_per_second / theirs.samples_per_second
+        least = 0.01 * sum(self._spent(theirs).values())
+        moved = ", ".join(told(differences(self._spent(theirs), self._spent(own)), least))
+        why = f"a worker's time for {self.samples:,.0f} samples differs by {moved or 'nothing'}"
+        head = self._first(own, theirs, ranking[0].name, other.name)
+        return f"{head} {ranking[0].name} has {pace:.2f} times the samples a second: {why}."
+
+    @property
+    def notes(self) -> list[str]:
+        usual = [*self._not_held(), *super(SharingComparison, self).notes]
+        reaches = {name: own.reach for name, own in self.outcomes.items() if own.reach}
+        if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
+            return usual
+        told = ", ".join(f"{name} {reach:.3g}" for name, reach in reaches.items())
+        said = (
+            f"a worker's gradient moves the weights by unlike rates ({told}), which may decide "
+            'more than the method: try sharing.learning.scaling = "linear", or equal rates'
+        )
+        return [said, *usual]
+
+    def _not_held(self) -> Iterator[str]:
+        """Runs that have the loss for a while."""
+        loss = self.loss
+        for name, own in self.outcomes.items():
+            there = None if loss is None else own.touched(loss)
+            if there and self.at_target(own) is _NEVER:
+                when = human_seconds(there.seconds)
+                yield f"{name} has a loss of {loss:.3g} after {when}, but does not stay there"
+
+    def _first(self, own: Outcome, theirs: Outcome, name: str, other: str) -> str:
+        here, there = self.at_target(own), self.at_target(theirs)
+        if self.loss is None:
+            return f"{name} is the fastest; nothing is learnt."
+        if here is _NEVER:
+            return f"None reaches a loss of {self.loss:.3g}."
+        head = f"{name} is the first at a loss of {self.loss:.3g}, after {human_seconds(here[0])}"
+        if there is _NEVER:
+            return f"{head}; {other} never is."
+        needs = here.samples / there.samples
+        return f"{head} ({other}: {human_seconds(there[0])}), with {needs:.2f} times the samples."
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else show(value, 3)

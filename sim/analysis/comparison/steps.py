@@ -1,0 +1,175 @@
+"""Synchronous jobs side by side: which step is shortest, and by what."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from sim.analysis.comparison.cases import Case
+from sim.analysis.comparison.comparison import Comparison, Parted, Seconds
+from sim.config.units import human_bytes, human_seconds
+from sim.results.differences import differences, told
+from sim.results.formatting import percent, rate
+from sim.results.likely import likely
+from sim.results.result import Result
+from sim.results.tables import Cells
+from sim.uncertainty.intervals import faster
+
+_EXPECTED = "{dollars_expected:.3g} ({dollars_low:.3g} to {dollars_high:.3g})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepComparison(Comparison):
+    """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first's
+    step has."""
+
+    picture = "sim.interface.plots.timelines"
+    pictures: ClassVar[Mapping[str, str]] = {"bars": "sim.interface.plots.comparison"}
+
+    @property
+    def title(self) -> str:
+        alike = max(self.scales) - min(self.scales) < 1e-9
+        what = "A step of each" if alike else f"As many tokens as a step of {self.names[0]}"
+        return f"{what}, {len(self.cases)} side by side"
+
+    @property
+    def scales(self) -> list[float]:
+        """Per case, the steps that have as many tokens as one of the first."""
+        tokens = [own.tokens_per_second * own.step_time for own in self.results]
+        return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Per case, the time of those steps."""
+        pairs = zip(self.results, self.scales, strict=True)
+        return [result.step_time * scale for result, scale in pairs]
+
+    @property
+    def results(self) -> list[Result]:
+        return [cast(Result, case.result) for case in self.cases]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": case.name,
+                "seconds": seconds,
+                "step_time": result.step_time,
+                "tokens_per_second": result.tokens_per_second,
+                "mfu": result.mfu,
+                "bubble_fraction": result.bubble_fraction,
+                "memory": result.memory_per_gpu["total"],
+                "fits": result.fits,
+                "gpus": result.ranks,
+                "dollars_per_million_tokens": result.dollars_per_million_tokens,
+                **{f"dollars_{bound}": own for bound, own in _dollars(result).items()},
+            }
+            for case, result, seconds in zip(self.cases, self.results, self.seconds, strict=True)
+        ]
+
+    @property
+    def table(self) -> list[Cells]:
+        first = self.seconds[0]
+        level = f"{100.0 * self.results[0].interval['level']:.0f} %"
+        head = ("", "time", "", "tokens/s", "MFU", "bubble", "memory", "fits", "GPUs", "$/1e6 tok")
+        rows: list[Cells] = [(*head, f"expected ({level})")]
+        for row in self.records:
+            cost = row["dollars_per_million_tokens"]
+            gain = row["seconds"] / first - 1.0
+            rows.append(
+                (
+                    row["name"],
+                    human_seconds(row["seconds"]),
+                    f"{100.0 * gain:+.1f} %" if gain else "",
+                    rate(row["tokens_per_second"]),
+                    percent(row["mfu"]),
+                    percent(row["bubble_fraction"]),
+                    human_bytes(row["memory"]),
+                    "yes" if row["fits"] else "no",
+                    f"{row['gpus']:,}",
+                    "" if cost is None else f"{cost:.3f}",
+                    "" if cost is None else _EXPECTED.format(**row),
+                )
+            )
+        return rows
+
+    @property
+    def parts(self) -> list[Parted]:
+        return [
+            Parted(
+                title="By cause, of the rank that ends last, its waiting included",
+                seconds=self._scaled([result.breakdown for result in self.results]),
+            ),
+            Parted(
+                title="On the critical path, by cause: what the step waits for, from rank to rank",
+                seconds=self._path("cause"),
+            ),
+            Parted(title="On the critical path, by stage", seconds=self._path("stage")),
+            Parted(
+                title="Hidden behind compute",
+                seconds=self._scaled([result.hidden for result in self.results]),
+                whole=False,
+            ),
+        ]
+
+    def _path(self, key: str) -> tuple[Seconds, ...]:
+        found: list[Seconds] = []
+        for result in self.results:
+            seconds: defaultdict[str, float] = defaultdict(float)
+            for row in result.critical_path:
+                name = f"stage {row[key]}" if key == "stage" else row[key]
+                seconds[name] += row["seconds"]
+            found.append(seconds)
+        return self._scaled(found)
+
+    def _scaled(self, found: Sequence[Seconds]) -> tuple[Seconds, ...]:
+        pairs = zip(found, self.scales, strict=True)
+        return tuple({key: own * scale for key, own in row.items()} for row, scale in pairs)
+
+    @property
+    def best(self) -> Case:
+        """The shortest of those that fit, if any do."""
+        rows = list(zip(self.cases, self.results, self.seconds, strict=True))
+        fit = [row for row in rows if row[1].fits] or rows
+        return min(fit, key=lambda row: row[2])[0]
+
+    @property
+    def reason(self) -> str:
+        return " ".join(self._reasons())
+
+    def _reasons(self) -> Iterator[str]:
+        best = self.cases.index(self.best)
+        ranked = sorted(range(len(self.cases)), key=lambda n: self.seconds[n])
+        fit = [n for n in ranked if self.results[n].fits and n != best]
+        other = 0 if best else next(iter(fit or [n for n in ranked if n != best]))
+        for n in ranked:
+            if self.seconds[n] < self.seconds[best]:
+                yield f"{self.names[n]} is shorter, but does not fit."
+        less = self.seconds[other] - self.seconds[best]
+        by_cause, _, _, hidden = (own.seconds for own in self.parts)
+        least = 1e-4 * self.seconds[best]
+        moved = ", ".join(told(differences(by_cause[other], by_cause[best]), least))
+        share = percent(abs(less) / self.seconds[other])
+        if abs(less) < least:
+            yield f"{self.names[best]} and {self.names[other]} take as long."
+            return
+        than = f"{'shorter' if less >= 0.0 else 'longer'} than {self.names[other]}"
+        names = f"{self.names[best]} is {human_seconds(abs(less))} ({share}) {than}"
+        yield f"{names}: {moved}." if moved else f"{names}, in no cause."
+        behind = ", ".join(told(differences(hidden[other], hidden[best]), 10.0 * least))
+        if behind:
+            yield f"Hidden behind its compute: {behind}."
+        yield from self._sure(best, other)
+
+    def _sure(self, best: int, other: int) -> Iterator[str]:
+        """By measured layouts of a job, where both rest on the same runs."""
+        law, same = (self.results[n].interval for n in (best, other))
+        if law["basis"] == same["basis"]:
+            chance = faster(self.seconds[best], self.seconds[other], law["apart"])
+            yield f"That a measured run of it is the shorter is {100.0 * chance:.0f} % sure."
+
+
+def _dollars(result: Result) -> dict[str, float]:
+    """What measured steps would make of the rent for a million tokens."""
+    known = result.dollars_per_million_tokens
+    return {} if known is None else likely(result).of(known)

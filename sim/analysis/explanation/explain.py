@@ -1,0 +1,116 @@
+"""`sim.explain`: what limits a step, and what would make it shorter."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from sim import kind
+from sim.analysis.explanation.changes import Change, changes
+from sim.analysis.explanation.kernels import Roof, roofline
+from sim.analysis.explanation.limits import Limits, limits
+from sim.config.progress import part, whole
+from sim.results.answer import Answer, Inputs
+from sim.results.by_line import Line, Moment
+from sim.results.result import Result
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation(Answer):
+    """The gain of each resource if it were faster, kernels against the device's peaks, and the best
+    changes of one choice of the plan; of a recorded step instead of these the `lines` of its script
+    by the seconds of their kernels, and what they hold of memory at its fullest moment."""
+
+    view = "sim.analysis.explanation.text"
+    picture = "sim.interface.plots.explanation"
+    unwritten = ("result", "limits", "changes", "lines")
+    derived: ClassVar[Mapping[str, str]] = {
+        "step_time": "step_time",
+        "limits": "limited",
+        "then": "then",
+        "changes": "changed",
+        "lines": "timed",
+        "inputs": "inputs",
+    }
+
+    result: Result
+    limits: Limits
+    kernels: tuple[Roof, ...]
+    changes: tuple[Change, ...]
+    lines: tuple[Line, ...] = ()
+    fullest: Moment | None = None
+
+    @property
+    def step_time(self) -> float:
+        return self.result.step_time
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.result.inputs
+
+    @property
+    def fits(self) -> bool:
+        return self.result.fits
+
+    @property
+    def limited(self) -> list[dict[str, Any]]:
+        """Resources, the worst limit first."""
+        return [_limit(one.resource, one.halved, one.free) for one in self.limits.limits]
+
+    @property
+    def then(self) -> list[dict[str, Any]]:
+        """Those that are left once the first is twice as fast."""
+        return [_limit(one.resource, one.halved, one.free) for one in self.limits.then]
+
+    @property
+    def changed(self) -> list[dict[str, Any]]:
+        """Changes of one choice of the plan, the best first."""
+        return [
+            {"choice": one.choice, "before": one.before, "after": one.after,
+             "step_time": one.step_time, "memory": one.result.memory_per_gpu["total"]}
+            for one in self.changes
+        ]  # fmt: skip
+
+    @property
+    def timed(self) -> list[dict[str, Any]]:
+        """Lines of a script, those of the longest kernels first."""
+        return [{"line": one.line, "seconds": one.seconds} for one in self.lines]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a resource: the step (s) were it twice as fast, and at no cost."""
+        import pandas as pd
+
+        return pd.DataFrame(self.limited).set_index("resource")
+
+
+def _limit(resource: str, halved: float, free: float) -> dict[str, Any]:
+    return {"resource": resource, "halved": halved, "free": free}
+
+
+@whole("explaining the step")
+def explain(scenario: str | PathLike[str] | BaseScenario, settings: Settings = ()) -> Explanation:
+    """What limits a step of a scenario, or of a recording on a cluster that `settings` name, with
+    these applied. Raises `InputError`."""
+    setup = kind.set_up(kind.load(scenario, settings))
+    with part(0.1):
+        result = cast(Result, kind.answer(setup))
+    with part(0.3 if setup.job else 0.9):
+        limited = limits(setup)
+    shorter: tuple[Change, ...] = ()
+    if setup.job is not None:  # a plan, of which choices can be changed
+        with part(0.6):
+            shorter = tuple(changes(kind.planned(setup), result))
+    lines = kind.by_line(setup)
+    return Explanation(
+        result=result,
+        limits=limited,
+        kernels=tuple(roofline(setup)),
+        changes=shorter,
+        lines=lines.lines if lines else (),
+        fullest=lines.fullest if lines else None,
+    )

@@ -1,0 +1,126 @@
+"""What if parts of the machine were faster or slower, or microbatches larger or smaller: step times
+on a grid, by replay."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.config.units import human_bytes
+from sim.kind import Floats, Setup, Speeds
+from sim.parallel.memory import fullest, memories
+from sim.scenario.setup import PlanSetup
+from sim.uncertainty.draws import bandwidth
+
+SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # times those of the scenario
+MICROBATCH = "sequences of a microbatch"
+_LEAST = 5e-4  # of a step: what changes less is no knob
+_KNOBS = {  # and how the resources begin whose seconds each one turns
+    "speed of the GPUs' kernels": ("gemm", "attention", "stream"),
+    "speed of collectives inside passes": ("collective",),
+    "bandwidth of all other transfers": (bandwidth(""),),
+    "speed of the hosts' launches": ("host",),
+}
+_MOST = 3  # knobs of speed: every one multiplies the columns
+_FACTORS = (0.25, 0.5, 2.0, 4.0)  # of the microbatch, beside its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """What may be turned: its `values` in words, which of them is the step's `own`, and what is to
+    be said of each (`notes`), if anything."""
+
+    name: str
+    values: tuple[str, ...]
+    own: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Step times (s) by the values of each of the `knobs`, the last knob's changing fastest."""
+
+    knobs: tuple[Knob, ...]
+    times: tuple[float, ...]
+
+
+def what_if(setup: Setup, *, microbatches: bool = True) -> WhatIf:
+    """The knobs that matter most, all of their values together, as columns of a replay for each
+    microbatch that the plan allows with the same global batch.
+
+    Kernels at twice the speed take half as long, launches and latencies as they did; everything
+    that waits for what changes moves (`limits`). Raises `InputError` for a step that
+    cannot be replayed.
+    """
+    if setup.job is None:
+        what = "is played anew for every speed, which takes too long for a grid of them"
+        raise InputError(setup.name, what, "ask `sim explain`")
+    own = kind.speeds(setup)
+    felt = _felt(own)
+    sizes = list(_microbatches(kind.planned(setup))) if microbatches else []
+    speeds = tuple(f"{speed:g} x" for speed in SPEEDS)
+    knobs = [Knob(name=name, values=speeds, own=SPEEDS.index(1.0)) for name in felt]
+    if len(sizes) < 2:
+        return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt))))
+    played = [own if other is setup else kind.speeds(other) for other in sizes]
+    place = next(number for number, other in enumerate(sizes) if other is setup)
+    times = np.concatenate([_grid(one, felt) for one in played])
+    return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))
+
+
+def _felt(own: Speeds) -> tuple[str, ...]:
+    """Knobs of speed that the step feels most."""
+    alone = np.ones((len(own.kinds), 1 + len(_KNOBS)))
+    for column, kinds in enumerate(_KNOBS.values(), 1):
+        alone[_rows(own, kinds), column] = 1.0 / SPEEDS[0]
+    step, *slower = map(float, own.times(alone))
+    cost = {name: time / step - 1.0 for name, time in zip(_KNOBS, slower, strict=True)}
+    felt = [name for name in _KNOBS if cost[name] > _LEAST]
+    most = sorted(felt, key=lambda name: -cost[name])[:_MOST]
+    return tuple(sorted(most, key=list(_KNOBS).index))
+
+
+def _grid(own: Speeds, felt: Sequence[str]) -> Floats:
+    """Step times (s) at all speeds of the knobs."""
+    points = list(product(SPEEDS, repeat=len(felt)))
+    factors = np.ones((len(own.kinds), len(points)))
+    for number, name in enumerate(felt):
+        factors[_rows(own, _KNOBS[name])] = 1.0 / np.array([point[number] for point in points])
+    return own.times(factors)
+
+
+def _rows(own: Speeds, kinds: Sequence[str]) -> list[int]:
+    return [number for number, name in enumerate(own.kinds) if name.startswith(tuple(kinds))]
+
+
+def _microbatches(setup: PlanSetup) -> Iterator[PlanSetup]:
+    """The job with microbatches of other sizes, where its plan can have them, and as it is."""
+    plan = setup.job.plan
+    own = plan.microbatch
+    sizes = {own, *(int(own * factor) for factor in _FACTORS if (own * factor).is_integer())}
+    for size in sorted(sizes):
+        if size == own:
+            yield setup
+            continue
+        with suppress(InputError):
+            yield setup.replanned(replace(plan, microbatch=size))
+
+
+def _knob(sizes: Sequence[PlanSetup], own: int) -> Knob:
+    plans = [one.job.plan for one in sizes]
+    return Knob(
+        name=MICROBATCH,
+        values=tuple(f"{plan.microbatch} ({plan.microbatches} a step)" for plan in plans),
+        own=own,
+        notes=tuple(map(_memory, sizes)),
+    )
+
+
+def _memory(setup: PlanSetup) -> str:
+    held, room = fullest(memories(setup.job, setup.program)), setup.job.device.usable_memory
+    fits = "fits" if held.fits(room) else "does not fit"
+    return f"{human_bytes(held.reserved)} of {human_bytes(room)} of memory: {fits}"

@@ -1,0 +1,142 @@
+"""What training costs: GPU-hours at the topology's price, and the energy it takes.
+
+days = tokens / (tokens per second) / 86,400; dollars = days x 24 x GPUs x price per GPU-hour;
+energy = days x 86,400 x GPUs x watts per GPU x power usage effectiveness. A scenario's checkpoints
+stop training for bytes / storage every so many steps.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.config.units import DAY, HOUR
+from sim.hardware.cluster.topology import Topology
+from sim.results.answer import Answer, Inputs
+from sim.results.likely import Likely
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCost(Answer):
+    """Time, money and energy for `tokens` tokens.
+
+    Training stands still for `checkpoints` of these seconds. `dollars` is rent; None where the
+    topology has no price. `energy` (J) is that of the devices and of what hosts and cools them;
+    `electricity` its price in dollars, if known. Where `fits` is false the job would not run.
+    """
+
+    view = "sim.analysis.reliability.cost_text"
+    picture = "sim.interface.plots.cost"
+    unwritten = ("likely",)
+    derived: ClassVar[Mapping[str, str]] = {
+        "days": "days",
+        "tokens_per_dollar": "tokens_per_dollar",
+        "dollars_per_million_tokens": "dollars_per_million_tokens",
+        "likely": "bounds",
+    }
+
+    tokens: float
+    seconds: float
+    gpu_hours: float
+    dollars: float | None
+    energy: float
+    electricity: float | None
+    checkpoints: float = 0.0
+    fits: bool = True
+    likely: Likely | None = None
+    inputs: Inputs | None = None
+
+    @property
+    def days(self) -> float:
+        return self.seconds / DAY
+
+    @property
+    def tokens_per_dollar(self) -> float | None:
+        return self.tokens / self.dollars if self.dollars else None
+
+    @property
+    def dollars_per_million_tokens(self) -> float | None:
+        return self.dollars / self.tokens * 1e6 if self.dollars else None
+
+    @property
+    def bounds(self) -> dict[str, Any] | None:
+        """What measured runs say: their ratio to the simulated one, and days, dollars, energy."""
+        if self.likely is None:
+            return None
+        scaled = {"days": self.days, "dollars": self.dollars, "energy": self.energy}
+        ranges = {key: self.likely.of(known) for key, known in scaled.items() if known}
+        return {**asdict(self.likely), **ranges}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a figure: as simulated, and what measured runs make of it."""
+        import pandas as pd
+
+        likely = self.bounds or {}
+        named = {"days": self.days, "gpu_hours": self.gpu_hours, "dollars": self.dollars,
+                 "dollars_per_million_tokens": self.dollars_per_million_tokens,
+                 "energy": self.energy, "electricity": self.electricity}  # fmt: skip
+        rows = [{"figure": key, "simulated": value, **likely.get(key, {})}
+                for key, value in named.items()]  # fmt: skip
+        return pd.DataFrame(rows).set_index("figure")
+
+
+def cost_of(
+    topology: Topology, step_time: float, tokens_per_step: float, tokens: float, *,
+    goodput: float = 1.0,
+) -> TrainingCost:  # fmt: skip
+    """The cost of `tokens` tokens at so many a step; `goodput` is the share of time that counts."""
+    seconds = tokens / tokens_per_step * step_time / goodput
+    hours = seconds / HOUR * topology.gpus
+    price = topology.price
+    watts = price.watts if price and price.watts else topology.device.power
+    energy = hours * HOUR * watts * (price.pue if price else 1.0)
+    return TrainingCost(
+        tokens=tokens,
+        seconds=seconds,
+        gpu_hours=hours,
+        dollars=hours * price.hour if price else None,
+        energy=energy,
+        electricity=energy * price.electricity if price and price.electricity else None,
+    )
+
+
+def cost(
+    scenario: str | PathLike[str] | BaseScenario,
+    *,
+    tokens: float | None = None,
+    price: str | None = None,
+    goodput: float = 1.0,
+    settings: Settings = (),
+) -> TrainingCost:
+    """The cost of a scenario's token budget, or of `tokens`, with `settings` applied.
+
+    `price` is a GPU's rent such as "2 USD/h" instead of the topology's, `goodput` the share of the
+    time that counts. Raises `InputError`, also where nobody says how many tokens.
+
+    >>> answer = cost("gpt3-175b-cost", price="2 USD/h", goodput=0.9)
+    >>> answer.dollars == 2 * answer.gpu_hours, answer.inputs.price
+    (True, '2 USD/h a GPU (as given)')
+    """
+    if not 0.0 < goodput <= 1.0:
+        what = f"{goodput:g} is more than all" if goodput > 1.0 else f"{goodput:g} is not positive"
+        raise InputError("--goodput", what, "give a share of the time")
+    if tokens is not None and not 0.0 < tokens < inf:
+        raise InputError("--tokens", f"{tokens:g} is not positive", "write a positive number")
+    scenario = kind.load(scenario, settings_of(settings, price))
+    tokens = tokens or scenario.tokens
+    if not tokens:
+        raise InputError(scenario.name, "has no token budget", "add tokens = 300e9 or --tokens")
+    pace, own = kind.pace(kind.set_up(scenario, brief=True)), scenario.checkpoints
+    stop = pace.size / own.storage / own.steps if own else 0.0
+    spent = cost_of(pace.topology, pace.seconds + stop, pace.tokens, tokens, goodput=goodput)
+    sure = pace.sure and pace.sure.beside(stop / pace.seconds)
+    stops = tokens / pace.tokens * stop
+    return replace(spent, checkpoints=stops, likely=sure, fits=pace.fits, inputs=pace.inputs)

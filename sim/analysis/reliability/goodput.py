@@ -1,0 +1,283 @@
+"""Goodput: how much of a long run counts, from the rates of failures and how they are handled.
+
+Effective training time = productive time / elapsed time (Llama 3, arXiv 2407.21783, section
+3.3.4). Beside the simulation stand the classic formulas (`checkpoint_interval`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from os import PathLike
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from sim import kind
+from sim.analysis.reliability.checkpoint_interval import daly, expected_share, young
+from sim.analysis.reliability.cost import TrainingCost, cost_of
+from sim.analysis.reliability.failures import Failures, Recovery
+from sim.analysis.reliability.failures import load as load_failures
+from sim.config import limit
+from sim.config.errors import InputError
+from sim.config.progress import counted, waited
+from sim.config.stopping import so_far
+from sim.config.units import DAY
+from sim.engine.timeline import Deferred
+from sim.engine.training_run import CAUSES, Conduct, Fault, Ledger, simulate
+from sim.results.answer import Answer, Inputs
+from sim.results.likely import Likely
+from sim.results.pace import Pace
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings, settings_of
+from sim.variability.generators import generator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TARGET = 0.9
+_STOPS = (1.0, 5.0, 15.0, 30.0, 60.0)  # s for which a checkpoint stops training: examples
+_LOOKED_AT = 32  # workers that fail alone, of which the mean is taken
+ENOUGH = 10**9
+
+# Simulations of all days (the ledger, the best of nine intervals), and seconds on one core for each
+# failure and checkpoint.
+_RUNS, _OF_EVENT = 10, 5e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput(Answer):
+    """`seconds` by cause over `days`; `effective` is the share that is productive.
+
+    `between` is the mean time between interruptions (s), `young` and `daly` the formulas'
+    intervals, `formula` the effective share that they expect at the interval used. `best` is the
+    interval that the simulation itself finds best, with its effective share. `tokens_likely` are
+    those that steps as long as measured ones would have trained on. `assumed` says in words what
+    this rests on, `tried` are the intervals that were simulated, with their effective shares.
+
+    Where `alone` workers fail each by itself (asynchronous methods), `seconds` are those of a
+    worker in the mean, `conduct` is a worker's, `between` still that of all.
+    """
+
+    view = "sim.analysis.reliability.goodput_text"
+    picture = "sim.interface.plots.goodput"
+    derived: ClassVar[Mapping[str, str]] = {"effective_training_time": "effective"}
+
+    days: float
+    gpus: int
+    conduct: Conduct
+    checkpoint_bytes: float
+    seconds: dict[str, float]
+    interruptions: int
+    faults: dict[str, int]
+    between: float
+    young: float
+    daly: float
+    formula: float
+    best: tuple[float, float]
+    tokens: float
+    tokens_likely: dict[str, float]
+    cost: TrainingCost
+    allowed: Sequence[dict[str, float]]
+    inputs: Inputs
+    tried: tuple[tuple[float, float], ...] = ()
+    assumed: tuple[str, ...] = ()
+    fits: bool = True
+    alone: int = 1
+
+    @property
+    def effective(self) -> float:
+        return self.seconds["productive"] / sum(self.seconds.values())
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a cause: seconds, and their share of all."""
+        import pandas as pd
+
+        table = pd.DataFrame({"seconds": self.seconds}).rename_axis("cause")
+        return table.assign(share=table["seconds"] / sum(self.seconds.values()))
+
+
+def goodput(
+    scenario: str | PathLike[str] | BaseScenario,
+    *,
+    failures: str = "llama3",
+    days: float = 30.0,
+    seed: int = 0,
+    price: str | None = None,
+    settings: Settings = (),
+) -> Goodput:
+    """Simulate so many days of a scenario, with `settings` applied.
+
+    `failures` is a table of `topologies/failures`, a .toml, or a .csv of interruptions; settings
+    such as "recovery.restart=10 min" change it, any other key the scenario. Checkpoints and storage
+    are the scenario's own if it has any, unless recovery.interval or .storage is set. `price` is a
+    GPU's rent such as "2 USD/h" instead of the topology's. Raises `InputError`.
+    """
+    pairs = settings_of(settings, price)
+    of_table = {k: v for k, v in pairs.items() if k.startswith("recovery.") or k == "gpus_per_node"}
+    if not 0.0 < days < inf:
+        raise InputError("--days", f"{days:g} is not positive", "write a positive number")
+    table = load_failures(failures, list(of_table.items()))
+    job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in of_table})
+    pace, own = kind.pace(kind.set_up(job, brief=True)), job.checkpoints
+    gpus = pace.topology.gpus
+    found = of_pace(pace, table.of_job(gpus, own, pace.seconds, of_table), days=days, seed=seed)
+    return replace(found, assumed=table.assumed(gpus, own, of_table))
+
+
+@waited("failures and repairs")
+def of_pace(pace: Pace, failures: Failures, *, days: float, seed: int = 0) -> Goodput:
+    """Simulate so many days of training at a pace."""
+    if pace.alone > 1:
+        return _of_workers_alone(pace, failures, days=days, seed=seed)
+    topology = pace.topology
+    faults = failures.faults(topology.gpus)
+    between = _between(faults)
+    size = failures.recovery.bytes or pace.size
+    conduct = conduct_of(failures.recovery, size, between, pace.replicas)
+    events = days * DAY * (1.0 / between + 1.0 / conduct.interval)
+    limit.refuse_long("--days", f"{days:g} days", events * _RUNS * _OF_EVENT)
+    ledger = run(faults, conduct, days, seed)
+    tokens, cost = _earned(pace, ledger.seconds["productive"], days)
+    tried = intervals(faults, conduct, days, seed)
+    return Goodput(
+        days=days, gpus=topology.gpus, conduct=conduct, checkpoint_bytes=size,
+        seconds=ledger.seconds, interruptions=sum(ledger.faults.values()), faults=ledger.faults,
+        between=between, young=young(conduct.stop, between), daly=daly(conduct.stop, between),
+        formula=expected_share(conduct, between), best=max(tried, key=lambda own: own[::-1]),
+        tried=tried, tokens=tokens, cost=cost, inputs=pace.inputs, fits=pace.fits,
+        tokens_likely=_tokens(tokens, pace.sure) if pace.sure else {},
+        allowed=Deferred(partial(allowed, faults, conduct, between, days, seed)),
+    )  # fmt: skip
+
+
+def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int) -> Goodput:
+    """Workers that do not wait for one another: the mean of their ledgers, each with the faults of
+    its own devices and servers; servers, or the other workers, have the weights meanwhile, so that
+    checkpoints stop nobody and nothing goes back to one."""
+    faults = failures.faults(pace.gpus_of_one)
+    of_all = failures.faults(pace.topology.gpus)
+    own, between = map(_between, (faults, of_all))
+    size = failures.recovery.bytes or pace.size
+    recovery = replace(failures.recovery, interval=days * DAY, stop=0.0, elastic=False)
+    conduct = replace(conduct_of(recovery, 0.0, own, 1), at_risk=pace.at_risk)
+    looked_at = min(pace.alone, _LOOKED_AT)
+    limit.refuse_long("--days", f"{days:g} days", days * DAY / own * looked_at * _OF_EVENT)
+    workers = counted(range(looked_at), total=looked_at, unit="worker")
+    ledgers = [run(faults, conduct, days, seed, worker) for worker in workers]
+    seconds = {
+        cause: sum(ledger.seconds[cause] for ledger in ledgers) / looked_at for cause in CAUSES
+    }
+    expected = {fault.name: round(fault.rate * days * DAY) for fault in of_all}  # in the mean
+    tokens, cost = _earned(pace, seconds["productive"], days)
+    return Goodput(
+        days=days, gpus=pace.topology.gpus, conduct=conduct, checkpoint_bytes=size,
+        seconds=seconds, interruptions=sum(expected.values()), faults=expected, between=between,
+        young=0.0, daly=0.0, formula=expected_share(replace(conduct, interval=pace.at_risk), own),
+        best=(conduct.interval, seconds["productive"] / (days * DAY)),
+        tokens=tokens, tokens_likely={}, cost=cost, allowed=(), alone=pace.alone,
+        inputs=pace.inputs, fits=pace.fits,
+    )  # fmt: skip
+
+
+def _between(faults: Sequence[Fault]) -> float:
+    """Mean seconds from one fault to the next."""
+    rate = sum(fault.rate for fault in faults)
+    return 1.0 / rate if rate else float("inf")
+
+
+def _earned(pace: Pace, productive: float, days: float) -> tuple[float, TrainingCost]:
+    """The tokens of the productive seconds, and the cost of all days."""
+    tokens, share = productive / pace.seconds * pace.tokens, productive / (days * DAY)
+    cost = cost_of(pace.topology, pace.seconds, pace.tokens, tokens, goodput=share or 1.0)
+    return tokens, cost
+
+
+def _tokens(simulated: float, measured: Likely) -> dict[str, float]:
+    """Tokens of as many seconds; slower steps train on fewer."""
+    return {
+        "level": measured.level,
+        "low": simulated / measured.high,
+        "expected": simulated / measured.expected,
+        "high": simulated / measured.low,
+    }
+
+
+def conduct_of(recovery: Recovery, size: float, between: float, replicas: int) -> Conduct:
+    """A blocking checkpoint stops training for bytes / storage; an asynchronous one for a
+    snapshot, and is written behind. Reading it back is part of every restart."""
+    written = size / recovery.storage
+    stop = recovery.stop if recovery.stop is not None else written
+    if recovery.asynchronous:
+        stop = min(recovery.snapshot, stop)
+    interval = recovery.interval or max(daly(max(stop, 1.0), between), stop)
+    return Conduct(
+        interval=min(interval, 30 * DAY),
+        stop=stop,
+        persist=written if recovery.asynchronous else 0.0,
+        detection=recovery.detection,
+        restart=recovery.restart + written,
+        slow_detection=recovery.slow_detection,
+        spares=ENOUGH if recovery.spares is None else recovery.spares,
+        repair=recovery.repair,
+        replicas=replicas,
+        elastic=recovery.elastic,
+    )
+
+
+def run(faults: Sequence[Fault], conduct: Conduct, days: float, seed: int, *worker: int) -> Ledger:
+    """The ledger of so many days; the seed's generator for failures alone decides, or that of one
+    of several workers."""
+    rng = generator(seed, "failures", *worker)
+    return simulate(faults, conduct, seconds=days * DAY, rng=rng)
+
+
+def effective(faults: Sequence[Fault], conduct: Conduct, days: float, seed: int) -> float:
+    """The productive share of so many days."""
+    return run(faults, conduct, days, seed).seconds["productive"] / (days * DAY)
+
+
+def intervals(
+    faults: Sequence[Fault], conduct: Conduct, days: float, seed: int
+) -> tuple[tuple[float, float], ...]:
+    """Some intervals around the one in use and the effective share of each, by simulation of the
+    same failures."""
+    tried = [max(conduct.interval * 2.0 ** (power / 2.0), 1.0) for power in range(-4, 5)]
+    shares = so_far(
+        (interval, effective(faults, replace(conduct, interval=interval), days, seed))
+        for interval in tried
+    )
+    return tuple(counted(shares, total=len(tried), unit="interval"))
+
+
+def allowed(
+    faults: Sequence[Fault], conduct: Conduct, between: float, days: float, seed: int
+) -> list[dict[str, float]]:
+    """What an effective share of `TARGET` needs: per cost of a checkpoint, the longest detection
+    and restart together that still reach it, by bisection over simulations (0: out of reach)."""
+    days = min(days, 54.0)
+    changed = [
+        replace(conduct, stop=stop, persist=0.0, interval=daly(stop, between)) for stop in _STOPS
+    ]
+    rows = so_far(
+        {"checkpoint": own.stop, "interval": own.interval,
+         "away": _longest(faults, own, between, days, seed)}
+        for own in changed
+    )  # fmt: skip
+    return list(counted(rows, total=len(changed), unit="cost of checkpoints"))
+
+
+def _longest(
+    faults: Sequence[Fault], conduct: Conduct, between: float, days: float, seed: int
+) -> float:
+    if between == float("inf"):
+        return between
+    # What the formulas allow brackets it: away < M ln(their share without any / target).
+    ideal = expected_share(replace(conduct, detection=0.0, restart=0.0), between)
+    low, high = 0.0, max(2.0 * between * float(np.log(ideal / TARGET)), 60.0)
+    for _ in range(5):
+        middle = (low + high) / 2.0
+        changed = replace(conduct, detection=middle / 4.0, restart=middle * 3.0 / 4.0)
+        enough = effective(faults, changed, days, seed) >= TARGET
+        low, high = (middle, high) if enough else (low, middle)
+    return low

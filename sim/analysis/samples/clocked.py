@@ -1,0 +1,128 @@
+"""Straggler samples of any program, played on the clock: its streams wait for one another in
+ways that no replay has.
+
+Where all ranks are alike (one stage, equal links), a step takes as long as if all of them were as
+slow as the slowest. Every rank runs the same operations, so the slowest waits for none beyond what
+transfers take; no step is shorter than its own, and as all moments grow with all slowdowns, none is
+longer than that of ranks which are all like it. So one rank is played for any number of them.
+Only transfers that share links with those of ranks out of step can differ. Stages are unlike, and
+then every rank is played.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sim import kind
+from sim.analysis.samples.answer import Samples
+from sim.analysis.samples.losses import REMOVED, assumed, by_cause, removed
+from sim.analysis.samples.rank_slowdowns import Draws, Floats, RankPlacement
+from sim.config import limit
+from sim.config.progress import metered
+from sim.config.stopping import so_far
+from sim.engine.clock import end_of, perform
+from sim.engine.fold import Folding
+from sim.engine.machine import Machine
+from sim.engine.timeline import Role
+from sim.kind import Setup
+from sim.program.program import Program
+from sim.variability.jitter import Jitter
+
+_CLOSER = 16  # steps for each closer look: at causes, nodes taken away
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClockedSteps:
+    """Steps of a program whose ranks differ; `folding` has one role, or one for every rank."""
+
+    folding: Folding
+
+    @classmethod
+    def of(cls, program: Program, machine: Machine, *, unfold: bool = False) -> "ClockedSteps":
+        return cls(Folding(program, machine, unfold=unfold))
+
+    @property
+    def roles(self) -> int:
+        return len(self.folding.roles)
+
+    def step(self, slowdown: Floats) -> float:
+        """Seconds of a step with the slowdowns of all ranks."""
+        slowest = float(slowdown.max())
+
+        def slower(role: Role) -> float:
+            return slowest if self.roles == 1 else float(slowdown[role.first_rank])
+
+        _, _, processes = perform(self.folding.folded(slower))
+        return end_of(processes)
+
+    def steps(self, slowdowns: Floats) -> Floats:
+        """The same of many steps [steps, ranks]."""
+        return np.array([self.step(own) for own in slowdowns])
+
+
+def samples(setup: Setup, jitter: Jitter, count: int) -> Samples:
+    """Draw `count` steps of a program. Raises `InputError`."""
+    began = time.perf_counter()
+    own, usual = setup.machine, replace(setup.machine, slowdown={})
+    result, program = kind.answer(setup), setup.program
+    placement = RankPlacement.of(program.mesh, own.topology)
+    draws = Draws(jitter=jitter, placement=placement, steps=count, slowdown=own.slowdown)
+    folded = ClockedSteps.of(program, usual)
+    ranks = len(placement.node)
+    even = np.ones(ranks)
+    started = time.perf_counter()
+    healthy = folded.step(even)
+    each = time.perf_counter() - started
+    if folded.roles > 1:
+        each *= ranks / folded.roles
+    looks = len(REMOVED) + len(jitter.causes) + bool(own.slowdown)
+    played = count + min(count, _CLOSER) * looks
+    limit.refuse_long("--samples", f"{count:,} steps of {ranks:,} GPUs", played * each)
+    apart = folded if folded.roles == 1 else ClockedSteps.of(program, usual, unfold=True)
+    times, slowdown = _drawn(apart, draws)
+    close = min(len(times), _CLOSER)
+    closer, first = draws.first(close), times[:close]
+    slower = folded.step(slowdown.mean() * even) - healthy
+    return Samples(
+        scenario=setup.name,
+        inputs=result.inputs,
+        samples=len(times),
+        seed=jitter.seed,
+        ranks=ranks,
+        healthy=healthy,
+        step_times=times,
+        by_meeting={
+            "ranks slower in the mean": slower,
+            "slowest rank where they meet": float(times.mean()) - healthy - slower,
+        },
+        by_cause=by_cause(apart.steps, closer, first, healthy),
+        sensitivity=(),
+        removed=removed(apart.steps, placement, slowdown, closer, first),
+        owed=np.zeros((0, 0)),
+        closer=close,
+        contended=False,
+        mean_error=0.0,
+        worst_error=0.0,
+        fits=result.fits,
+        notes=(*assumed(jitter), *result.warnings),
+        wall_seconds=time.perf_counter() - began,
+    )
+
+
+def _drawn(steps: ClockedSteps, draws: Draws) -> tuple[Floats, Floats]:
+    """All steps' seconds, and every rank's slowdown in the mean."""
+    times, slowdown = list[float](), np.zeros(len(draws.placement.node))
+    with metered(draws.steps, unit="step") as more:
+        for own, seconds in so_far(_played(steps, draws)):
+            times.append(seconds)
+            slowdown += own
+            more(1)
+    return np.array(times), slowdown / len(times)
+
+
+def _played(steps: ClockedSteps, draws: Draws) -> Iterator[tuple[Floats, float]]:
+    for block in draws.blocks():
+        for own in block.total:
+            yield own, steps.step(own)

@@ -1,0 +1,57 @@
+"""`sim.run`: one play of a scenario, or many drawn ones."""
+
+import os
+from typing import TYPE_CHECKING, Any, overload
+
+from sim import kind
+from sim.config.errors import InputError
+from sim.engine.play import Engine
+from sim.results.result import Result
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from sim.results.answer import Answer
+
+Given = BaseScenario | str | os.PathLike[str]
+
+
+@overload
+def run(
+    scenario: Given, settings: Settings = ..., *, samples: None = ..., price: str | None = ...,
+    unfold: bool = ..., engine: Engine = ..., task: Any = ...,
+) -> Result: ...  # fmt: skip
+@overload
+def run(
+    scenario: Given, settings: Settings = ..., *, samples: int | None, price: str | None = ...,
+    unfold: bool = ..., engine: Engine = ..., task: Any = ...,
+) -> "Answer": ...  # fmt: skip
+def run(
+    scenario: Given,
+    settings: Settings = (),
+    *,
+    samples: int | None = None,
+    price: str | None = None,
+    unfold: bool = False,
+    engine: Engine = "auto",
+    task: Any = None,
+) -> "Answer":
+    """Predict one training step of a scenario with `settings` applied, at a GPU's `price` such as
+    "2 USD/h" instead of the topology's; workers that share updates have a run instead (`Outcome`),
+    of the learning task that the scenario names or of `task`, which may be a Python file that makes
+    one. `unfold` and `engine` say how it is played (`sim.simulate.answer`). With `samples` so many
+    steps with stragglers, or runs of so many seeds. Raises `InputError`.
+
+    >>> run("gpt2-one-gpu", {"plan.microbatch": 2}).fits, run("gpt2-one-gpu", samples=3).samples
+    (True, 3)
+    """
+    job = kind.load(scenario, settings_of(settings, price))
+    if samples is None:
+        return kind.answer(kind.set_up(job, task=task), engine=engine, unfold=unfold)
+    for chosen, name in ((unfold, "--unfold"), (engine == "clock", "--engine clock")):
+        if chosen:
+            what = "shows one step or run, not --samples"
+            raise InputError(name, what, "leave out one of the two")
+    from sim.analysis.samples.samples import drawn
+
+    return drawn(job, samples, task=task)

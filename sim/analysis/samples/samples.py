@@ -1,0 +1,221 @@
+"""Straggler samples: one step of a job many times over, every rank with a slowdown of its own.
+
+Each tensor-parallel group is as slow as its slowest member; each replica's pipeline is a column of
+a replay with a slowdown of its own at every stage; replicas meet wherever a gradient is reduced.
+So a sample of 16,384 ranks is 128 columns, and a thousand of them take seconds. A recording has no
+such columns (`clocked`).
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sim import kind
+from sim.analysis.samples import clocked, seeds
+from sim.analysis.samples.answer import Samples
+from sim.analysis.samples.losses import assumed, by_cause, removed
+from sim.analysis.samples.rank_slowdowns import Draws, Floats, RankSlowdowns
+from sim.analysis.samples.replica_columns import Chosen, ClockCheck, ReplicaColumns
+from sim.analysis.samples.seeds import Seeds
+from sim.config import limit
+from sim.config.errors import InputError
+from sim.config.progress import metered, waited
+from sim.config.stopping import so_far
+from sim.engine.replay_contention import SAMPLES, InexactError
+from sim.parallel.memory import fullest, memories
+from sim.parallel.step import training_step
+from sim.results.assemble import inputs_of, too_big
+from sim.scenario.scenario import BaseScenario
+from sim.scenario.setup import PlanSetup
+from sim.simulate import garbage_left
+from sim.variability.jitter import Jitter
+
+_CLOSER = 12_800  # columns for each closer look: at causes, meetings, nodes taken away
+_CLOCKED = 4  # runs of the clock where the healthy one's contention is not typical
+
+_OF_RANK = 1e-6  # s of a rank in a step, on one core
+
+
+def drawn(scenario: BaseScenario, count: int, *, task: Any = None) -> Samples | Seeds:
+    """So many steps with stragglers, or runs of so many seeds where playing draws numbers of its
+    own. Raises `InputError`."""
+    if count < 1:
+        raise InputError("--samples", f"{count} is not a number of samples", "draw 1 or more")
+    runs = kind.seeds(scenario, count)
+    if runs is not None:
+        return seeds.samples(runs, task=task)
+    return samples(scenario, count, task=task)
+
+
+@waited("drawn steps")
+def samples(scenario: BaseScenario | str, count: int = 1000, *, task: Any = None) -> Samples:
+    """Draw `count` steps of a scenario; its `[jitter]` table says how ranks vary.
+
+    The same seed gives the same samples. Where transfers contend, their slowdowns come from one
+    clocked run of the healthy step, or from some with stragglers if replay cannot be held to the
+    clock within 1 % otherwise. Raises `InputError`, also where it cannot even so.
+    """
+    job = kind.load(scenario)
+    with garbage_left():
+        setup, jitter = kind.set_up(job, task=task), job.jitter or Jitter()
+        if setup.job is None:
+            return clocked.samples(setup, jitter, count)
+        return _samples(kind.planned(setup), jitter, count)
+
+
+def _samples(setup: PlanSetup, jitter: Jitter, count: int) -> Samples:
+    began = time.perf_counter()
+    program = training_step(setup.job)
+    if not program.ends:
+        what = "stages end a step apart: it has no single end to draw"
+        raise InputError(
+            "--samples", what, "take another schedule, or set change.stack.post_validation = false"
+        )
+    ranks = setup.machine.topology.gpus
+    limit.refuse_long("--samples", f"{count:,} steps of {ranks:,} GPUs", count * ranks * _OF_RANK)
+    columns = ReplicaColumns.of(setup)
+    constant = setup.machine.slowdown
+    draws = Draws(jitter=jitter, placement=columns.placement, steps=count, slowdown=constant)
+    try:
+        evaluated = _evaluated(columns, draws)
+    except InexactError:  # the healthy step's contention is not that of steps with stragglers
+        columns = columns.contended_like(_some(columns, draws))
+        try:
+            evaluated = _evaluated(columns, draws)
+        except InexactError as error:
+            remedy = "lower the spread of [jitter], or play single steps"
+            raise InexactError("--samples", error.what, remedy) from None
+    held, room = fullest(memories(setup.job, program)), setup.job.device.usable_memory
+    fits = held.fits(room)
+    return Samples(
+        scenario=setup.name,
+        inputs=inputs_of(setup),
+        samples=len(evaluated["step_times"]),
+        seed=jitter.seed,
+        ranks=setup.machine.topology.gpus,
+        healthy=columns.healthy,
+        **evaluated,
+        contended=columns.contended,
+        fits=fits,
+        notes=(
+            *_notes(jitter, columns, evaluated["mean_error"], evaluated["worst_error"]),
+            *([] if fits else [too_big(held, room)]),
+        ),
+        wall_seconds=time.perf_counter() - began,
+    )
+
+
+def _some(columns: ReplicaColumns, draws: Draws) -> Floats:
+    """A few replicas spread over all samples [columns, stages], the first and last left out."""
+    last = draws.steps * columns.replicas - 1
+    chosen = Chosen(np.linspace(0, last, _CLOCKED + 2).astype(np.intp)[1:-1])
+    for block in draws.blocks():
+        chosen.among(columns.placement.groups(block.total))
+    return chosen.columns
+
+
+def _evaluated(columns: ReplicaColumns, draws: Draws) -> dict[str, Any]:
+    times, slowdown = np.empty(draws.steps), np.zeros(len(columns.placement.node))
+    done = 0
+    with (
+        columns.clock_check(draws.steps) as clock_check,
+        metered(draws.steps, unit="step") as more,
+    ):
+        for slow, own in so_far(_played(columns, draws, clock_check)):
+            times[done : done + len(own)] = own
+            done += len(own)
+            more(len(own))
+            for step in slow:
+                slowdown += step
+        times = times[:done]
+        causes = _looked_into(columns, draws, slowdown / done, times)
+        mean, worst = clock_check.errors()
+    return {"step_times": times, **causes, "mean_error": mean, "worst_error": worst}
+
+
+def _played(
+    columns: ReplicaColumns, draws: Draws, clock_check: ClockCheck
+) -> Iterator[tuple[Floats, Floats]]:
+    """Slowdowns of ranks [steps, ranks] and step times, block by block."""
+    for block in draws.blocks():
+        groups = columns.placement.groups(block.total)
+        clock_check.look(groups)
+        yield block.total, columns.steps(groups)
+
+
+def _looked_into(
+    columns: ReplicaColumns, draws: Draws, slowdown: Floats, times: Floats
+) -> dict[str, Any]:
+    """Where the loss comes from, on the first samples only where there are many; `slowdown` is
+    every rank's in the mean of all."""
+    close = min(len(times), max(1, _CLOSER // columns.replicas))
+    closer = draws.first(close)
+    groups = columns.placement.groups(closer.total)
+    own, sensitivity = columns.own_steps(groups), columns.sensitivity()
+
+    def steps(total: Floats) -> Floats:
+        return columns.steps(columns.placement.groups(total))
+
+    return {
+        "by_meeting": _by_meeting(columns, closer, own, times),
+        "by_cause": by_cause(steps, closer, times[:close], columns.healthy),
+        "sensitivity": sensitivity,
+        "removed": removed(steps, columns.placement, slowdown, closer, times[:close]),
+        "owed": _owed(columns, groups, own, sensitivity),
+        "closer": close,
+    }
+
+
+def _by_meeting(
+    columns: ReplicaColumns, slowdowns: RankSlowdowns, own: Floats, times: Floats
+) -> dict[str, float]:
+    """The mean loss, step by step up from ranks that do not differ to the whole job."""
+    groups, close = columns.placement.groups(slowdowns.total), len(own)
+    even = np.full((1, columns.stages), slowdowns.total.mean())
+    grouped = np.full((1, columns.stages), groups.mean())
+    rungs = [
+        columns.healthy,
+        float(columns.pipelines(even)[0]),
+        float(columns.pipelines(grouped)[0]),
+        float(own.mean()),
+        float(times[:close].mean()),
+    ]
+    names = (
+        "ranks slower in the mean",
+        "slowest of a tensor-parallel group",
+        "stages of a pipeline out of step",
+        "slowest replica at the gradients",
+    )
+    losses = dict(zip(names, np.diff(rungs).tolist(), strict=True))
+    # The closer look is at some of the samples only; this keeps the sum that of all.
+    losses[names[-1]] += float(times.mean() - times[:close].mean())
+    return losses
+
+
+def _owed(
+    columns: ReplicaColumns, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
+) -> Floats:
+    """[stages, replicas]: in each sample the last replica's groups share what it lost.
+
+    A group's share is its stage's sensitivity times its slowdown, scaled to the replica's loss.
+    """
+    weight = np.array([row["seconds"] for row in sensitivity])
+    owed = np.zeros((columns.stages, columns.replicas))
+    for sample, last in enumerate(own.argmax(axis=1)):
+        lost = own[sample, last] - columns.healthy
+        blame = weight * np.maximum(groups[sample, last] - 1.0, 0.0)
+        if blame.sum() > 0.0 < lost:
+            owed[:, last] += lost * blame / blame.sum()
+    return owed / len(own)
+
+
+def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -> tuple[str, ...]:
+    notes = assumed(jitter)
+    if columns.contended:
+        notes.append(
+            "transfers share links: their slowdowns come from the clock; on "
+            f"{SAMPLES} samples replay is {mean:+.2%} off it in the mean and {worst:.2%} at worst"
+        )
+    return tuple(notes)

@@ -1,0 +1,156 @@
+"""Runs of shared updates with other seeds: how time, rate and loss vary."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim import kind
+from sim.config import limit
+from sim.config.progress import counted
+from sim.config.stopping import so_far
+from sim.config.units import human_seconds
+from sim.results.answer import Answer, Inputs, JobAnswer
+from sim.results.formatting import loss
+from sim.results.tables import aligned, preformatted
+from sim.scenario.scenario import BaseScenario
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+_DRAWN = ("time", "samples_per_second", "loss", "accuracy", "time_to_target")
+_IN_COLUMNS = ("time", "samples_per_second", "loss")
+_SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
+
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "time": human_seconds, "time_to_target": human_seconds, "loss": loss
+}  # fmt: skip
+_OF_RUN = 0.05  # s at least, on one core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeds(Answer):
+    """Runs of seeds `seed`, `seed` + 1, ...; none keeps its timeline.
+
+    `drawn` has by name (`time`, `samples_per_second`, and where something is learnt `loss`,
+    `accuracy` and `time_to_target`) one value of each of the `runs`, their `mean` and quantiles.
+    """
+
+    view = "sim.analysis.samples.seeds"
+    picture = "sim.interface.plots.seeds"
+    unwritten = ("runs",)
+    derived: ClassVar[Mapping[str, str]] = {
+        "samples": "samples",
+        "inputs": "inputs",
+        "drawn": "drawn",
+        "diverged": "diverged",
+    }
+
+    scenario: str
+    seed: int
+    runs: tuple[JobAnswer, ...] = field(repr=False)
+
+    @property
+    def samples(self) -> int:
+        """How many runs."""
+        return len(self.runs)
+
+    @property
+    def named(self) -> Mapping[str, Floats]:
+        """One of each run, by name; losses and the like only where something is learnt, infinite
+        where it diverged, times to a target where any run has reached it, infinite where not."""
+        drawn = {name: [run.get(name) for run in self.runs] for name in _DRAWN}
+        known = {name: own for name, own in drawn.items() if any(one is not None for one in own)}
+        return {name: _above(own) for name, own in known.items()}
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.runs[0].inputs
+
+    @property
+    def fits(self) -> bool:
+        return all(run.fits for run in self.runs)
+
+    @property
+    def diverged(self) -> int:
+        """How many runs have."""
+        return sum(bool(run.get("diverged")) for run in self.runs)
+
+    @property
+    def drawn(self) -> dict[str, dict[str, Any]]:
+        """Of each name the runs' values, their mean and quantiles."""
+        return {name: _distribution(values) for name, values in self.named.items()}
+
+    @property
+    def columns(self) -> dict[str, float]:
+        drawn, shares = self.drawn, ("mean", *_SHARES)
+        return {
+            f"samples.{name}.{share}": drawn[name][share]
+            for name in _IN_COLUMNS
+            for share in shares
+            if name in drawn
+        }
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a run, by its seed; `curves` has what was learnt on the way."""
+        import pandas as pd
+
+        seeds = pd.RangeIndex(self.seed, self.seed + self.samples, name="seed")
+        return pd.DataFrame(dict(self.named), index=seeds)
+
+
+def _distribution(values: Floats) -> dict[str, Any]:
+    quantiles = {key: _quantile(values, share) for key, share in _SHARES.items()}
+    return {"runs": values.tolist(), "mean": float(values.mean()), **quantiles}
+
+
+def samples(scenarios: Sequence[BaseScenario], *, task: Any = None) -> Seeds:
+    """Play scenarios that differ in their seeds; workers learn `task` if it is given. Raises
+    `InputError`."""
+    first, count = kind.set_up(scenarios[0], task=task, brief=True), len(scenarios)
+    limit.refuse_long("--samples", f"{count:,} runs", count * max(kind.effort(first), _OF_RUN))
+    played = so_far(
+        kind.answer(kind.set_up(scenario, task=task, brief=True)) for scenario in scenarios
+    )
+    runs = tuple(counted(played, total=count, unit="run"))
+    return Seeds(scenario=scenarios[0].name, seed=scenarios[0].layout.seed, runs=runs)
+
+
+def _above(values: Sequence[float | None]) -> Floats:
+    """Numbers that are none count as larger than all others."""
+    return np.array([inf if one is None or not isfinite(one) else one for one in values])
+
+
+def _quantile(values: Floats, share: float) -> float:
+    """Between two values, as numpy has it; infinite where one of them is."""
+    method = "linear" if np.isfinite(values).all() else "higher"
+    return float(np.quantile(values, share, method=method))  # type: ignore[call-overload]
+
+
+def curves(runs: Sequence[Any], seed: int = 0) -> "pd.DataFrame":
+    """The points of all curves: `seed`, `seconds`, `samples`, `loss`, `bytes`, `accuracy`."""
+    import pandas as pd
+
+    frames = [run.curve_frame().assign(seed=seed + number) for number, run in enumerate(runs)]
+    whole: pd.DataFrame = pd.concat(frames, ignore_index=True)
+    return whole
+
+
+def text(drawn: Seeds) -> str:
+    """Mean and quantiles."""
+    rows = [("", "mean", *_SHARES)]
+    for name, values in drawn.named.items():
+        show = _SHOWN.get(name, "{:,.4g}".format)
+        figures = [float(values.mean()), *(_quantile(values, s) for s in _SHARES.values())]
+        rows.append((name.replace("_", " "), *(show(figure) for figure in figures)))
+    last = drawn.seed + drawn.samples - 1
+    return f"{drawn.scenario}, {drawn.samples} runs, seeds {drawn.seed} to {last}\n{aligned(rows)}"
+
+
+def html(drawn: Seeds) -> str:
+    """The same page for a notebook."""
+    return preformatted(text(drawn))

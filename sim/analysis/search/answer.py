@@ -1,0 +1,152 @@
+"""What a search for a layout found."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim.analysis.search.layouts import Pruned
+from sim.analysis.search.space import Space
+from sim.analysis.search.standings import Layout
+from sim.hardware.cluster.price import per_million
+from sim.interface.frameworks.jobs import emitted
+from sim.model.counts import model_flops
+from sim.parallel.settled import Settled
+from sim.results.answer import Answer, Inputs, plain
+from sim.results.result import Result
+from sim.scenario.scenario import Scenario
+from sim.uncertainty.intervals import faster
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult(Answer):
+    """The outcome of a search: the best layouts, fastest first, and every layout evaluated.
+
+    The search itself took `search_seconds`, with playing the best `wall_seconds`. One that was
+    `stopped` (Ctrl-C) has looked at some of the families of layouts, or played some of the best.
+    """
+
+    view = "sim.analysis.search.text"
+    picture = "sim.interface.plots.pareto"
+    unwritten = ("space", "best", "layouts", "search_seconds")
+    derived: ClassVar[Mapping[str, str]] = {
+        "inputs": "inputs",
+        "best": "rows",
+        "evaluated": "evaluated",
+        "pareto": "front",
+        "why": "why",
+    }
+
+    space: Space
+    best: tuple[Layout, ...]
+    layouts: tuple[Layout, ...]
+    pruned: Pruned
+    search_seconds: float
+    wall_seconds: float
+    stopped: bool = False
+
+    @property
+    def pareto(self) -> tuple[Layout, ...]:
+        """Layouts than which none is both faster (uncontended) and smaller, fastest first."""
+        played = {str(layout.plan): layout for layout in self.best}
+        front: list[Layout] = []
+        for layout in sorted(self.layouts, key=_uncontended):
+            if not front or layout.memory < front[-1].memory:
+                front.append(played.get(str(layout.plan), layout))
+        return tuple(front)
+
+    @property
+    def inputs(self) -> Inputs:
+        space = self.space
+        return Inputs(
+            model=space.named,
+            cluster=space.topology.name,
+            device=space.topology.device.name,
+            gpus=space.gpus,
+            stack=space.stack.name,
+            precision=space.precision,
+            batch=space.global_batch,
+            tokens=space.model.tokens,
+            plan={"only": dict(space.only), "without": dict(space.without)},
+            price=str(space.topology.price or ""),
+            notes=space.model.notes,
+        )  # fmt: skip
+
+    @property
+    def evaluated(self) -> int:
+        return len(self.layouts)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The best layouts with the keys of a run, their rank and plan."""
+        return [self._row(layout, rank) for rank, layout in enumerate(self.best, 1)]
+
+    @property
+    def front(self) -> list[dict[str, Any]]:
+        """The plan, step time and memory of every layout of the Pareto front."""
+        return [
+            {"plan": asdict(own.plan), "step_time": own.step_time, "memory": own.memory}
+            for own in self.pareto
+        ]
+
+    @property
+    def why(self) -> str:
+        """What makes the first faster than the second."""
+        return str(import_module(self.view).why(self))
+
+    def scenario(self, layout: Layout | None = None) -> Scenario:
+        """The best layout, or another one, as a job to run, compare and explain."""
+        space, plan = self.space, (layout or self.best[0]).plan
+        return Scenario(
+            name=import_module(self.view).plan_text(plan),
+            model=space.model,
+            topology=space.topology,
+            stack=space.stack,
+            gpus=space.gpus,
+            plan=plan,
+        )
+
+    def emitted(self, form: str, layout: Layout | None = None) -> tuple[str, list[str]]:
+        """The same as a framework is told of it ("megatron", "torchtitan", "deepspeed"), or as the
+        table of a scenario ("toml"); and the choices that it is not told. Raises `InputError`."""
+        space, plan = self.space, (layout or self.best[0]).plan
+        settled = Settled(space.model, plan, space.stack, space.topology.device)
+        if settled.user_buffers and plan.sequence_parallel:
+            plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
+        return emitted(form, space.model, plan, space.named)
+
+    def _row(self, layout: Layout, rank: int) -> dict[str, Any]:
+        result = plain(layout.result) if layout.result is not None else {}
+        first = self.best[0].result
+        if first is not None and layout.result is not None:
+            result["slower_than_first"] = slower(first, layout.result)
+        own = {"rank": rank, "plan": asdict(layout.plan), "uncontended": layout.uncontended}
+        return {**result, **own, "dollars_per_million_tokens": self.dollars(layout)}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The best layouts, one row each."""
+        frame: pd.DataFrame = import_module(self.view).frame(self)
+        return frame
+
+    def mfu(self, layout: Layout) -> float:
+        """Model FLOPs / (step time x GPUs x dense peak)."""
+        space = self.space
+        peak = space.gpus * space.topology.device.peak_rate(space.precision)
+        return model_flops(space.model, space.global_batch) / (layout.step_time * peak)
+
+    def dollars(self, layout: Layout) -> float | None:
+        """Rent for a million tokens."""
+        tokens = self.space.global_batch * self.space.model.tokens / layout.step_time
+        return per_million(self.space.topology.price, self.space.gpus, tokens)
+
+
+def slower(first: Result, other: Result) -> float:
+    """The probability that a layout is slower than the first."""
+    return faster(first.step_time, other.step_time, first.interval["apart"])
+
+
+def _uncontended(layout: Layout) -> tuple[float, float, str]:
+    return layout.uncontended, layout.memory, str(layout.plan)

@@ -1,0 +1,81 @@
+"""One thing that a plan decides, and the values that a search tries."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+from sim.analysis.search.space import Space
+from sim.config.checked import replaced
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.parallel.plan import Plan
+
+YES_OR_NO = ("yes", "no")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """`possible` are all values that the sizes allow, `usual` tells those worth trying unasked;
+    `take` makes a plan with one of them. Plans to which it does not apply stay as they are.
+
+    In an option values are written as numbers, or as one of `words`; where the choice is `open`
+    others than these may be asked for."""
+
+    name: str
+    possible: Callable[[Space, Plan], Iterable[Any]]
+    words: Callable[[], Iterable[str]] | None = None
+    open: bool = False
+    applies: Callable[[Plan], bool] = lambda plan: True
+    usual: Callable[[Space, Plan, Any], bool] = lambda space, plan, value: True
+    take: Callable[[Space, Plan, Any], Plan] | None = None
+
+    def plans(self, space: Space, plan: Plan) -> Iterator[Plan]:
+        """The plan with each of the values to try."""
+        if not self.applies(plan):
+            yield plan
+            return
+        for value in self._tried(space, plan):
+            if self.take is not None:
+                yield self.take(space, plan, value)
+            else:
+                yield replaced(plan, **{self.name: value})
+
+    def check(self, values: Iterable[str], option: str) -> None:
+        """Refuse words that no value is written as. Raises `InputError`."""
+        words = None if self.words is None else list(self.words())
+        for value in values:
+            if words is None and not value.isdecimal():
+                what = f"{self.name} = {value!r} is not a number"
+                raise InputError(option, what, f"write {self.name}=4")
+            if words and value not in words and not (self.open and option == "--only"):
+                what = f"{self.name} = {value!r} is not one"
+                raise InputError(option, what, nearest(value, words))
+
+    def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:
+        only, without = space.only.get(self.name), space.without.get(self.name, ())
+        for value in self.possible(space, plan):
+            asked = self.usual(space, plan, value) if only is None else written(value) in only
+            if asked and written(value) not in without:
+                yield value
+
+
+def written(value: object) -> str:
+    """A value as it is written in an option.
+
+    >>> written(True), written(4), written("gpipe"), written(("mlp", "layernorm"))
+    ('yes', '4', 'gpipe', 'mlp+layernorm')
+    """
+    if isinstance(value, tuple):
+        return "+".join(value)
+    return YES_OR_NO[not value] if isinstance(value, bool) else str(value)
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """All divisors up to `most`, ascending.
+
+    >>> divisors(24, 8)
+    [1, 2, 3, 4, 6, 8]
+    """
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted(each for each in {*small, *(number // each for each in small)} if each <= most)

@@ -1,0 +1,171 @@
+"""What a rank computes in a microbatch, and in which order."""
+
+from collections.abc import Iterable, Iterator
+from typing import get_args
+
+from sim.analysis.search.choices.choice import YES_OR_NO, Choice, divisors
+from sim.analysis.search.space import Space
+from sim.config.checked import replaced
+from sim.config.errors import InputError
+from sim.model import counts
+from sim.model.block import check_rule
+from sim.model.checkpointing import MODES, SELECTIVE
+from sim.model.fusion import Context
+from sim.model.network import Network
+from sim.parallel import schedule as schedules
+from sim.parallel.chunks import balanced
+from sim.parallel.plan import MOST_MICROBATCHES, Plan
+from sim.parallel.unused import check_used
+from sim.program.routed import Dispatcher
+
+EVEN, BALANCED = "even", "balanced"
+_MICROBATCH, _CHUNKS = 16, 12  # the largest that are usual
+
+
+def _microbatches(space: Space, plan: Plan) -> list[int]:
+    own, rest = divmod(space.global_batch, plan.data_parallel)
+    whole = [] if rest else divisors(own, own)
+    return [size for size in whole if own // size <= MOST_MICROBATCHES]
+
+
+def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
+    """The usual words, and modules that are asked for: --only recompute=none,mlp+layernorm."""
+    modules = not isinstance(space.model, Network)
+    yield from (mode for mode in MODES if modules or mode != SELECTIVE)
+    for value in space.only.get("recompute", ()):
+        names = tuple(value.split("+"))
+        if value not in MODES:
+            rule = space.stack.checkpointing.rule(names)
+            check_rule(rule, space.model.kinds, counts.whole(space.model, 1), where="--only")
+            yield names
+
+
+def _contexts(space: Space, plan: Plan) -> Iterator[Context]:
+    """An exchange for heads needs a head for every rank."""
+    heads = space.model.heads // plan.tp
+    yield from (name for name in get_args(Context) if name != "ulysses" or heads % plan.cp == 0)
+
+
+def _pipelined(plan: Plan) -> bool:
+    return plan.pp > 1
+
+
+def _schedules(space: Space, plan: Plan) -> Iterator[str]:
+    for name, entry in schedules.table().items():
+        if entry.takes(plan.pp, plan.microbatches):
+            yield name
+
+
+def _usual_schedule(space: Space, plan: Plan, name: str) -> bool:
+    """Not what is there to compare with, nor what takes long to look for an order or
+    would need groups of uneven sizes, nor what trains with stale gradients."""
+    entry = schedules.entry(name)
+    whole = plan.microbatches % entry.group(plan.pp) == 0
+    return entry.usual and entry.searched is None and entry.versions is None and whole
+
+
+def _chunks(space: Space, plan: Plan) -> Iterable[int]:
+    return range(2, space.model.layers // plan.pp + 1)
+
+
+def _splits(space: Space, plan: Plan) -> Iterator[str]:
+    """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
+    layers, pieces = space.model.layers, plan.cuts
+    if isinstance(space.model, Network):
+        yield EVEN  # its layers are unlike: always so that the slowest stage is as fast as can be
+        return
+    if _even(space, pieces) or space.stack.balance != "even":
+        yield EVEN
+    if layers >= pieces:
+        yield BALANCED
+
+
+def _even(space: Space, pieces: int) -> bool:
+    """Whether so many pieces can have equally many layers, or those at the ends one less."""
+    return space.model.layers % pieces == 0 or (space.model.layers + 2) % pieces == 0
+
+
+def _with_split(space: Space, plan: Plan, way: str) -> Plan:
+    if way == EVEN:
+        return plan
+    return replaced(plan, layers=balanced(space.model, space.stack, plan.pp, plan.cuts // plan.pp))
+
+
+def _with_dispatcher(space: Space, plan: Plan, name: Dispatcher) -> Plan:
+    return plan if name == space.stack.dispatcher else replaced(plan, dispatcher=name)
+
+
+def _turns(space: Space, plan: Plan) -> Iterator[bool]:
+    """Passes beside tokens under way, where that is asked for and passes take turns."""
+    yield False
+    if "overlap_experts" in space.only:
+        try:
+            check_used(replaced(plan, overlap_experts=True), where="--only")
+        except InputError:
+            return
+        yield True
+
+
+def _with_turns(space: Space, plan: Plan, value: bool) -> Plan:
+    """As the schedule does by itself, unless asked for."""
+    return replaced(plan, overlap_experts=value) if "overlap_experts" in space.only else plan
+
+
+PASSES = (
+    Choice(
+        name="microbatch",
+        possible=_microbatches,
+        usual=lambda space, plan, size: size <= _MICROBATCH and size & (size - 1) == 0,
+    ),
+    Choice(name="recompute", possible=_recomputation, words=lambda: MODES, open=True),
+    Choice(
+        name="context",
+        words=lambda: get_args(Context),
+        possible=_contexts,
+        applies=lambda plan: plan.cp > 1,
+        usual=lambda space, plan, context: context == space.stack.context,
+    ),
+    Choice(
+        name="sequence_parallel",
+        words=lambda: YES_OR_NO,
+        possible=lambda space, plan: (False, True),
+        applies=lambda plan: plan.tp > 1,
+    ),
+    Choice(
+        name="schedule",
+        words=schedules.table,
+        possible=_schedules,
+        applies=_pipelined,
+        usual=_usual_schedule,
+    ),
+    Choice(
+        name="interleave",
+        possible=_chunks,
+        applies=lambda plan: plan.pp > 1 and schedules.entry(plan.schedule).chunks is None,
+        usual=lambda space, plan, chunks: chunks <= _CHUNKS and _even(space, plan.pp * chunks),
+    ),
+    Choice(
+        name="layers",
+        words=lambda: (EVEN, BALANCED),
+        possible=_splits,
+        applies=_pipelined,
+        usual=lambda space, plan, split: split == EVEN or plan.chunks == 1,
+        take=_with_split,
+    ),
+    Choice(
+        name="dispatcher",
+        words=lambda: get_args(Dispatcher),
+        possible=lambda space, plan: get_args(Dispatcher),
+        applies=lambda plan: plan.ep > 1,
+        usual=lambda space, plan, name: name == space.stack.dispatcher,
+        take=_with_dispatcher,
+    ),
+    Choice(
+        name="overlap_experts",
+        words=lambda: YES_OR_NO,
+        possible=_turns,
+        applies=lambda plan: plan.ep > 1 and not plan.versions(0),
+        usual=lambda space, plan, value: not value,
+        take=_with_turns,
+    ),
+)

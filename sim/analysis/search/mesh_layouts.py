@@ -1,0 +1,172 @@
+"""One mesh of a space: its layouts as candidates, what they have in common worked out once."""
+
+from dataclasses import replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from sim.analysis.search import layouts
+from sim.analysis.search.bound import PipelineBounds, StreamBounds
+from sim.analysis.search.evaluate import Candidate, Evaluator, pipelining
+from sim.analysis.search.space import Space
+from sim.collectives.libraries import backend as backends
+from sim.config.checked import replaced
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.engine.maxplus.play import FoldedMachine
+from sim.engine.ordering import ordered
+from sim.parallel.chunks import chunks_of
+from sim.parallel.host_memory import host_memory
+from sim.parallel.job import Job
+from sim.parallel.known import Known
+from sim.parallel.memory import fragmented, least_of_passes, resident
+from sim.parallel.offloading import with_checkpoints
+from sim.parallel.plan import Plan
+from sim.parallel.schedule import searched
+from sim.parallel.step import training_step
+from sim.parallel.versions import check_versions
+from sim.program.memory_levels import Floats, peaks
+from sim.program.operations import Work
+from sim.program.program import Program
+
+
+class MeshLayouts:
+    """The layouts on a mesh of these `sizes`; `known` is shared by meshes of one space."""
+
+    def __init__(self, space: Space, sizes: Plan, known: Known) -> None:
+        self.space, self._known, self.evaluator = space, known, Evaluator()
+        topology = space.topology
+        self._machine = Machine(topology, backends.load(topology.backend))
+        self.capacity = topology.device.usable_memory
+        model, attends = space.model, space.stack.attention
+        self._model = model if attends else replace(model, attention="standard")
+        chosen = list(layouts.passes(space, sizes))
+        self._passes = [plan for plan in chosen if self._suits(plan)]
+        self.unsuited = len(chosen) - len(self._passes)
+        self._activations: dict[tuple[object, ...], Floats | float] = {}
+        self._stays: dict[tuple[object, ...], Floats] = {}
+
+    @cached_property
+    def passes(self) -> list[tuple[float, Plan]]:
+        """All plans whose passes are chosen, behind a lower bound of their step time (s), shortest
+        first."""
+        if not self._passes:
+            return []
+        job, kinds = self._job(self._passes[0]), dict.fromkeys(self._model.kinds)
+        probe = Work(name="probe", items=tuple(job.work(kind, "F") for kind in kinds))
+        bounds = PipelineBounds(self._folded.costs, probe)
+        bounded = [(bounds.seconds(self._job(plan)), plan) for plan in self._passes]
+        return sorted(bounded, key=lambda row: row[0])
+
+    def _suits(self, plan: Plan) -> bool:
+        """Whether the model can be divided so."""
+        try:
+            check_versions(self._job(plan), where="plan")
+            for kind in dict.fromkeys(self._model.kinds):
+                self._job(plan).block(kind)
+        except InputError:
+            return False
+        return True
+
+    def candidate(self, plan: Plan) -> Candidate | None:
+        """A layout with its program, None where it does not fit in memory."""
+        job = ordered(self._job(plan), self._machine)
+        order = pipelining(job)
+        program = training_step(job, order.schedule)
+        needed = self._memory(job, program)
+        if needed > self.capacity or not self._host_holds(job):
+            return None
+        return Candidate(job, self._machine, order, program, needed)
+
+    def _host_holds(self, job: Job) -> bool:
+        topology = self.space.topology
+        return topology.host is None or host_memory(job, topology) <= topology.host.memory
+
+    def stream_bound(self, candidate: Candidate) -> float:
+        """A lower bound of the layout's step time (s)."""
+        return self._streams.seconds(candidate.program, candidate.job.plan.microbatches)
+
+    def least_of_passes(self, plan: Plan) -> float:
+        """A lower bound of the memory of all layouts that run these passes."""
+        return 0.0 if "offload" in self.space.only else float(np.max(self._taken_by_passes(plan)))
+
+    def least_memory(self, plan: Plan) -> float:
+        """A lower bound of the fullest stage's memory: what stays from step to step, and what
+        passes take before their gradients. Orders that are looked for are not known here."""
+        passes = _passes_key(plan)
+        key = passes, plan.zero, plan.reshard, plan.no_sync, plan.dp_replicate, plan.offload
+        if key not in self._stays:
+            job = self._job(plan)
+            stages = (
+                self._known.once(
+                    ("stays", job.key, chunks, plan.versions(stage)), partial(_resident, job, stage)
+                )
+                for stage, chunks in enumerate(job.chunks)
+            )
+            self._stays[key] = np.array(list(stages))
+        return float((self._stays[key] + self._taken_by_passes(plan)).max())
+
+    def _taken_by_passes(self, plan: Plan) -> Floats | float:
+        """What passes take on each stage before their gradients."""
+        key = _passes_key(plan)
+        if key not in self._activations:
+            job = self._job(plan)
+            apart = job.plan.offload.activations or (plan.pp > 1 and searched(plan.pipeline))
+            own = None if apart else pipelining(job).schedule
+            self._activations[key] = 0.0 if own is None else least_of_passes(job, own)
+        return self._activations[key]
+
+    def _job(self, plan: Plan) -> Job:
+        space = self.space
+        cut = plan.pp, plan.chunks, plan.layers, plan.pieces
+        # Unlike layers are cut by what their passes take.
+        key = "chunks", *cut, plan.microbatch, plan.recompute, plan.data_parallel, plan.zero
+        device = space.topology.device
+        offload = with_checkpoints(plan.offload, space.stack.checkpointing, plan.recompute)
+        return Job(
+            model=self._model,
+            plan=plan if offload == plan.offload else replaced(plan, offload=offload),
+            stack=space.stack,
+            device=device,
+            chunks=self._known.once(key, lambda: chunks_of(self._model, space.stack, plan, device)),
+            checks=space.topology.checks,
+            node=space.topology.gpus_per_node,
+            known=self._known,
+        )
+
+    @cached_property
+    def _folded(self) -> FoldedMachine:
+        """The machine as passes on this mesh see it."""
+        job = self._job(self._passes[0])
+        return self.evaluator.machine(training_step(job, pipelining(job).schedule), self._machine)
+
+    @cached_property
+    def _streams(self) -> StreamBounds:
+        return StreamBounds(lambda program: self.evaluator.machine(program, self._machine))
+
+    def _memory(self, job: Job, program: Program) -> float:
+        """The bytes that the fullest stage needs, with what the allocator cannot give back."""
+        return self._known.once(
+            ("memory", program.schedule, program.stages),
+            lambda: float((peaks(program) + fragmented(job)).max()),
+        )
+
+
+def _passes_key(plan: Plan) -> tuple[object, ...]:
+    """Equal for layouts on a mesh that run the same passes."""
+    return (
+        plan.microbatch,
+        plan.recompute,
+        plan.sequence_parallel,
+        plan.context,
+        plan.offload.activations,
+        plan.schedule,
+        plan.interleave,
+        plan.layers,
+        plan.dispatcher,
+        plan.overlap_experts,
+    )
+
+
+def _resident(job: Job, stage: int) -> float:
+    return sum(resident(job, stage).values())

@@ -1,0 +1,156 @@
+"""The search for a layout: bounded first, then evaluated, and the best few played in full.
+
+What has the shortest lower bounds is looked at first. What then cannot come near the best any more
+is left out (`sim.analysis.search.bound`), what does not fit in memory too; the rest is evaluated
+(`sim.analysis.search.evaluate`), and the best are played, contention included.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sim.analysis.search.answer import SearchResult
+from sim.analysis.search.families import Family, bounded, evaluated_layouts, families
+from sim.analysis.search.layouts import Pruned, meshes
+from sim.analysis.search.space import Space
+from sim.analysis.search.standings import Layout, Standings
+from sim.analysis.sweeps import executors
+from sim.config.errors import FitError, InputError
+from sim.config.progress import counted, metered, part, whole
+from sim.model.kinds import check_layers
+from sim.parallel.plan import MOST_MICROBATCHES, Plan
+from sim.results.result import Result
+from sim.scenario.setup import PlanSetup, assemble
+from sim.simulate import answer, garbage_left
+
+BEST = 20
+WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
+_BOUNDED, _EVALUATED = 0.2, 0.5  # of the time; the rest for playing the best
+_WAVE = 2  # families that are looked at first
+
+
+@whole("layouts")
+def search(
+    space: Space, *, jobs: int | None = None, best: int = BEST, within: float = WITHIN
+) -> SearchResult:
+    """The layouts of a space that take at most `within` times as long as the best when nothing
+    contends, and the `best` of these played in full. Raises `InputError` where none divides and
+    fits."""
+    with garbage_left():
+        return _search(space, jobs or executors.cores(), best, within)
+
+
+def _search(space: Space, jobs: int, best: int, within: float) -> SearchResult:
+    began = time.perf_counter()
+    check_layers(space.model)
+    pruned, evaluated = Pruned(), list[Layout]()
+    some = families(space, meshes(space, pruned), began)
+    standings = Standings(best=best, within=within)
+    with part(_BOUNDED):
+        some = _most_promising_first(some, jobs)
+    with (
+        _stoppable() as searching,
+        part(_EVALUATED),
+        metered(len(some), unit="family") as more,
+    ):
+        for wave in _waves(some):
+            tasks = [(family, standings) for family in wave]
+            for found, left_out in executors.here(evaluated_layouts, tasks, jobs=jobs):
+                evaluated += found
+                pruned.add(left_out)
+                more(1)
+            standings = Standings(best=best, within=within).joined(evaluated)
+    if searching.stopped and not evaluated:
+        raise KeyboardInterrupt
+    if not evaluated:
+        raise _nothing(space, pruned)
+    evaluated.sort(key=_rank)
+    count = sum(own.uncontended <= within * evaluated[0].uncontended for own in evaluated)
+    pruned.slower += len(evaluated) - count
+    evaluated = evaluated[:count]
+    searched = time.perf_counter() - began
+    ranked = list(evaluated)
+    with _stoppable() as playing, part(1.0 - _BOUNDED - _EVALUATED):
+        _play(space, ranked, best, jobs)
+    if playing.stopped:  # what was not played seems faster than it is
+        ranked = sorted((own for own in ranked if own.result), key=_rank) or evaluated
+    return SearchResult(
+        space=space,
+        best=tuple(ranked[:best]),
+        layouts=tuple(evaluated),
+        pruned=pruned,
+        search_seconds=searched,
+        wall_seconds=time.perf_counter() - began,
+        stopped=searching.stopped or playing.stopped,
+    )
+
+
+@dataclass(slots=True)
+class _Stoppable:
+    stopped: bool = False
+
+
+@contextmanager
+def _stoppable() -> Iterator[_Stoppable]:
+    """Work that Ctrl-C ends, with what there is by then."""
+    own = _Stoppable()
+    try:
+        yield own
+    except KeyboardInterrupt:
+        own.stopped = True
+
+
+def _most_promising_first(families: Sequence[Family], jobs: int) -> list[Family]:
+    """Families in the order of the shortest bounds of their layouts."""
+    found = executors.here(bounded, families, jobs=jobs)
+    bounds = dict(counted(found, total=len(families), unit="family"))
+    return sorted(families, key=lambda family: (bounds[family.number], family.number))
+
+
+def _waves(families: Sequence[Family]) -> Iterator[Sequence[Family]]:
+    """More and more families at once: each wave knows the standings that those before have left,
+    whatever the number of processes."""
+    first, size = 0, _WAVE
+    while first < len(families):
+        yield families[first : first + size]
+        first, size = first + size, 2 * size
+
+
+def _play(space: Space, ranked: list[Layout], best: int, jobs: int) -> None:
+    """Play the best layouts in full: as long as contention puts them behind others, these too."""
+    while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
+                    if layout.result is None]:  # fmt: skip
+        results = executors.here(_result, asked, jobs=jobs)
+        for number, result in counted(results, total=len(asked), unit="layout played"):
+            ranked[number] = replace(ranked[number], result=result)
+        ranked.sort(key=_rank)
+
+
+def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
+    """A layout's result, without the spans, which need not travel between processes."""
+    space, number, layout = task
+    result = answer(replace(assembled(space, layout.plan), model=space.named))
+    return number, replace(result, timeline=replace(result.timeline, spans=[]), memory_curves=())
+
+
+def assembled(space: Space, plan: Plan) -> PlanSetup:
+    """A layout as a scenario would give it."""
+    return assemble(
+        "plan", model=space.model, stack=space.stack, topology=space.topology, plan=plan
+    )
+
+
+def _rank(layout: Layout) -> tuple[float, float, str]:
+    """Fastest first, then smallest, then by name, so that the order never depends on chance."""
+    return layout.step_time, layout.memory, str(layout.plan)
+
+
+def _nothing(space: Space, pruned: Pruned) -> InputError:
+    if pruned.memory:
+        what = f"none of {pruned.memory} layouts fits in memory"
+        return FitError("sim plan", what, "use more GPUs or larger ones")
+    gpus, batch = space.gpus, space.global_batch
+    most = f"in at most {MOST_MICROBATCHES:,} micro-steps"
+    what = f"no layout of {gpus} GPUs divides {batch} sequences {most}, and the model's layers"
+    return InputError("sim plan", what, "use a global batch with more divisors")

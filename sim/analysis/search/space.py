@@ -1,0 +1,74 @@
+"""What is searched: a job of given size on given hardware, and what may be chosen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from sim.config.checked import altered
+from sim.hardware import stack as stacks
+from sim.hardware.cluster import topology as topologies
+from sim.hardware.cluster.topology import Topology
+from sim.hardware.stack import Stack
+from sim.model import reading
+from sim.model.kernels import Precision
+from sim.model.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """A job and a machine, `named` like the model; `only` and `without` are values of choices by
+    the names of `sim.analysis.search.choices`, as they are written in a plan."""
+
+    model: Transformer
+    topology: Topology
+    stack: Stack
+    global_batch: int
+    precision: Precision = "bf16"
+    named: str = ""
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        return self.topology.gpus
+
+
+def space(
+    model: str | Transformer,
+    topology: str | Topology,
+    *,
+    gpus: int | None = None,
+    global_batch: int,
+    stack: str | Stack = "megatron-core",
+    precision: str = "bf16",
+    seq: int | None = None,
+    only: Mapping[str, tuple[str, ...]] | None = None,
+    without: Mapping[str, tuple[str, ...]] | None = None,
+    price: str | None = None,
+) -> Space:
+    """The space that names, or what they stand for, make. Raises `InputError`.
+
+    >>> space("llama2-7b", "dgx-h100-ndr", gpus=16, global_batch=64).topology.nodes
+    2
+    """
+    rent = {} if price is None else {"price.hour": price}
+    if isinstance(topology, str):
+        cluster = topologies.load(topology, rent)
+    else:
+        cluster = altered(topology, rent, topology.name)
+    cluster = cluster.with_gpus(gpus) if gpus else cluster
+    cluster.device.peak_rate(precision)  # refuses what the device does not have
+    trained = reading.load(model) if isinstance(model, str) else model
+    if seq is not None:
+        trained = reading.settled(altered(trained, {"seq": seq}, "--seq"), ("seq",))
+    software = stacks.load(stack) if isinstance(stack, str) else stack
+    return Space(
+        model=trained,
+        topology=cluster,
+        stack=software.running(cast(Precision, precision), where="stack"),
+        global_batch=global_batch,
+        precision=cast(Precision, precision),
+        named=model if isinstance(model, str) else model.name,
+        only=only or {},
+        without=without or {},
+    )

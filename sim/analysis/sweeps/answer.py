@@ -1,0 +1,125 @@
+"""`sim.sweep`: one scenario at every point of a grid or table."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim import kind
+from sim.analysis.sweeps import points, table
+from sim.analysis.sweeps.sweep import sweep as swept
+from sim.config.errors import InputError
+from sim.results.answer import Answer, Inputs, said_of
+from sim.scenario.loading import load_model
+from sim.scenario.scenario import BaseScenario, name_of
+from sim.scenario.settings import Settings, flat, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Varied = Iterable[str] | Mapping[str, Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sweep(Answer):
+    """One row of `frame` a point; what is varied are columns of the row, `inputs` those of the
+    scenario before it is. `damaged` rows of the store
+    had to be computed again."""
+
+    view = "sim.interface.views.sweep"
+    picture = "sim.interface.plots.sweep"
+    unwritten = ("frame", "damaged")
+    derived: ClassVar[Mapping[str, str]] = {"points": "points", "valid": "valid", "rows": "rows"}
+
+    scenario: str
+    inputs: Inputs = field(default_factory=Inputs)
+    frame: "pd.DataFrame"
+    damaged: int = 0
+
+    @property
+    def points(self) -> int:
+        return len(self.frame)
+
+    @property
+    def valid(self) -> int:
+        """How many of them could be simulated and fit into memory."""
+        return int(self.frame["valid"].sum())
+
+    @property
+    def fits(self) -> bool:
+        """Whether any point that could be simulated fits."""
+        known = self.frame["fits"].dropna() if "fits" in self.frame else ()
+        return not len(known) or any(known)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return table.records(self.frame)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a point."""
+        return self.frame
+
+
+def sweep(
+    scenario: str | PathLike[str] | BaseScenario,
+    vary: Varied = (),
+    *,
+    zipped: bool = False,
+    csv: str | PathLike[str] | None = None,
+    samples: int | None = None,
+    store: str | PathLike[str] | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    price: str | None = None,
+    settings: Settings = (),
+) -> Sweep:
+    """Simulate a scenario (a name, a file or a `Scenario`) at every point of a grid or table.
+
+    `vary` are texts as `sim sweep --vary` takes them ("plan.tp=1,2,4"), or a mapping of keys to
+    values; `zipped` takes values side by side. `csv` has a point a row. `samples` steps with
+    stragglers are drawn at each. `store` is the SQLite file that keeps results, if any. `settings`
+    hold at every point, and so does the `price` of a GPU. Raises `InputError`.
+
+    >>> sweep("gpt2-one-gpu", {"plan.microbatch": [1, 2]}, jobs=1).points
+    2
+    """
+    axes = (
+        [points.SweepAxis(key=key, values=tuple(values)) for key, values in vary.items()]
+        if isinstance(vary, Mapping)
+        else [points.axis(text) for text in vary]
+    )
+    if not axes and csv is None:
+        raise InputError("sim sweep", "nothing is varied", "add --vary KEY=VALUES or --csv FILE")
+    given = points.rows(Path(csv)) if csv is not None else [{}]
+    always = settings_of(settings, price)
+    grid = points.points(axes, given, zipped=zipped)
+    job = scenario if isinstance(scenario, BaseScenario) else fspath(scenario)
+    frame = swept(
+        job,
+        grid,
+        always=always,
+        samples=samples or 0,
+        store=None if store is None else Path(store),
+        jobs=jobs,
+        cluster=cluster,
+    )
+    return Sweep(
+        scenario=job if isinstance(job, str) else job.name,
+        inputs=_inputs(kind.load(job, always)),
+        frame=frame,
+        damaged=frame.attrs["damaged"],
+    )
+
+
+def _inputs(job: BaseScenario) -> Inputs:
+    """What a scenario says by itself."""
+    return Inputs(
+        model=name_of(job.model),
+        cluster=name_of(job.topology),
+        gpus=job.gpus or 0,
+        stack=name_of(job.stack),
+        plan={} if job.layout is None else said_of(job.layout),
+        change=dict(flat(job.change)),
+        notes=load_model(job).notes if name_of(job.model) else (),
+    )

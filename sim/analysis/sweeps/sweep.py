@@ -1,0 +1,200 @@
+"""Sweeps: one scenario asked many times, with values varied; one row of a tidy table a point.
+
+Rows are plain JSON from the moment they are computed, whether by this process, another one or a
+cluster, and whether now or in a sweep that was interrupted; so the same question has the same
+bytes everywhere (`wall_seconds` aside, which is no part of the answer).
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim import kind
+from sim.analysis.samples.samples import drawn
+from sim.analysis.sweeps import executors, fingerprint
+from sim.analysis.sweeps.points import Point
+from sim.analysis.sweeps.store import Store
+from sim.analysis.sweeps.table import WALL, Row, table
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.config.stopping import so_far
+from sim.scenario.scenario import BaseScenario
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_TRIED = 64  # points of a value, until one of them is no mistake
+
+Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTask:
+    """A point to simulate, and the hash of the question."""
+
+    scenario: str | BaseScenario
+    point: Point
+    key: str
+    samples: int = 0
+
+
+def sweep(
+    scenario: str | BaseScenario,
+    points: Sequence[Point],
+    *,
+    always: Point | None = None,
+    samples: int = 0,
+    store: Path | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+) -> "pd.DataFrame":
+    """Simulate a scenario at every point, with what holds `always`; a table in the order of the
+    points.
+
+    Invalid points stay in the table with `valid` false and a `reason`. `store` keeps results, so
+    that an interrupted sweep continues and a repeated one answers at once; `jobs` processes (one a
+    core) or the Dask scheduler at `cluster` do the work; with `samples` so many steps with
+    stragglers are drawn at every point (`analysis.samples`). The attribute `damaged` of the
+    table counts stored rows that were computed again because the disk has spoiled them. Raises
+    `InputError` for keys that do not exist and values of the wrong kind, before any work.
+    """
+    asked = [{**(always or {}), **point} for point in points]
+    check(scenario, asked, always or {})
+    keys = [fingerprint.key(scenario, point, (samples,)) for point in asked]
+    tasks = [
+        SweepTask(scenario=scenario, point=point, key=key, samples=samples)
+        for point, key in zip(asked, keys, strict=True)
+    ]
+    damaged = 0
+    if store is None:
+        rows = _computed(tasks, {}, None, jobs, cluster)
+    else:
+        with Store(store) as results:
+            stored = {key: text for key in keys if (text := results.get(key)) is not None}
+            rows = _computed(tasks, stored, results, jobs, cluster)
+            damaged = results.damaged
+    found = [
+        (point, json.loads(rows[task.key]))
+        for point, task in zip(points, tasks, strict=True)
+        if task.key in rows  # all of them, unless it was stopped
+    ]
+    frame = table(found)
+    frame.attrs["damaged"] = damaged
+    return frame
+
+
+def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) -> None:
+    """Refuse mistakes before any work: values that are wrong at every point that has them.
+
+    What only does not fit together (sizes that do not divide) is an invalid row, not a mistake.
+    """
+    kind.load(scenario, always)
+    right: set[tuple[str, str]] = set()
+    for own in _values(points):
+        if own in right:
+            continue
+        key, value = own
+        wrong = None
+        for point in islice((one for one in points if repr(one.get(key)) == value), _TRIED):
+            wrong = _mistake(scenario, point)
+            if wrong is None:
+                right |= {(name, repr(one)) for name, one in point.items()}
+                break
+        if wrong is not None:
+            raise wrong
+
+
+def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
+    """What is wrong with a point by itself, beside sizes."""
+    try:
+        kind.set_up(kind.load(scenario, point), brief=True)
+    except InputError as error:
+        return None if _of_layout(error) else error
+    return None
+
+
+def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
+    """The values of each key, of long ranges the first and the last few."""
+    distinct: dict[str, dict[str, None]] = {}
+    for point in points:
+        for key, value in point.items():
+            distinct.setdefault(key, {})[repr(value)] = None
+    listed = {key: list(values) for key, values in distinct.items()}
+    few = {key: v if len(v) <= 16 else [*v[:8], *v[-8:]] for key, v in listed.items()}
+    return [(key, value) for key, values in few.items() for value in values]
+
+
+def _of_layout(error: InputError) -> bool:
+    """Whether sizes do not fit together, rather than a key or value being no such thing."""
+    return error.where.rpartition(", ")[2] in ("plan", "balance") or "GPUs" in error.what
+
+
+def _computed(
+    tasks: Sequence[SweepTask],
+    rows: dict[str, str],
+    store: Store | None,
+    jobs: int | None,
+    cluster: str | None,
+) -> dict[str, str]:
+    """The rows of all tasks by key; each new row is stored at once."""
+    missing = list({task.key: task for task in tasks if task.key not in rows}.values())
+    total = len(missing) + len(rows)
+    fresh = so_far(_new_rows(missing, jobs, cluster))
+    for key, text, seen in counted(fresh, total=total, unit="point", done=len(rows)):
+        rows[key] = text
+        if store is not None:
+            store.put(key, text, seen)
+    return rows
+
+
+def _new_rows(
+    tasks: Sequence[SweepTask], jobs: int | None, cluster: str | None
+) -> Iterator[Answer]:
+    if not tasks:
+        return iter(())
+    if cluster is None:
+        remedy = "run it again; what is stored stays valid"
+        return _expected(tasks, executors.here(answer, tasks, jobs=jobs), "sim sweep", remedy)
+    answers = executors.cluster(answer, tasks, address=cluster)
+    return _expected(tasks, answers, f"--cluster {cluster}", "install the same everywhere")
+
+
+def _expected(
+    tasks: Sequence[SweepTask], answers: Iterator[Answer], where: str, remedy: str
+) -> Iterator[Answer]:
+    """Refuse answers of workers that run other code, whose keys differ, or read other files."""
+    keys = {task.key for task in tasks}
+    held: dict[tuple[tuple[str, str], str], bool] = {}
+    for key, text, seen in answers:
+        held |= {one: reads.holds(dict([one])) for one in seen.items() if one not in held}
+        if key not in keys or not all(held[one] for one in seen.items()):
+            what = "a worker found another program or other models, topologies or scenarios"
+            raise InputError(where, what, remedy)
+        yield key, text, seen
+
+
+def answer(task: SweepTask) -> Answer:
+    """The key of a task as this process computes it, its row, and what was read to find it."""
+    with reads.recorded() as seen:
+        text = json.dumps(row(task.scenario, task.point, task.samples))
+    return fingerprint.key(task.scenario, task.point, (task.samples,)), text, seen
+
+
+def row(scenario: str | BaseScenario, point: Point, samples: int = 0) -> Row:
+    """Inputs and figures of one point; `reason` says why a row is not valid."""
+    job = kind.load(scenario, point)
+    inputs = job.columns
+    try:
+        setup = kind.set_up(job, brief=True)
+        inputs |= setup.columns
+        answer = kind.answer(setup)
+        figures = answer.columns | (drawn(job, samples).columns if samples else {})
+    except InputError as error:
+        return {**inputs, "valid": False, "reason": str(error), WALL: 0.0}
+    wall = answer.get(WALL)
+    return {**inputs, **figures, "valid": not answer.misfit, "reason": answer.misfit, WALL: wall}

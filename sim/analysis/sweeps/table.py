@@ -1,0 +1,74 @@
+"""The table of a sweep: one row a point, as a data frame, a file and JSON."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+WALL = "wall_seconds"
+
+
+def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
+    """One row a point: what was varied, every input, every metric, validity, wall time."""
+    import pandas as pd
+
+    merged = [_cells({**point, **row}) for point, row in rows]
+    varied = list(dict.fromkeys(key for point, _ in rows for key in point))
+    names = sorted(dict.fromkeys(name for row in merged for name in row), key=_place)
+    columns = [*varied, *(name for name in names if name not in varied)]
+    frame = pd.DataFrame(merged, columns=columns).rename_axis("point")
+    frame.attrs["varied"] = varied
+    return frame
+
+
+def _cells(row: Row) -> Row:
+    return {key: _cell(value) for key, value in row.items()}
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
+
+
+def _place(name: str) -> int:
+    """Inputs and figures as they come, seconds by cause, bytes by part, validity, wall time."""
+    groups = {"seconds": 1, "memory": 2, "samples": 3, "valid": 4, "reason": 5, WALL: 6}
+    return groups.get(name.partition(".")[0] if "." in name else name, 0)
+
+
+def write(frame: "pd.DataFrame", path: Path) -> None:
+    """Write a table as .parquet or .csv, whole or not at all. Raises `InputError`."""
+    writer = _WRITERS.get(path.suffix)
+    if writer is None:
+        raise InputError(f"--out {path}", "has an unknown ending", "end it in .csv or .parquet")
+    with atomic_write(path) as part:
+        writer(frame, part)
+
+
+def _csv(frame: "pd.DataFrame", path: Path) -> None:
+    frame.to_csv(path)
+
+
+def _parquet(frame: "pd.DataFrame", path: Path) -> None:
+    try:
+        frame.to_parquet(path)
+    except ImportError:
+        remedy = "pip install 'clustersim[parquet]', or name a .csv file"
+        raise InputError("--out", "Parquet needs pyarrow", remedy) from None
+
+
+_WRITERS: dict[str, Callable[["pd.DataFrame", Path], None]] = {".csv": _csv, ".parquet": _parquet}
+SUFFIXES = tuple(_WRITERS)
+
+
+def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Every row as JSON has it, numbers that are absent left out."""
+    rows = json.loads(frame.to_json(orient="records", double_precision=15))
+    return [{key: value for key, value in row.items() if value is not None} for row in rows]

@@ -1,0 +1,136 @@
+"""What each mechanism is worth: predictions of measured rows without it, beside those with all.
+
+Mechanisms are data (`measurements/mechanisms.toml`): a name, and the settings that switch it off.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.analysis.validation.errors import mean_of, summary
+from sim.analysis.validation.shipped import FOLDER
+from sim.analysis.validation.validate import ValidatedTable, validate_each
+from sim.config import catalog
+from sim.scenario.settings import flat
+
+_SHOWN = ("mape", "bias", "memory_median")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """`without` holds the settings that switch it off, by dotted key."""
+
+    name: str
+    without: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    mechanism: tuple[Mechanism, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """A table with and without a mechanism: errors of the same rows, and how many of them moved."""
+
+    mechanism: str
+    table: str
+    rows: int
+    moved: int
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+def mechanisms() -> tuple[Mechanism, ...]:
+    """Those of `measurements/mechanisms.toml`, the user's own if there is one."""
+    return catalog.load(FOLDER, "mechanisms", _File).mechanism
+
+
+def ablations(
+    paths: Sequence[Path], *, at_most: int | None = None, jobs: int | None = None
+) -> list[Ablation]:
+    """Every mechanism on every table in which a prediction moves without it."""
+    named = mechanisms()
+    variants = [{}, *(dict(flat(one.without)) for one in named)]
+    whole, *others = validate_each(paths, variants, at_most=at_most, jobs=jobs)
+    found = [
+        _of(mechanism.name, table, less)
+        for mechanism, without in zip(named, others, strict=True)
+        for table, less in zip(whole, without, strict=True)
+    ]
+    return [one for one in found if one.moved]
+
+
+def _of(mechanism: str, table: ValidatedTable, without: ValidatedTable) -> Ablation:
+    pairs = [
+        (run, less)
+        for run, less in zip(table.rows, without.rows, strict=True)
+        if run.predicted is not None and less.predicted is not None
+    ]
+    both = [
+        summary(ValidatedTable(name=table.name, rows=rows))
+        for rows in (tuple(run for run, _ in pairs), tuple(less for _, less in pairs))
+    ]
+    return Ablation(
+        mechanism=mechanism,
+        table=table.name,
+        rows=len(pairs),
+        moved=sum(
+            (run.predicted, run.memory_predicted) != (less.predicted, less.memory_predicted)
+            for run, less in pairs
+        ),
+        before={key: both[0].get(key) for key in _SHOWN},
+        after={key: both[1].get(key) for key in _SHOWN},
+    )
+
+
+def to_dict(found: Sequence[Ablation]) -> list[dict[str, Any]]:
+    """What `--json` prints, fractions."""
+    return [
+        {
+            "mechanism": one.mechanism,
+            "table": one.table,
+            "rows": one.rows,
+            "moved": one.moved,
+            **{key: one.before[key] for key in _SHOWN},
+            **{f"{key}_without": one.after[key] for key in _SHOWN},
+        }
+        for one in found
+    ]
+
+
+def text(found: Sequence[Ablation]) -> str:
+    """Per mechanism the tables that move, worst hit first."""
+    pages = [
+        _page(name, [one for one in found if one.mechanism == name])
+        for name in dict.fromkeys(one.mechanism for one in found)
+    ]
+    return "\n\n".join(pages) or "no mechanism moves a row"
+
+
+def _page(mechanism: str, tables: Sequence[Ablation]) -> str:
+    width = max(len(one.table) for one in tables)
+    means = [mean_of([getattr(one, side) for one in tables]) for side in ("before", "after")]
+    head = f"without {mechanism} ({len(tables)} tables"
+    if "mape" in means[0]:
+        head += f", their mean MAPE {means[0]['mape']:.1%} to {means[1]['mape']:.1%}"
+    titles = ("MAPE", "without", "bias", "without", "memory", "without")
+    lines = [f"{head})", f"  {'table':<{width}}    moved  {_row(titles)}"]
+    for one in sorted(tables, key=_worth):
+        cells = [_cell(key, side[key]) for key in _SHOWN for side in (one.before, one.after)]
+        moved = f"{one.moved}/{one.rows}"
+        lines.append(f"  {one.table:<{width}}  {moved:>7}  {_row(cells)}")
+    return "\n".join(lines)
+
+
+def _worth(one: Ablation) -> float:
+    return (one.before["mape"] or 0.0) - (one.after["mape"] or 0.0)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "  ".join(f"{cell:>7}" for cell in cells)
+
+
+def _cell(key: str, value: float | None) -> str:
+    return "-" if value is None else f"{value:{'+' * (key == 'bias')}.1%}"

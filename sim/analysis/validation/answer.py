@@ -1,0 +1,85 @@
+"""`sim.validate`: predictions held against measured runs."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sim.analysis.validation import coverage as coverages
+from sim.analysis.validation import errors, rows, shipped
+from sim.analysis.validation import text as words
+from sim.analysis.validation.validate import ValidatedTable
+from sim.analysis.validation.validate import validate as validated
+from sim.results.answer import Answer, Inputs
+from sim.results.tables import preformatted
+from sim.scenario.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation(Answer):
+    """Measured tables with a prediction of each row: errors by table (`errors`), and
+    the `coverage` of intervals where it was asked for. `quiet` leaves the rows out of the text."""
+
+    view = "sim.analysis.validation.answer"
+    picture = "sim.interface.plots.validation"
+    unwritten = ("quiet", "covered")
+    derived: ClassVar[Mapping[str, str]] = {"tables": "summaries", "coverage": "coverage"}
+
+    inputs: Inputs
+    tables: tuple[ValidatedTable, ...]
+    covered: tuple[coverages.Coverage, ...] = ()
+    quiet: bool = False
+
+    @property
+    def summaries(self) -> list[dict[str, Any]]:
+        return [errors.summary(view) for table in self.tables for view in table.views]
+
+    @property
+    def coverage(self) -> dict[str, Any] | None:
+        return coverages.summary(self.covered) if self.covered else None
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Every row with its prediction."""
+        return rows.frame(self.tables)
+
+
+def text(answer: Validation) -> str:
+    """Every row, what could not be simulated and why, the errors of the tables."""
+    shown = [words.text(answer.tables, quiet=answer.quiet)]
+    return "\n\n".join([*shown, *([coverages.text(answer.covered)] * bool(answer.covered))])
+
+
+def html(answer: Validation) -> str:
+    """The same for a notebook."""
+    return preformatted(text(answer))
+
+
+def validate(
+    *tables: str | os.PathLike[str],
+    settings: Settings = (),
+    at_most: int | None = None,
+    jobs: int | None = None,
+    coverage: bool = False,
+    quiet: bool = False,
+) -> Validation:
+    """Simulate every row of tables, or `at_most` so many of each, evenly spread.
+
+    A table is a name of `measurements/` or the path of a CSV; all of `measurements/` without any.
+    `settings` hold for every row; `coverage` holds intervals against rows that are kept out of
+    them. Raises `InputError`.
+
+    >>> validate("zero_bubble", at_most=1, jobs=1).summaries[0]["rows"]
+    1
+    """
+    changes = settings_of(settings)
+    paths = [shipped.table(os.fspath(one)) for one in tables] or shipped.tables()
+    found = validated(paths, settings=changes, at_most=at_most, jobs=jobs)
+    return Validation(
+        inputs=Inputs(change=changes),
+        tables=tuple(found),
+        covered=tuple(coverages.coverage(found)) if coverage else (),
+        quiet=quiet,
+    )

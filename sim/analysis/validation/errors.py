@@ -1,0 +1,165 @@
+"""How good predictions are: the errors of one table in a few numbers.
+
+Error is predicted / measured - 1, MAPE the mean of its absolute value, bias its mean (all
+fractions). The naive predictor assumes one constant hardware-FLOP utilisation (recomputation
+counted), fitted to the very table on which it is judged (least absolute relative error).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sim.analysis.validation import changes
+from sim.analysis.validation.regret import of_group
+from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+
+RANKED = 20  # rows of a table whose ranks are judged
+# What figures should be, from and to.
+BARS = {
+    "bias": (-0.05, 0.05),
+    "spearman": (0.95, 1.0),
+    "regret_median": (0.0, 0.02),
+    "regret_mean": (0.0, 0.10),
+}
+
+
+def summary(table: ValidatedTable) -> dict[str, Any]:
+    """The keys of `--json`, fractions throughout."""
+    timed = [run for run in table.rows if run.error is not None]
+    errors = np.array([run.error for run in timed])
+    figures: dict[str, Any] = {
+        "table": table.name,
+        "rows": len(table.rows),
+        "simulated": sum(run.predicted is not None for run in table.rows),
+    }
+    if timed:
+        figures |= {
+            "mape": float(np.mean(np.abs(errors))),
+            "median": float(np.median(np.abs(errors))),
+            "bias": float(np.mean(errors)),
+            "worst": float(errors[np.argmax(np.abs(errors))]),
+            "spearman": _spearman(timed),
+            "naive_mape": naive_mape(timed),
+        }
+    if len(timed) >= RANKED:
+        figures |= _regrets(timed)
+    figures |= _repeats([run for run in timed if not run.incident])
+    return figures | _memory(table) | changes.summary(table)
+
+
+def _memory(table: ValidatedTable) -> dict[str, Any]:
+    errors = [
+        (run.zero, abs(run.memory_error)) for run in table.rows if run.memory_error is not None
+    ]
+    figures: dict[str, Any] = {}
+    if errors:
+        figures["memory_median"] = float(np.median([error for _, error in errors]))
+        for stage in sorted({zero for zero, _ in errors}):
+            of_stage = [error for zero, error in errors if zero == stage]
+            figures[f"memory_median_zero{stage}"] = float(np.median(of_stage))
+    if errors or not all(run.fits_measured for run in table.rows):
+        figures |= _confusion(table)
+    return figures
+
+
+def _confusion(table: ValidatedTable) -> dict[str, Any]:
+    runs = [run for run in table.rows if run.fits_predicted is not None]
+    cells = {
+        f"{_word(measured)}_predicted_{_word(predicted)}": sum(
+            run.fits_measured == measured and run.fits_predicted == predicted for run in runs
+        )
+        for measured in (True, False)
+        for predicted in (True, False)
+    }
+    shares = []
+    for fits in (True, False):
+        of_class = [run.fits_predicted == fits for run in runs if run.fits_measured == fits]
+        shares += [sum(of_class) / len(of_class)] if of_class else []
+    return {"fits_accuracy": float(np.mean(shares)) if shares else None, "fits": cells}
+
+
+def _word(fits: bool) -> str:
+    return "fits" if fits else "too_big"
+
+
+def _regrets(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
+    """Regret of the layout that is ranked first, over the jobs of which several were measured."""
+    regrets = [of_group(*zip(*layouts, strict=True)) for layouts in _jobs(runs)]
+    if not regrets:
+        return {}
+    return {
+        "jobs": len(regrets),
+        "regret_median": float(np.median(regrets)),
+        "regret_mean": float(np.mean(regrets)),
+    }
+
+
+def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
+    """Per job with several layouts their times as measured and predicted; of one that was measured
+    more than once, the median."""
+    jobs: dict[tuple[str, ...], dict[float, list[float]]] = {}
+    for run in runs:
+        layouts = jobs.setdefault(run.job, {})
+        layouts.setdefault(run.predicted or 0.0, []).append(run.measured or 0.0)
+    for layouts in jobs.values():
+        if len(layouts) > 1:
+            yield [(float(np.median(times)), predicted) for predicted, times in layouts.items()]
+
+
+def _repeats(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
+    """How far runs of one job and layout are from each other: the noise in which errors end.
+
+    `noise` is the pooled standard deviation of log(measured) within such groups, of which there are
+    `repeated`; `apart` the median of their largest over their smallest, less 1.
+    """
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for run in runs:
+        same = tuple(sorted((key, str(value)) for key, value in run.configuration.items()
+                            if key != "software"))  # fmt: skip
+        groups.setdefault((same, run.predicted), []).append(float(np.log(run.measured or 1.0)))
+    repeats = [np.array(times) for times in groups.values() if len(times) > 1]
+    if not repeats:
+        return {}
+    squares = sum(float(np.sum((times - times.mean()) ** 2)) for times in repeats)
+    return {
+        "repeated": len(repeats),
+        "noise": (squares / sum(len(times) - 1 for times in repeats)) ** 0.5,
+        "apart": float(np.median([np.exp(times.max() - times.min()) - 1.0 for times in repeats])),
+    }
+
+
+def missed(errors: Mapping[str, Any]) -> set[str]:
+    """The figures of a summary that miss their bars."""
+    values = {key: errors[key] for key in BARS if errors.get(key) is not None}
+    if errors.get("simulated", RANKED) < RANKED:
+        values.pop("spearman", None)
+    return {key for key, value in values.items() if not BARS[key][0] <= value <= BARS[key][1]}
+
+
+def mean_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The means of tables' figures, each over those that have it."""
+    keys = ("mape", "median", "bias", "spearman", "naive_mape", "regret_median", "regret_mean")
+    found = {key: [own[key] for own in summaries if own.get(key) is not None] for key in keys}
+    return {key: float(np.mean(values)) for key, values in found.items() if values}
+
+
+def naive_mape(runs: Sequence[ValidatedRun]) -> float:
+    """MAPE of time = (time at peak) / utilisation with the utilisation that suits best."""
+    ratios = np.array([(run.at_peak or 0.0) / (run.measured or 1.0) for run in runs])
+    # The best constant for a mean absolute relative error is a weighted median of 1/ratio.
+    order = np.argsort(1.0 / ratios)
+    weights = np.cumsum(ratios[order])
+    best = (1.0 / ratios[order])[np.searchsorted(weights, weights[-1] / 2.0)]
+    return float(np.mean(np.abs(ratios * best - 1.0)))
+
+
+def _spearman(runs: Sequence[ValidatedRun]) -> float | None:
+    """Rank correlation of predicted and measured step times; None below two runs."""
+    if len(runs) < 2:
+        return None
+    import pandas as pd
+
+    predicted = pd.Series([run.predicted for run in runs]).rank()
+    measured = pd.Series([run.measured for run in runs]).rank()
+    return float(predicted.corr(measured))

@@ -1,0 +1,40 @@
+"""Every row's prediction as CSV: seconds, bytes and fractions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.analysis.validation.validate import ValidatedTable
+from sim.config.files import atomic_write
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS = (
+    "id", "measured", "predicted", "error", "memory_measured", "memory_predicted", "memory_error",
+    "fits_measured", "fits_predicted", "incident", "reason",
+)  # fmt: skip
+
+
+def frame(tables: Sequence[ValidatedTable]) -> "pd.DataFrame":
+    """One line a row."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {
+                "table": table.name,
+                **{column: getattr(run, column) for column in _COLUMNS},
+                "step_low": run.low,
+                "step_high": run.high,
+            }
+            for table in tables
+            for run in table.rows
+        ]
+    )
+
+
+def write(tables: Sequence[ValidatedTable], path: Path) -> None:
+    """The same as a file. Raises `InputError` where it cannot be written."""
+    with atomic_write(path) as part:
+        frame(tables).to_csv(part, index=False)

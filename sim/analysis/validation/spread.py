@@ -1,0 +1,102 @@
+"""How far measured step times are from predicted ones, by campaign: the basis of intervals.
+
+`sim validate TABLES --spread FILE` writes it; `sim.uncertainty.evidence` reads every file of
+`topologies/validated`, so a file of your own runs there narrows your own intervals.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from json import dumps
+from math import log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.config.files import atomic_write
+from sim.uncertainty import student
+from sim.uncertainty.campaign import Campaign
+from sim.uncertainty.evidence import Spread
+
+_HEAD = """\
+# How far measured step times are from predicted ones, by campaign: written by
+# `sim validate TABLES --spread FILE`, read by sim.uncertainty.evidence. location, scale: of
+# log(measured / predicted) by Student's t with four degrees of freedom; apart: the scale of what is
+# left of it beside the median of the layouts of one job, over so many layouts.
+
+spreads = [
+{spreads}
+]
+"""
+
+
+def spreads(tables: Iterable[ValidatedTable]) -> list[Spread]:
+    """A spread for each campaign of every table.
+
+    Rows without a prediction do not count, nor those that measured an incident.
+    """
+    return [
+        _spread(table.name, campaign, runs)
+        for table in tables
+        for campaign, runs in _campaigns(table.rows).items()
+    ]
+
+
+def error(run: ValidatedRun) -> float:
+    """log(measured / predicted)."""
+    return log((run.measured or 1.0) / (run.predicted or 1.0))
+
+
+def counts(run: ValidatedRun) -> bool:
+    """Whether it shows an error: an undisturbed run that was predicted."""
+    return run.error is not None and not run.incident
+
+
+def _campaigns(runs: Iterable[ValidatedRun]) -> dict[Campaign, list[ValidatedRun]]:
+    found: dict[Campaign, list[ValidatedRun]] = defaultdict(list)
+    for run in runs:
+        if counts(run) and run.campaign:
+            found[run.campaign].append(run)
+    return found
+
+
+def _spread(table: str, campaign: Campaign, runs: Sequence[ValidatedRun]) -> Spread:
+    location, scale = student.fit([error(run) for run in runs])
+    left, jobs = _beside_their_jobs(runs)
+    return Spread(
+        **asdict(campaign),
+        table=table,
+        rows=len(runs),
+        location=location,
+        scale=scale,
+        layouts=len(left),
+        apart=student.fit(left, estimated=jobs)[1] if left else 0.0,
+    )
+
+
+def _beside_their_jobs(runs: Sequence[ValidatedRun]) -> tuple[list[float], int]:
+    """Errors less the median of the layouts of the same job, and of how many jobs they are."""
+    jobs: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for run in runs:
+        jobs[run.job].append(error(run))
+    several = [errors for errors in jobs.values() if len(errors) > 1]
+    return [one - median(errors) for errors in several for one in errors], len(several)
+
+
+def write(tables: Sequence[ValidatedTable], path: Path) -> None:
+    """The spreads of tables as a file of `topologies/validated`."""
+    lines = "\n".join(f"  {{{_line(spread)}}}," for spread in spreads(tables))
+    with atomic_write(path) as part:
+        part.write_text(_HEAD.format(spreads=lines), encoding="utf-8")
+
+
+def _line(spread: Spread) -> str:
+    first = ("table", "stack", "device", "topology", "precision", "work")
+    values = asdict(spread)
+    keys = (*first, *(key for key in values if key not in first))
+    return ", ".join(f"{key} = {_value(values[key])}" for key in keys)
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else dumps(value)

@@ -1,0 +1,333 @@
+"""Measurement tables: one row a measured run, turned into a setup that can be simulated.
+
+The columns are those of the tables' README: model shape, layout, software, cluster, step time.
+"""
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.analysis.validation.clusters import cluster_of
+from sim.analysis.validation.pipeline_layout import layers_of
+from sim.analysis.validation.settings import NO_SETTINGS, changed_stack, of_plan
+from sim.analysis.validation.unprinted import UNKNOWN, settled
+from sim.config import catalog, gate, reads
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.hardware import stack as stacks
+from sim.hardware.stack import Stack
+from sim.model.checkpointing import MODES, SELECTIVE
+from sim.model.columns import blank, from_columns, true
+from sim.model.transformer import Transformer
+from sim.parallel.plan import WHOLE, Plan
+from sim.scenario.setup import PlanSetup, assemble
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REQUIRED = (
+    "id", "cluster", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq",
+    "gated_mlp", "tied_embeddings", "gpus", "tp", "pp", "dp", "zero", "microbatch", "global_batch",
+    "interleave", "schedule", "recompute", "sequence_parallel", "precision", "attention",
+    "software", "step_time_s",
+)  # fmt: skip
+# What measured layouts of one job have in common.
+JOB = (
+    "cluster", "software", "family", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
+    "seq", "gpus", "global_batch", "precision",
+)  # fmt: skip
+_PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batch", "interleave")
+_MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
+_COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
+# Names of the tables that are none of ours: the zero-bubble paper's automatic schedules within once
+# and twice the memory of 1F1B (arXiv 2401.10241, section 5.1), and Primus' basic zero bubble of one
+# chunk a stage (AMD-AGI/Primus, scheduler/algorithms/zerobubble.py).
+_SCHEDULES: Mapping[str, Mapping[str, Any]] = {
+    "none": {"schedule": "1f1b"},
+    "zb-1p": {"schedule": "zb-auto", "schedule_memory": 1.0},
+    "zb-2p": {"schedule": "zb-auto", "schedule_memory": 2.0},
+    "zb-b": {"schedule": "zb-h1", "interleave": 1},
+}
+# As in a plan, where a row or a script has them.
+_OPTIONAL = ("context", "moments", "tp_comm_overlap")
+_ONE_IF_EMPTY = ("cp", "ep", "interleave")
+_SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
+# NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
+_LORA = {"rank": 16, "modules": ["linear_qkv"]}
+# Tables without the column say it in a note: MLPerf's adapters are those of its rules, beside both
+# linear layers of attention, behind dropout (mlcommons/training, llama2_70b_lora:
+# lora_target_modules "qkv_proj,o_proj", lora_dropout 0.1; NeMo's: peft.target_modules
+# ["attention"]).
+_NOTED_LORA = re.compile(r"LoRA rank (\d+)")
+_ATTENTION = ["linear_qkv", "linear_proj"]
+_RECIPES = {
+    "fp8-cs": "current-scaling",
+    "fp8-ds": "delayed-scaling",
+    "fp8": "delayed-scaling",  # Megatron-LM's --fp8-recipe unless another is named
+    "mxfp8_cublas_rceil": "mxfp8",
+}
+
+
+_OFFLOADED = re.compile(r"(?:(\d+) % )?(optimizer|parameter|activations)(?:, overlapped copies)?")
+
+
+def _refuse_ragged(text: str, where: str) -> None:
+    """Refuse rows with fewer or more cells than there are headings."""
+    rows = csv.reader(StringIO(text))
+    headings = next(rows, [])
+    for cells in rows:
+        if cells and len(cells) != len(headings):
+            what = f"{len(cells)} cells below {len(headings)} headings"
+            raise InputError(f"{where}, line {rows.line_num}", what, "correct that line")
+
+
+def read(path: Path) -> "pd.DataFrame":
+    """A table of measured runs. Raises `InputError` for a missing file or column."""
+    import pandas as pd
+
+    try:
+        text = reads.text(path)
+        _refuse_ragged(text, str(path))
+        frame = pd.read_csv(StringIO(text), dtype={"note": str, "assumed": str})
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(str(path), f"is not a CSV table ({reason})", "check the file") from None
+    missing = [column for column in REQUIRED if column not in frame.columns]
+    if missing:
+        remedy = "docs/measuring.md lists the columns under 'Runs that you measured'"
+        raise InputError(str(path), f"column {missing[0]!r} is missing", remedy)
+    return frame
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries. Raises `InputError` where there are none."""
+    rows = read(path).to_dict("records")
+    if not rows:
+        raise InputError(str(path), "has no rows", "name a CSV of measured runs")
+    return [{str(key): value for key, value in row.items()} for row in rows]
+
+
+def empty(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a row says nothing there."""
+    return blank(row.get(column))
+
+
+def number(row: Mapping[str, Any], column: str) -> float | None:
+    """A measured figure; None where the cell is empty. Raises `InputError` for anything else."""
+    if empty(row, column):
+        return None
+    value = row[column]
+    figure = _float(value)
+    if not 0 < figure < float("inf"):
+        what = f"{column} = {gate.shown(value)} is not a positive number"
+        raise InputError(str(row["id"]), what, "correct the cell or leave it empty")
+    return figure
+
+
+def count(row: Mapping[str, Any], column: str) -> int:
+    """A cell that counts something. Raises `InputError` for anything but a whole number."""
+    value = row.get(column)
+    if column in _ONE_IF_EMPTY and empty(row, column):
+        return 1
+    if empty(row, column):
+        raise InputError(str(row["id"]), f"the table does not print {column}", "fill it in")
+    figure = _float(value)
+    if not figure.is_integer():
+        what = f"{column} = {gate.shown(value)} is not a whole number"
+        raise InputError(str(row["id"]), what, "correct the cell")
+    return int(figure)
+
+
+def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) -> PlanSetup:
+    """The job and machine of a row, with `settings` (`sim.analysis.validation.settings`) applied.
+
+    Raises `InputError` with the reason where it has none.
+    """
+    where = str(row["id"])
+    stack = stacks.load(str(row["software"]), where=where)
+    row = {**row, **_scripted(row, stack)}
+    if settings:
+        stack = changed_stack(str(row["software"]), _precision(row)["precision"], settings, where)
+    row |= {c: count(row, c) for c in _COUNTS if c != "microbatch" or not empty(row, c)}
+    model = from_columns(row)
+    reached = number(row, "measured_allreduce_gbs")
+    cluster = cluster_of(row, reached and 1e9 * reached, settings)
+    topology = cluster.with_gpus(row["gpus"], _each(row))
+    return settled(
+        row,
+        lambda choice: assemble(
+            where, model=model, stack=stack, topology=topology, plan=_plan(choice, model, settings)
+        ),
+    )
+
+
+def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
+    """What the software's own script for its model sets, where a row does not know it."""
+    assumed = str(row.get("assumed")).split()
+
+    def known(column: str) -> bool:
+        return not (column in assumed or empty(row, column) or row[column] == UNKNOWN)
+
+    names = [str(row.get(key)) for key in ("task", "model", "cluster")]
+    settings = stack.scripted(*names, " on ".join(names[1:]))
+    return {column: value for column, value in settings.items() if not known(column)}
+
+
+def _each(row: Mapping[str, Any]) -> int | None:
+    """GPUs of each node (a slice of TPUs), where the row says how many there are."""
+    return None if empty(row, "slices") else row["gpus"] // count(row, "slices")
+
+
+def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any]) -> Plan:
+    data = {column: row[column] for column in _PLAN_COUNTS}
+    data["recompute"] = _recompute(row)
+    data |= _SCHEDULES.get(row["schedule"], {"schedule": row["schedule"]})
+    data["sequence_parallel"] = _true(row, "sequence_parallel")
+    data |= {"no_sync": True} if _true(row, "no_sync") else {}
+    data["drains"] = _drains(row)
+    data |= _precision(row) | _layers(row) | _sharded(row) | _experts(row)
+    data["offload"] = _offload(row)
+    data["lora"] = _lora(row)
+    data["cuda_graph"] = _graphs(row)
+    data |= {key: row[key] for key in _OPTIONAL if not empty(row, key)}
+    data["optimizer"] = "lamb" if model.family == "bert" else "adam"
+    data |= of_plan(settings)
+    plan = catalog.validate(data, Plan, str(row["id"]))
+    # Some tables and scripts say it whatever the degree is; at 1 there is nothing to split.
+    if plan.tp == 1:
+        plan = replace(plan, sequence_parallel=False, tp_comm_overlap=None)
+    if plan.pp > 1 and plan.zero < 2 and plan.lora is None:
+        plan = replace(plan, defer_embedding_wgrad_compute=_defers(row))
+    return plan if plan.cp > 1 else replace(plan, context=None)
+
+
+def _defers(row: Mapping[str, Any]) -> bool:
+    """Whether the vocabulary's weight gradients of all microbatches wait, as scripts allow; where
+    only those of the last ones do, none are taken to."""
+    microbatches = row["global_batch"] // (row["microbatch"] * row["dp"])
+    limit = row.get("wgrad_deferral_limit")
+    return limit is not None and not blank(limit) and microbatches <= limit
+
+
+def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The adapters of a row that trains no more than these."""
+    if row.get("task") == "lora":
+        return _LORA
+    noted = _NOTED_LORA.search(str(row.get("note")))
+    return {"rank": int(noted[1]), "modules": _ATTENTION, "dropout": True} if noted else None
+
+
+def _drains(row: Mapping[str, Any]) -> int:
+    """Pipelines of a step, where the row says how many sequences of a rank go through each."""
+    if row["pp"] == 1 or empty(row, "local_batch"):
+        return 1
+    return max(int(row["global_batch"]) // int(row["dp"] * count(row, "local_batch")), 1)
+
+
+def _sharded(row: Mapping[str, Any]) -> dict[str, int]:
+    """How many of the data-parallel ranks share states, where the row says so."""
+    sizes = [count(row, column) for column in _SHARDED if not empty(row, column)]
+    if not sizes or not row["zero"] or not 0 < sizes[0] < row["dp"]:
+        return {}
+    return {"dp": sizes[0], "dp_replicate": row["dp"] // sizes[0]}
+
+
+def _layers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The layers of each chunk where the row says them."""
+    layout = row.get("pp_layout")
+    if not isinstance(layout, str):
+        return {}
+    try:
+        return {"layers": [*layers_of(layout)]}
+    except ValueError as error:
+        raise InputError.of(str(row["id"]), error) from None
+
+
+def _offload(row: Mapping[str, Any]) -> dict[str, float]:
+    """What lies on the host: parts joined by "+", a share of the optimizer's states before its
+    name, as in "25 % optimizer:cpu" and "optimizer+parameter:cpu"; activations of so many layers,
+    where a column counts them."""
+    printed, shares = row.get("offload"), dict[str, float]()
+    if not empty(row, "offload_layers"):
+        shares["activations"] = count(row, "offload_layers") / row["layers"]
+    if not isinstance(printed, str) or printed.strip() in ("", "none"):
+        return shares
+    for part in printed.removesuffix(":cpu").split("+"):
+        found = _OFFLOADED.fullmatch(part.strip())
+        if found is None:
+            remedy = "write it like 'optimizer+parameter:cpu'"
+            raise InputError(str(row["id"]), f"offload is {printed}", remedy)
+        percent, what = found.groups()
+        shares[f"{what}s" if what == "parameter" else what] = float(percent or 100) / 100
+    return shares
+
+
+def _graphs(row: Mapping[str, Any]) -> list[str]:
+    """The scopes of CUDA graphs, behind the name of what captures them: "none:attn+mlp" are none,
+    no scope at all is a whole layer. Some tables print scopes letter by letter."""
+    printed = row.get("cuda_graph")
+    if not isinstance(printed, str) or not printed:
+        return []
+    way, _, scopes = printed.partition(":")
+    if way == WHOLE or way == "none":
+        return [WHOLE] * (way == WHOLE)
+    if not scopes:
+        return ["attn", "mlp"]
+    letters = scopes.split("+")
+    return ["".join(letters)] if all(len(one) == 1 for one in letters) else letters
+
+
+def _precision(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The precision of products and its recipe, which tables print as a precision of its own, or by
+    a short name, or with a remark behind it."""
+    printed = row.get("fp8_recipe")
+    if row["precision"] == "nvfp4":
+        return {"precision": "fp4", "recipe": "nvfp4"}
+    if isinstance(printed, Mapping):
+        return {"precision": row["precision"], "recipe": printed}
+    name = printed.split()[0] if isinstance(printed, str) and printed.strip() else ""
+    return {"precision": row["precision"], "recipe": _RECIPES.get(name, name)}
+
+
+# How published rows call what sends tokens to their experts.
+_DISPATCHERS = {"alltoall": "flat", "deepep": "hierarchical", "hybridep": "hierarchical"}
+
+
+def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """How tokens reach their experts, and whether that is overlapped."""
+    printed = row.get("dispatcher")
+    own: dict[str, Any] = {"overlap_experts": True} if _true(row, "a2a_overlap") else {}
+    if isinstance(printed, str) and printed:
+        if printed not in _DISPATCHERS:
+            what = f"dispatcher {printed!r} is not known"
+            raise InputError(str(row["id"]), what, nearest(printed, list(_DISPATCHERS)))
+        own["dispatcher"] = _DISPATCHERS[printed]
+    return own
+
+
+def _recompute(row: Mapping[str, Any]) -> str | list[str]:
+    """A mode, or the modules that a column of its own names."""
+    mode, modules = row["recompute"], row.get("recompute_modules")
+    if mode not in MODES:
+        raise InputError(str(row["id"]), f"recompute is {mode}", "it must be known")
+    return modules.split() if mode == SELECTIVE and isinstance(modules, str) else str(mode)
+
+
+def _float(value: Any) -> float:
+    """The number of a cell, NaN for one that cannot mean anything."""
+    try:
+        return float("nan") if gate.fault_of(value) else float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _true(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a cell says so. Raises `InputError` for another word."""
+    try:
+        return true(row.get(column))
+    except ValueError as error:
+        raise InputError.of(str(row["id"]), error, f"{column} = ") from None

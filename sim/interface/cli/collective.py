@@ -1,0 +1,119 @@
+"""`sim collective`: what nccl-tests would print for a cluster, by algorithm and protocol."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from sim.config.errors import InputError
+from sim.interface.cli import options
+from sim.interface.cli.files import output, show, wrote
+from sim.interface.plots import SUFFIXES
+
+
+@click.command(
+    epilog=options.examples(
+        "sim collective all_reduce '256 MiB' dgx-h100-ndr --gpus 64 --slow node3.nic0=2",
+        "sim collective all_gather dgx-h100-ndr --gpus 64 --sizes 1KiB..8GiB --picture curve.png",
+        "sim collective all_reduce '1 MiB' dgx-a100-hdr --gpus 8 --algorithm ring --trace r.json",
+    )
+)
+@click.argument("kind")
+@click.argument("rest", nargs=-1, required=True, metavar="[SIZE] TOPOLOGY")
+@click.option("--gpus", type=options.COUNT, help="How many of the topology's.")
+@click.option("--algorithm", metavar="A,B", default="", help="Of these, not of the library's own.")
+@click.option("--sizes", metavar="1KiB..8GiB", help="From one size to another, doubling.")
+@click.option(
+    "--slow", multiple=True, metavar="LINK=FACTOR", help="Divide a link's bandwidth: node3.nic0=2."
+)
+@click.option(
+    "--traffic", multiple=True, metavar="LINK=RATE", help='What others send over it: pod0="1 Tb/s".'
+)
+@click.option("--late", multiple=True, metavar="RANK=TIME", help='A rank comes late: 3="20 us".')
+@click.option(
+    "--placement", metavar="random|A,B,...", default="", help="Which GPU each rank is; random:SEED."
+)
+@click.option("--messages", is_flag=True, help="Play each algorithm message by message too.")
+@options.SETTINGS
+@output("--picture", SUFFIXES, "Draw bandwidth against size, and who loads the network")
+@output("--trace", (".json", ".gz"), "Trace every message of one algorithm")
+@options.LIMIT
+@options.JSON
+def collective(
+    kind: str,
+    rest: tuple[str, ...],
+    gpus: int | None,
+    algorithm: str,
+    sizes: str | None,
+    slow: tuple[str, ...],
+    traffic: tuple[str, ...],
+    late: tuple[str, ...],
+    placement: str,
+    messages: bool,
+    settings: tuple[str, ...],
+    picture: Path | None,
+    trace: Path | None,
+    as_json: bool,
+) -> None:
+    """Time a collective KIND on TOPOLOGY as nccl-tests would.
+
+    Of SIZE bytes, or of --sizes: all_reduce, all_gather, reduce_scatter, all_to_all and so on, by
+    algorithm and protocol, what the library would choose, and which links are busiest. --set takes
+    the keys of scenarios that concern a cluster: topology, network, node, device, straggler.
+    """
+    from sim.analysis.collectives.times import collective as timed
+
+    *size, topology = rest
+    times = timed(
+        kind,
+        _sizes(size, sizes),
+        topology,
+        gpus=gpus,
+        algorithm=[name.strip() for name in algorithm.split(",") if name.strip()],
+        slow={link: options.factor_of("--slow", own) for link, own in _pairs("--slow", slow)},
+        traffic=dict(_pairs("--traffic", traffic)),
+        late={_rank(rank): own for rank, own in _pairs("--late", late)},
+        placement=_placement(placement),
+        messages=messages,
+        settings=settings,
+    )
+    if trace is not None:
+        from sim.interface.formats.perfetto import write
+
+        write(times.trace(), trace)
+        wrote(trace)
+    show(times, as_json=as_json, picture=picture)
+
+
+def _sizes(size: list[str], span: str | None) -> str:
+    """SIZE, or what `--sizes` says."""
+    if len(size) + (span is not None) != 1:
+        what = "wants KIND SIZE TOPOLOGY, or KIND TOPOLOGY --sizes"
+        raise InputError("sim collective", what, 'e.g. sim collective all_reduce "1 GiB" NAME')
+    if span is not None and ".." not in span:
+        raise InputError("--sizes", f"{span!r} is no span", "write it like 1KiB..8GiB")
+    return size[0] if size else str(span)
+
+
+_PAIRS = {"--slow": "node3.nic0=2", "--traffic": 'node3.nic0="100 Gb/s"', "--late": '3="20 us"'}
+
+
+def _pairs(option: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name.strip():
+            what = f"{text!r} has no '='"
+            raise InputError(option, what, f"write it like {_PAIRS[option]}")
+        yield name.strip(), value.strip()
+
+
+def _rank(text: str) -> int:
+    if not text.isdecimal():
+        raise InputError("--late", f"{text!r} is no rank", f"write it like {_PAIRS['--late']}")
+    return int(text)
+
+
+def _placement(text: str) -> str | list[int]:
+    """The GPU of each rank, or what says how to choose them."""
+    places = [place.strip() for place in text.split(",") if place.strip()]
+    return list(map(int, places)) if places and all(map(str.isdecimal, places)) else text

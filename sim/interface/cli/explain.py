@@ -1,0 +1,43 @@
+"""`sim explain`: what limits a step, and what would make it shorter."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sim.interface.cli import options
+from sim.interface.cli.files import PICTURE, show
+
+
+@click.command(
+    epilog=options.examples(
+        "sim explain megatron-39b --picture limits.png",
+        "sim explain megatron-39b --set plan.schedule=zb-h1",
+        "sim explain record.json.gz --topology dgx-h100-ndr",
+    )
+)
+@click.argument("scenario", required=False)
+@options.of_job
+@options.SETTINGS
+@options.PROFILES
+@PICTURE
+@options.LIMIT
+@options.JSON
+def explain(
+    scenario: str | None,
+    named: Mapping[str, Any],
+    settings: tuple[str, ...],
+    profiles: tuple[str, ...],
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Say what limits a step of SCENARIO, and what would help.
+
+    The gain of each resource if it were faster, kernels against the device's peaks, and the best
+    changes of one choice of the plan. The exit code is 3 where the job does not fit into memory.
+    """
+    from sim.analysis.explanation.explain import explain as explained
+
+    answer = explained(options.scenario_of(scenario, settings, profiles, named))
+    show(answer, as_json=as_json, picture=picture)

@@ -1,0 +1,135 @@
+"""`sim import`: a job in the words of a framework, as files of a model and a scenario."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.interface.cli.files import wrote
+from sim.interface.cli.options import COUNT, examples
+from sim.interface.frameworks.names import NAMES
+
+if TYPE_CHECKING:
+    from sim.interface.frameworks.jobs import Imported
+
+
+_UNNAMED = "imported"  # what is no file
+_MOST = 1 << 20  # bytes of what starts a job
+
+
+# Arguments in quotes begin as options do.
+@click.command(
+    "import",
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "sim import megatron pretrain.sh --topology dgx-h100-ndr",
+        "sim import torchtitan llama3_8b.toml --topology dgx-h100-ndr --gpus 64",
+    ),
+)
+@click.argument("framework", metavar="|".join(NAMES))
+@click.argument("source", metavar="FILE|ARGUMENTS")
+@click.argument("more", nargs=-1, type=click.UNPROCESSED)
+@click.option("--topology", required=True, help="The cluster that it runs on.")
+@click.option(
+    "--model", help="Of models/ or a config.json, where the framework does not say what it is."
+)
+@click.option("--gpus", type=COUNT, help="How many; as the file says otherwise.")
+@click.option("--name", help="Of the files; that of the file otherwise.")
+def import_(
+    framework: str,
+    source: str,
+    more: tuple[str, ...],
+    topology: str,
+    model: str | None,
+    gpus: int | None,
+    name: str | None,
+) -> None:
+    """Read how a FRAMEWORK starts a job, as a scenario.
+
+    Megatron-LM's launch script or its ARGUMENTS in quotes, torchtitan's TOML, DeepSpeed's JSON,
+    nanotron's YAML, a recipe of Megatron-Bridge or NeMo 2 as YAML or with its changes
+    (model.tensor_model_parallel_size=4) in quotes.
+
+    Writes scenarios/NAME.toml, and models/NAME.toml where it says what the model is, and lists the
+    arguments that it does not know.
+    """
+    from sim.config import catalog
+    from sim.interface.frameworks.jobs import framework_of, imported
+
+    if more:
+        what = f"{more[0]!r} behind {source!r:.40} is neither an option nor part of it"
+        remedy = (
+            "put all arguments into one pair of quotes; --name names the files that are written"
+        )
+        raise InputError("sim import", what, remedy)
+    framework_of(framework)
+    catalog.find("topologies", topology, where="--topology")
+    text, stem = _text(source)
+    try:
+        job, name = imported(framework, text, gpus or 0), name or stem
+    except InputError as error:
+        where = error.where if stem == _UNNAMED else f"{source}, {error.where}"
+        raise InputError(where, error.what, error.remedy) from None
+    own = _model(job, framework, model)
+    named = own["like"] if own.keys() == {"like"} else name
+    if named == name:
+        _write("models", name, own)
+    scenario: dict[str, Any] = {"model": named, "topology": topology, "stack": job.stack}
+    scenario |= {"gpus": job.gpus} if job.gpus else {}
+    changes = {"change": {"stack": job.changes}} if job.changes else {}
+    _write("scenarios", name, scenario | {"plan": job.plan} | changes)
+    _say(job, name)
+    click.echo(f"sim run {name}")
+
+
+def _model(job: "Imported", framework: str, model: str | None) -> dict[str, Any]:
+    """The keys of its file: its own where the framework says all of them, else those that it
+    changes of another's. Raises `InputError` where nobody says what it is."""
+    like = model or job.model.get("like")
+    if model and "layers" in job.model:
+        return {"like": model}
+    if like is None and "layers" not in job.model:
+        called = f"calls its model {job.called!r}" if job.called else "does not say what it is"
+        what = f"{framework} {called}, which is not known here"
+        raise InputError("--model", what, "name a file of models/, or the config.json of the model")
+    return ({"like": like} if like else {}) | {k: v for k, v in job.model.items() if k != "like"}
+
+
+def _write(folder: str, name: str, content: dict[str, Any]) -> None:
+    import tomli_w
+
+    from sim.config.files import atomic_write
+
+    path = Path(folder) / f"{name}.toml"
+    path.parent.mkdir(exist_ok=True)
+    with atomic_write(path) as part:
+        part.write_text(tomli_w.dumps(content))
+    wrote(path)
+
+
+def _say(job: "Imported", name: str) -> None:
+    """What was not understood, and what is left to do."""
+    for note in job.notes:
+        click.echo(f"warning: {note}", err=True)
+    for argument in job.unknown:
+        click.echo(f"warning: {argument} is not known, and not modelled", err=True)
+    click.echo(f"{job.silent} further arguments say nothing of a step", err=True)
+    if job.model and not {"vocab", "like"} & set(job.model):
+        what = "the vocabulary comes from the tokenizer"
+        click.echo(f"warning: {what}; put vocab = ... into models/{name}.toml", err=True)
+
+
+def _text(source: str) -> tuple[str, str]:
+    """What is written in a script, or the arguments themselves, and a name for it."""
+    changes = "=" in source and not reads.exists(Path(source))
+    if source.lstrip().startswith("-") or "\n" in source or changes:
+        return source, _UNNAMED
+    if not source.strip():
+        raise InputError("sim import", "nothing to read", "name a file, or put arguments in quotes")
+    try:
+        return reads.text(Path(source), most=_MOST), Path(source).stem
+    except InputError as error:
+        remedy = "name a file, or put arguments into quotes"
+        raise InputError(error.where, error.what, remedy) from None

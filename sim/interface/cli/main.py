@@ -1,0 +1,157 @@
+"""The command `sim`. Answers go to standard output, progress and complaints to standard error."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import IO, Any
+
+import click
+
+from sim.config.errors import FitError, InputError
+from sim.config.stopping import kept
+from sim.interface.cli.calibrate import calibrate
+from sim.interface.cli.capture import capture
+from sim.interface.cli.collective import collective
+from sim.interface.cli.compare import compare
+from sim.interface.cli.cost import cost
+from sim.interface.cli.explain import explain
+from sim.interface.cli.files import DOES_NOT_FIT, STOPPED
+from sim.interface.cli.goodput import goodput
+from sim.interface.cli.import_ import import_
+from sim.interface.cli.init import init
+from sim.interface.cli.list import list_
+from sim.interface.cli.measure import measure
+from sim.interface.cli.options import examples
+from sim.interface.cli.plan import plan
+from sim.interface.cli.replay import replay
+from sim.interface.cli.run import run
+from sim.interface.cli.show import show
+from sim.interface.cli.sweep import sweep
+from sim.interface.cli.validate import validate
+from sim.interface.cli.workers import workers
+
+_LONG, _SHOWN = 500, 60  # characters of a word that a message quotes, and what it quotes of longer
+
+
+class _Mistake(click.ClickException):
+    """What the user has to mend: one line on standard error, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        line = " ".join(map(_quoted, self.format_message().split()))
+        click.echo(f"error: {_printable(line)}", file=file, err=True)
+
+
+class _TooBig(_Mistake):
+    """What has no room."""
+
+    exit_code = DOES_NOT_FIT
+
+
+class _Stopped(click.ClickException):
+    """Ctrl-C: one line."""
+
+    exit_code = STOPPED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(self.format_message(), file=file, err=True)
+
+
+def _quoted(word: str) -> str:
+    return word if len(word) <= _LONG else f"{word[:_SHOWN]}...{word[-2:]}"
+
+
+def _printable(text: str) -> str:
+    """A text that no terminal takes for a command, and that can be encoded."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+@contextmanager
+def _mistakes() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        kind = _TooBig if isinstance(error, FitError) else _Mistake
+        raise kind(str(error)) from None
+    except KeyboardInterrupt:
+        kept = "what was written or stored stays; the same command goes on from a store"
+        raise _Stopped(f"stopped; {kept}") from None
+    except RecursionError:
+        raise _Mistake("sim: tables are nested too deep; write them flatter") from None
+    except MemoryError:
+        raise _Mistake("sim: this needs more memory than there is; ask for less") from None
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise _Mistake(_usage(error)) from None
+    except BrokenPipeError:
+        raise  # click ends quietly where nobody reads on
+    except OSError as error:
+        what = f"cannot be read or written ({error.strerror})"
+        where = error.filename or "standard output"
+        raise _Mistake(f"{where}: {what}; check the disk and the path") from None
+
+
+def _usage(error: click.UsageError) -> str:
+    """Where, what and what to do, of a command line that click cannot read."""
+    command = error.ctx.command_path if error.ctx else "sim"
+    message = error.format_message()
+    what = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")
+    near = re.search(r"'[^']+'|--[\w-]+", message[len(what) :])
+    remedy = f"did you mean {near[0]}?" if near else f"see `{command} --help`"
+    if re.match(r"-\d", getattr(error, "option_name", "")):
+        what = f"{error.option_name!r} is read as an option"  # type: ignore[attr-defined]
+        remedy = "no number here is below zero; a text that begins with - stands behind --"
+    return f"{command}: {what[0].lower()}{what[1:]}; {remedy}"
+
+
+class _Group(click.Group):
+    """A group whose commands report mistakes in one line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """A line for each command, by what it is for."""
+        room = formatter.width - 6 - max(map(len, self.commands))
+        for title, commands in _COMMANDS.items():
+            with formatter.section(title):
+                lines = [(str(one.name), one.get_short_help_str(room)) for one in commands]
+                formatter.write_dl(lines)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _mistakes():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _mistakes(), kept() as command:
+            try:
+                answer = super().invoke(ctx)
+            except click.exceptions.Exit:  # whether all fits is not known of some
+                if not command.stopped:
+                    raise
+            if command.stopped:
+                click.echo("stopped: this is what there was by then", err=True)
+                raise click.exceptions.Exit(STOPPED)
+            return answer
+
+
+_COMMANDS = {
+    "Ask about a job": (run, explain, compare, plan, sweep, goodput, cost, workers),
+    "See what there is": (list_, show, collective),
+    "Begin with your own": (init, import_, capture),
+    "Hold it against reality": (validate, measure, calibrate, replay),
+}
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples("sim run gpt3-175b-megatron", "sim run --help"),
+)
+@click.version_option(package_name="clustersim")
+def main() -> None:
+    """Predict how a training job runs on a cluster before anyone pays for the cluster."""
+
+
+for command in chain.from_iterable(_COMMANDS.values()):
+    main.add_command(command)

@@ -1,0 +1,110 @@
+"""The command `sim measure`."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from sim.config.errors import InputError
+from sim.interface.cli import options
+from sim.interface.cli.files import output, wrote
+
+
+@click.command(epilog=options.examples("sim measure gpt2-one-gpu", "sim measure gpt-small-cpu"))
+@click.argument("words", nargs=-1, metavar="[SCENARIO | -- ARGUMENTS]")
+@click.option("--script", type=options.INPUT_FILE, help="Run a training script instead.")
+@click.option("--topology", help="What a script is predicted on; cpu-2 on a CPU.")
+@click.option("--stack", help="What runs a script; pytorch-cpu on a CPU, else pytorch-eager.")
+@click.option("--world", type=options.COUNT, default=1, show_default=True, help="Its ranks.")
+@options.SETTINGS
+@options.PROFILES
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="A GPU if there is one.")
+@click.option("--steps", type=options.COUNT, default=20, show_default=True)
+@click.option(
+    "--calibrate/--no-calibrate",
+    default=None,
+    help="Time kernels between the steps and predict from them; on CPUs unless --profile.",
+)
+@output("--rows", (".csv",), "Write every step's phases")
+@options.LIMIT
+@options.JSON
+def measure(
+    words: tuple[str, ...],
+    script: Path | None,
+    topology: str | None,
+    stack: str | None,
+    world: int,
+    settings: tuple[str, ...],
+    device: Literal["cuda", "cpu"] | None,
+    steps: int,
+    profiles: tuple[str, ...],
+    calibrate: bool | None,
+    rows: Path | None,
+    as_json: bool,
+) -> None:
+    """Run SCENARIO's step in torch here, beside its prediction.
+
+    Builds GPT, Llama and BERT models with the scenario's precision, recomputation, attention and
+    accumulation; with plan.dp above 1 as DDP (or FSDP, plan.zero=3) over ranks of its own, or
+    under torchrun. With --script the script is run as it is, with its own ARGUMENTS behind `--`,
+    and one step of it is captured and played.
+    """
+    from sim.analysis.calibration.training import measure as training
+    from sim.analysis.calibration.training.comparison import write_steps
+    from sim.analysis.calibration.training.interleaving import interleaving
+    from sim.scenario.profiles import setting_of
+    from sim.scenario.settings import setting
+
+    here = training.available_device(device)
+    if script is not None:
+        given = dict(map(setting_of, profiles)) | dict(map(setting, settings))
+        return _script(script, words, here, topology, stack, world, steps, given, as_json)
+    if len(words) != 1:
+        raise InputError("sim measure", "no SCENARIO", "name one, or --script train.py")
+    (scenario,) = words
+    job = options.scenario_of(scenario, settings, profiles)
+    if calibrate is None:
+        calibrate = here == "cpu" and not profiles
+    comparison = training.measure(
+        job, device=here, interleaving=interleaving(steps), calibrate=calibrate, report=_report
+    )
+    if comparison is None:  # a rank that does not report
+        return
+    if rows is not None:
+        write_steps(comparison, rows)
+        wrote(rows)
+    click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))
+
+
+def _report(message: str) -> None:
+    click.echo(message, err=True)
+
+
+def _script(
+    script: Path,
+    arguments: tuple[str, ...],
+    here: Literal["cuda", "cpu"],
+    topology: str | None,
+    stack: str | None,
+    world: int,
+    steps: int,
+    settings: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """A script's real steps beside those that are played."""
+    from sim.analysis.calibration.measured_script import measure_script
+
+    if topology is None and here == "cuda":
+        raise InputError("--script", "no --topology to play it on", "name one: sim list topologies")
+    comparison = measure_script(
+        script,
+        arguments,
+        device=here,
+        topology=topology or "cpu-2",
+        stack=stack or ("pytorch-eager" if here == "cuda" else "pytorch-cpu"),
+        world=world,
+        steps=steps,
+        settings=settings,
+    )
+    click.echo(json.dumps(comparison.to_dict()) if as_json else str(comparison))

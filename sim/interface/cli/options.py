@@ -1,0 +1,153 @@
+"""Options that several commands have."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sim.config import gate, limit
+from sim.config.errors import InputError
+from sim.config.units import quantity_of
+
+if TYPE_CHECKING:
+    from sim.scenario.scenario import BaseScenario
+
+
+class Count(click.ParamType[int]):
+    """A whole number; its bounds are told where it is beyond them."""
+
+    name = "integer"
+
+    def __init__(self, least: int = 1, most: int = 10**9) -> None:
+        self.least, self.most = least, most
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = int(click.INT.convert(value, param, ctx))
+        if not self.least <= number <= self.most:
+            what = f"{number} is not in the range {self.least}<=x<={self.most}."
+            self.fail(what, param, ctx)
+        return number
+
+
+def examples(*lines: str) -> str:
+    """What stands below the help of a command."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+# More than that of anything (GPUs, steps, sequences) fits no list.
+COUNT = Count()
+INPUT_FILE = click.Path(path_type=Path)
+SETTINGS = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value: plan.tp=4."
+)
+PROFILES = click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="Use what `sim calibrate` measured; may be repeated.",
+)
+TASK = click.option(
+    "--task", type=INPUT_FILE, metavar="FILE.py", help="What workers learn: Python of your own."
+)
+JOBS = click.option("--jobs", type=Count(most=1024), help="Processes; as many as cores otherwise.")
+
+
+class _Number(click.ParamType[float]):
+    """A positive number that can mean something."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            return gate.number_in(value)
+        except ValueError as error:
+            where = param.opts[0] if param else "command line"
+            raise InputError(where, str(error), "write a positive number") from None
+
+
+def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        before = limit.allowed()
+        ctx.call_on_close(lambda: limit.allow(before))
+        limit.allow(quantity_of("--limit", value, "s"))
+
+
+def factor_of(where: str, text: str) -> float:
+    """A positive factor. Raises `InputError`."""
+    try:
+        return gate.number_in(text)
+    except ValueError as error:
+        raise InputError(where, str(error), "write a positive factor") from None
+
+
+NUMBER = _Number()
+LIMIT = click.option(
+    "--limit", metavar="TIME", callback=_allow, expose_value=False,
+    help='Allow what takes longer than ten minutes: "2 h".',
+)  # fmt: skip
+PRICE = click.option(
+    "--price", metavar="USD/h", help='Rent of a GPU instead of the topology\'s: "2 USD/h".'
+)
+_JOB = {
+    "model": click.option(
+        "--model", help="A model (name, TOML, Hugging Face config.json) for its own."
+    ),
+    "topology": click.option("--topology", help="A cluster for the scenario's own."),
+    "stack": click.option("--stack", help="What runs the job."),
+    "gpus": click.option("--gpus", type=COUNT, help="How many of the topology's."),
+}
+
+
+def of_job(command: Callable[..., None]) -> Callable[..., None]:
+    """What makes a job without a SCENARIO, or is changed in one; all of it as `named`."""
+
+    @wraps(command)
+    def asked(**given: Any) -> None:
+        command(named={key: given.pop(key) for key in _JOB}, **given)
+
+    for option in reversed(_JOB.values()):
+        asked = option(asked)
+    return asked
+
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def scenario_of(
+    name: str | None,
+    settings: Sequence[str],
+    profiles: Sequence[str] = (),
+    job: Mapping[str, Any] | None = None,
+) -> "BaseScenario":
+    """The scenario of a name, or that of a `job`'s model, topology and so on, with the values of
+    `--set` and `--profile`. Raises `InputError`."""
+    from sim.kind import described, load
+    from sim.scenario.profiles import setting_of
+    from sim.scenario.settings import setting
+
+    changes = dict(map(setting_of, profiles)) | dict(map(setting, settings))
+    given = {key: value for key, value in (job or {}).items() if value is not None}
+    if name is not None:
+        return load(name, {**given, **changes})
+    for key in ("model", "topology"):
+        if key not in given:
+            what = f"neither SCENARIO nor --{key}"
+            raise InputError("command line", what, f"name one, or --{key}; see `sim run --help`")
+    name = f"{title(given['model'])}, {title(given['topology'])}"
+    return described({"name": name, "plan": {}, **given}, changes, "command line")
+
+
+def title(name: str) -> str:
+    """What a model or topology is called: the folder of a checkpoint, the stem of another file."""
+    path = Path(name)
+    if path.name == "config.json":
+        return path.resolve().parent.name
+    return path.stem if path.suffix in (".toml", ".json") else path.name

@@ -1,0 +1,111 @@
+"""`sim plan`: the fastest layout that fits."""
+
+from pathlib import Path
+
+import click
+
+from sim.interface.cli import options
+from sim.interface.cli.files import STOPPED, draw, output, show
+from sim.interface.frameworks.names import NAMES
+from sim.interface.plots import SUFFIXES
+
+
+@click.command(
+    epilog=options.examples(
+        "sim plan llama3-8b dgx-h100-ndr --gpus 32 --global-batch 256",
+        "sim plan config.json dgx-h100-ndr --gpus 64 --global-batch 512 --emit megatron",
+        "sim plan gpt3-175b dgx-a100-hdr --gpus 1024 --global-batch 1536 --only zero=1,3",
+    )
+)
+@click.argument("model")
+@click.argument("topology")
+@click.option("--gpus", type=options.COUNT, help="How many; all of the topology otherwise.")
+@click.option("--global-batch", type=options.COUNT, required=True, help="Sequences a step.")
+@click.option("--stack", default="megatron-core", show_default=True, help="What runs the job.")
+@click.option("--precision", default="bf16", show_default=True, help="Of the matrix products.")
+@click.option("--seq", type=options.COUNT, help="Tokens a sequence; the model's otherwise.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="CHOICE=VALUE[,VALUE]",
+    help="Search these values only, such as zero=1,3 or schedule=1f1b; repeatable.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="CHOICE=VALUE[,VALUE]",
+    help="Leave these values out; repeatable.",
+)
+@click.option(
+    "--within",
+    type=click.FloatRange(1.0, 1e6),
+    default=1.25,
+    show_default=True,
+    help="How many times as long as the best a layout may take.",
+)
+@options.JOBS
+@options.PRICE
+@output("--picture", SUFFIXES, "Draw time against memory", "--plot")
+@click.option(
+    "--emit",
+    type=click.Choice([*NAMES, "toml"]),
+    help="Print the best layout that a framework has as its arguments, or a [plan] table (toml).",
+)
+@options.LIMIT
+@options.JSON
+def plan(
+    model: str,
+    topology: str,
+    gpus: int | None,
+    global_batch: int,
+    stack: str,
+    precision: str,
+    seq: int | None,
+    only: tuple[str, ...],
+    without: tuple[str, ...],
+    within: float,
+    jobs: int | None,
+    price: str | None,
+    picture: Path | None,
+    emit: str | None,
+    as_json: bool,
+) -> None:
+    """Search the fastest layout of MODEL on TOPOLOGY that fits.
+
+    The exit code is 3 where none fits into memory. Choices are tp, cp, pp, ep, etp, microbatch,
+    recompute, context, sequence_parallel, schedule, interleave, layers (even, balanced),
+    dispatcher, overlap_experts, zero, reshard, no_sync, offload, dp_replicate and order.
+    """
+    from sim.analysis.search.plan import plan as planned
+    from sim.analysis.search.search import BEST
+    from sim.analysis.search.text import in_a_line
+
+    outcome = planned(
+        model,
+        topology,
+        gpus=gpus,
+        global_batch=global_batch,
+        stack=stack,
+        precision=precision,
+        seq=seq,
+        only=only,
+        without=without,
+        within=within,
+        jobs=jobs,
+        price=price,
+        framework=emit or "",
+        best=1 if emit else BEST,
+    )
+    if emit is None:
+        show(outcome, as_json=as_json, picture=picture)
+    else:
+        if picture is not None:
+            draw(outcome, picture)
+        for note in (in_a_line(outcome), *outcome.inputs.notes):
+            click.echo(f"note: {note}", err=True)
+        text, unsaid = outcome.emitted(emit)
+        for choice in unsaid:
+            click.echo(f"warning: {emit} is not told {choice}", err=True)
+        click.echo(text)
+    if outcome.stopped:
+        raise click.exceptions.Exit(STOPPED)

@@ -1,0 +1,96 @@
+"""`sim replay`: traces of real steps, played again."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sim.config.errors import InputError
+from sim.interface.cli import options
+from sim.interface.cli.calibrate import kernels_of
+from sim.interface.cli.files import PICTURE, output, show, wrote
+
+
+@click.command(
+    epilog=options.examples(
+        "sim replay rank-0.json rank-1.json --picture waits.png",
+        "sim replay rank-0.json --kernels gemm=0.5 --topology dgx-h100-ndr --gpus 1024",
+    )
+)
+@click.argument("traces", nargs=-1, required=True, type=options.INPUT_FILE)
+@click.option(
+    "--kernels", multiple=True, metavar="NAME=FACTOR",
+    help="Kernels with NAME in theirs take FACTOR times as long: gemm=0.5.",
+)  # fmt: skip
+@click.option("--host", metavar="FACTOR", help="The host takes FACTOR times as long.")
+@click.option("--topology", metavar="NAME", help="Collectives as on this cluster.")
+@click.option("--gpus", type=options.COUNT, help="How many of its GPUs; needs --topology.")
+@click.option(
+    "--overlap", type=click.Choice(["as-is", "none", "full"]), default="as-is",
+    help="No collective beside kernels, or none that kernels wait for.",
+)  # fmt: skip
+@click.option("--remove", default="", metavar="NAME", help="Leave out operators named so.")
+@output("--readings", (".csv",), "Write what kernels and collectives took, as sim calibrate reads")
+@output("--profile", (".toml",), "Fit a device's profile to the products of the traces")
+@click.option("--as", "device", default="", metavar="NAME", help="The device that --profile is of.")
+@PICTURE
+@options.JSON
+def replay(
+    traces: tuple[Path, ...],
+    kernels: tuple[str, ...],
+    host: str | None,
+    topology: str | None,
+    gpus: int | None,
+    overlap: Any,
+    remove: str,
+    readings: Path | None,
+    profile: Path | None,
+    device: str,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Play the steps of TRACES again, as they were and changed.
+
+    One trace a rank, of PyTorch's profiler (.json, .json.gz) or of Chakra (.et): what the step
+    waits for, and what it would take with something changed.
+    """
+    from sim.jobs.traces.answer import replay as played
+
+    if bool(device) != (profile is not None):
+        what, remedy = "go together", "write both: --profile mine.toml --as h100-80gb-sxm"
+        raise InputError("--profile and --as", what, remedy)
+    factors: dict[str, float] = {}
+    for text in kernels:
+        name, factor = _factor(text)
+        factors[name] = factors.get(name, 1.0) * factor
+    answer = played(
+        *traces,
+        kernels=factors,
+        host=1.0 if host is None else options.factor_of("--host", host),
+        topology=topology,
+        gpus=gpus,
+        overlap=overlap,
+        remove=remove,
+    )
+    if readings is not None:
+        _write(traces, readings)
+    if profile is not None:
+        origin = {"files": ", ".join(trace.name for trace in traces)}
+        kernels_of(traces, profile, device, {}, {}, "fp16", origin, aside=True)
+    show(answer, as_json=as_json, picture=picture)
+
+
+def _write(traces: tuple[Path, ...], out: Path) -> None:
+    """What `sim calibrate import` finds in these traces."""
+    from sim.jobs.traces import operation_times
+    from sim.jobs.traces.kineto import read
+
+    operation_times.write([time for trace in traces for time in read(trace)], out)
+    wrote(out)
+
+
+def _factor(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    if not name:
+        raise InputError("--kernels", f"{text!r} is not NAME=FACTOR", "write gemm=0.5")
+    return name, options.factor_of(f"--kernels {name}", number)

@@ -1,0 +1,110 @@
+"""`sim run`: one training step, or many with stragglers, and the files that show them."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import click
+
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+from sim.config.progress import waited
+from sim.config.reads import recorded
+from sim.interface.cli import options
+from sim.interface.cli.files import output_attributes, show, wrote
+
+
+def _outputs() -> dict[str, ModuleType]:
+    return modules("sim.interface.outputs")
+
+
+class _WithOutputs(click.Command):
+    """A command that has an option for each module of `sim.interface.outputs` too."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *own, help_option = super().get_params(ctx)
+        return [*own, *map(_option, _outputs()), help_option]
+
+
+@cache  # click tells options apart by identity
+def _option(name: str) -> click.Option:
+    module = _outputs()[name]
+    return click.Option([_flag(name), name], **output_attributes(module.SUFFIXES, module.HELP))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@click.command(
+    cls=_WithOutputs,
+    epilog=options.examples(
+        "sim run gpt3-175b-megatron --report step.html",
+        'sim run megatron-39b --set plan.tp=4 --set network.bandwidth="200 Gb/s"',
+        "sim run --model llama3-8b --topology dgx-h100-ndr --gpus 16 --set plan.global_batch=64",
+        "sim run llama3-405b-16k --samples 200 --picture stragglers.png",
+    ),
+)
+@click.argument("scenario", required=False)
+@options.of_job
+@options.PRICE
+@options.SETTINGS
+@options.PROFILES
+@click.option("--unfold", is_flag=True, help="Simulate every rank by itself (slow, same answer).")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "clock", "replay"]),
+    default="auto",
+    help="Play on the clock, or replay without one.",
+)
+@click.option(
+    "--samples",
+    "--seeds",
+    "samples",
+    type=options.COUNT,
+    help="Draw so many steps with stragglers, see [jitter]; runs of so many seeds of [sharing].",
+)
+@options.TASK
+@options.LIMIT
+@options.JSON
+@recorded()  # a report shows what was read
+def run(
+    scenario: str | None,
+    named: Mapping[str, Any],
+    price: str | None,
+    settings: tuple[str, ...],
+    profiles: tuple[str, ...],
+    unfold: bool,
+    engine: Literal["auto", "clock", "replay"],
+    samples: int | None,
+    task: Path | None,
+    as_json: bool,
+    **outputs: Path | None,
+) -> None:
+    """Predict one training step of SCENARIO.
+
+    SCENARIO is a name (`sim list`), a TOML file, or a recording of `sim capture`; without one name
+    a --model and a --topology. The exit code is 3 where the job does not fit into memory.
+    """
+    from sim.analysis.samples.run import run as asked
+
+    settings = settings if price is None else (*settings, f"topology.price.hour={price}")
+    job = options.scenario_of(scenario, settings, profiles, named)
+    files = {name: path for name, path in outputs.items() if path is not None}
+    if samples is not None:
+        _refuse_with_samples(files)
+    answer = asked(job, samples=samples, unfold=unfold, engine=engine, task=task)
+    writer = "write" if samples is None else "write_samples"
+    for name, path in files.items():
+        waited(f"writing {path}")(getattr(_outputs()[name], writer))(answer, path)
+        wrote(path)
+    show(answer, as_json=as_json)
+
+
+def _refuse_with_samples(files: dict[str, Path]) -> None:
+    for name in files:
+        if not hasattr(_outputs()[name], "write_samples"):
+            what = "shows one step or run, not --samples"
+            raise InputError(_flag(name), what, "leave out one of the two")

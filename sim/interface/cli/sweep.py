@@ -1,0 +1,91 @@
+"""`sim sweep`: one scenario at every point of a grid or table."""
+
+from pathlib import Path
+
+import click
+
+from sim.analysis.sweeps.table import SUFFIXES
+from sim.interface.cli import options
+from sim.interface.cli.files import PICTURE, output, show, wrote
+
+
+@click.command(
+    epilog=options.examples(
+        "sim sweep megatron-39b --vary plan.tp=4,8 --vary network.bandwidth=100..800Gb/s:3",
+        "sim sweep megatron-39b --vary network.oversubscription=1,2 --set network.nodes_per_pod=8",
+        "sim sweep gpt2-one-gpu --vary plan.microbatch=1,2,4 --picture sweep.png --out table.csv",
+    )
+)
+@click.argument("scenario")
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    metavar="KEY=VALUES",
+    help="plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5; may be repeated.",
+)
+@click.option("--zip", "zipped", is_flag=True, help="Take values side by side, not all pairs.")
+@click.option(
+    "--csv", "rows", type=options.INPUT_FILE, help="Take points from a CSV, one column a key."
+)
+@click.option("--samples", type=options.COUNT, help="Draw so many steps with stragglers.")
+@options.JOBS
+@click.option("--cluster", metavar="ADDRESS", help="Work on this Dask scheduler instead.")
+@click.option(
+    "--store",
+    type=options.INPUT_FILE,
+    default="sweeps.db",
+    show_default=True,
+    help="Keep results in this SQLite file; continue from it.",
+)
+@click.option("--no-store", "forget", is_flag=True, help="Keep nothing.")
+@output("--out", SUFFIXES, "Write the table")
+@options.PRICE
+@options.SETTINGS
+@PICTURE
+@options.LIMIT
+@options.JSON
+def sweep(
+    scenario: str,
+    varied: tuple[str, ...],
+    zipped: bool,
+    rows: Path | None,
+    samples: int | None,
+    jobs: int | None,
+    cluster: str | None,
+    store: Path,
+    forget: bool,
+    out: Path | None,
+    price: str | None,
+    settings: tuple[str, ...],
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Simulate SCENARIO at every point of a grid or table.
+
+    One row a point; rows are stored as they are computed: a sweep that was interrupted continues,
+    one asked again is answered from the store, and what has changed meanwhile is computed anew. The
+    exit code is 3 where no point fits into memory.
+    """
+    from sim.analysis.sweeps.answer import sweep as swept
+    from sim.analysis.sweeps.table import write
+
+    answer = swept(
+        scenario,
+        varied,
+        zipped=zipped,
+        csv=rows,
+        samples=samples,
+        store=None if forget else store,
+        jobs=jobs,
+        cluster=cluster,
+        price=price,
+        settings=settings,
+    )
+    if answer.damaged:
+        what = f"{answer.damaged} damaged entries of {store} were computed again; check the disk"
+        click.echo(f"warning: {what}", err=True)
+    if out is not None:
+        write(answer.frame, out)
+        wrote(out)
+    show(answer, as_json=as_json, picture=picture)

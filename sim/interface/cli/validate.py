@@ -1,0 +1,98 @@
+"""`sim validate`: predictions beside measured runs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sim.interface.cli import options
+from sim.interface.cli.files import output, show, wrote
+from sim.interface.plots import SUFFIXES
+
+if TYPE_CHECKING:
+    from sim.analysis.validation.validate import ValidatedTable
+
+
+@click.command(
+    epilog=options.examples(
+        "sim validate korthikanti --picture errors.png",
+        "sim validate mine.csv --coverage --rows rows.csv",
+    )
+)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@output("--picture", SUFFIXES, "Draw predicted against measured", "--plot")
+@output("--rows", (".csv",), "Write every row's prediction")
+@output("--spread", (".toml",), "Write how far off the tables are, for intervals")
+@output("--page", (), "Write every row, with pictures, as pages of Markdown")
+@click.option("--coverage", is_flag=True, help="Hold intervals against rows kept out of them.")
+@click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")
+@click.option("--at-most", type=options.COUNT, help="Rows of a table, evenly spread.")
+@options.SETTINGS
+@options.JOBS
+@options.LIMIT
+@options.JSON
+@click.option("--quiet", is_flag=True, help="Print the tables' errors only, not every row.")
+def validate(
+    tables: tuple[str, ...],
+    picture: Path | None,
+    rows: Path | None,
+    spread: Path | None,
+    page: Path | None,
+    coverage: bool,
+    ablation: bool,
+    at_most: int | None,
+    settings: tuple[str, ...],
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Hold predictions against measured runs.
+
+    A TABLE is a name of measurements/ or a CSV; all of measurements/ without any.
+    """
+    from sim.analysis.validation import rows as rows_file
+    from sim.analysis.validation import spread as spread_file
+    from sim.analysis.validation.answer import validate as validated
+
+    if ablation:
+        _ablate(tables, at_most, jobs, as_json)
+        return
+    answer = validated(
+        *tables, settings=settings, at_most=at_most, jobs=jobs, coverage=coverage, quiet=quiet
+    )
+    if page is not None:
+        _write_pages(answer.tables, page)
+        wrote(page)
+    for path, write in ((rows, rows_file.write), (spread, spread_file.write)):
+        if path is not None:
+            write(answer.tables, path)
+            wrote(path)
+    show(answer, as_json=as_json, picture=picture)
+
+
+def _write_pages(runs: "Sequence[ValidatedTable]", folder: Path) -> None:
+    """The pages of `validation.page`, and a picture beside each that has timed rows."""
+    from sim.analysis.validation.page import pages
+    from sim.config.files import atomic_write
+    from sim.interface.plots import picture, residuals
+
+    folder.mkdir(exist_ok=True)
+    pictures = {}
+    for table in runs:
+        if (drawn := residuals.figure(table)) is not None:
+            pictures[table.name] = f"{table.name}.png"
+            with atomic_write(folder / pictures[table.name]) as part:
+                part.write_bytes(picture.rendered(drawn, dpi=80))
+    for name, text in pages(runs, pictures).items():
+        with atomic_write(folder / name) as part:
+            part.write_text(text, encoding="utf-8")
+
+
+def _ablate(tables: tuple[str, ...], at_most: int | None, jobs: int | None, as_json: bool) -> None:
+    from sim.analysis.validation import ablation, shipped
+
+    paths = [shipped.table(name) for name in tables] or shipped.tables()
+    found = ablation.ablations(paths, at_most=at_most, jobs=jobs)
+    click.echo(json.dumps(ablation.to_dict(found)) if as_json else ablation.text(found))

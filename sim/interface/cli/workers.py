@@ -1,0 +1,62 @@
+"""`sim workers`: time to a target and cost against the number of workers."""
+
+from pathlib import Path
+
+import click
+
+from sim.config.errors import InputError
+from sim.interface.cli import options
+from sim.interface.cli.files import output, show
+from sim.interface.plots import SUFFIXES
+
+
+@click.command(
+    epilog=options.examples(
+        "sim workers gpt2-1.5b-workers --counts 8,16,32,64 --picture workers.png",
+        "sim workers all-reduce-ddp --critical-batch 1e3 --least-samples 1e7",
+    )
+)
+@click.argument("scenario")
+@click.option("--counts", default="1,2,4,8", show_default=True, help="Numbers of workers.")
+@click.option("--critical-batch", type=options.NUMBER, help="Samples; from the task otherwise.")
+@click.option(
+    "--least-samples", type=options.NUMBER, help="Samples to the target with small batches."
+)
+@options.TASK
+@output("--picture", SUFFIXES, "Draw time and cost")
+@options.PRICE
+@options.SETTINGS
+@options.LIMIT
+@options.JSON
+def workers(
+    scenario: str,
+    counts: str,
+    critical_batch: float | None,
+    least_samples: float | None,
+    task: Path | None,
+    price: str | None,
+    picture: Path | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Say where more workers of SCENARIO stop helping.
+
+    Time and cost of reaching its target, by their number. The exit code is 3 where none has the
+    memory.
+    """
+    from sim.jobs.sharing.worker_counts import workers as counted
+
+    try:
+        numbers = [int(count) for count in counts.split(",")]
+    except ValueError:
+        raise InputError("--counts", f"{counts!r} are no numbers", "e.g. 1,2,4,8") from None
+    answer = counted(
+        scenario,
+        numbers,
+        critical_batch=critical_batch,
+        least_samples=least_samples,
+        task=task,
+        price=price,
+        settings=settings,
+    )
+    show(answer, as_json=as_json, picture=picture)

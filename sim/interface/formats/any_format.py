@@ -1,0 +1,28 @@
+"""Readings from a file of any known format: nccl-tests, PyTorch's profiler, tables."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.interface.formats import collective_tables, nccl_tests
+from sim.jobs.traces import kineto
+from sim.jobs.traces.operation_times import OperationTime
+
+
+def read(path: Path, wanted: Mapping[str, str] | None = None) -> Iterator[OperationTime]:
+    """The readings of a file, of a table those of the `wanted` rows. Raises `InputError` naming the
+    line at which it is cut short."""
+    if path.suffix == ".csv":
+        return collective_tables.read(path, wanted or {})
+    if wanted:
+        raise InputError(str(path), "has no columns to choose rows by", "leave out --rows")
+    return iter(kineto.read(path)) if _is_trace(path) else nccl_tests.read(path)
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether it is a profiler's trace: its head has other keys than the JSON of nccl-tests."""
+    if path.suffix == ".gz":
+        return True
+    head = reads.content(path)[: 1 << 16]
+    return (b"traceEvents" in head or b"schemaVersion" in head) and head.lstrip()[:1] == b"{"

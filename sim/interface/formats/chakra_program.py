@@ -1,0 +1,202 @@
+"""A step as Chakra traces: what every rank computes and communicates, without any network.
+
+Kernels take the seconds that they took on the machine where the step was played: those of a slow
+rank, and what they lose to collectives beside them. Where the device waits for its host's launches,
+an operation of the processors stands before the kernels, for as long as it waited. All are whole
+microseconds that add up to the same. Operations of a stream follow one another; copies to the host
+are stores and loads.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, product
+from pathlib import Path
+
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.engine.timeline import Timeline
+from sim.interface.formats.chakra_seconds import Seconds, seconds_of_roles
+from sim.jobs.traces import chakra_format as chakra
+from sim.jobs.traces.chakra_format import COLLECTIVES, Node
+from sim.parallel.mesh import Mesh
+from sim.program.operations import (
+    Call,
+    Collective,
+    Communicate,
+    Compute,
+    Copy,
+    Operation,
+    Receive,
+    Segment,
+    Send,
+)
+from sim.program.program import Program
+from sim.program.written_out import operations
+
+_MOST = 4096  # ranks; each has a file
+
+Group = tuple[int, ...]
+Numbers = tuple[int, ...]
+
+
+def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) -> list[Path]:
+    """Write `rank.0.et`, `rank.1.et` ... and `groups.json`, the members of process groups, into a
+    folder: the ranks of a program whose `timeline` was played on a machine. Raises `InputError` for
+    more ranks than are written."""
+    mesh, written = Mesh(axes=program.mesh), []
+    if mesh.size > _MOST:
+        what = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
+        raise InputError("--chakra", what, "play fewer GPUs")
+    names = _Names()
+    folder.mkdir(parents=True, exist_ok=True)
+    stages = [[operation for operation, _ in operations(program, n)]
+              for n in range(len(program.stages))]  # fmt: skip
+    played = seconds_of_roles(program, machine, timeline, stages)
+    for rank in range(mesh.size):
+        stage = mesh.coordinates(rank).get("pp", 0)
+        alike = stage, machine.slowdown.get(rank, 1.0)
+        own = [one for one in played if (one.role.stage, one.role.slowdown) == alike]
+        nearest = [one for one in own if one.role.first_rank <= rank] or own
+        path = folder / f"rank.{rank}.et"
+        chakra.write(path, _Rank(mesh, rank, names, nearest[-1]).nodes(stages[stage]))
+        written.append(path)
+    chakra.write_groups(folder / "groups.json", {n: own for own, n in names.groups.items()})
+    return [*written, folder / "groups.json"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Numbers that ranks have in common: of process groups, and of messages by their keys."""
+
+    groups: dict[Group, int] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)
+
+    def group(self, members: Group) -> int:
+        return self.groups.setdefault(members, len(self.groups))
+
+    def tag(self, key: str) -> int:
+        return self.tags.setdefault(key, len(self.tags))
+
+
+class _Rank:
+    """The graph of one rank."""
+
+    def __init__(self, mesh: Mesh, rank: int, names: _Names, seconds: Seconds) -> None:
+        self.mesh, self.rank, self.names, self.seconds = mesh, rank, names, seconds
+        self._numbers = count()
+        self._last: dict[str, Numbers] = {}  # on each stream
+        self._ends: dict[str, Numbers] = {}  # of each operation
+        self._owed = 0.0  # us that were rounded away
+
+    def nodes(self, written: list[Operation]) -> Iterator[Node]:
+        """The nodes of all operations of the rank's stage."""
+        for operation in written:
+            causes = [self._last.get(operation.stream, ())]
+            causes += [self._ends[str(cause)] for cause in operation.after]
+            after = tuple(dict.fromkeys(number for cause in causes for number in cause))
+            if isinstance(operation, Communicate):
+                calls = [self._call(call, operation.name, after) for call in operation.calls]
+                own = [node for node in calls if node is not None]
+                yield from own
+                ends = tuple(node.number for node in own) or after
+            else:
+                ends = after
+                for items in self._computed(operation, ends):
+                    yield from items
+                    ends = tuple(node.number for node in items)
+            self._last[operation.stream] = self._ends[operation.name] = ends
+
+    def _computed(self, operation: Compute, after: Numbers) -> Iterator[list[Node]]:
+        """What follows one another in a computation; nodes of one list begin together."""
+        name, segments = operation.name, iter(self.seconds.of_segments(operation.work))
+        if waited := self._whole(self.seconds.for_host(operation)):
+            host = self._kernels(f"{name} host", waited, after, {"is_cpu_op": True})
+            yield [host]
+            after = (host.number,)
+        for item in operation.work.flat():
+            together: list[Node | None] = []
+            if isinstance(item, Segment):
+                lasts = self._whole(next(segments))
+                what = {"is_cpu_op": False, "num_ops": round(item.flops)}
+                if lasts or item.flops:
+                    together.append(self._kernels(f"{name} {item.name}", lasts, after, what))
+            calls = (item,) if isinstance(item, Collective) else item.beside
+            together += [self._call(call, f"{name} {call.name}".strip(), after) for call in calls]
+            if nodes := [node for node in together if node is not None]:
+                yield nodes
+                after = tuple(node.number for node in nodes)
+
+    def _kernels(
+        self, name: str, microseconds: int, after: Numbers, what: Mapping[str, int | bool]
+    ) -> Node:
+        return Node(
+            number=next(self._numbers),
+            name=name.strip(),
+            kind="compute",
+            microseconds=microseconds,
+            after=after,
+            attributes=what,
+        )
+
+    def _whole(self, seconds: float) -> int:
+        exact = 1e6 * seconds + self._owed
+        whole = max(round(exact), 0)
+        self._owed = exact - whole
+        return whole
+
+    def _call(self, call: Call, name: str, after: Numbers) -> Node | None:
+        if isinstance(call, Send | Receive):
+            return self._message(call, name, after)
+        if isinstance(call, Copy):
+            kind: chakra.Kind = "store" if any("up" in link for link in call.path) else "load"
+            return self._node(name, kind, after, {"tensor_size": round(call.bytes)})
+        members = self._members(call)
+        if len(members) == 1:
+            return None
+        share = len(members) if call.kind == "all_gather" else 1
+        copies = call.routed.choices if call.routed else 1
+        what: dict[str, int | str] = {
+            "comm_type": COLLECTIVES[call.kind],
+            "comm_size": round(call.bytes * copies / share),
+            "pg_name": str(self.names.group(members)),
+        }
+        return self._node(name, "collective", after, what)
+
+    def _message(self, call: Send | Receive, name: str, after: Numbers) -> Node:
+        sends = isinstance(call, Send)
+        stage = call.to if isinstance(call, Send) else call.source
+        here = self.mesh.coordinate(self.rank, "pp")
+        peer = self.rank + (stage - here) * self.mesh.stride("pp")
+        what = {
+            "comm_src": self.rank if sends else peer,
+            "comm_dst": peer if sends else self.rank,
+            "comm_size": round(call.bytes),
+            "comm_tag": self.names.tag(call.key),
+        }
+        return self._node(name, "send" if sends else "receive", after, what)
+
+    def _node(
+        self, name: str, kind: chakra.Kind, after: Numbers, what: Mapping[str, int | str]
+    ) -> Node:
+        attributes = {"is_cpu_op": False, **what}
+        return Node(
+            number=next(self._numbers), name=name, kind=kind, after=after, attributes=attributes
+        )
+
+    def _members(self, call: Collective) -> Group:
+        """The ranks that differ from this one in the call's axes only, in order."""
+        along = [(self.mesh.stride(axis), self.mesh.axes[axis]) for axis in call.axes]
+        first = self.rank
+        for axis, (stride, _) in zip(call.axes, along, strict=True):
+            first -= stride * self.mesh.coordinate(self.rank, axis)
+        places = [
+            call.stages if axis == "pp" and call.stages is not None else range(size)
+            for axis, (_, size) in zip(call.axes, along, strict=True)
+        ]
+        steps = [stride for stride, _ in along]
+        return tuple(
+            sorted(
+                first + sum(step * place for step, place in zip(steps, own, strict=True))
+                for own in product(*places)
+            )
+        )

@@ -1,0 +1,75 @@
+"""Tables of measured collectives, one a row, by their columns:
+
+collective              kind of collective; where the column is missing, the file's name says it
+gpus, workers           ranks
+nodes                   nodes that they are on, or devices_per_node; 1 otherwise
+size_bytes, bytes       as nccl-tests counts them
+time_us, oop_time_us, ip_time_us, median_ms, time_ms, seconds
+                        every filled one is a reading
+busbw_GBs               where no time is stated: bus bandwidth (nccl-tests, PERFORMANCE.md)
+"""
+
+from collections.abc import Iterator, Mapping
+from math import ceil
+from pathlib import Path
+
+from sim.collectives.schedule import kind_named
+from sim.collectives.state import bus_factor
+from sim.config import tables
+from sim.config.errors import InputError
+from sim.config.tables import Row, number
+from sim.jobs.traces.operation_times import OperationTime
+
+_KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "sendrecv": "point_to_point",
+    "broadcast": "broadcast",
+}
+UNITS = {
+    **dict.fromkeys(("time_us", "oop_time_us", "ip_time_us"), 1e-6),
+    **dict.fromkeys(("median_ms", "time_ms"), 1e-3),
+    "seconds": 1.0,
+}
+
+
+def read(path: Path, wanted: Mapping[str, str]) -> Iterator[OperationTime]:
+    """The readings of the `wanted` rows. Raises `InputError`."""
+    for row in tables.only(tables.rows(path), wanted):
+        kind = _kind(row.cells.get("collective") or path.stem)
+        ranks = number(row, ("workers", "gpus"))
+        size = number(row, ("size_bytes", "bytes"))
+        if not kind or not ranks or not size:
+            lacks = "collective" if not kind else "gpus" if not ranks else "size_bytes"
+            what, remedy = (
+                f"has no {lacks}",
+                "see the columns in interface/formats/collective_tables.py",
+            )
+            raise InputError(row.where, what, remedy)
+        per_node = number(row, ("devices_per_node",)) or ranks
+        nodes = number(row, ("nodes",)) or ceil(ranks / per_node)
+        for seconds in _seconds(row, kind, ranks, size):
+            yield OperationTime(
+                operation=kind, ranks=int(ranks), nodes=int(nodes), bytes=size,
+                seconds=seconds, source=path.name,
+            )  # fmt: skip
+
+
+def _kind(text: str) -> str:
+    """
+    >>> _kind("send_recv"), _kind("vtrain_node_allreduce")
+    ('point_to_point', 'all_reduce')
+    """
+    plain = text.lower().replace("_", "")
+    return next((kind for name, kind in _KINDS.items() if name in plain), "")
+
+
+def _seconds(row: Row, kind: str, ranks: float, size: float) -> Iterator[float]:
+    """The times of a row, or the one that its bus bandwidth stands for."""
+    times = [time * unit for name, unit in UNITS.items() if (time := number(row, (name,)))]
+    if not times and (bandwidth := number(row, ("busbw_GBs",))):
+        factor = bus_factor(kind_named(kind, row.where), int(ranks))
+        times = [factor * size / (bandwidth * 1e9)]
+    yield from times

@@ -1,0 +1,174 @@
+"""DeepSpeed's JSON (deepspeed/runtime/config.py, zero/config.py, 0.15), in and out.
+
+It says how a job is sharded and in which precision it runs, and nothing of its model.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sim.config.errors import InputError, json_fault
+from sim.interface.frameworks.arguments import (
+    Entry,
+    Given,
+    Keys,
+    Together,
+    Value,
+    chosen,
+    no_sync,
+    value_of,
+)
+from sim.interface.frameworks.documents import Words, flattened, nested
+from sim.interface.frameworks.framework import Framework
+
+
+def _batch(given: Given) -> dict[str, Any]:
+    """Two of batch, rows at a time and micro-steps say the third (config.py, _batch_assertion)."""
+    names = {
+        "whole": "train_batch_size",
+        "each": "train_micro_batch_size_per_gpu",
+        "often": "gradient_accumulation_steps",
+    }
+    found = {
+        key: int(value_of(given, name, int))
+        for key, name in names.items()
+        if name in given and given[name] != ("auto",)
+    }
+    keys: dict[str, Any] = {"plan.microbatch": found.get("each", 1), "often": found.get("often", 1)}
+    return keys | ({"plan.global_batch": found["whole"]} if "whole" in found else {})
+
+
+def _write_batch(keys: Keys) -> Words:
+    often = keys["plan.global_batch"] // (keys["plan.microbatch"] * keys["ranks"])
+    return {
+        "train_batch_size": (str(keys["plan.global_batch"]),),
+        "train_micro_batch_size_per_gpu": (str(keys["plan.microbatch"]),),
+        "gradient_accumulation_steps": (str(often),),
+    }
+
+
+def _precision(given: Given) -> dict[str, Any]:
+    for name in ("bf16", "fp16"):
+        if given.get(f"{name}.enabled", ("false",))[0] in ("true", "auto"):
+            return {"plan.precision": name}
+    return {"plan.precision": "fp32"}
+
+
+def _write_precision(keys: Keys) -> Words:
+    precision = keys["plan.precision"]
+    if precision not in ("bf16", "fp16", "fp32"):
+        remedy = "take bf16, fp16 or fp32"
+        raise InputError("plan.precision", f"DeepSpeed has no {precision}", remedy)
+    return {} if precision == "fp32" else {f"{precision}.enabled": ("true",)}
+
+
+_CHECKPOINTS = "activation_checkpointing.cpu_checkpointing"  # activation_checkpointing/config.py
+
+
+def _offload(given: Given) -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    for part, ours in (("optimizer", "optimizer"), ("param", "parameters")):
+        places = {name: name for name in ("none", "cpu", "nvme")}
+        where = chosen(given, f"zero_optimization.offload_{part}.device", places, "none")
+        if where != "none":
+            keys[f"plan.offload.{ours}"] = 1.0
+        if where == "nvme":
+            keys["plan.offload.nvme"] = True
+    if chosen(given, _CHECKPOINTS, {"true": True, "false": False}, "false"):
+        keys["plan.offload.activations"] = 1.0
+    return keys
+
+
+def _write_offload(keys: Keys) -> Words:
+    own = keys["plan.offload"]
+    where = "nvme" if own.nvme else "cpu"
+    parts = {"optimizer": own.optimizer, "param": own.parameters}
+    words: Words = {
+        f"zero_optimization.offload_{part}.device": (where,)
+        for part, share in parts.items()
+        if share
+    }
+    return words | ({_CHECKPOINTS: ("true",)} if own.activations else {})
+
+
+def _alone(keys: Keys) -> Words:
+    """Refuse what its JSON does not say: other axes than the data's."""
+    for key in ("tp", "pp", "cp", "ep"):
+        if keys[f"plan.{key}"] > 1:
+            what = f"{key} = {keys[f'plan.{key}']} is not in DeepSpeed's JSON"
+            raise InputError("plan", what, f"search {key}=1 only")
+    return {}
+
+
+_TABLE: tuple[Entry, ...] = (
+    Together(
+        arguments=(
+            *("train_batch_size", "train_micro_batch_size_per_gpu"),
+            "gradient_accumulation_steps",
+        ),
+        reading=_batch,
+        writing=_write_batch,
+    ),
+    Value(argument="zero_optimization.stage", key="plan.zero", default=0),
+    Together(
+        arguments=(
+            "zero_optimization.offload_optimizer.device",
+            "zero_optimization.offload_param.device",
+            _CHECKPOINTS,
+        ),
+        reading=_offload,
+        writing=_write_offload,
+    ),
+    Together(
+        arguments=("bf16.enabled", "fp16.enabled"), reading=_precision, writing=_write_precision
+    ),
+    Together(arguments=(), reading=lambda given: {}, writing=_alone),
+    no_sync("DeepSpeed"),
+)
+
+
+def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
+    often = keys.pop("often")
+    if "plan.global_batch" not in keys:
+        if not gpus:
+            what = "train_batch_size is missing, and the number of GPUs"
+            raise InputError("the job", what, "give --gpus")
+        keys["plan.global_batch"] = keys["plan.microbatch"] * often * gpus
+    return keys
+
+
+def _parse(text: str) -> Words:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line, what = json_fault(error)
+        raise InputError(f"the config, line {line}", what, "correct it there") from None
+    return flattened(document)
+
+
+def _render(words: Mapping[str, tuple[str, ...]]) -> str:
+    return json.dumps(nested(words), indent=2)
+
+
+FRAMEWORK = Framework(
+    parse=_parse,
+    render=_render,
+    table=_TABLE,
+    stack="deepspeed",
+    search=("tp=1", "pp=1", "cp=1", "ep=1", "dp_replicate=1", "no_sync=no"),
+    completed=_completed,
+    assumed=(
+        *("zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients"),
+        *("zero_optimization.reduce_scatter", "zero_optimization.allgather_partitions"),
+        *("optimizer.type", "zero_optimization.round_robin_gradients"),
+    ),
+    silent={
+        "": """steps_per_print gradient_clipping wall_clock_breakdown prescale_* zero_allow_*
+            dump_state""",
+        "optimizer.params scheduler tensorboard wandb flops_profiler aio": "*",
+        "fp16": "loss* initial_* hysteresis min_* auto_cast consecutive*",
+        "bf16": "immediate* check*",
+        "zero_optimization": """*bucket_size stage3_* sub_group_size offload_*.pin_memory
+            offload_*.nvme_path offload_*.buffer_* offload_*.fast_init""",
+    },
+)

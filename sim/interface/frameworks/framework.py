@@ -1,0 +1,49 @@
+"""What a framework is to `sim import` and `sim plan --emit`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.config.silent import Silent
+from sim.interface.frameworks.arguments import Entry, Given
+
+
+def _nothing(given: Given) -> "Base":
+    return Base()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """What a text changes: the model of ours that is `like` its own, what the text calls that
+    (empty: it says all by itself), and what else is to be known."""
+
+    like: str = ""
+    called: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def _as_they_are(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
+    return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """How its texts are parsed and written, and the table between its arguments and our keys.
+
+    Arguments that `silent` lists say nothing of a step, those `assumed` nothing that its `stack`
+    does not. `needs` is an argument without which nothing can be read, unless the text changes what
+    has a name (`base`). `completed` derives keys from others, given the number of GPUs that the job
+    runs on (0 if unknown); it may say by `gpus` how many these are. A search for it looks at these
+    values of choices only, as `sim plan --only` takes them.
+    """
+
+    parse: Callable[[str], Given]
+    render: Callable[[Mapping[str, tuple[str, ...]]], str]
+    table: tuple[Entry, ...]
+    silent: Silent
+    stack: str
+    search: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    needs: str = ""
+    base: Callable[[Given], Base] = _nothing
+    completed: Callable[[dict[str, Any], int], dict[str, Any]] = _as_they_are

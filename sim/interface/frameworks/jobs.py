@@ -1,0 +1,204 @@
+"""A job in the words of a framework: read into the tables of a scenario, and written from them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.config.silent import is_silent
+from sim.interface.frameworks import deepspeed, nanotron, torchtitan
+from sim.interface.frameworks.arguments import Given, read, told, write
+from sim.interface.frameworks.documents import tables
+from sim.interface.frameworks.framework import Base, Framework
+from sim.interface.frameworks.megatron import recipes
+from sim.interface.frameworks.megatron import table as megatron
+from sim.model.numerics import Numerics
+from sim.model.transformer import Transformer
+from sim.parallel.plan import Plan
+
+FRAMEWORKS = {
+    "megatron": megatron.FRAMEWORK,
+    "megatron-bridge": recipes.BRIDGE,
+    "nemo": recipes.NEMO,
+    "torchtitan": torchtitan.FRAMEWORK,
+    "nanotron": nanotron.FRAMEWORK,
+    "deepspeed": deepspeed.FRAMEWORK,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The tables `model`, `plan` and `changes` of the `stack` that arguments stand for, what of
+    them is `unknown`, and how many say nothing of a step. `gpus` is 0 where nobody says how many.
+    `model` is empty where the framework does not say what it is, and has only some keys where the
+    text changes a model that has a name of its own: as it `called` it, and ours where it is known.
+    """
+
+    model: dict[str, Any]
+    plan: dict[str, Any]
+    stack: str
+    changes: dict[str, Any]
+    unknown: tuple[str, ...]
+    silent: int
+    gpus: int = 0
+    called: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def imported(name: str, text: str, gpus: int = 0) -> Imported:
+    """The job that a text of a framework describes, on so many GPUs unless it says so itself.
+
+    Raises `InputError` for an unknown framework, for values that are not known, or where there is
+    no model.
+    """
+    framework = framework_of(name)
+    given, table = framework.parse(text), framework.table
+    known = {one for entry in table for one in entry.arguments}
+    rest = [one for one in given if one not in known.union(framework.assumed)]
+    silent = [one for one in rest if is_silent(one, framework.silent)]
+    base = Base()
+    if framework.needs and framework.needs not in given:
+        base, table = framework.base(given), tuple(told(table, given))
+        if not base.called:
+            what = f"argument {framework.needs} is missing"
+            raise InputError(name, what, "give all that the job is started with")
+    keys = framework.completed(read(table, given), gpus or _gpus(given))
+    own = tables(keys)
+    return Imported(
+        model={"like": base.like, **own.get("model", {})} if base.like else own.get("model", {}),
+        plan=own.get("plan", {}),
+        stack=framework.stack,
+        changes=own.get("stack", {}),
+        unknown=tuple(one for one in rest if one not in silent and given[one] != ("false",)),
+        silent=len(silent),
+        gpus=gpus or own.get("gpus", 0) or _gpus(given),
+        called=base.called,
+        notes=base.notes,
+    )
+
+
+def framework_of(name: str) -> Framework:
+    """The framework of a name. Raises `InputError`."""
+    if name not in FRAMEWORKS:
+        raise InputError(name, "is no framework that is known", nearest(name, [*FRAMEWORKS]))
+    return FRAMEWORKS[name]
+
+
+def _gpus(given: Given) -> int:
+    """As many as torchrun starts."""
+    counts = [given.get(name, ("",))[:1] for name in ("nnodes", "nproc-per-node")]
+    nodes, each = (int(one[0]) if one and one[0].isdigit() else 0 for one in counts)
+    return max(nodes, 1) * each
+
+
+class _Read(dict[str, Any]):
+    """Keys that remember which of them were read."""
+
+    def __init__(self, keys: Mapping[str, Any]) -> None:
+        super().__init__(keys)
+        self.read = set[str]()
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+
+def emitted(name: str, model: Transformer, plan: Plan, like: str = "") -> tuple[str, list[str]]:
+    """What a framework is told of a model, whose file is `like`, and of a plan whose `dp` is known;
+    and what no argument says of either. "toml" is the table of a scenario.
+
+    Raises `InputError` for what the framework does not have.
+    """
+    if name == "toml":
+        return plan_table(plan), []
+    framework = framework_of(name)
+    keys = _Read({"model.kinds": model.kinds, "ranks": plan.data_parallel})
+    keys.update({f"model.{one.name}": getattr(model, one.name) for one in fields(Transformer)})
+    keys.update({f"plan.{one.name}": getattr(plan, one.name) for one in fields(Plan)})
+    keys.update({f"{_NUMERICS}.{one.name}": getattr(model.numerics, one.name)
+                 for one in fields(Numerics)})  # fmt: skip
+    keys["model.biases"] = [*model.biases]
+    keys["model.like"] = like
+    keys["stack.overlap_gradients"] = plan.data_parallel > 1
+    keys["stack.overlap_gather"] = plan.data_parallel > 1 and plan.zero > 0
+    words = write(framework.table, keys)
+    usual = Plan(global_batch=plan.global_batch, dp=plan.dp, axes=plan.axes)
+    unsaid = _unsaid(
+        "plan", plan, {one.name: getattr(usual, one.name) for one in fields(Plan)}, keys
+    )
+    if "model.layers" in keys.read:
+        plain = {one.name: one.default for one in fields(Transformer) if one.name not in _DERIVED}
+        unsaid += _unsaid("model", model, plain, keys)
+        plain = {one.name: None for one in fields(Numerics)} | {"rope_scaling": {}}
+        unsaid += _unsaid(_NUMERICS, model.numerics, plain, keys)
+        if model.positions == "rotary" and model.numerics.rope_theta is None:
+            unsaid.append("rope_theta, which the model's file does not give")
+    elif framework.needs and framework.needs not in words:
+        unsaid.insert(0, f"the model, {like or model.name}: write its part by hand")
+    return framework.render(words), unsaid
+
+
+_NUMERICS = "model.numerics"
+# Keys of a model that others follow from, or that say nothing of its shape.
+_DERIVED = (
+    "name",
+    "family",
+    "pattern",
+    "blocks",
+    "notes",
+    "numerics",
+    "head",
+    "kv_heads",
+    "value_head",
+)
+
+
+def _unsaid(
+    table: str, given: Plan | Transformer | Numerics, usual: Mapping[str, Any], keys: _Read
+) -> list[str]:
+    """What nobody read of the values that are not as usual."""
+    return [
+        f"{name} = {getattr(given, name)}"
+        for name, value in usual.items()
+        if f"{table}.{name}" not in keys.read and getattr(given, name) != value
+    ]
+
+
+def searched(name: str) -> tuple[str, ...]:
+    """What a search for a framework looks at, as `sim plan --only` takes it: what it can be told.
+    Raises `InputError`."""
+    return () if name in ("", "toml") else framework_of(name).search
+
+
+def plan_table(plan: Plan) -> str:
+    """The `[plan]` table of a scenario, without what is so anyway.
+
+    >>> print(plan_table(Plan(global_batch=64, tp=2)).strip())
+    [plan]
+    global_batch = 64
+    tp = 2
+    """
+    import tomli_w
+
+    plan = replace(plan, axes={axis: size for axis, size in plan.axes.items() if size > 1})
+    usual = Plan(global_batch=1)
+    said = {
+        one.name: value
+        for one in fields(Plan)
+        if (value := getattr(plan, one.name)) != getattr(usual, one.name)
+    }
+    return tomli_w.dumps({"plan": _plain(said)})
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as tables, tuples as lists, None left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(own) for key, own in value.items() if own is not None}
+    return [_plain(own) for own in value] if isinstance(value, tuple) else value

@@ -1,0 +1,129 @@
+"""Experts: their sizes, their layout, how tokens reach them."""
+
+import re
+from itertools import groupby
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.interface.frameworks.arguments import (
+    Entry,
+    Flag,
+    Given,
+    Keys,
+    Together,
+    Value,
+    integer,
+    value_of,
+)
+from sim.interface.frameworks.megatron.model import ffn
+
+_EXPERTS = {
+    "num-experts": "experts",
+    "moe-router-topk": "top_k",
+    "moe-ffn-hidden-size": "ffn",
+    "moe-router-num-groups": "groups",
+    "moe-router-group-topk": "limit",
+    "moe-shared-expert-intermediate-size": "shared_ffn",
+}
+
+
+def _experts(given: Given) -> dict[str, Any]:
+    if "num-experts" not in given:
+        return {}
+    sizes = {key: integer(given, name) for name, key in _EXPERTS.items() if name in given}
+    sizes = {"top_k": 2, "ffn": ffn(given)["model.ffn"]} | sizes
+    keys: dict[str, Any] = {f"model.blocks.experts.{key}": value for key, value in sizes.items()}
+    if "moe-shared-expert-gate" in given:
+        keys["model.blocks.experts.shared_gate"] = True
+    return keys | {"model.pattern": _pattern(given)}
+
+
+def _pattern(given: Given) -> str:
+    """`--moe-layer-freq`: every so many layers from the first, or a list such as [0]*3+[1]*58."""
+    word = value_of(given, "moe-layer-freq", str) if "moe-layer-freq" in given else "1"
+    word = word.strip("\"'() ").replace(" ", "")
+    if word.isdigit() and int(word) > 0:
+        return "experts" if word == "1" else f"experts, {int(word) - 1} dense"
+    runs = re.findall(r"\[([01])\](?:\*(\d+))?", word)
+    if "+".join(f"[{kind}]" + (f"*{often}" if often else "") for kind, often in runs) != word:
+        what = f"{word!r} is not known"
+        raise InputError(
+            "argument moe-layer-freq", what, "write a number, or a list: ([0]*3+[1]*58)"
+        )
+    named = [f"{often or 1} {'experts' if kind == '1' else 'dense'}" for kind, often in runs]
+    return ", ".join(named)
+
+
+def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
+    own, kinds = keys.get("model.blocks", {}).get("experts"), keys["model.kinds"]
+    if set(kinds) - {"dense", "experts"}:
+        first, *more = sorted(set(kinds) - {"dense", "experts"})
+        what = f"Megatron-LM has no arguments for layers of kind {first}"
+        what += f" and {len(more)} more" * bool(more)
+        raise InputError("model", what, "write them by hand")
+    if not own:
+        return {}
+    own = dict(own)
+    own.setdefault("shared_ffn", own.get("shared", 0) * own["ffn"])
+    words: dict[str, tuple[str, ...]] = {
+        name: (str(own[key]),) for name, key in _EXPERTS.items() if own.get(key)
+    }
+    if "dense" in kinds:
+        runs = ((kind, len(list(alike))) for kind, alike in groupby(kinds))
+        text = "+".join(f"[{int(kind == 'experts')}]*{often}" for kind, often in runs)
+        words["moe-layer-freq"] = (f"({text})",)
+    return words
+
+
+def _etp(given: Given) -> dict[str, Any]:
+    """That of everything else unless said (arguments.py, validate_args)."""
+    if "num-experts" not in given:
+        return {}
+    usual = integer(given, "tensor-model-parallel-size", 1)
+    return {"plan.etp": integer(given, "expert-tensor-parallel-size", usual)}
+
+
+def _write_etp(keys: Keys) -> dict[str, tuple[str, ...]]:
+    own, usual = keys.get("plan.etp", 1), keys.get("plan.tp", 1)
+    if own == usual or not keys.get("model.blocks", {}).get("experts"):
+        return {}
+    return {"expert-tensor-parallel-size": (str(own),)}
+
+
+def _dispatcher(given: Given) -> dict[str, Any]:
+    """The flexible dispatcher is DeepEP or HybridEP (core/transformer/moe/token_dispatcher.py,
+    MoEFlexTokenDispatcher); without it a backend's name says nothing."""
+    flexible = given.get("moe-token-dispatcher-type") == ("flex",)
+    deep = flexible or "moe-enable-deepep" in given
+    return {"plan.dispatcher": "hierarchical"} if deep else {}
+
+
+_GROUPED: dict[str, tuple[str, ...]] = {"moe-grouped-gemm": ()}  # as its stack computes them
+
+
+def _write_dispatcher(keys: Keys) -> dict[str, tuple[str, ...]]:
+    if not keys.get("model.blocks", {}).get("experts"):
+        return {}
+    if keys.get("plan.dispatcher") == "hierarchical":
+        return {"moe-token-dispatcher-type": ("flex",), "moe-enable-deepep": (), **_GROUPED}
+    return {"moe-token-dispatcher-type": ("alltoall",), **_GROUPED}
+
+
+EXPERTS: tuple[Entry, ...] = (
+    Together(
+        arguments=(*_EXPERTS, "moe-layer-freq", "moe-shared-expert-gate"),
+        reading=_experts,
+        writing=_write_experts,
+    ),
+    Value(argument="expert-model-parallel-size", key="plan.ep", default=1),
+    Together(arguments=("expert-tensor-parallel-size",), reading=_etp, writing=_write_etp),
+    Flag(argument="overlap-moe-expert-parallel-comm", key="plan.overlap_experts", off=None),
+    Flag(argument="moe-shared-expert-overlap", key="plan.overlap_shared", off=None),
+    Together(
+        arguments=(
+            *("moe-token-dispatcher-type", "moe-enable-deepep", "moe-flex-dispatcher-backend"),
+        ),
+        reading=_dispatcher,
+        writing=_write_dispatcher,
+    ),
+)

@@ -1,0 +1,240 @@
+"""How a job is laid out, what it saves, in which precision it runs."""
+
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.interface.frameworks.arguments import (
+    Choice,
+    Entry,
+    Flag,
+    Given,
+    Keys,
+    Together,
+    Value,
+    chosen,
+    integer,
+    value_of,
+)
+from sim.interface.frameworks.megatron import pipeline_layout
+
+_SHARDING = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+
+# `--fp8-recipe` (megatron/core/fp8_utils.py, get_fp8_recipe).
+_RECIPES = {
+    "delayed": "delayed-scaling",
+    "tensorwise": "current-scaling",
+    "blockwise": "blockwise",
+    "mxfp8": "mxfp8",
+}
+
+
+_FP4 = {"nvfp4": "nvfp4"}  # `--fp4-recipe` (megatron/core/enums.py, Fp4Recipe)
+
+
+def _chunks(given: Given) -> dict[str, Any]:
+    stages = integer(given, "pipeline-model-parallel-size", 1)
+    if "num-layers-per-virtual-pipeline-stage" in given:
+        each = stages * integer(given, "num-layers-per-virtual-pipeline-stage", 1)
+        count = integer(given, "num-layers") // max(each, 1)
+    else:
+        count = integer(given, "num-virtual-stages-per-pipeline-rank", 1)
+    own: dict[str, Any] = {"plan.interleave": count} if count > 1 else {}
+    return own | {"plan.schedule": "interleaved" if count > 1 else "1f1b"}
+
+
+def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
+    if keys.get("plan.pp", 1) == 1:
+        return {}
+    schedule, count = keys.get("plan.schedule", "1f1b"), keys.get("plan.interleave", 1)
+    if schedule not in ("1f1b", "interleaved"):
+        raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "search 1f1b only")
+    said = count > 1 and keys.get("plan.layers") is None  # else by the layout
+    return {"num-virtual-stages-per-pipeline-rank": (str(count),)} if said else {}
+
+
+_NEAR = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # neighbours are replicas, or stages: use-tp-pp-dp-mapping
+
+
+def _order(given: Given) -> dict[str, Any]:
+    return {"plan.order": _NEAR[1]} if "use-tp-pp-dp-mapping" in given else {}
+
+
+def _write_order(keys: Keys) -> dict[str, tuple[str, ...]]:
+    order = keys.get("plan.order", _NEAR[0])
+    if order not in _NEAR:
+        raise InputError("plan.order", f"Megatron-LM has no {order}", f"take {' or '.join(_NEAR)}")
+    return {"use-tp-pp-dp-mapping": ()} if order == _NEAR[1] else {}
+
+
+def _zero(given: Given) -> dict[str, Any]:
+    if "use-megatron-fsdp" in given or "use-custom-fsdp" in given:
+        values = {**_SHARDING, "no_shard": 0}
+        name = "data-parallel-sharding-strategy"
+        return {"plan.zero": chosen(given, name, values, "no_shard")}
+    sharded = "use-distributed-optimizer" in given or "use-torch-fsdp2" in given
+    return {"plan.zero": 3 if "use-torch-fsdp2" in given else int(sharded)}
+
+
+def _write_zero(keys: Keys) -> dict[str, tuple[str, ...]]:
+    stage = keys.get("plan.zero", 0)
+    if stage <= 1:
+        return {"use-distributed-optimizer": ()} if stage else {}
+    word = next(word for word, own in _SHARDING.items() if own == stage)
+    return {"use-megatron-fsdp": (), "data-parallel-sharding-strategy": (word,)}
+
+
+def _recompute(given: Given) -> dict[str, Any]:
+    values = {"": "", "full": "full", "selective": "selective"}
+    word = chosen(given, "recompute-granularity", values, "")
+    if word == "full":
+        keys: dict[str, Any] = {"plan.recompute": "full"}
+        if _each_layer(given):
+            return keys
+        if "recompute-method" in given:
+            keys["plan.recompute_method"] = value_of(given, "recompute-method", str)
+            keys["plan.recompute_layers"] = integer(given, "recompute-num-layers", 1)
+        return keys
+    if word or "recompute-activations" in given:
+        modules = list(given.get("recompute-modules", ()))
+        return {"plan.recompute": modules or "selective"}
+    return {}
+
+
+def _each_layer(given: Given) -> bool:
+    """Groups of a layer are every layer by itself."""
+    uniform = given.get("recompute-method") == ("uniform",)
+    return uniform and integer(given, "recompute-num-layers", 1) == 1
+
+
+def _write_recompute(keys: Keys) -> dict[str, tuple[str, ...]]:
+    rule = keys.get("plan.recompute", "none")
+    names = (rule,) if isinstance(rule, str) else tuple(rule)
+    if names == ("none",):
+        return {}
+    if names == ("full",):
+        method, count = keys.get("plan.recompute_method"), keys.get("plan.recompute_layers")
+        return {
+            "recompute-granularity": ("full",),
+            "recompute-method": (method or "uniform",),
+            "recompute-num-layers": (str(count or 1),),
+        }
+    own = {} if names == ("selective",) else {"recompute-modules": names}
+    return {"recompute-granularity": ("selective",), **own}
+
+
+def _precision(given: Given) -> dict[str, Any]:
+    if "fp4-format" in given:
+        return {"plan.precision": "fp4", "plan.recipe": chosen(given, "fp4-recipe", _FP4, "nvfp4")}
+    if "fp8-format" in given or "fp8" in given:
+        recipe = chosen(given, "fp8-recipe", _RECIPES, "delayed")
+        return {"plan.precision": "fp8", "plan.recipe": recipe}
+    return {"plan.precision": next((one for one in ("bf16", "fp16") if one in given), "fp32")}
+
+
+def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:
+    precision = keys.get("plan.precision", "bf16")
+    if precision == "fp32":
+        return {}
+    if precision in ("bf16", "fp16"):
+        return {precision: ()}
+    if precision == "fp4" and (keys.get("plan.recipe") or "nvfp4") in _FP4:
+        return {"bf16": (), "fp4-format": ("e2m1",), "fp4-recipe": ("nvfp4",)}
+    recipe = keys.get("plan.recipe") or "current-scaling"
+    word = next((word for word, own in _RECIPES.items() if own == recipe), None)
+    if precision != "fp8" or word is None:
+        what = f"Megatron-LM has no {f'recipe {recipe}' if precision == 'fp8' else precision}"
+        raise InputError("plan.precision", what, "take bf16, fp16 or fp8")
+    return {"bf16": (), "fp8-format": ("hybrid",), "fp8-recipe": (word,)}
+
+
+_CONTEXTS = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather"}
+
+
+def _context(given: Given) -> dict[str, Any]:
+    """One way for all layers, or one for each of them."""
+    if "cp-comm-type" not in given:
+        return {}
+    if len(ways := set(given["cp-comm-type"])) > 1:
+        raise InputError("argument cp-comm-type", f"{len(ways)} ways are not known", "give one")
+    return {"plan.context": chosen({"cp-comm-type": (*ways,)}, "cp-comm-type", _CONTEXTS, "p2p")}
+
+
+def _write_context(keys: Keys) -> dict[str, tuple[str, ...]]:
+    way = keys.get("plan.context")
+    if way is None or keys.get("plan.cp", 1) == 1:
+        return {}
+    word = next((word for word, own in _CONTEXTS.items() if own == way), None)
+    if word is None:
+        raise InputError("plan.context", f"Megatron-LM has no {way}", "search context=ring only")
+    return {"cp-comm-type": (word,)}
+
+
+# What a search may choose that its arguments can say.
+SEARCH = ("schedule=1f1b", "zero=0,1", "dp_replicate=1", "offload=none")
+
+LAYOUT: tuple[Entry, ...] = (
+    Value(argument="tensor-model-parallel-size", key="plan.tp", default=1),
+    Value(argument="pipeline-model-parallel-size", key="plan.pp", default=1),
+    Value(argument="context-parallel-size", key="plan.cp", default=1),
+    Together(arguments=("cp-comm-type",), reading=_context, writing=_write_context),
+    Together(
+        arguments=(
+            *("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
+        ),
+        reading=_chunks,
+        writing=_write_chunks,
+    ),
+    Together(
+        arguments=(pipeline_layout.ARGUMENT,),
+        reading=pipeline_layout.read,
+        writing=pipeline_layout.write,
+    ),
+    Together(arguments=("use-tp-pp-dp-mapping",), reading=_order, writing=_write_order),
+    Value(argument="micro-batch-size", key="plan.microbatch"),
+    Value(argument="global-batch-size", key="plan.global_batch"),
+    Flag(argument="sequence-parallel", key="plan.sequence_parallel"),
+    Together(
+        arguments=(
+            *("use-distributed-optimizer", "use-megatron-fsdp", "use-custom-fsdp"),
+            *("data-parallel-sharding-strategy", "use-torch-fsdp2"),
+        ),
+        reading=_zero,
+        writing=_write_zero,
+    ),
+    Together(
+        arguments=(
+            *("recompute-activations", "recompute-granularity", "recompute-method"),
+            *("recompute-num-layers", "recompute-modules"),
+        ),
+        reading=_recompute,
+        writing=_write_recompute,
+    ),
+    Together(
+        arguments=(
+            *("bf16", "fp16", "fp8-format", "fp8", "fp8-recipe", "fp4-format", "fp4-recipe"),
+        ),
+        reading=_precision,
+        writing=_write_precision,
+    ),
+    Choice(
+        argument="optimizer",
+        key="plan.optimizer",
+        values={"adam": "adam", "sgd": "sgd", "muon": "muon"},
+        default="adam",
+    ),
+    Flag(
+        argument="defer-embedding-wgrad-compute", key="plan.defer_embedding_wgrad_compute", off=None
+    ),
+    *(
+        Flag(
+            argument=f"account-for-{end}-in-pipeline-split",
+            key=f"plan.account_for_{end}_in_pipeline_split",
+            off=None,
+        )
+        for end in ("embedding", "loss")
+    ),
+    Flag(argument="tp-comm-overlap", key="plan.tp_comm_overlap", off=None),
+    Flag(argument="overlap-grad-reduce", key="stack.overlap_gradients"),
+    Flag(argument="overlap-param-gather", key="stack.overlap_gather"),
+)

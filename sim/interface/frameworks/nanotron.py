@@ -1,0 +1,290 @@
+"""nanotron's YAML (src/nanotron/config/config.py, parallelism_config.py, models_config.py), in and
+out: its Llama, and its Qwen2 as far as that is a Llama."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.interface.frameworks import yaml_text
+from sim.interface.frameworks.arguments import (
+    Choice,
+    Entry,
+    Given,
+    Keys,
+    Together,
+    Value,
+    chosen,
+    integer,
+)
+from sim.interface.frameworks.documents import Words, flattened, nested
+from sim.interface.frameworks.framework import Framework
+
+_MODEL, _PARALLEL, _TOKENS = "model.model_config", "parallelism", "tokens"
+_TRUTH = {"true": True, "false": False}
+_SIZES = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "hidden",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "intermediate_size": "ffn",
+}
+# What all of its models are (models/llama.py, models/qwen.py).
+_SHAPE = {
+    "family": "llama",
+    "gated_mlp": True,
+    "positions": "rotary",
+    "normalisation": "rmsnorm",
+    "bias": False,
+    "dropout": False,
+    "attention": "flash",
+}
+_KINDS = (f"{_MODEL}.is_llama_config", f"{_MODEL}.is_qwen2_config")
+
+
+def _shape(given: Given) -> dict[str, Any]:
+    if not any(given.get(kind) == ("true",) for kind in _KINDS):
+        what = "says neither is_llama_config nor is_qwen2_config"
+        raise InputError(_MODEL, what, "write [model] by hand: no other model is known")
+    return {f"model.{key}": value for key, value in _SHAPE.items()}
+
+
+def _write_shape(keys: Keys) -> Words:
+    """Refuse what its Llama is not."""
+    foreign = [key for key, value in _SHAPE.items() if keys[f"model.{key}"] != value]
+    foreign = [key for key in foreign if key not in ("family", "attention")]
+    kinds = set(keys["model.kinds"]) - {"dense"}
+    foreign += [f"layers of {', '.join(sorted(kinds))}"] if kinds else []
+    for key in ("latent", "window", "output_norms", "sinks"):
+        foreign += [key] if keys[f"model.{key}"] else []
+    if foreign or keys["model.qk_norm"] != "none":
+        raise InputError("model", f"nanotron's Llama has no such {(*foreign, 'qk_norm')[0]}",
+                         "write [model] by hand")  # fmt: skip
+    return {_KINDS[0]: ("true",), f"{_MODEL}.max_position_embeddings": (str(keys["model.seq"]),)}
+
+
+def _vocab(given: Given) -> dict[str, Any]:
+    """Padded to a multiple of tp (trainer.py, `_vocab_size_with_padding`)."""
+    size = integer(given, f"{_MODEL}.vocab_size", 32000)
+    multiple = integer(given, "model.make_vocab_size_divisible_by", 1) * integer(
+        given, f"{_PARALLEL}.tp", 1
+    )
+    return {"model.vocab": -(-size // multiple) * multiple}
+
+
+def _biases(given: Given) -> dict[str, Any]:
+    biased = given.get(f"{_MODEL}.attention_bias") == ("true",)
+    return {"model.biases": ["qkv"]} if biased else {}
+
+
+def _write_biases(keys: Keys) -> Words:
+    biases = [*keys["model.biases"]]
+    if biases not in ([], ["qkv"]):
+        raise InputError("model.biases", f"nanotron has no {biases}", "write [model] by hand")
+    return {f"{_MODEL}.attention_bias": ("true",)} if biases else {}
+
+
+def _batch(given: Given) -> dict[str, Any]:
+    """Rows of a micro-step, micro-steps, replicas: the step's batch (config.py, global_batch_size).
+
+    >>> _batch({"tokens.micro_batch_size": ("4",), "parallelism.dp": ("8",)})["plan.global_batch"]
+    32
+    """
+    each = integer(given, f"{_TOKENS}.micro_batch_size", 1)
+    often = integer(given, f"{_TOKENS}.batch_accumulation_per_replica", 1)
+    replicas = integer(given, f"{_PARALLEL}.dp", 1)
+    whole = each * often * replicas
+    return {"plan.microbatch": each, "plan.dp": replicas, "plan.global_batch": whole}
+
+
+def _write_batch(keys: Keys) -> Words:
+    if keys["plan.dp_replicate"] > 1:
+        raise InputError("plan.dp_replicate", "nanotron has none", "search dp_replicate=1 only")
+    often = keys["plan.global_batch"] // (keys["plan.microbatch"] * keys["ranks"])
+    return {
+        f"{_TOKENS}.micro_batch_size": (str(keys["plan.microbatch"]),),
+        f"{_TOKENS}.batch_accumulation_per_replica": (str(often),),
+        f"{_PARALLEL}.dp": (str(keys["ranks"]),),
+    }
+
+
+def _tensor(given: Given) -> dict[str, Any]:
+    """`REDUCE_SCATTER` divides the sequence, too; its collectives run beside products where they
+    are asynchronous."""
+    tp, modes = integer(given, f"{_PARALLEL}.tp", 1), {"all_reduce": False, "reduce_scatter": True}
+    name = f"{_PARALLEL}.tp_mode"
+    words = {name: tuple(word.lower() for word in given.get(name, ("all_reduce",)))}
+    keys: dict[str, Any] = {"plan.tp": tp}
+    keys["plan.sequence_parallel"] = chosen(words, name, modes, "all_reduce") and tp > 1
+    beside = chosen(given, f"{_PARALLEL}.tp_linear_async_communication", _TRUTH, "false")
+    return keys | ({} if beside or tp == 1 else {"stack.fusion.overlap_tensor": False})
+
+
+def _write_tensor(keys: Keys) -> Words:
+    divided = keys["plan.sequence_parallel"]
+    return {
+        f"{_PARALLEL}.tp": (str(keys["plan.tp"]),),
+        f"{_PARALLEL}.tp_mode": ("REDUCE_SCATTER" if divided else "ALL_REDUCE",),
+        f"{_PARALLEL}.tp_linear_async_communication": ("true",),
+    }
+
+
+def _zero(given: Given) -> dict[str, Any]:
+    return {"plan.zero": integer(given, "optimizer.zero_stage", 0)}
+
+
+def _write_zero(keys: Keys) -> Words:
+    stage = keys["plan.zero"]
+    if stage > 1:
+        raise InputError("plan.zero", f"nanotron has no ZeRO-{stage}", "search zero=0,1 only")
+    return {"optimizer.zero_stage": (str(stage),)}
+
+
+def _recompute(given: Given) -> dict[str, Any]:
+    whole = chosen(given, f"{_PARALLEL}.recompute_layer", _TRUTH, "false")
+    return {"plan.recompute": "full" if whole else "none"}
+
+
+def _write_recompute(keys: Keys) -> Words:
+    rule = keys["plan.recompute"]
+    if rule not in ("none", "full") or keys["plan.recompute_method"] is not None:
+        remedy = "search recompute=none,full only"
+        raise InputError("plan.recompute", f"nanotron has no {rule!r}", remedy)
+    return {f"{_PARALLEL}.recompute_layer": (str(rule == "full").lower(),)}
+
+
+def _fused(given: Given) -> dict[str, Any]:
+    name = "optimizer.optimizer_factory.torch_adam_is_fused"
+    return {} if chosen(given, name, _TRUTH, "true") else {"stack.fused_optimizer": False}
+
+
+def _gradients(given: Given) -> dict[str, Any]:
+    whole = chosen(given, "optimizer.accumulate_grad_in_fp32", _TRUTH, "true")
+    return {} if whole else {"plan.grad_reduce_in_fp32": False}
+
+
+def _precision(given: Given) -> dict[str, Any]:
+    kinds = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+    return {"plan.precision": chosen(given, "model.dtype", kinds, "bfloat16")}
+
+
+def _write_precision(keys: Keys) -> Words:
+    kinds = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+    precision = keys["plan.precision"]
+    if precision not in kinds:
+        raise InputError("plan.precision", f"nanotron has no {precision}", "take bf16")
+    return {"model.dtype": (kinds[precision],)}
+
+
+_TABLE: tuple[Entry, ...] = (
+    Together(arguments=_KINDS, reading=_shape, writing=_write_shape),
+    *(Value(argument=f"{_MODEL}.{name}", key=f"model.{key}") for name, key in _SIZES.items()),
+    Together(
+        arguments=(f"{_MODEL}.vocab_size", "model.make_vocab_size_divisible_by"),
+        reading=_vocab,
+        writing=lambda keys: {f"{_MODEL}.vocab_size": (str(keys["model.vocab"]),)},
+    ),
+    Together(
+        arguments=(f"{_MODEL}.tie_word_embeddings",),
+        reading=lambda given: {
+            "model.tied_embeddings": chosen(given, f"{_MODEL}.tie_word_embeddings", _TRUTH, "false")
+        },
+        writing=lambda keys: {
+            f"{_MODEL}.tie_word_embeddings": (str(keys["model.tied_embeddings"]).lower(),)
+        },
+    ),
+    Together(arguments=(f"{_MODEL}.attention_bias",), reading=_biases, writing=_write_biases),
+    Value(argument=f"{_TOKENS}.sequence_length", key="model.seq"),
+    Value(argument=f"{_MODEL}.rope_theta", key="model.numerics.rope_theta", kind=float),
+    Value(argument=f"{_MODEL}.rms_norm_eps", key="model.numerics.norm_epsilon", kind=float),
+    Together(
+        arguments=(
+            *(f"{_TOKENS}.micro_batch_size", f"{_TOKENS}.batch_accumulation_per_replica"),
+            f"{_PARALLEL}.dp",
+        ),
+        reading=_batch,
+        writing=_write_batch,
+    ),
+    Together(
+        arguments=(
+            *(f"{_PARALLEL}.tp", f"{_PARALLEL}.tp_mode"),
+            f"{_PARALLEL}.tp_linear_async_communication",
+        ),
+        reading=_tensor,
+        writing=_write_tensor,
+    ),
+    Value(argument=f"{_PARALLEL}.pp", key="plan.pp", default=1, needed=True),
+    Choice(
+        argument=f"{_PARALLEL}.pp_engine",
+        key="plan.schedule",
+        values={"1f1b": "1f1b", "afab": "gpipe"},
+        default="afab",
+    ),
+    Value(argument=f"{_PARALLEL}.context_parallel_size", key="plan.cp", default=1),
+    Value(argument=f"{_PARALLEL}.expert_parallel_size", key="plan.ep", default=1),
+    Together(
+        arguments=(f"{_PARALLEL}.recompute_layer",), reading=_recompute, writing=_write_recompute
+    ),
+    Together(arguments=("optimizer.zero_stage",), reading=_zero, writing=_write_zero),
+    Choice(
+        argument="optimizer.optimizer_factory.name",
+        key="plan.optimizer",
+        values={"adamW": "adam", "sgd": "sgd"},
+        default="adamW",
+    ),
+    Together(arguments=("optimizer.optimizer_factory.torch_adam_is_fused",), reading=_fused),
+    Together(arguments=("optimizer.accumulate_grad_in_fp32",), reading=_gradients),
+    Together(arguments=("model.dtype",), reading=_precision, writing=_write_precision),
+)
+
+
+def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """Its file says how many GPUs there are."""
+    own = keys["plan.dp"] * keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
+    if gpus not in (0, own):
+        what = f"{gpus} GPUs are not the dp x tp x pp x cp = {own} of the file"
+        raise InputError("--gpus", what, "leave it out")
+    return keys | {"gpus": own}
+
+
+def _parse(text: str) -> Words:
+    words = flattened(yaml_text.parsed(text))
+    if any(name.startswith(f"{_MODEL}.moe_config.") for name in words):
+        raise InputError(f"{_MODEL}.moe_config", "is not known", "write [model] by hand")
+    return {name: own for name, own in words.items() if own}
+
+
+def _render(words: Mapping[str, tuple[str, ...]]) -> str:
+    return yaml_text.written(nested(words))
+
+
+_BESIDE_THE_JOB = """
+    checkpoints data_stages general lighteval logging profiler s3_upload tokenizer metrics_logging
+"""
+
+FRAMEWORK = Framework(
+    parse=_parse,
+    render=_render,
+    table=_TABLE,
+    stack="nanotron",
+    needs=f"{_MODEL}.num_hidden_layers",
+    search=(
+        *("schedule=1f1b,gpipe", "zero=0,1", "recompute=none,full", "dp_replicate=1"),
+        *("layers=even", "order=tp-cp-dp-pp", "interleave=1", "offload=none"),
+    ),
+    completed=_completed,
+    assumed=(f"{_PARALLEL}.tp_recompute_allgather",),
+    silent={
+        "": _BESIDE_THE_JOB,
+        _BESIDE_THE_JOB: "*",
+        "model": "init_method.* ddp_bucket_cap_mb",
+        _MODEL: """bos_token_id eos_token_id pad_token_id hidden_act initializer_range
+            pretraining_tp
+            rope_scaling.* rope_interleaved use_cache
+            max_position_embeddings _attn_implementation z_loss_*
+            interleaved_rotary""",
+        "optimizer": """clip_grad learning_rate_scheduler.* weight_decay*
+            optimizer_factory.adam_*""",
+        "tokens": "limit_* train_steps val_check_interval",
+        _PARALLEL: "moe_layer_recompute",
+    },
+)

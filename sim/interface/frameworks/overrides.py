@@ -1,0 +1,55 @@
+"""Changes of a recipe on a command line, as Hydra and NeMo-Run take them: `model.num_layers=32`."""
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from sim.interface.frameworks.command_line import commands
+from sim.interface.frameworks.documents import Words
+
+_CHANGE = re.compile(r"^(?:\+{1,2}|~)?(\w+(?:\.\w+)+|mixed_precision)=(.*)$", re.S)
+RECIPE = ("recipe", "factory", "model-recipe-name")  # options that name what is changed
+
+
+def assigned(text: str) -> Words:
+    """The words behind each dotted key of a command line, and behind its options.
+
+    Lists are in brackets; null takes a value away. Raises `InputError` where quotes do not close.
+
+    >>> assigned("run.py --recipe llama3_8b model.recompute_modules=[mlp,moe] +train.lr=1e-4")
+    {'recipe': ('llama3_8b',), 'model.recompute_modules': ('mlp', 'moe'), 'train.lr': ('1e-4',)}
+    """
+    found: Words = {}
+    for words in commands(text):
+        option = ""
+        for word in words:
+            if match := _CHANGE.match(word):
+                found |= {match[1]: _values(match[2])}
+                option = ""
+            elif word.startswith("--"):
+                option, equals, value = word[2:].replace("_", "-").partition("=")
+                found[option] = (value,) if equals else ()
+            elif option:
+                found[option] = (*found[option], word)
+    return {key: words for key, words in found.items() if words != ("null",)}
+
+
+def _values(text: str) -> tuple[str, ...]:
+    inner = re.fullmatch(r"\[(.*)\]", text, re.S)
+    values = inner[1].split(",") if inner else [text]
+    plain = (value.strip().strip("\"'") for value in values)
+    return tuple(value.lower() if value in ("True", "False", "None") else value for value in plain)
+
+
+def written(arguments: Mapping[str, tuple[str, ...]]) -> str:
+    """One change a line, as a script has them.
+
+    >>> print(written({"model.num_layers": ("32",), "model.recompute_modules": ("mlp", "moe")}))
+    model.num_layers=32 \\
+    'model.recompute_modules=[mlp,moe]'
+    """
+    lines = (
+        shlex.quote(f"{key}={words[0] if len(words) == 1 else '[' + ','.join(words) + ']'}")
+        for key, words in arguments.items()
+    )
+    return " \\\n".join(lines)

@@ -1,0 +1,296 @@
+"""torchtitan's job configs (torchtitan/config/job_config.py, v0.2), in and out."""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.interface.frameworks.arguments import (
+    Choice,
+    Entry,
+    Given,
+    Keys,
+    Together,
+    Value,
+    chosen,
+    integer,
+    no_sync,
+    value_of,
+)
+from sim.interface.frameworks.documents import Words, flattened, nested
+from sim.interface.frameworks.framework import Framework
+from sim.model.checkpointing import MODES
+
+# torchtitan/models/*/__init__.py, by name and flavour.
+_MODELS = {
+    ("llama3", "8B"): "llama3-8b",
+    ("llama3", "70B"): "llama3-70b",
+    ("llama3", "405B"): "llama3-405b",
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
+}
+# torch.distributed.pipelining.schedules.
+_SCHEDULES = {
+    "1F1B": "1f1b",
+    "GPipe": "gpipe",
+    "Interleaved1F1B": "interleaved",
+    "InterleavedZeroBubble": "interleaved-zero-bubble",
+    "ZBVZeroBubble": "zb-v",
+    "DualPipeV": "dualpipev",
+    "LoopedBFS": "looped-bfs",
+}
+
+
+def _model(given: Given) -> dict[str, Any]:
+    if "model.name" not in given:
+        raise InputError("argument model.name", "is missing", "give the whole job's config")
+    name, flavour = (
+        value_of(given, key, str) if key in given else "" for key in ("model.name", "model.flavor")
+    )
+    if (name, flavour) not in _MODELS:
+        known = [f"{own} {size}" for own, size in _MODELS]
+        what = f"{name} {flavour} is not known"
+        raise InputError("argument model.flavor", what, nearest(f"{name} {flavour}", known))
+    return {"model.like": _MODELS[name, flavour]}
+
+
+def _write_model(keys: Keys) -> Words:
+    """Its models have names; nothing says any other."""
+    like = keys.get("model.like")
+    found = next((own for own, name in _MODELS.items() if name == like), None)
+    return {"model.name": (found[0],), "model.flavor": (found[1],)} if found else {}
+
+
+def _batch(given: Given) -> dict[str, Any]:
+    """Rows of a rank at a time, which a pipeline cuts into microbatches; -1 or nothing is one
+    micro-step a step (torchtitan/train.py)."""
+    local = integer(given, "training.local_batch_size", integer(given, "training.batch_size", 8))
+    keys: dict[str, Any] = {"local": local, "plan.microbatch": local}
+    if integer(given, "parallelism.pipeline_parallel_degree", 1) > 1:
+        keys["plan.microbatch"] = integer(given, "parallelism.pipeline_parallel_microbatch_size", 1)
+    if (whole := integer(given, "training.global_batch_size", -1)) > 0:
+        keys["plan.global_batch"] = whole
+    return keys
+
+
+def _write_batch(keys: Keys) -> Words:
+    each, local = keys["plan.microbatch"], keys["plan.microbatch"]
+    words: Words = {}
+    if keys["plan.pp"] > 1:
+        local = keys["plan.global_batch"] // keys["ranks"] // keys.get("plan.drains", 1)
+        words["parallelism.pipeline_parallel_microbatch_size"] = (str(each),)
+    return {
+        "training.local_batch_size": (str(local),),
+        "training.global_batch_size": (str(keys["plan.global_batch"]),),
+        **words,
+    }
+
+
+def _sharding(given: Given) -> dict[str, Any]:
+    """FSDP2 over the ranks of `data_parallel_shard_degree` (-1: all that are left)."""
+    shard = integer(given, "parallelism.data_parallel_shard_degree", -1)
+    replicas = integer(given, "parallelism.data_parallel_replicate_degree", 1)
+    keys: dict[str, Any] = {"plan.zero": 3, "plan.dp_replicate": replicas}
+    if shard == 1:
+        return {"plan.zero": 0, "plan.dp": replicas}
+    return keys | ({"plan.dp": shard} if shard > 0 else {})
+
+
+def _write_sharding(keys: Keys) -> Words:
+    zero, replicas = keys["plan.zero"], keys["plan.dp_replicate"]
+    if zero not in (0, 3):
+        raise InputError("plan.zero", f"torchtitan has no ZeRO-{zero}", "search zero=0,3 only")
+    sizes = (1, keys["plan.dp"]) if zero == 0 else (keys["plan.dp"], replicas)
+    return {
+        "parallelism.data_parallel_shard_degree": (str(sizes[0]),),
+        "parallelism.data_parallel_replicate_degree": (str(sizes[1]),),
+    }
+
+
+def _resharding(given: Given) -> dict[str, Any]:
+    name = "parallelism.fsdp_reshard_after_forward"
+    values = {"always": True, "never": False, "default": None}
+    own = chosen(given, name, values, "default")
+    return {} if own is None else {"plan.reshard": own}
+
+
+def _write_resharding(keys: Keys) -> Words:
+    values = {None: (), True: ("always",), False: ("never",)}
+    if (own := keys["plan.reshard"]) not in values:
+        raise InputError("plan.reshard", f"torchtitan has no {own!r}", "search reshard=yes,no only")
+    return {"parallelism.fsdp_reshard_after_forward": values[own]} if values[own] else {}
+
+
+def _chunks(given: Given) -> dict[str, Any]:
+    """Two on each rank of a schedule that has several (distributed/pipeline_parallel.py,
+    pipeline_llm: `stages_per_rank = 1 if is_single_stage_schedule else 2`)."""
+    name = "parallelism.pipeline_parallel_schedule"
+    schedule = chosen(given, name, _SCHEDULES, "1F1B")
+    piped = integer(given, "parallelism.pipeline_parallel_degree", 1) > 1
+    looped = piped and schedule in ("interleaved", "interleaved-zero-bubble", "looped-bfs")
+    return {"plan.interleave": 2} if looped else {}
+
+
+def _write_chunks(keys: Keys) -> Words:
+    if keys["plan.interleave"] not in (1, 2):
+        what = f"{keys['plan.interleave']} chunks of a stage are not torchtitan's 2"
+        raise InputError("plan.interleave", what, "search interleave=2 only")
+    return {}
+
+
+def _tensor(given: Given) -> dict[str, Any]:
+    """Its tensor parallelism always divides the sequence too (parallelize_llama.py)."""
+    tp = integer(given, "parallelism.tensor_parallel_degree", 1)
+    return {"plan.tp": tp, "plan.sequence_parallel": tp > 1}
+
+
+def _write_tensor(keys: Keys) -> Words:
+    if keys["plan.tp"] > 1 and not keys["plan.sequence_parallel"]:
+        remedy = "search sequence_parallel=true only"
+        raise InputError("plan", "torchtitan's tensor parallelism divides sequences", remedy)
+    return {"parallelism.tensor_parallel_degree": (str(keys["plan.tp"]),)}
+
+
+def _recompute(given: Given) -> dict[str, Any]:
+    mode = "activation_checkpoint.mode"
+    modes = {name: name for name in ("none", "selective", "full")}
+    word = chosen(given, mode, modes, "selective")
+    option = "activation_checkpoint.selective_ac_option"
+    every = value_of(given, option, str) if option in given else "2"
+    if word == "selective" and every.isdigit():
+        if every == "1":
+            return {"plan.recompute": "full"}
+        method = {"plan.recompute_method": "every", "plan.recompute_layers": int(every)}
+        return {"plan.recompute": "full", **method}
+    return {"plan.recompute": word}
+
+
+def _write_recompute(keys: Keys) -> Words:
+    rule, method = keys["plan.recompute"], keys.get("plan.recompute_method")
+    mode, option = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+    if rule == "full" and method == "every":
+        return {mode: ("selective",), option: (str(keys["plan.recompute_layers"]),)}
+    if not isinstance(rule, str) or method is not None:
+        raise InputError("plan.recompute", f"torchtitan has no {rule!r}", "search modes only")
+    return {mode: (rule,), **({option: ("op",)} if rule == "selective" else {})}
+
+
+def _precision(given: Given) -> dict[str, Any]:
+    names = given.get("model.converters", ())
+    low = any("float8" in name for name in names)
+    return {"plan.precision": "fp8" if low else "bf16"}
+
+
+def _write_precision(keys: Keys) -> Words:
+    precision = keys["plan.precision"]
+    if precision not in ("bf16", "fp8"):
+        raise InputError("plan.precision", f"torchtitan has no {precision}", "take bf16 or fp8")
+    return {"model.converters": ("quantize.linear.float8",)} if precision == "fp8" else {}
+
+
+_TABLE: tuple[Entry, ...] = (
+    Together(arguments=("model.name", "model.flavor"), reading=_model, writing=_write_model),
+    Value(argument="training.seq_len", key="model.seq", default=2048),
+    Together(
+        arguments=(
+            *("training.local_batch_size", "training.batch_size", "training.global_batch_size"),
+            "parallelism.pipeline_parallel_microbatch_size",
+        ),
+        reading=_batch,
+        writing=_write_batch,
+    ),
+    Together(
+        arguments=(
+            "parallelism.data_parallel_shard_degree",
+            "parallelism.data_parallel_replicate_degree",
+        ),
+        reading=_sharding,
+        writing=_write_sharding,
+    ),
+    Together(
+        arguments=("parallelism.fsdp_reshard_after_forward",),
+        reading=_resharding,
+        writing=_write_resharding,
+    ),
+    no_sync("torchtitan"),
+    Together(
+        arguments=("parallelism.tensor_parallel_degree",), reading=_tensor, writing=_write_tensor
+    ),
+    Value(argument="parallelism.pipeline_parallel_degree", key="plan.pp", default=1),
+    Choice(
+        argument="parallelism.pipeline_parallel_schedule",
+        key="plan.schedule",
+        values=_SCHEDULES,
+        default="1F1B",
+    ),
+    Together(arguments=(), reading=_chunks, writing=_write_chunks),
+    Value(argument="parallelism.context_parallel_degree", key="plan.cp", default=1),
+    Value(argument="parallelism.expert_parallel_degree", key="plan.ep", default=1),
+    Together(
+        arguments=("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
+        reading=_recompute,
+        writing=_write_recompute,
+    ),
+    Together(arguments=("model.converters",), reading=_precision, writing=_write_precision),
+)
+
+
+def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """The batch of a step where it is that of one micro-step on every data-parallel rank."""
+    local = keys.pop("local")
+    others = keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
+    if "plan.global_batch" not in keys:
+        if not gpus:
+            what = "training.global_batch_size is missing, and the number of GPUs"
+            raise InputError("the job", what, "give --gpus")
+        keys["plan.global_batch"] = local * max(gpus // others, 1)
+    return keys
+
+
+def _parse(text: str) -> Words:
+    try:
+        return flattened(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError("the config", f"is not valid TOML: {error}", "correct that line") from None
+
+
+def _render(words: Mapping[str, tuple[str, ...]]) -> str:
+    import tomli_w
+
+    document = nested(words)
+    if "converters" in document.get("model", {}):
+        document["model"]["converters"] = list(words["model.converters"])
+    return tomli_w.dumps(document).rstrip()
+
+
+FRAMEWORK = Framework(
+    parse=_parse,
+    render=_render,
+    table=_TABLE,
+    stack="torchtitan-compile",
+    needs="model.name",
+    search=(
+        f"schedule={','.join(_SCHEDULES.values())}",
+        *("zero=0,3", "sequence_parallel=yes", "layers=even", "order=tp-cp-dp-pp", "etp=1"),
+        "interleave=2",
+        *("offload=none", f"recompute={','.join(MODES)}"),
+    ),
+    completed=_completed,
+    assumed=(
+        *("training.compile", "compile.enable", "compile.components", "optimizer.name"),
+        *("optimizer.implementation", "training.dtype", "training.mixed_precision_param"),
+        *("training.mixed_precision_reduce", "float8.enable_fsdp_float8_all_gather"),
+        *("float8.precompute_float8_dynamic_scale_for_fsdp", "float8.filter_fqns"),
+        "training.enable_cpu_offload",
+    ),
+    silent={
+        """job profiling metrics checkpoint comm lr_scheduler validation experimental debug
+            fault_tolerance memory_estimation""": "*",
+        "training": "steps dataset* seed max_norm gc_* deterministic",
+        "optimizer": "lr eps beta* weight_decay early_*",
+        "model": "hf_* tokenizer* print_*",
+        "activation_checkpoint": "early_stop per_op*",
+    },
+)

@@ -1,0 +1,21 @@
+"""`--actions`: the order of passes, as PyTorch's pipelining reads it."""
+
+from pathlib import Path
+
+from sim.config.errors import InputError
+from sim.results.answer import Answer
+
+HELP = "Write every stage's passes in PyTorch's format, to be edited and given as plan.schedule"
+SUFFIXES = (".csv",)
+
+
+def write(answer: Answer, path: Path) -> None:
+    """One line a stage: `0F0,0F1,0B0`."""
+    from sim.config.files import atomic_write
+    from sim.parallel.schedule_file import to_text
+
+    if (schedule := answer.get("schedule")) is None:
+        what = "only a plan has an order of passes, no [sharing] and no recording"
+        raise InputError("--actions", what, "leave it out, or ask of a scenario with a plan")
+    with atomic_write(path) as part:
+        part.write_text(to_text(schedule) + "\n")

@@ -1,0 +1,19 @@
+"""`--chakra`: every rank's operations as Chakra execution traces, which ASTRA-sim plays."""
+
+from pathlib import Path
+
+from sim.config.errors import InputError
+from sim.results.answer import Answer
+
+HELP = "Write every rank's operations as Chakra traces, as ASTRA-sim reads them"
+SUFFIXES = ()  # a folder
+
+
+def write(answer: Answer, path: Path) -> None:
+    """`rank.N.et` of each rank, and `groups.json`."""
+    from sim.interface.formats import chakra_program
+
+    if (setup := answer.get("setup")) is None:
+        what = "workers that share updates have no step of operations that are known beforehand"
+        raise InputError("--chakra", what, "leave it out, or train without [sharing]")
+    chakra_program.write(setup.program, setup.machine, answer.get("timeline"), path)

@@ -1,0 +1,39 @@
+"""`--curves`: loss and right answers on the way, where workers share updates."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+from sim.interface.plots import SUFFIXES as PICTURES
+from sim.results.answer import Answer
+
+HELP = "Draw what is learnt on the way, or write it as a table"
+SUFFIXES = (*PICTURES, ".csv")
+
+
+def write(answer: Answer, path: Path) -> None:
+    """A line against simulated seconds, samples and bytes. Raises `InputError` where nothing is
+    learnt."""
+    _write([answer], path)
+
+
+def write_samples(answer: Answer, path: Path) -> None:
+    """The median of all runs and a band from the lowest to the highest."""
+    _write(answer.get("runs") or (), path, answer.get("seed"))
+
+
+def _write(runs: Sequence[Any], path: Path, seed: int = 0) -> None:
+    from sim.analysis.samples.seeds import curves
+    from sim.interface.plots import loss, picture
+
+    if not any(run.get("curve") for run in runs):
+        what, remedy = "nothing that learns", 'set sharing.learning.task = "digits" or another'
+        raise InputError("--curves", what, remedy)
+    if path.suffix == ".csv":
+        with atomic_write(path) as part:
+            curves(runs, seed).to_csv(part, index=False)
+        return
+    seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
+    picture.save(loss.figure([runs], title=f"{runs[0].title}, {runs[0].get('task')}{seeds}"), path)

@@ -1,0 +1,46 @@
+"""`--memory`: what is allocated over a step, as a picture or as a table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.config.errors import InputError
+from sim.engine.memory_curve import MemoryCurve
+from sim.results.answer import Answer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HELP = "Draw memory over the step, or write it as a table"
+SUFFIXES = (".png", ".svg", ".csv")
+
+
+def write(answer: Answer, path: Path) -> None:
+    """The fullest stage by part and beside its peers; all stages in a table."""
+    from sim.config.files import atomic_write
+    from sim.interface.plots import picture
+
+    curves = answer.get("memory_curves")
+    if not curves:
+        what = "workers that share updates have no curve of memory"
+        raise InputError("--memory", what, "leave it out, or train without [sharing]")
+    if path.suffix.lower() != ".csv":
+        picture.save(answer.plot("memory"), path)
+        return
+    with atomic_write(path) as part:
+        frame(curves).to_csv(part, index=False)
+
+
+def frame(curves: Sequence[MemoryCurve]) -> "pd.DataFrame":
+    """One row for each stage and moment at which its memory changes: bytes by part."""
+    import pandas as pd
+
+    tables = [
+        pd.DataFrame(curve.bytes, columns=list(curve.parts)).assign(
+            stage=curve.stage, time=curve.times, fragmentation=curve.fragmented, total=curve.total
+        )
+        for curve in curves
+    ]
+    whole = pd.concat(tables).fillna(0.0)
+    first = ["stage", "time", "total"]
+    return whole[[*first, *(column for column in whole if column not in first)]]

@@ -1,0 +1,123 @@
+"""Memory over a step, to zoom into: the fullest stage by part, and the total of all stages."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from bokeh.models import ColumnDataSource, HoverTool, Range1d, Span
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from numpy.typing import NDArray
+
+from sim.engine.memory_curve import MemoryCurve
+from sim.interface.page.figures import blank
+from sim.interface.page.section import Chart
+from sim.interface.plots.memory import colour_of
+from sim.results.formatting import time_unit
+from sim.results.result import Result
+
+_GIB = 2.0**30
+_MOST = 2000  # points of a curve
+_GREY = "#808080"
+
+Floats = NDArray[np.float32]
+
+
+def charts(result: Result, along: Range1d) -> Iterator[Chart]:
+    """The second only where there are several stages."""
+    curves = result.memory_curves
+    yield _parts(max(curves, key=lambda curve: curve.peak), result, along)
+    if len(curves) > 1:
+        yield _stages(curves, result, along)
+
+
+def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
+    kept, (scale, unit) = _kept(curve), time_unit(result.timeline.end)
+    sizes = {name: curve.bytes[kept, number] / _GIB for number, name in enumerate(curve.parts)}
+    if curve.fragmented:
+        sizes["fragmentation"] = np.full(len(kept), curve.fragmented / _GIB)
+    order = sorted(sizes, key=lambda name: -float(sizes[name].min()))
+    columns = {"time": _closed(curve.times[kept] / scale, result.timeline.end / scale)}
+    below = np.zeros(len(kept))
+    for number, name in enumerate(order):
+        columns[f"from {number}"] = _closed(below)
+        below = below + sizes[name]
+        columns[f"to {number}"], columns[name] = _closed(below), _closed(sizes[name])
+    columns["total"] = _closed(below)
+    source = ColumnDataSource(columns)
+    tips = [(name, f"@{{{name}}}{{0.00}} GiB") for name in (*reversed(order), "total")]
+    hover = HoverTool(tooltips=[("time", f"@time{{0.0000}} {unit}"), *tips], mode="vline")
+    made = blank(name="memory", height=320, along=along, hover=hover,
+                 y_axis_label="GiB", x_axis_label=f"time ({unit})")  # fmt: skip
+    made.y_range.start = 0.0
+    for number, name in enumerate(order):
+        made.varea_step("time", f"from {number}", f"to {number}", source=source,
+                        step_mode="after", fill_color=colour_of(name))  # fmt: skip
+    line = made.step("time", "total", source=source, mode="after", line_width=0.5, color=_GREY)
+    hover.renderers = [line]
+    _limit(made, result)
+    of = f"stage {curve.stage}, the fullest" if len(result.memory_curves) > 1 else "the GPU"
+    return Chart(
+        name="memory",
+        figure=made,
+        says=f"Memory over the step of {of}: peak {curve.peak / _GIB:.1f} of "
+        f"{result.capacity / _GIB:.1f} GiB (dashed).",
+        legend={name: colour_of(name) for name in reversed(order)},
+    )
+
+
+def _stages(curves: Sequence[MemoryCurve], result: Result, along: Range1d) -> Chart:
+    scale, unit = time_unit(result.timeline.end)
+    end = result.timeline.end / scale
+    shades = [to_hex(colormaps["viridis"](0.9 * n / (len(curves) - 1))) for n in range(len(curves))]
+    points = [(curve, _kept(curve)) for curve in curves]
+    source = ColumnDataSource(
+        {
+            "times": [
+                np.repeat(_closed(curve.times[kept] / scale, end), 2)[1:-1]
+                for curve, kept in points
+            ],
+            "totals": [
+                np.repeat(curve.total[kept] / _GIB, 2).astype(np.float32) for curve, kept in points
+            ],
+            "stage": [curve.stage for curve in curves],
+            "peak": [curve.peak / _GIB for curve in curves],
+            "colour": shades,
+        }
+    )
+    hover = HoverTool(
+        tooltips=[("stage", "@stage"), ("peak", "@peak{0.0} GiB"), ("here", "$y{0.0} GiB")],
+        line_policy="interp",
+    )
+    made = blank(name="stages", height=260, along=along, hover=hover,
+                 y_axis_label="GiB", x_axis_label=f"time ({unit})")  # fmt: skip
+    made.y_range.start = 0.0
+    made.multi_line("times", "totals", source=source, line_color="colour", line_width=1.4)
+    _limit(made, result)
+    named = curves if len(curves) <= 8 else (curves[0], curves[len(curves) // 2], curves[-1])
+    colours = dict(zip((curve.stage for curve in curves), shades, strict=True))
+    return Chart(
+        name="stages",
+        figure=made,
+        says=f"Memory over the step of one GPU of each of {len(curves)} stages.",
+        legend={f"stage {curve.stage}": colours[curve.stage] for curve in named},
+    )
+
+
+def _limit(made: object, result: Result) -> None:
+    line = Span(location=result.capacity / _GIB, dimension="width", line_dash="dashed",
+                line_color=_GREY)  # fmt: skip
+    made.add_layout(line)  # type: ignore[attr-defined]
+
+
+def _kept(curve: MemoryCurve) -> NDArray[np.intp]:
+    """Of long curves the highest point of each of so many stretches."""
+    if len(curve.times) <= _MOST:
+        return np.arange(len(curve.times))
+    parts = np.array_split(np.arange(len(curve.times)), _MOST)
+    return np.array([part[int(curve.total[part].argmax())] for part in parts])
+
+
+def _closed(values: NDArray[np.float64], end: float | None = None) -> Floats:
+    """The last value held to the end."""
+    last = values[-1:] if end is None else np.array([end])
+    return np.concatenate((values, last)).astype(np.float32)

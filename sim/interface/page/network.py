@@ -1,0 +1,73 @@
+"""How busy the links are, on the drawing of the cluster and as a table."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from matplotlib.figure import Figure
+
+from sim.config.units import human_bytes
+from sim.engine.link_loads import LinkLoad
+from sim.hardware.cluster.topology import Topology
+from sim.interface.page.section import Section, Table
+from sim.interface.plots import topology as drawing
+from sim.interface.plots.picture import rendered
+from sim.interface.views.topology import rate
+from sim.results.formatting import percent
+from sim.results.tables import Cells
+
+KINDS = {
+    "port": "ports of GPUs into their node's fabric",
+    "nvlink": "NVLinks between GPUs",
+    "nic": "NICs of nodes",
+    "pod": "uplinks of pods",
+    "edge": "cables between nodes",
+    "pcie": "PCIe links of hosts",
+    "memory": "memory of hosts",
+    "nvme": "drives of hosts",
+}
+
+
+def section(topology: Topology, busy: Mapping[str, float], table: Table, text: str) -> Section:
+    """The cluster, with the share of time for which its busiest link of each kind is busy."""
+    return Section(
+        name="network",
+        title="Network",
+        text=[text],
+        drawing=element(drawing.figure(topology, busy)),
+        tables=[table] if table.body else [],
+    )
+
+
+def element(figure: Figure) -> str:
+    """A picture as an element of a page."""
+    figure.patch.set_visible(False)
+    whole = rendered(figure, "svg").decode()
+    return whole[whole.index("<svg") :]
+
+
+def table(loads: Sequence[LinkLoad]) -> Table:
+    """For each kind of link and each way, what the busiest and the idlest of those in use carry."""
+    ordered = sorted(loads, key=_way)
+    rows: list[Cells] = [("links", "way", "each carries", "at", "busy")]
+    for _, group in groupby(ordered, key=_way):
+        own = sorted(group, key=lambda load: load.busy)
+        low, high = own[0], own[-1]
+        way = high.name.partition(" ")[0].partition("-")[2] or "both"
+        rows.append(
+            (
+                KINDS.get(high.kind, high.kind),
+                way,
+                _range(human_bytes(low.bytes), human_bytes(high.bytes)),
+                rate(high.capacity),
+                _range(percent(low.busy), percent(high.busy)),
+            )
+        )
+    return Table(caption="What links carry in the step", rows=rows, headed=True)
+
+
+def _way(load: LinkLoad) -> str:
+    return load.name.partition(" ")[0]
+
+
+def _range(low: str, high: str) -> str:
+    return high if low == high else f"{low} to {high}"

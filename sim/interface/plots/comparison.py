@@ -1,0 +1,94 @@
+"""Jobs side by side as bars: where the seconds of each go, and what fills its memory."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+
+from sim.analysis.comparison.steps import StepComparison
+from sim.config.units import human_bytes, human_seconds
+from sim.interface.plots.memory import OTHER, colour_of
+from sim.interface.plots.picture import PALETTE, Figure
+from sim.program import causes
+from sim.program.causes import Cause
+from sim.results.formatting import time_unit
+
+_GIB = 2.0**30
+_SHADES = {  # of causes that have no colour of their own in a timeline
+    causes.COMPUTE: "#0072b2",
+    causes.RECOMPUTE: "#6fb7e9",
+    causes.BUBBLE: "#e0e0e0",
+    causes.STRAGGLERS: "#5c5c5c",
+}
+_CAUSES = {
+    str(own): _SHADES.get(own, own.colour)
+    for own in vars(causes).values()
+    if isinstance(own, Cause)
+}
+_THIN = 2e-3  # of the longest bar: what nobody would see has no place in the legend
+
+
+def figure(compared: StepComparison) -> Figure:
+    """A row a job: a step of each, or what has as many tokens as the first's, by cause, and the
+    fullest GPU by part, with a mark where the memory of a GPU ends."""
+    results, steps = compared.results, compared.parts[0].seconds
+    fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(results)), layout="constrained")
+    left, right = fig.subplots(1, 2, sharey=True)
+    unit, name = time_unit(max(sum(step.values()) for step in steps))
+    alike = max(compared.scales) - min(compared.scales) < 1e-9
+    what = "step" if alike else f"as many tokens as a step of {compared.names[0]},"
+    _bars(left, steps, unit, _CAUSES, f"{what} by cause ({name})")
+    _end(left, [(sum(step.values()) / unit, human_seconds(sum(step.values()))) for step in steps])
+    memory = [result.memory_per_gpu for result in results]
+    shades = {name: colour_of(name) for own in memory for name in own}
+    _bars(right, memory, _GIB, shades, "memory of the fullest GPU (GiB), and what it has")
+    rooms = [result.capacity / _GIB for result in results]
+    rows = range(len(results))
+    right.vlines(rooms, [row - 0.4 for row in rows], [row + 0.4 for row in rows], color="black")
+    sizes = [own["total"] for own in memory]
+    colours = [PALETTE[6] if result.fits else PALETTE[1] for result in results]
+    _end(right, [(size / _GIB, human_bytes(size)) for size in sizes], colours)
+    right.set_xlim(0.0, max(right.get_xlim()[1], 1.05 * max(rooms)))
+    left.set_yticks(rows, compared.names, parse_math=False)
+    left.set_ylim(len(results) - 0.5, -0.5)
+    return fig
+
+
+def _bars(
+    axes: Axes,
+    rows: Sequence[Mapping[str, float]],
+    unit: float,
+    colours: Mapping[str, str],
+    title: str,
+) -> None:
+    """Parts one after the other, in the order in which colours are known."""
+    names = {name for row in rows for name in row} - {"total"}
+    longest = max(sum(row.get(name, 0.0) for name in names) for row in rows)
+    known = list(colours)
+    ends = [0.0] * len(rows)
+    for name in sorted(names, key=lambda name: known.index(name) if name in known else len(known)):
+        widths = [row.get(name, 0.0) / unit for row in rows]
+        seen = max(widths) * unit > _THIN * longest
+        axes.barh(range(len(rows)), widths, left=ends, height=0.66,
+                  color=colours.get(name, OTHER), label=name if seen else None)  # fmt: skip
+        ends = [end + width for end, width in zip(ends, widths, strict=True)]
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.5 / len(rows)), ncols=3, frameon=False,
+                fontsize=8)  # fmt: skip
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["left", "right", "top"]].set_visible(False)
+
+
+def _end(axes: Axes, words: Sequence[tuple[float, str]], colours: Sequence[str] = ()) -> None:
+    """What a row adds up to, behind it."""
+    axes.set_xlim(0.0, 1.2 * max(at for at, _ in words))
+    for row, (at, word) in enumerate(words):
+        axes.annotate(
+            word,
+            (at, row),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=colours[row] if colours else PALETTE[6],
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )

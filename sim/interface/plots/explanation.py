@@ -1,0 +1,37 @@
+"""What limits a step as a picture: resources, and kernels beside the device's peaks."""
+
+from sim.analysis.explanation.explain import Explanation
+from sim.interface.plots.picture import PALETTE, Figure
+from sim.results.formatting import several
+
+_MOST = 10
+
+
+def figure(answer: Explanation) -> Figure:
+    """How much shorter the step would be, and how near to its peak each kernel is."""
+    step = answer.limits.step_time
+    fig = Figure(figsize=(12.0, 4.2), layout="constrained")
+    gains, roofs = fig.subplots(1, 2)
+    limits = answer.limits.limits
+    names = [one.resource for one in limits]
+    free = [100.0 * (1.0 - one.free / step) for one in limits]
+    halved = [100.0 * (1.0 - one.halved / step) for one in limits]
+    gains.barh(names, free, color=PALETTE[5], label="at no cost")
+    gains.barh(names, halved, color=PALETTE[0], label="twice as fast")
+    gains.set_xlabel("how much shorter the step would be (%)")
+    gains.legend(frameon=False, fontsize=9, loc="lower right")
+    kernels = answer.kernels[:_MOST]
+    colours = [PALETTE[0] if one.bound == "compute" else PALETTE[4] for one in kernels]
+    bars = roofs.barh([one.name for one in kernels],
+                      [100.0 * one.of_peak for one in kernels], color=colours)  # fmt: skip
+    shares = [f" {one.seconds / step:.1%} of the step" for one in kernels]
+    roofs.bar_label(bars, shares, fontsize=8)
+    roofs.set_xlabel("of the peak of products (blue)\nor of memory (orange), %")
+    roofs.set_xlim(0.0, 130.0)
+    gains.margins(x=0.35)
+    for axes in (gains, roofs):
+        axes.invert_yaxis()
+        axes.spines[["right", "top"]].set_visible(False)
+    title = f"{answer.result.scenario} on {several(answer.result.ranks, 'GPU')}"
+    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return fig

@@ -1,0 +1,111 @@
+"""What is learnt on the way, where workers share updates: loss, and the share of right answers
+where there are any, against simulated time, samples and bytes."""
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from sim.interface.plots.picture import PALETTE, Figure
+from sim.jobs.sharing.outcome import Outcome
+
+_DASHES = ("-", "--")  # where there are more lines than colours
+_AGAINST = {
+    "seconds": ("simulated time (s)", 1.0),
+    "samples": ("samples", 1.0),
+    "bytes": ("sent on all links (GB)", 1e-9),
+}
+_SHOWN = {"loss": "loss", "accuracy": "right answers"}
+_POINTS = 200  # of a band
+_HIGHEST = 100.0  # times the first loss; what grows beyond has left the picture
+
+Runs = Outcome | Sequence[Outcome]
+
+
+def figure(outcomes: Iterable[Runs], *, names: Sequence[str] = (), title: str = "") -> Figure:
+    """A line for each outcome; `names` stand in for their methods. Several outcomes in one entry
+    are runs of other seeds: their median, and a band from the lowest to the highest. A loss that
+    diverges leaves the picture, and its name says so."""
+    learnt = [[run for run in _several(runs) if run.curve] for runs in outcomes]
+    shown = ["loss"]
+    if any(point.accuracy is not None for runs in learnt for run in runs for point in run.curve):
+        shown.append("accuracy")
+    fig = Figure(figsize=(14.0, 4.2 if len(shown) == 1 else 6.6), layout="constrained")
+    grid = fig.subplots(len(shown), len(_AGAINST), sharey="row", sharex="col", squeeze=False)
+    for row, value in zip(grid, shown, strict=True):
+        for axes, against in zip(row, _AGAINST, strict=True):
+            for number, runs in enumerate(learnt):
+                if runs:
+                    name = names[number] if names else runs[0].method
+                    _line(axes, runs, against, value, name=name, number=number)
+            plain(axes)
+        row[0].set_ylabel(_SHOWN[value])
+    for axes, (label, _) in zip(grid[-1], _AGAINST.values(), strict=True):
+        axes.set_xlabel(label)
+    grid[0, 0].set_yscale("log")
+    grid[0, 0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+    grid[0, 0].yaxis.set_minor_locator(NullLocator())
+    grid[0, 0].yaxis.set_major_formatter(_three_digits)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    fig.legend(handles, labels, loc="outside right center", frameon=False)
+    fig.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return fig
+
+
+def _several(runs: Runs) -> Sequence[Outcome]:
+    return runs if isinstance(runs, Sequence) else [runs]
+
+
+def _line(
+    axes: Axes, runs: Sequence[Outcome], against: str, value: str, *, name: str, number: int
+) -> None:
+    dash, colour = divmod(number, len(PALETTE))
+    style: dict[str, Any] = {"color": PALETTE[colour]}
+    scale = _AGAINST[against][1]
+    along, low, middle, high = band(runs, against, value)
+    top = _HIGHEST * max(run.curve[0].loss for run in runs) if value == "loss" else np.inf
+    low, high = np.minimum(low, top), np.minimum(high, top)
+    middle = np.where(middle > top, np.nan, middle)
+    if len(runs) > 1:
+        axes.fill_between(scale * along, low, high, alpha=0.2, linewidth=0.0, **style)
+    if gone := sum(not isfinite(run.curve[-1].loss) for run in runs):
+        name += f" ({gone} of {len(runs)} diverged)" if len(runs) > 1 else " (diverged)"
+    style |= {"linestyle": _DASHES[dash % 2], "linewidth": 1.3, "label": name}
+    axes.plot(scale * along, middle, **style)
+
+
+def band(runs: Sequence[Outcome], against: str, value: str) -> tuple[NDArray[np.float64], ...]:
+    """Where, and the lowest, median and highest value there of all runs: at the points of a single
+    one, or along what all of them have, between their points."""
+    known = [[point for point in run.curve if getattr(point, value) is not None] for run in runs]
+    lines = [
+        (
+            np.array([getattr(point, against) for point in own], dtype=float),
+            np.nan_to_num([getattr(point, value) for point in own], nan=np.inf, posinf=np.inf),
+        )
+        for own in known
+        if own
+    ]
+    if not lines:
+        return (np.zeros(0),) * 4
+    if len(lines) == 1:
+        return lines[0][0], *((lines[0][1],) * 3)
+    along = np.linspace(max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines), _POINTS)
+    between = [np.interp(along, x, y) for x, y in lines]
+    every = np.nan_to_num(between, nan=np.inf, posinf=np.inf)
+    return along, every.min(axis=0), np.median(every, axis=0), every.max(axis=0)
+
+
+def _three_digits(value: float, _: object) -> str:
+    return f"{value:.3g}"
+
+
+def plain(axes: Axes) -> None:
+    """No frame above and to the right, and long numbers with separators."""
+    axes.spines[["right", "top"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")

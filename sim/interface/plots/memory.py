@@ -1,0 +1,131 @@
+"""Memory over a step as a picture: the fullest stage by part, and all stages beside it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+
+from sim.engine.memory_curve import MemoryCurve
+from sim.interface.plots.picture import Figure
+from sim.results.formatting import time_unit
+
+if TYPE_CHECKING:
+    from sim.results.result import Result
+
+_GIB = 2.0**30
+_GREY = "0.4"
+# A part has its colour in all pictures: Okabe and Ito's, and shades of them for what comes with it.
+COLOURS = {
+    "weights": "#0072b2",
+    "gathered weights": "#6fb7e9",
+    "weight versions": "#004166",
+    "gradients": "#009e73",
+    "unsharded gradients": "#7fd6bc",
+    "optimizer": "#d55e00",
+    "optimizer step": "#f4b183",
+    "activations": "#e69f00",
+    "transient": "#f0e442",
+    "fresh gradients": "#00543d",
+    "buffers": "#cc79a7",
+    "communication": "#8c3373",
+    "fragmentation": "#999999",
+}
+_RECORDED = {  # what recordings call the same
+    "parameters": "weights", "temporary": "transient", "cached, not allocated": "fragmentation",
+}  # fmt: skip
+OTHER = "#000000"
+_NAMED = 8  # stages that have a name of their own in the legend
+
+
+def colour_of(part: str) -> str:
+    """The colour of a part of memory."""
+    return COLOURS.get(_RECORDED.get(part, part), OTHER)
+
+
+def figure(result: "Result") -> Figure:
+    """GiB by part over the step's time, of the fullest stage; below, the total of each stage."""
+    curves = result.memory_curves
+    fullest = max(curves, key=lambda curve: curve.peak)
+    several = len(curves) > 1
+    fig = Figure(figsize=(10.5, 7.4 if several else 4.6), layout="constrained")
+    panels = fig.subplots(1 + several, 1, sharex=True, squeeze=False)[:, 0]
+    fig.suptitle(f"{result.scenario}: memory of one GPU over a step")
+    scale, unit = time_unit(result.step_time)
+    _parts(panels[0], fullest, result, scale, of=f"stage {fullest.stage}" if several else "")
+    if several:
+        _stages(panels[1], curves, result, scale)
+    panels[-1].set_xlabel(f"time ({unit})")
+    return fig
+
+
+def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of: str) -> None:
+    """A band for each part, what stays longest at the bottom."""
+    times = np.append(curve.times, result.timeline.end) / scale
+    sizes = np.vstack((curve.bytes, curve.bytes[-1:])).T / _GIB
+    names, bands = list(curve.parts), list(sizes)
+    if curve.fragmented:
+        names.append("fragmentation")
+        bands.append(np.full_like(times, curve.fragmented / _GIB))
+    order = sorted(range(len(bands)), key=lambda number: -float(bands[number].min()))
+    axes.stackplot(
+        times,
+        [bands[number] for number in order],
+        labels=[names[number] for number in order],
+        colors=[colour_of(names[number]) for number in order],
+        step="post",
+        linewidth=0,
+        alpha=0.85,
+    )
+    _limit(axes, result, curve.peak)
+    at = times[int(curve.total.argmax())]
+    axes.plot([at], [curve.peak / _GIB], "v", color="black", markersize=5)
+    title = f"{of}, the fullest: peak" if of else "peak"
+    axes.set_title(f"{title} {curve.peak / _GIB:.1f} GiB", loc="left", fontsize=10)
+    _legend(axes)
+
+
+def _stages(axes: Axes, curves: Sequence[MemoryCurve], result: "Result", scale: float) -> None:
+    """The total of each stage."""
+    for number, curve in enumerate(curves):
+        times = np.append(curve.times, result.timeline.end) / scale
+        total = np.append(curve.total, curve.total[-1]) / _GIB
+        named = len(curves) <= _NAMED or number in (0, len(curves) - 1)
+        axes.step(
+            times,
+            total,
+            where="post",
+            linewidth=1.0,
+            label=f"stage {curve.stage}" if named else None,
+            color=_shade(number / max(len(curves) - 1, 1)),
+        )
+    _limit(axes, result, max(curve.peak for curve in curves))
+    axes.set_title("all stages", loc="left", fontsize=10)
+    _legend(axes)
+
+
+def _shade(share: float) -> tuple[float, ...]:
+    return tuple(mpl.colormaps["viridis"](0.9 * share))
+
+
+def _limit(axes: Axes, result: "Result", peak: float) -> None:
+    """What the GPU offers, where that is near enough to matter."""
+    capacity = result.capacity / _GIB
+    if peak / _GIB > 0.4 * capacity:
+        axes.axhline(capacity, color=_GREY, linestyle=":", linewidth=1.2)
+        label = f"{capacity:.1f} GiB usable "
+        axes.text(1.0, capacity, label, transform=axes.get_yaxis_transform(), va="bottom",
+                  ha="right", fontsize=8, color=_GREY)  # fmt: skip
+    axes.set_ylim(bottom=0.0)
+    axes.margins(x=0.0)
+    axes.set_ylabel("GiB")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
+        fontsize=8,
+    )  # fmt: skip

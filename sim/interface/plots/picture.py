@@ -1,0 +1,67 @@
+"""A figure as a picture file, PNG or SVG: the same bytes for the same figure."""
+
+from base64 import b64encode
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import figure as sheets
+
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+from sim.interface.plots import SUFFIXES
+
+# Okabe and Ito 2008: told apart by colour-blind readers too.
+PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
+)  # fmt: skip
+
+_PAGE = 1000  # pixels of a notebook's page
+_FINE = 100  # dots an inch
+_COLOURS = 256
+
+
+class Figure(sheets.Figure):
+    """A figure that notebooks show, no wider than their page, in few colours to stay small."""
+
+    def _repr_png_(self) -> bytes:
+        return _small(self)
+
+
+def html(figure: sheets.Figure) -> str:
+    """The same picture within a page."""
+    data = b64encode(_small(figure)).decode()
+    return f'<img style="max-width:100%" src="data:image/png;base64,{data}">'
+
+
+def _small(figure: sheets.Figure) -> bytes:
+    from PIL import Image
+
+    whole = BytesIO(rendered(figure, dpi=min(_FINE, int(_PAGE / figure.get_figwidth()))))
+    with Image.open(whole) as image:
+        few = image.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MEDIANCUT)
+    small = BytesIO()
+    few.save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def save(figure: sheets.Figure, path: Path | str) -> None:
+    """Write a PNG or SVG file, whole or not at all.
+
+    Raises `InputError` where the file cannot be written or its ending is another.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InputError(str(path), "is neither .png nor .svg", "end the name in .png or .svg")
+    with atomic_write(path) as part:
+        part.write_bytes(rendered(figure, suffix.removeprefix(".")))
+
+
+def rendered(figure: sheets.Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
+    """The bytes of a "png" or "svg" file."""
+    buffer = BytesIO()
+    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    with mpl.rc_context({"svg.hashsalt": "sim", "svg.fonttype": "none"}):
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata)
+    return buffer.getvalue()

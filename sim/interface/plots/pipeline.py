@@ -1,0 +1,218 @@
+"""The pipeline as a picture: one row a role, time to the right.
+
+Forward passes are blue and backward passes orange, or yellow and green where input gradients and
+weight gradients are passes of their own; chunks are darker or lighter, later microbatches paler
+within a chunk. Everything else has the colour of its cause (`sim.program.causes`). What a stage's
+compute stream does not fill is left blank: the bubble.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.patches import Patch
+
+from sim.config.units import human_seconds
+from sim.engine.timeline import Role, Timeline
+from sim.interface.plots.picture import Figure
+from sim.interface.plots.pipeline_boxes import PASS_HEIGHT, TOP, Box, Colour, boxes_of, computes
+from sim.program.actions import NAMES
+from sim.program.causes import OPTIMIZER, PIPELINE
+from sim.results.formatting import time_unit
+
+ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
+_MOST_ROWS, _MOST_NUMBERS = 64, 600
+_LEAST_ROWS = 4  # of each of several
+_WIDTH = 14.0  # inches
+
+
+def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
+    """One row a role, as far as there is room; `shown` says what the time is of, a step if not."""
+    fig, axes = _sheet([min(len(timeline.roles), _MOST_ROWS)])
+    _legend(fig, _draw(axes[0], timeline, title, shown, timeline.end))
+    return fig
+
+
+def figures(timelines: Sequence[tuple[str, Timeline]], *, shown: Sequence[str] = ()) -> Figure:
+    """Several with their titles, one under the other, all to the scale of the longest."""
+    most = max(_LEAST_ROWS, _MOST_ROWS // (2 * max(len(timelines), 1)))
+    fig, axes = _sheet([min(len(one.roles), most) for _, one in timelines])
+    end = max((one.end for _, one in timelines), default=0.0)
+    drawn: list[Box] = []
+    for number, (title, timeline) in enumerate(timelines):
+        note = shown[number] if shown else ""
+        drawn += _draw(axes[number], timeline, title, note, end, most)
+        if number < len(timelines) - 1:
+            axes[number].set_xlabel("")
+            axes[number].tick_params(axis="x", labelbottom=False)
+    if drawn:
+        _legend(fig, drawn)
+    return fig
+
+
+def _sheet(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
+    """Axes for so many rows each, one under the other."""
+    heights = [0.5 + max(0.5 * n, 1.0) if n < 24 else 0.5 + 0.3 * n for n in rows or [0]]
+    fig = Figure(figsize=(_WIDTH, 1.0 + sum(heights)), layout="constrained")
+    axes = fig.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
+    return fig, list(axes[:, 0])
+
+
+def _draw(
+    axes: Axes, timeline: Timeline, title: str, shown: str, end: float, most: int = _MOST_ROWS
+) -> list[Box]:
+    rows = timeline.roles[:most]
+    drawn = list(boxes_of(timeline, len(rows), time_unit(end)[0]))
+    _frame(axes, timeline, rows, title, shown, end)
+    _fill(axes, drawn)
+    _number(axes, drawn)
+    return drawn
+
+
+def _frame(
+    axes: Axes, timeline: Timeline, rows: Sequence[Role], title: str, shown: str, longest: float
+) -> None:
+    scale, unit = time_unit(longest)
+    axes.set_xlim(0.0, longest / scale or 1.0)
+    axes.set_ylim(max(len(rows), 1) - 0.5, -0.55)
+    for row in range(len(rows)):
+        axes.axhspan(
+            row + TOP,
+            row + TOP + PASS_HEIGHT,
+            xmax=timeline.end / longest if longest else 1.0,
+            facecolor=ROW,
+            zorder=0,
+        )
+    axes.set_xlabel(f"time ({unit})")
+    axes.set_yticks([row + TOP + PASS_HEIGHT / 2 for row in range(len(rows))], map(row_label, rows))
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["left", "right", "top"]].set_visible(False)
+    axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
+    axes.set_title(
+        shown or f"step {human_seconds(timeline.step or timeline.end)}",
+        loc="right",
+        fontsize=10,
+        color=_LABEL,
+    )
+    hidden = len(timeline.roles) - len(rows)
+    if hidden:
+        axes.set_ylabel(f"{hidden} more roles are not drawn", color=_LABEL)
+    _busy(axes, timeline, rows)
+
+
+def row_label(role: Role) -> str:
+    notes = [f"{role.ranks} ranks"] if role.ranks > 1 else []
+    notes += [f"{role.slowdown:g}x slower"] if role.slowdown != 1.0 else []
+    return role.name + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _busy(axes: Axes, timeline: Timeline, rows: Sequence[Role]) -> None:
+    """To the right of each row, the share of the step in which its compute stream runs."""
+    busy = [0.0] * len(timeline.roles)
+    for span in timeline.spans:
+        if computes(span):
+            busy[span.role] += span.duration / timeline.end
+    style: dict[str, Any] = {"color": _LABEL, "fontsize": 9, "va": "center", "ha": "left"}
+    for role in rows:
+        axes.text(
+            1.008,
+            role.index - 0.14,
+            f"{busy[role.index]:.0%}",
+            transform=axes.get_yaxis_transform(),
+            **style,
+        )
+    axes.text(1.008, 1.0, "busy", transform=axes.transAxes, **(style | {"va": "bottom"}))
+
+
+def _fill(axes: Axes, boxes: Sequence[Box]) -> None:
+    """All boxes as one collection: thousands are drawn as fast as a few."""
+    if not boxes:
+        return
+    sides = np.array([(b.left, b.right, b.top, b.top + b.height) for b in boxes])
+    corners = sides[:, [[0, 2], [1, 2], [1, 3], [0, 3]]]
+    wide = np.array([_points(axes, box) for box in boxes])
+    passes = np.array([box.height == PASS_HEIGHT for box in boxes])
+    # White edges part passes that are wide enough; a transfer keeps a hair's width to be seen.
+    lines = np.where(passes, np.where(wide > 4, 0.4, np.where(wide > 2, 0.15, 0.0)), 0.25)
+    edges = [(1.0, 1.0, 1.0) if box.height == PASS_HEIGHT else box.colour for box in boxes]
+    collection = PolyCollection(
+        list(corners), facecolors=[b.colour for b in boxes], edgecolors=edges, linewidths=lines
+    )
+    collection.set_snap(False)
+    axes.add_collection(collection, autolim=False)
+
+
+def _points(axes: Axes, box: Box) -> float:
+    """The width of a box on paper, in points of 1/72 inch; the axes take about 4/5 of the paper."""
+    left, right = axes.get_xlim()
+    return 0.8 * _WIDTH * 72 * (box.right - box.left) / (right - left)
+
+
+def _number(axes: Axes, boxes: Sequence[Box]) -> None:
+    """Microbatch numbers, for each kind of pass whose boxes hold the longest of them."""
+    kinds: dict[str, list[Box]] = {}
+    for box in boxes:
+        if box.number:
+            kinds.setdefault(box.meaning, []).append(box)
+    for numbered in kinds.values():
+        room = min(_points(axes, box) for box in numbered)
+        longest = max(len(box.number) for box in numbered)
+        if room > 3.9 * longest + 1.5 and len(numbered) <= _MOST_NUMBERS:
+            ink = _ink(numbered[0].colour)
+            for box in numbered:
+                _write_number(axes, box, ink)
+
+
+def _ink(paper: Colour) -> str:
+    """Black or white, whichever is read better on that colour (luma of Rec. 601)."""
+    red, green, blue = paper
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
+
+
+def _write_number(axes: Axes, box: Box, ink: str) -> None:
+    axes.text(
+        (box.left + box.right) / 2,
+        box.top + box.height / 2,
+        box.number,
+        fontsize=6.5,
+        ha="center",
+        va="center_baseline",
+        color=ink,
+        clip_on=True,
+    )
+
+
+def _legend(fig: Figure, boxes: Sequence[Box]) -> None:
+    """One patch for each colour that can be seen; kinds of passes below one another, chunk by
+    chunk."""
+    widths: dict[str, float] = {}
+    colours: dict[str, Colour] = {}
+    for box in boxes:
+        widths[box.meaning] = widths.get(box.meaning, 0.0) + _points(fig.axes[0], box)
+        colours.setdefault(box.meaning, box.colour)
+    visible = [meaning for meaning, width in widths.items() if width > 0.5]
+    handles = [
+        Patch(facecolor=colours[meaning], label=meaning)
+        for meaning in sorted(visible, key=legend_place)
+    ]
+    handles.append(Patch(facecolor=ROW, edgecolor=_LABEL, linewidth=0.3, label="waiting (bubble)"))
+    kinds = {_kind(meaning) for meaning in visible} & set(NAMES.values())
+    columns = len(handles) if len(handles) < 8 else -(-len(handles) // max(len(kinds), 2))
+    fig.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
+
+
+def _kind(meaning: str) -> str:
+    """A meaning without the number of its chunk."""
+    return meaning.partition(" (chunk ")[0]
+
+
+def legend_place(meaning: str) -> tuple[int, str, int, str]:
+    """Passes first, chunk by chunk, then the optimizer and messages, then everything else."""
+    kind, _, chunk = meaning.partition(" (chunk ")
+    order = (*NAMES.values(), OPTIMIZER, PIPELINE)
+    place = order.index(kind) if kind in order else len(order)
+    return max(place, len(NAMES) - 1), chunk.zfill(4), place, kind

@@ -1,0 +1,84 @@
+"""Straggler samples as a picture: how step times are distributed, where their loss comes from."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from sim.analysis.samples.answer import Samples
+from sim.interface.plots.picture import Figure
+from sim.results.formatting import count, several
+
+_BLUE, _ORANGE, _DARK = "#0072b2", "#e69f00", "0.25"
+
+
+def figure(samples: Samples) -> Figure:
+    """Step times as a histogram, losses beside it, seconds owed by stage and replica below."""
+    rows = 2 if samples.owed.size else 1
+    fig = Figure(figsize=(11.0, 3.7 * rows), layout="constrained")
+    fig.suptitle(
+        f"{samples.scenario}: {count(samples.samples)} steps on {several(samples.ranks, 'GPU')}, "
+        "every rank at a pace of its own"
+    )
+    grid = fig.add_gridspec(rows, 2, width_ratios=(1.15, 1.0))
+    _histogram(fig.add_subplot(grid[0, 0]), samples)
+    _bars(fig.add_subplot(grid[0, 1]), samples)
+    if samples.owed.size:
+        _heat(fig, fig.add_subplot(grid[1, :]), samples)
+    return fig
+
+
+def _histogram(axes: Axes, samples: Samples) -> None:
+    """Step times up to half as far again as p99; how many lie beyond is said."""
+    bins = min(60, max(8, samples.samples // 15))
+    end = samples.healthy + 1.5 * (samples.quantile(0.99) - samples.healthy)
+    times, spread = samples.step_times, max(end - samples.healthy, 1e-9)
+    axes.hist(times[times <= end], bins=bins, color=_BLUE, alpha=0.85)
+    axes.axvline(samples.healthy, color=_DARK, linewidth=1.5)
+    low, high = axes.get_ylim()
+    axes.text(samples.healthy, high, " no stragglers", va="top", color=_DARK, fontsize=8)
+    for name, share, height in (("median", 0.5, 0.92), ("p95", 0.95, 0.82), ("p99", 0.99, 0.72)):
+        seconds = samples.quantile(share)
+        axes.axvline(seconds, color=_ORANGE, linewidth=1.2)
+        label = f" {name} {seconds:.3f} s"
+        axes.text(seconds, low + height * (high - low), label, color=_DARK, fontsize=8)
+    axes.set_xlim(samples.healthy - 0.06 * spread, end)
+    beyond = int((times > end).sum())
+    more = f"; {beyond} beyond, up to {times.max():.3f} s" if beyond else ""
+    axes.set_xlabel(f"step time (s){more}")
+    axes.set_ylabel("steps")
+    _plain(axes)
+
+
+def _bars(axes: Axes, samples: Samples) -> None:
+    parts = [(name, seconds, _BLUE) for name, seconds in samples.by_meeting.items()]
+    parts += [(f"cause: {name}", seconds, _ORANGE) for name, seconds in samples.by_cause.items()]
+    labels = [name for name, _, _ in parts]
+    widths = [1e3 * seconds for _, seconds, _ in parts]
+    axes.barh(range(len(parts)), widths, color=[colour for *_, colour in parts], height=0.65)
+    for row, width in enumerate(widths):
+        axes.text(max(width, 0.0), row, f" {width:.1f} ms", va="center", fontsize=8, color=_DARK)
+    axes.set_yticks(range(len(parts)), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(min(0.0, *widths), 1.25 * max(*widths, 1e-9))
+    axes.set_xlabel("mean loss a step (ms): by wait (blue), by cause (orange)")
+    _plain(axes)
+
+
+def _heat(fig: Figure, axes: Axes, samples: Samples) -> None:
+    owed = 1e3 * samples.owed
+    top = float(np.quantile(owed, 0.999)) or float(owed.max()) or 1.0
+    image = axes.imshow(owed, aspect="auto", cmap="cividis", vmin=0.0, vmax=top,
+                        interpolation="nearest", origin="lower")  # fmt: skip
+    fig.colorbar(image, ax=axes, label="ms of the mean step", pad=0.01)
+    axes.set_xlabel("replica")
+    axes.set_ylabel("stage")
+    axes.set_title(
+        "What each tensor-parallel group costs the mean step: in every step the last replica's "
+        "groups share its loss", fontsize=9,
+    )  # fmt: skip
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _plain(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,99 @@
+"""A sweep as a picture: step time and memory against what was varied."""
+
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+
+from sim.analysis.sweeps.answer import Sweep
+from sim.interface.plots.picture import PALETTE, Figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_GIB = 2.0**30
+_MOST_LINES = 12
+_PANELS = (
+    ("step_time", "step time (s)", 1.0),
+    ("tokens_per_second", "tokens a second", 1.0),
+    ("memory.total", "memory of the fullest GPU (GiB)", _GIB),
+    ("time", "time of the run (s)", 1.0),
+    ("updates_per_second", "updates a second", 1.0),
+)
+
+
+def figure(sweep: Sweep) -> Figure:
+    """The key of most values along the axes, a line for each of the others' values; what does not
+    fit into memory is hollow."""
+    frame = sweep.frame
+    panels = [own for own in _PANELS if own[0] in frame and frame[own[0]].notna().any()]
+    along, others = _axes_of(frame)
+    fig = Figure(figsize=(4.2 * max(len(panels), 1), 3.8), layout="constrained")
+    names = list(dict.fromkeys(_said(own) for own in frame[along]))
+    for axes, (column, label, unit) in zip(
+        fig.subplots(1, max(len(panels), 1), squeeze=False)[0], panels, strict=False
+    ):
+        for number, (name, rows) in enumerate(_lines(frame, others)):
+            _line(axes, rows, (along, column, unit), names, name, PALETTE[number % len(PALETTE)])
+        if column == "memory.total" and frame["capacity"].nunique() == 1:
+            room = frame["capacity"].dropna().iloc[0] / unit
+            axes.axhline(room, color="grey", linestyle=":", label="memory of a GPU")
+        axes.set_title(label, fontsize=10, loc="left")
+        axes.set_xticks(range(len(names)), names, rotation=30 if len(names) > 5 else 0)
+        axes.set_xlabel(along)
+        axes.set_ylim(0.0, 1.05 * axes.get_ylim()[1])
+        axes.spines[["right", "top"]].set_visible(False)
+    handles = {name: line for axes in fig.axes
+               for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}  # fmt: skip
+    if not frame["valid"].all():
+        hollow = fig.axes[0].scatter([], [], facecolor="white", edgecolor="0.3")
+        handles["does not fit into memory"] = hollow
+    if handles:
+        fig.legend(handles.values(), handles, frameon=False, fontsize=8, ncols=6,
+                   loc="outside lower left")  # fmt: skip
+    fig.suptitle(sweep.scenario, x=0.01, ha="left", fontweight="bold")
+    return fig
+
+
+def _axes_of(frame: "pd.DataFrame") -> tuple[str, list[str]]:
+    varied = [key for key in frame.attrs["varied"] if key in frame]
+    along = max(varied, key=lambda key: frame[key].map(_said).nunique())
+    return along, [key for key in varied if key != along]
+
+
+def _lines(frame: "pd.DataFrame", others: list[str]) -> list[tuple[str, "pd.DataFrame"]]:
+    if not others:
+        return [("", frame)]
+    names = frame[others].map(_said).apply(lambda row: _named(others, row), axis=1)
+    return [(str(name), rows) for name, rows in frame.groupby(names, sort=False)][:_MOST_LINES]
+
+
+def _named(keys: list[str], values: Any) -> str:
+    pairs = zip(keys, values, strict=True)
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in pairs)
+
+
+def _line(
+    axes: Axes,
+    rows: "pd.DataFrame",
+    read: tuple[str, str, float],
+    names: list[str],
+    name: str,
+    colour: str,
+) -> None:
+    along, column, unit = read
+    there = rows[rows[column].notna()]
+    at = [names.index(_said(own)) for own in there[along]]
+    values = [float(own) / unit for own in there[column]]
+    axes.plot(at, values, color=colour, linewidth=1.2, label=name or None)
+    for fits, face in ((True, colour), (False, "white")):
+        chosen = [n for n, own in enumerate(there["valid"]) if bool(own) == fits]
+        axes.scatter([at[n] for n in chosen], [values[n] for n in chosen], s=28, zorder=3,
+                     facecolor=face, edgecolor=colour)  # fmt: skip
+    low, high = (f"{column}_{bound}" for bound in ("low", "high"))
+    if low in there:
+        below, above = ([float(own) / unit for own in there[key]] for key in (low, high))
+        axes.fill_between(at, below, above, color=colour, alpha=0.12, linewidth=0)
+
+
+def _said(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,98 @@
+"""A topology as a picture: one node on the left, the network on the right.
+
+Devices are blue, switches grey, NICs and their cables green, NVLinks orange (Okabe and Ito's
+palette, which colour-blind readers can tell apart). What repeats is drawn a few times and counted.
+Where it is known how busy links are, cables have the colour of that instead, and those that no
+model of the network counts are dotted.
+"""
+
+from collections.abc import Callable, Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import SubFigure
+
+from sim.hardware.cluster.link import link_name, links_named
+from sim.hardware.cluster.topology import Topology
+from sim.interface.plots.network import draw_network
+from sim.interface.plots.node import draw_node
+from sim.interface.plots.picture import Figure
+from sim.interface.views.topology import device_text, heading, rate
+
+_LARGEST = 128  # devices of a node that are drawn; a pod of thousands is only told of
+_SHADES = LinearSegmentedColormap.from_list("busy", ["#9aa0a6", "#e69f00", "#d73027", "#7f0000"])
+_UNCOUNTED = "#c9cdd2"
+_SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+def figure(topology: Topology, busy: Mapping[str, float] | None = None) -> Figure:
+    """The node and the network of a topology, each where it has one; `busy` is the share of time
+    for which its links of a kind (`sim.engine.link_loads`) carry all they can, or single cables by
+    their names."""
+    fig = Figure(figsize=(1 + 6.5 * max(len(_panels(topology)), 1), 6.0), layout="constrained")
+    draw(fig, topology, busy)
+    return fig
+
+
+def draw(
+    fig: Figure | SubFigure, topology: Topology, busy: Mapping[str, float] | None = None
+) -> None:
+    """The same on a figure, or on a part of one."""
+    panels = _panels(topology)
+    fig.suptitle(f"{heading(topology)}\n{device_text(topology)}", fontsize=12)
+    for column, panel in enumerate(panels):
+        axes = fig.add_subplot(1, len(panels), column + 1)
+        axes.set_axis_off()
+        axes.set_aspect("equal")
+        panel(axes, topology)
+    if not panels and topology.node is not None:
+        each = rate(topology.bandwidth(("port-up", 0)))
+        fig.supxlabel(f"{topology.node.title}, {each} each way per device", fontsize=10)
+    if topology.degraded:
+        sick = ", ".join(f"{link.link} {link.factor:.4g} x slower" for link in topology.degraded)
+        fig.supxlabel(f"degraded: {sick}", color="#c0392b", fontsize=10)
+    if busy:
+        _shade(fig, busy)
+
+
+def _panels(topology: Topology) -> list[Callable[[Axes, Topology], None]]:
+    panels = {
+        draw_node: 1 < topology.gpus_per_node <= _LARGEST,
+        draw_network: topology.network is not None,
+    }
+    return [panel for panel, there in panels.items() if there]
+
+
+def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
+    """Cables by how busy they are, and what the colours mean."""
+    most = max(busy.values())
+    scale = Normalize(0.0, next((top for top in _SCALES if most <= top), most))
+    cables = [line for axes in fig.axes for line in axes.lines]
+    drawn = [line for line in cables if line.get_gid()]
+    for line in cables:
+        if not line.get_gid():  # nothing counts what it carries
+            line.set(color=_UNCOUNTED, linestyle=":")
+    for line in drawn:
+        share = _share(str(line.get_gid()), busy)
+        line.set(color=_SHADES(scale(share)), linewidth=line.get_linewidth() + 1.0)
+    if drawn:
+        colours = ScalarMappable(scale, _SHADES)
+        fig.colorbar(
+            colours,
+            ax=fig.axes,
+            label="busy, share of the time; of each kind of link the busiest",
+            location="bottom",
+            shrink=0.4,
+            aspect=40,
+            pad=0.01,
+            format="{x:.0%}",
+        )
+
+
+def _share(drawn: str, busy: Mapping[str, float]) -> float:
+    """How busy a cable is: itself, the busier way, where cables are known; else its kind."""
+    kind, single, _ = drawn.partition(" ")
+    if not single or not any(name.startswith(f"{kind} ") for name in busy):
+        return busy.get(kind, 0.0)
+    return max((busy.get(link_name(link), 0.0) for link in links_named(drawn)), default=0.0)

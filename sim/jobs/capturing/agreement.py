@@ -1,0 +1,73 @@
+"""What a collective gives where every rank of a group holds the whole numbers that this one does:
+counts of tokens by expert, lengths."""
+
+from typing import Any
+
+from sim.jobs.capturing.contents import Contents
+
+# Their results come first, then what they are made of.
+_INTO = (
+    *("_allgather_base_", "allgather_", "alltoall_base_", "alltoall_"),
+    *("_reduce_scatter_base_", "reduce_scatter_"),
+)
+
+
+def agreed(
+    torch: Any,
+    contents: Contents,
+    kind: str,
+    name: str,
+    named: dict[str, Any],
+    ends: tuple[Any, Any],
+    *,
+    size: int,
+    place: int,
+) -> None:
+    """Keep what the results of a collective hold.
+
+    `named` are its arguments, `ends` those in their order and what it gives, `size` and `place` are
+    those of its group and of this rank there.
+    """
+    args, out = ends
+    if kind in ("send", "recv", "broadcast"):
+        return
+    results = contents.tensors(out if isinstance(out, torch.Tensor | list) else args[0])
+    real = [contents.of(one) for one in contents.tensors(args[1] if name in _INTO else args[0])]
+    known = "coalesced" not in name and all(one is not None for one in real)
+    with contents.unfaked():
+        found = _found(torch, kind, real, named, size, place) if known else []
+        sizes = [one.numel() for one in results]
+        whole = torch.cat([one.flatten() for one in found]) if found else None
+        if whole is None or len(whole) != sum(sizes):
+            parts = [None] * len(results)
+        else:
+            parts = list(whole.split(sizes))
+        for result, part in zip(results, parts, strict=True):
+            contents.keep(result, None if part is None else part.reshape(result.shape))
+
+
+def _found(
+    torch: Any, kind: str, real: list[Any], named: dict[str, Any], size: int, place: int
+) -> list[Any]:
+    """What the results hold, one behind the other; `real` is one tensor, or one for each rank."""
+    if kind == "all_gather":
+        return real * size
+    if kind == "all_reduce":
+        return [_reduced(torch, real[0], named, size)]
+    whole = real[0]
+    if kind == "all_to_all":
+        splits = named.get("input_split_sizes") or [len(whole) // size] * size
+        pieces = real if len(real) > 1 else whole.split(list(splits))
+        return [pieces[place]] * size
+    pieces = real if len(real) > 1 else whole.chunk(size)
+    return [_reduced(torch, pieces[place], named, size)]
+
+
+def _reduced(torch: Any, real: Any, named: dict[str, Any], size: int) -> Any:
+    return real * size if _adds(torch, named.get("reduce_op")) else real
+
+
+def _adds(torch: Any, operation: Any) -> bool:
+    if isinstance(operation, str):
+        return operation == "sum"
+    return bool(operation.op() == int(torch.distributed.ReduceOp.RedOpType.SUM))

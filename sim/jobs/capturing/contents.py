@@ -1,0 +1,213 @@
+"""What is in tensors of whole numbers, where that is known: fake tensors have shapes alone.
+
+Batches from the host, numbers of the script and the routing of tokens to experts are known; what
+follows from them is computed for real, on the CPU, beside the fake tensors. So counts of tokens,
+splits of an all-to-all, `nonzero` and boolean masks have their true shapes. Floating-point tensors
+are followed only where they come from whole numbers.
+"""
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from sim.jobs.capturing.results import Results
+from sim.jobs.capturing.router import Router
+from sim.jobs.capturing.stored import Stored
+from sim.jobs.recorded.kernels import UNSET
+
+_MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
+# Operators by which routers choose, with the argument that says the dimension.
+_CHOOSE = ("topk", "max", "argmax")
+_ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
+# Operators with indices, of which boolean ones are as many as they have true elements.
+_INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+# Operators whose results lie in the memory of what they are given, though not marked as views.
+ALIASES = ("_unsafe_view", "lift_fresh", "_reshape_alias")
+# Operators that write over their first argument without reading it.
+_OVERWRITES = ("copy_", "fill_", "zero_")
+
+
+class Ran(NamedTuple):
+    """What an operator gives, the tensors among its arguments and in what it gives, its key in
+    `Results`, and whether the host had to look at content."""
+
+    out: Any
+    given: list[Any]
+    made: list[Any]
+    asked: Any
+    looked: bool
+
+
+class Contents:
+    """Real tensors beside fake ones, which `results` gives; `router` says where tokens go."""
+
+    def __init__(self, torch: Any, router: Router, results: Results) -> None:
+        self.torch, self.router, self.results = torch, router, results
+        fake = import_module("torch._subclasses.fake_tensor")
+        self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
+        self.stored = Stored(torch, self.unfaked)
+        self.map = torch.utils._pytree.tree_map
+        tags = torch.Tag
+        self._known: dict[Any, bool] = {}
+        self._changing: dict[Any, bool] = {}
+        self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
+
+    def of(self, tensor: Any) -> Any:
+        """What is in a tensor, None where nobody knows."""
+        if isinstance(tensor, self.fake):
+            return self.stored.content(tensor)
+        return tensor if not tensor.dim() or not tensor.dtype.is_floating_point else None
+
+    def keep(self, tensor: Any, content: Any) -> None:
+        """This is in a tensor from now on; None for what nobody knows."""
+        if isinstance(tensor, self.fake):
+            self.stored.write(tensor, content)
+
+    def tensors(self, *trees: Any) -> list[Any]:
+        """The tensors within lists and mappings."""
+        found: list[Any] = []
+        for tree in trees:
+            if isinstance(tree, self.torch.Tensor):
+                found.append(tree)
+            elif isinstance(tree, list | tuple):
+                if tree:
+                    found += self.tensors(*tree)
+            elif isinstance(tree, dict):
+                found += self.tensors(*tree.values())
+        return found
+
+    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> "Ran":
+        """Run an operator."""
+        given: list[Any] = []
+        asked, looked = self.results.asked(func, args, kwargs, given), False
+        if name in _INDEXED:
+            args, looked = self._numbered(args)
+            asked = self.results.asked(func, args, kwargs, []) if looked else asked
+        if self._depends(func):
+            found = self._shaped(func, name, args, kwargs)
+            if found is not None:
+                found = self.map(self._faked, found)
+                return Ran(found, given, self.tensors(found), None, name != "index")
+        out = self.results.of(func, args, kwargs, asked)
+        made = [out] if type(out) is self.fake else self.tensors(out)
+        self._follow(func, name, given, args, kwargs, made)
+        if name == "_to_copy" and out.device.type == "cpu" and self.of(out) is not None:
+            out = self.of(out)  # on the host tensors are real
+        return Ran(out, given, made, asked, looked)
+
+    def _depends(self, func: Any) -> bool:
+        """Whether what an operator gives may have a shape, or be a value, by content."""
+        if func not in self._known:
+            self._known[func] = bool(self.dynamic & {*func.tags})
+        return self._known[func]
+
+    def _numbered(self, args: Any) -> tuple[Any, bool]:
+        """Arguments with indices in place of boolean masks."""
+        indices: list[Any] = []
+        looked = False
+        for one in args[1]:
+            mask = self.of(one) if one is not None and one.dtype == self.torch.bool else None
+            if mask is None:
+                indices.append(one)
+                continue
+            with self.unfaked():
+                found = mask.nonzero().unbind(1)
+            indices += [self._faked(row) for row in found]
+            looked = True
+        return (args[0], indices, *args[2:]), looked
+
+    def _shaped(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """The results of an operator whose shapes depend on content, None where they are unknown or
+        do not depend on it after all."""
+        if name == "masked_select" and self.of(args[0]) is None:
+            mask = self.of(args[1])
+            if mask is None:
+                return None
+            with self.unfaked():
+                whole = self.torch.broadcast_shapes(args[0].shape, mask.shape)
+                count = int(mask.expand(whole).sum())
+                return self.torch.empty(count, dtype=args[0].dtype, device="meta")
+        return self._computed(func, name, args, kwargs)
+
+    def _faked(self, real: Any) -> Any:
+        """A fake tensor on the device of a real one's shape, with its content."""
+        if not isinstance(real, self.torch.Tensor):
+            return real
+        fake = self.torch.empty(real.shape, dtype=real.dtype, device="cuda")
+        self.keep(fake, None if real.is_meta else real)
+        return fake
+
+    def _follow(
+        self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, results: list[Any]
+    ) -> None:
+        """Work out what is in an operator's results, or in what it changes."""
+        if (func.is_view or name in ALIASES) and all(isinstance(one, self.fake) for one in given):
+            return
+        changes = self._changes(func)
+        if changes and not results:  # lists that are changed in place
+            results = self.tensors(args)
+        results = [one for one in results if isinstance(one, self.fake)]
+        small = (one.numel() <= _MOST[one.dtype.is_floating_point] for one in results)
+        if not results or not (changes or any(small)):
+            return
+        if name in _CHOOSE and str(func) in _ROUTES and self.of(args[0]) is None:
+            self._route(str(func), args, results)
+            return
+        whole = not results[0].dtype.is_floating_point
+        fresh = whole and name in _OVERWRITES
+        known = all(self.of(one) is not None for one in (given[1:] if fresh else given))
+        if fresh and known:
+            self.keep(args[0], self._blank(args[0]))
+        found = self._computed(func, name, args, kwargs) if known and (given or whole) else None
+        if found == ():  # nothing but changes
+            return
+        contents = self.tensors(found)
+        if len(contents) != len(results):
+            contents = [None] * len(results)
+        for result, content in zip(results, contents, strict=True):
+            self.keep(result, content)
+
+    def _blank(self, tensor: Any) -> Any:
+        with self.unfaked():
+            return self.torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+    def _changes(self, func: Any) -> bool:
+        """Whether an operator changes what it is given."""
+        if func not in self._changing:
+            self._changing[func] = bool(func._schema.is_mutable)
+        return self._changing[func]
+
+    def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """The operator on content, on the CPU; None where some is unknown."""
+        if any(self.of(one) is None for one in self.tensors(args, kwargs)):
+            return None
+        args, kwargs = self.map(self._real, args), self.map(self._real, kwargs)
+        if name in UNSET:  # what is not written yet, zeros for all captures
+            with self.unfaked():
+                return func(*args, **kwargs).zero_()
+        if name == "histc":  # which the CPU has for floats alone
+            dtype, args = args[0].dtype, (args[0].float(), *args[1:])
+        with self.unfaked():
+            try:
+                found = func(*args, **kwargs)
+            except (NotImplementedError, RuntimeError):  # the CPU has no such kernel
+                return None
+            if name == "histc":
+                return found.to(dtype)
+            return () if found is None else found
+
+    def _real(self, one: Any) -> Any:
+        if isinstance(one, self.torch.device):
+            return self.torch.device("cpu")
+        return self.of(one) if isinstance(one, self.torch.Tensor) else one
+
+    def _route(self, name: str, args: Any, results: list[Any]) -> None:
+        """The largest of scores are a router's choice."""
+        place = _ROUTES[name]
+        dim = args[place] if len(args) > place else -1
+        if dim is None:  # of the whole tensor
+            return
+        k = args[1] if place == 2 else 1
+        with self.unfaked():
+            chosen = self.router.chosen(args[0].shape, dim, k)
+            if chosen is not None:
+                self.keep(results[-1], chosen.reshape(results[-1].shape).clone())

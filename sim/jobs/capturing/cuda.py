@@ -1,0 +1,133 @@
+"""`torch.cuda` as a script finds it where there are GPUs: answers, streams, events."""
+
+from collections import defaultdict
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from sim.jobs.capturing.patches import Patches
+from sim.jobs.capturing.streams import Streams
+
+_NOTHING = (
+    "init",
+    "_lazy_init",
+    "manual_seed",
+    "manual_seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_accumulated_memory_stats",
+    "ipc_collect",
+    "_sleep",
+)
+
+
+def install(torch: Any, patches: Patches, streams: Streams, *, gpus: int, index: int) -> None:
+    """What the script asks of its GPU, the `index`-th of so many on its node.
+
+    The device is an H100 to it (compute capability 9.0): what a script chooses by the device's
+    kind, it chooses as there; how fast it is is said when the recording is played.
+    """
+    for name, answer in _answers(torch, gpus).items():
+        for owner in (torch.cuda, torch.cuda.memory):  # whose functions ask one another
+            if hasattr(owner, name):
+                patches.set(owner, name, partial(_answer, answer))
+    for name in _NOTHING:
+        patches.set(torch.cuda, name, partial(_answer, None))
+    torch._C._accelerator_setDeviceIndex(index)
+    patches.set(torch.cuda, "current_device", lambda: index)
+    patches.set(torch.cuda, "set_device", lambda device: None)
+    patches.set(torch.cuda, "synchronize", lambda *_, **__: streams.sync_all())
+    patches.set(torch.cuda, "empty_cache", streams.log.emptied)
+    patches.set(torch.cuda, "Stream", streams.stream)
+    patches.set(torch.cuda, "Event", streams.event)
+    patches.set(torch.cuda, "stream", lambda stream: stream or nullcontext())
+    patches.set(torch.cuda, "set_stream", lambda stream: streams.stack.append(stream))
+    for owner in (torch.cuda, torch.accelerator):
+        patches.set(owner, "current_stream", lambda *_, **__: streams.stack[-1])
+    patches.set(torch.cuda, "default_stream", lambda *_, **__: streams.stack[0])
+    patches.set(torch.Tensor, "record_stream", _used_by(streams))
+    patches.set(torch, "Generator", _generators(torch))
+    loader = torch.utils.data.DataLoader
+    patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
+    patches.set(torch.amp.GradScaler, "_maybe_opt_step", _steps(streams))
+    patches.set(torch.cuda.nccl, "version", lambda: (2, 27, 5))
+    patches.set(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+    patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+
+
+def _generators(torch: Any) -> Any:
+    """Those of the device are the host's, by another name: nothing is drawn."""
+    usual = torch.Generator
+
+    class Kind(type(usual)):  # type: ignore[misc]
+        def __instancecheck__(cls, one: object) -> bool:
+            return isinstance(one, usual)
+
+    class Generator(usual, metaclass=Kind):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            own = usual.__new__(cls)
+            own.place = torch.device(device)
+            return own
+
+        @property
+        def device(self) -> Any:
+            return self.place
+
+    return Generator
+
+
+def _used_by(streams: Streams) -> Any:
+    """`Tensor.record_stream`."""
+
+    def record_stream(tensor: Any, s: Any) -> None:
+        streams.log.used(tensor.untyped_storage(), s.stream_id)
+
+    return record_stream
+
+
+def _steps(streams: Streams) -> Any:
+    """A scaler of gradients reads whether there are infinite ones, and there are none."""
+
+    def step(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
+        streams.sync()
+        return optimizer.step(*args, **kwargs)
+
+    return step
+
+
+def _answer(answer: Any, *_: Any, **__: Any) -> Any:
+    return answer
+
+
+def _answers(torch: Any, gpus: int) -> dict[str, Any]:
+    memory = 80 * 2**30
+    gpu = SimpleNamespace(
+        name="NVIDIA H100 80GB HBM3",
+        major=9,
+        minor=0,
+        total_memory=memory,
+        multi_processor_count=132,
+    )
+    random = torch.empty(16, dtype=torch.uint8)
+    return {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": gpus,
+        "get_device_capability": (9, 0),
+        "get_device_name": gpu.name,
+        "get_device_properties": gpu,
+        "mem_get_info": (memory, memory),
+        "is_bf16_supported": True,
+        "is_current_stream_capturing": False,
+        "memory_allocated": 0,
+        "max_memory_allocated": 0,
+        "memory_reserved": 0,
+        "max_memory_reserved": 0,
+        "memory_stats": defaultdict(int),
+        "memory_summary": "",
+        "get_rng_state": random,
+        "get_rng_state_all": [random] * gpus,
+    }

@@ -1,0 +1,72 @@
+"""A CUDA device that is not there, for fake tensors: c10's own no-op guard, and answering hooks.
+
+Fake tensors have shapes and no memory, but autograd and the dispatcher ask for the device's guard
+and CUDA's hooks all the same. c10 has a guard without a device (c10/core/impl/FakeGuardImpl.h),
+which `_ensureCUDADeviceGuardSet` registers; three virtual functions of at::CUDAHooksInterface
+(aten/src/ATen/detail/CUDAHooksInterface.h: isBuilt, isAvailable, hasPrimaryContext) answer that
+CUDA is there and that no context is. Their places in its table are those of the torch versions in
+`sim.jobs.capturing.versions`.
+"""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from sim.jobs.capturing.patches import Patches
+
+_GUARDS, _CUDA = "_ZN3c104impl26device_guard_impl_registryE", 1  # DeviceType::CUDA
+_DEVICE_TYPES = 22
+_HOOKS, _SLOTS = "_ZN2at6detail12getCUDAHooksEv", 50
+_IS_BUILT, _IS_AVAILABLE, _HAS_CONTEXT = 4, 5, 6
+_TABLE_HEAD = 16  # bytes before a C++ object's functions: offset to top, type information
+# Without these kernels autograd composes of others what CUDA runs as one.
+_MISSING_KERNELS = ("silu_backward", "mish_backward", "_fused_rms_norm", "_fused_rms_norm_backward")
+
+_kept: list[Any] = []  # what C++ still points to
+
+
+def pretend(torch: Any, patches: Patches) -> None:
+    """A CUDA device as far as fake tensors need one, until the patches are restored."""
+    folder = Path(torch.__file__).parent / "lib"
+    _guard(torch, ctypes.CDLL(str(folder / "libc10.so")), patches)
+    _hooks(ctypes.CDLL(str(folder / "libtorch_cpu.so")), patches)
+    if not torch.version.cuda:
+        library = torch.library.Library("aten", "IMPL")
+        for name in _MISSING_KERNELS:
+            library.impl(name, _never, "CUDA")
+        patches.also(library._destroy)
+
+
+def _never(*_: object, **__: object) -> None:
+    """A kernel that fake tensors never reach."""
+
+
+def _function(result: Any, value: Any, *arguments: Any) -> int:
+    """The address of a C function that always answers the same."""
+    _kept.append(ctypes.CFUNCTYPE(result, ctypes.c_void_p, *arguments)(lambda *_: value))
+    return ctypes.cast(_kept[-1], ctypes.c_void_p).value or 0
+
+
+def _guard(torch: Any, c10: Any, patches: Patches) -> None:
+    """A build without CUDA has none: a stand-in of no devices, which c10 replaces by its own."""
+    guards = (ctypes.c_void_p * _DEVICE_TYPES).in_dll(c10, _GUARDS)
+    if not guards[_CUDA]:
+        _kept.append((ctypes.c_void_p * 64)(*[_function(ctypes.c_int8, 0)] * 64))
+        _kept.append((ctypes.c_void_p * 1)(ctypes.addressof(_kept[-1])))
+        guards[_CUDA] = ctypes.addressof(_kept[-1])
+        patches.also(lambda: guards.__setitem__(_CUDA, None))
+    torch._C._ensureCUDADeviceGuardSet()
+
+
+def _hooks(library: Any, patches: Patches) -> None:
+    get = getattr(library, _HOOKS)
+    get.restype = ctypes.c_void_p
+    hooks = ctypes.cast(get(), ctypes.POINTER(ctypes.c_void_p))
+    before = hooks[0] or 0
+    old = ctypes.cast(before - _TABLE_HEAD, ctypes.POINTER(ctypes.c_void_p))
+    table = (ctypes.c_void_p * _SLOTS)(*[old[i] for i in range(_SLOTS)])
+    table[_IS_BUILT] = table[_IS_AVAILABLE] = _function(ctypes.c_bool, True)
+    table[_HAS_CONTEXT] = _function(ctypes.c_bool, False, ctypes.c_int8)
+    _kept.append(table)
+    hooks[0] = ctypes.addressof(table) + _TABLE_HEAD
+    patches.also(lambda: hooks.__setitem__(0, before))

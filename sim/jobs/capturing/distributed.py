@@ -1,0 +1,147 @@
+"""Process groups of a world that is not there, and what DDP, FSDP and DTensor ask of it."""
+
+from importlib import import_module
+from typing import Any
+
+from sim.jobs.capturing.log import Log
+from sim.jobs.capturing.patches import Patches
+
+WHOLE = "_elements_when_whole"  # of a parameter that FSDP1 has flattened
+
+
+class Aside:
+    """A lock under which DTensor works out shapes on whole tensors: no work of a device."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        Aside.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        Aside.depth -= 1
+
+
+class _Chunks:
+    """torch.chunk over all ranks, each piece made when it is asked for: FSDP2 wants two of a
+    thousand (torch/distributed/fsdp/_fully_shard/_fsdp_common.py, `_chunk_with_empty`)."""
+
+    def __init__(self, tensor: Any, number: int, dim: int) -> None:
+        self.tensor, self.number, self.dim = tensor, number, dim
+        self.step = -(-tensor.size(dim) // number)
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, index: int) -> Any:
+        whole = self.tensor.size(self.dim)
+        start = min(index * self.step, whole)
+        return self.tensor.narrow(self.dim, start, min(self.step, whole - start))
+
+
+def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, rank: int) -> None:
+    """`init_process_group` makes a fake group, whatever backend it is asked for."""
+    dist, c10d = torch.distributed, import_module("torch.distributed.distributed_c10d")
+    device_mesh = import_module("torch.distributed.device_mesh")
+    fsdp = import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
+    propagation = import_module("torch.distributed.tensor._sharding_prop")
+    fake = import_module("torch.testing._internal.distributed.fake_pg")
+    start = c10d.init_process_group
+
+    def init_process_group(*_: Any, **__: Any) -> None:
+        if not dist.is_initialized():
+            start("fake", store=fake.FakeStore(), rank=rank, world_size=world)
+
+    for module in (dist, c10d, device_mesh):
+        if hasattr(module, "init_process_group"):
+            patches.set(module, "init_process_group", init_process_group)
+    patches.set(dist, "is_nccl_available", lambda: True)
+    patches.also(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
+    patches.set(torch._C._distributed_c10d.FakeWork, "wait", _wait(log, stream))
+    patches.set(fsdp, "_chunk_with_empty", _Chunks)
+    patches.set(propagation.ShardingPropagator, "_fake_mode_lock", Aside())
+    _fsdp1(patches)
+    _ddp(torch, patches)
+
+
+def asynchronous(torch: Any, patches: Patches, fake: Any) -> None:
+    """Results of functional collectives are waited for where they are first read: torch takes
+    whoever computes on fake tensors to be tracing a graph, and waits for them at once."""
+    functional = import_module("torch.distributed._functional_collectives")
+    shown = import_module("torch._subclasses.fake_tensor").unset_fake_temporarily
+    asked, key = functional._are_we_tracing, torch._C._TorchDispatchModeKey.FAKE
+
+    def tracing() -> bool:
+        if torch._C._get_dispatch_mode(key) is not fake:
+            return bool(asked())
+        with shown():
+            return bool(asked())
+
+    patches.set(functional, "_are_we_tracing", tracing)
+
+
+def _wait(log: Log, stream: Any) -> Any:
+    def wait(work: Any, *_: Any) -> bool:
+        log.add("done", stream(), mark=work.seq_id)
+        return True
+
+    return wait
+
+
+def _fsdp1(patches: Patches) -> None:
+    """FSDP1: parameters know how many elements they have when they are whole (`WHOLE`)."""
+    flat = import_module("torch.distributed.fsdp._flat_param").FlatParameter
+    init = flat._init_metadata
+
+    def initialised(_: Any, own: Any, *args: Any, **kwargs: Any) -> None:
+        init(own, *args, **kwargs)
+        setattr(own, WHOLE, sum(own._numels))
+        for weight, elements in zip(own._params or (), own._numels, strict=False):
+            setattr(weight, WHOLE, elements)
+
+    patches.set(flat, "_init_metadata", classmethod(initialised))
+
+
+def _ddp(torch: Any, patches: Patches) -> None:
+    """DDP's buckets as they are from the second step on, in the order in which gradients come, and
+    a hook that reduces them: the reducer's own wants a result that a fake group does not give."""
+    dist, ddp = torch.distributed, import_module("torch.nn.parallel.distributed")
+    model = ddp.DistributedDataParallel
+    assign, init, help_init = (
+        dist._compute_bucket_assignment_by_size,
+        model.__init__,
+        model._ddp_init_helper,
+    )
+    limits: list[int] = []
+
+    def helped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        usual = getattr(self, "bucket_bytes_cap_default", True)
+        first = dist._DEFAULT_FIRST_BUCKET_BYTES if usual else self.bucket_bytes_cap
+        limits[:] = [first, self.bucket_bytes_cap]
+        return help_init(self, *args, **kwargs)
+
+    def buckets(tensors: list[Any], _: list[int], *rest: Any) -> Any:
+        """torch/csrc/distributed/c10d/reducer.cpp, `rebuild_buckets`."""
+        found, sizes = assign(tensors[::-1], limits, *rest)
+        return [[len(tensors) - 1 - i for i in one] for one in found][::-1], sizes[::-1]
+
+    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at annotations
+        group = group or dist.group.WORLD
+        mean = bucket.buffer().div_(dist.get_world_size(group))
+        dist.all_reduce(mean, group=group, async_op=True)
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    def with_hook(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self.register_comm_hook(self.process_group, reduce)
+
+    patches.set(ddp.dist, "_compute_bucket_assignment_by_size", buckets)
+    patches.set(model, "_ddp_init_helper", helped)
+    patches.set(model, "__init__", with_hook)
+    patches.set(ddp, "_verify_param_shape_across_processes", lambda *_, **__: None)
+    patches.set(ddp, "_sync_module_states", lambda *_, **__: None)
+    patches.set(dist.Reducer, "_rebuild_buckets", lambda self: False)
+    if torch.version.cuda:  # else the reducer times itself with events of CUDA (reducer_cuda.cpp)
+        patches.set(dist.Reducer, "prepare_for_forward", lambda self: None)
+    patches.set(dist.Logger, "set_runtime_stats_and_log", lambda self: None)

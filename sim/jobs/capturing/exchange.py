@@ -1,0 +1,145 @@
+"""Ranks that send one another messages, each captured in a process of its own.
+
+What is sent has shapes and no content, but pipelines agree on shapes first, with objects and small
+integers: those really travel, through the process that started the others. A rank is started when
+another one first sends to it or receives from it.
+"""
+
+import os
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from sim.config import progress
+from sim.config.errors import InputError
+from sim.jobs.recorded.recording import Recording
+
+_MOST = 64  # processes; no pipeline has more stages
+
+
+class Exchange:
+    """What one rank sends to others and receives from them."""
+
+    def __init__(self, hub: Connection | None = None) -> None:
+        self.hub = hub
+        self._met: set[int] = set()
+
+    def meet(self, peer: int) -> None:
+        """Somebody that messages are exchanged with."""
+        if self.hub and peer not in self._met:
+            self._met.add(peer)
+            self.hub.send(("meet", peer, None))
+
+    def send(self, to: int, thing: Any) -> None:
+        """Send what can be pickled."""
+        if self.hub:
+            self.hub.send(("send", to, thing))
+
+    def receive(self, source: int) -> Any:
+        """The next thing that a rank has sent to this one. Raises `InputError` where this rank is
+        captured alone."""
+        if self.hub is None:
+            what = f"waits for what rank {source} sends, which is not captured"
+            raise InputError("sim capture", what, "capture pipelines with --stages")
+        self.hub.send(("receive", source, None))
+        return self.hub.recv()
+
+
+Capture = Callable[[int, Exchange], Recording]
+
+
+def captured_together(capture: Capture, first: int) -> dict[int, Recording]:
+    """The recordings of a rank and of all with which it exchanges messages, by rank. Raises the
+    `InputError` of the first that fails."""
+    ranks = _Ranks(capture)
+    try:
+        return ranks.all_from(first)
+    finally:
+        ranks.stop()
+
+
+class _Ranks:
+    """The processes, and the messages that nobody has asked for yet."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.context: Any = get_context("fork")  # a function of a notebook cannot be sent
+        self.processes: dict[int, Any] = {}
+        self.ends: dict[int, Connection] = {}
+        self.boxes: defaultdict[tuple[int, int], deque[Any]] = defaultdict(deque)
+        self.asking: dict[int, int] = {}
+        self.found: dict[int, Recording] = {}
+
+    def all_from(self, first: int) -> dict[int, Recording]:
+        self.start(first)
+        with progress.told(self.told, by_itself=False) as look:
+            while self.ends:
+                for end in wait(list(self.ends.values()), timeout=1.0):
+                    rank = next(rank for rank, own in self.ends.items() if own is end)
+                    self.hear(rank, end)  # type: ignore[arg-type]
+                self.answer()
+                look()
+        return self.found
+
+    def told(self) -> str:
+        return f"recording {len(self.processes)} ranks, {len(self.found)} of them done"
+
+    def start(self, rank: int) -> None:
+        if rank in self.processes:
+            return
+        if len(self.processes) == _MOST:
+            what = f"more than {_MOST} ranks send one another messages"
+            raise InputError("sim capture", what, "capture fewer pipeline stages")
+        own, other = self.context.Pipe()
+        process = self.context.Process(target=_run, args=(self.capture, rank, other))
+        process.start()
+        other.close()
+        self.processes[rank], self.ends[rank] = process, own
+
+    def hear(self, rank: int, end: Connection) -> None:
+        try:
+            kind, peer, thing = end.recv()
+        except (EOFError, ConnectionError):  # the latter if it had not read all that it was sent
+            what = f"the process of rank {rank} died"
+            raise InputError("sim capture", what, "is there memory for all stages?") from None
+        if kind == "done":
+            del self.ends[rank]
+            if isinstance(thing, InputError):
+                raise thing
+            self.found[rank] = thing
+            return
+        self.start(peer)
+        if kind == "send":
+            self.boxes[rank, peer].append(thing)
+        elif kind == "receive":
+            self.asking[rank] = peer
+
+    def answer(self) -> None:
+        """Hand over what has come. Raises `InputError` where everybody waits for nothing."""
+        for rank, source in list(self.asking.items()):
+            if self.boxes[source, rank]:
+                del self.asking[rank]
+                self.ends[rank].send(self.boxes[source, rank].popleft())
+        if self.ends and self.asking.keys() == self.ends.keys():
+            rank, source = next(iter(self.asking.items()))
+            what = f"rank {rank} waits for a message that rank {source} never sends"
+            raise InputError("sim capture", what, "does every stage run the same schedule?")
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()  # a script may ignore what asks it to end
+            process.join()
+
+
+def _run(capture: Capture, rank: int, hub: Connection) -> None:
+    """What a process does."""
+    try:
+        hub.send(("done", rank, capture(rank, Exchange(hub))))
+    except InputError as error:
+        hub.send(("done", rank, error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # what the script leaves running ends with it

@@ -1,0 +1,131 @@
+"""Which line of the script is at work, and which kernels of a compiled graph come from which.
+
+Before each of its calls the Python that inductor writes has a comment: the line of the script whose
+operators make most of the bytes of what is fused there, and whether all of it is of the forward
+pass, so that a backward graph runs it again.
+"""
+
+import linecache
+import re
+import sys
+from bisect import bisect_right
+from collections import Counter
+from importlib import import_module
+from typing import Any
+
+from sim.jobs.capturing.log import Log
+from sim.jobs.capturing.patches import Patches
+from sim.jobs.capturing.refusals import of_script
+
+_MARK = re.compile(r"\s*# from (.*) (again|once)$")
+_FRAME = re.compile(r'File "(.+)", line (\d+), in ')
+_DEEP = 12  # frames of torch and ours between what inductor has written and an operator
+
+Marks = list[tuple[int, int, bool]]  # number in the file, line of the script, whether again
+
+
+class Lines:
+    """The script's lines as numbers of a log's."""
+
+    def __init__(self, folder: str, log: Log) -> None:
+        self.folder, self.log = folder, log
+        self._places: dict[int, tuple[Any, str]] = {}  # of code in the script; "" elsewhere
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._marks: dict[str, Marks] = {}  # of files that inductor has written
+
+    def __call__(self) -> int:
+        """The line at work; -1 where it is none of the script's."""
+        if (own := self.fused()) is not None:
+            return own[0]
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code  # told by its identity: its hash is that of all that is in it
+            known_place = self._places.get(id(code))
+            if known_place is None:
+                known_place = self._places[id(code)] = code, self._place_of(code.co_filename)
+            if place := known_place[1]:
+                known = id(code), frame.f_lineno
+                if known not in self._numbers:
+                    self._numbers[known] = self.log.lines.number(f"{place}:{frame.f_lineno}")
+                return self._numbers[known]
+            frame = frame.f_back
+        return -1
+
+    def fused(self) -> tuple[int, bool] | None:
+        """The line that a kernel of a compiled graph comes from, and whether all that is in it is
+        of the forward pass; None outside of such graphs."""
+        if not self._marks:
+            return None
+        frame: Any = sys._getframe(1)
+        for _ in range(_DEEP):
+            if frame is None:
+                return None
+            marks = self._marks.get(frame.f_code.co_filename)
+            if marks is not None:
+                place = bisect_right(marks, frame.f_lineno, key=lambda mark: mark[0])
+                return marks[place - 1][1:] if place else None
+            frame = frame.f_back
+        return None
+
+    def install(self, patches: Patches) -> None:
+        """Inductor writes marks, and what it has written is read."""
+        codecache = import_module("torch._inductor.codecache").PyCodeCache
+        write = codecache.write
+
+        def written(*args: Any, **given: Any) -> Any:
+            key, path = write(*args, **given)
+            self.read(path)
+            return key, path
+
+        patches.set(codecache, "write", staticmethod(written))
+        scheduler = import_module("torch._inductor.scheduler").Scheduler
+        patches.set(scheduler, "enter_context", lambda _, node: self.mark(node))
+
+    def mark(self, node: Any) -> None:
+        """Write where a call comes from, in front of it."""
+        inner = (one.node for one in node.get_nodes() if one.node is not None)
+        origins = [one for own in inner for one in _origins(own)]
+        weights = Counter[str]()
+        for one in origins:
+            if place := self._of_trace(one.meta.get("stack_trace") or ""):
+                weights[place] += _made(one)
+        if weights:
+            tags = {one.meta.get("partitioner_tag") for one in origins if one.op != "placeholder"}
+            often = "again" if tags == {"is_forward"} else "once"
+            wrapper = import_module("torch._inductor.virtualized").V.graph.wrapper_code
+            wrapper.writeline(f"# from {weights.most_common(1)[0][0]} {often}")
+
+    def read(self, path: str) -> None:
+        """The marks of a file that inductor has written."""
+        linecache.checkcache(path)
+        found = ((n, _MARK.match(text)) for n, text in enumerate(linecache.getlines(path), 1))
+        self._marks[path] = [
+            (n, self.log.lines.number(own[1]), own[2] == "again") for n, own in found if own
+        ]
+
+    def _place_of(self, file: str) -> str:
+        return file.removeprefix(self.folder).lstrip("/") if of_script(file, self.folder) else ""
+
+    def _of_trace(self, trace: str) -> str:
+        """The innermost line of the script in a stack trace."""
+        frames = ((self._place_of(file), line) for file, line in _FRAME.findall(trace))
+        places = [f"{place}:{line}" for place, line in frames if place]
+        return places[-1] if places else ""
+
+
+def _origins(own: Any) -> Any:
+    """The nodes that a buffer comes from: of an operator of torch itself, without those that make
+    what it reads."""
+    extern = isinstance(own, import_module("torch._inductor.ir").ExternKernel)
+    alone = own.get_origin_node() if extern else None
+    return [alone] if alone is not None else own.get_origins()
+
+
+def _made(node: Any) -> int:
+    """Bytes that a node makes, which are none of a view; where sizes are no numbers, nodes weigh
+    the same."""
+    value = node.meta.get("val")
+    sizes = getattr(value, "shape", ())
+    if getattr(node.target, "is_view", False) or not all(isinstance(n, int) for n in sizes):
+        return 1
+    return int(value.numel() * value.element_size()) or 1 if sizes else 1

@@ -1,0 +1,177 @@
+"""What is being recorded: the events and blocks of memory so far, in the order of the host."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+from weakref import ref
+
+from sim.hardware.kernels.dispatch import Phase
+from sim.jobs.recorded.recording import PARTS, Allocation, Event, EventKind, Group, Operator, Pass
+from sim.jobs.recorded.table import Table
+
+
+@dataclass(slots=True)
+class Row:
+    """An allocation while its part is not yet known."""
+
+    event: int
+    block: int
+    bytes: int
+    stream: int
+    line: int
+    phase: Phase
+    passed: int  # changes of phase before it
+    again: bool
+
+
+@dataclass
+class Log:
+    """Collects; streams are numbered in the order in which they are first used."""
+
+    phase: Phase = "forward"
+    seen: int = 0  # operators
+    within: int = -1  # the pass of a pipeline's schedule
+    serial: Iterator[int] = field(default_factory=lambda: count(1))
+    events: list[Event] = field(default_factory=list)
+    memory: list[Row] = field(default_factory=list)
+    parts: dict[int, int] = field(default_factory=dict)  # of blocks that are known to hold one
+    began: bool = False
+    views: int = 0  # since the last kernel
+    over: bool = False  # whatever a script does as it is left, is not of the step
+    graph: int = 0  # the CUDA graph that is being launched
+    passed_back: bool = False  # a backward pass has ended in this step
+    results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
+    notes: Table[str] = field(default_factory=Table)
+    operators: Table[Operator] = field(default_factory=Table)
+    groups: Table[Group] = field(default_factory=Table)
+    lines: Table[str] = field(default_factory=Table)
+    passes: Table[Pass] = field(default_factory=Table)
+    _blocks: dict[int, list[Any]] = field(default_factory=dict)
+    _streams: dict[int, int] = field(default_factory=dict)
+    _last: Phase = "forward"
+    _passed: int = 0
+
+    def begin(self) -> None:
+        """The step that counts begins: what came before is only memory."""
+        self.events.clear()
+        self.views = 0
+        for row in self.memory:
+            row.event = -1
+        self.began, self.passed_back = True, False
+
+    def optimizer_begins(self) -> None:
+        """What came behind the last backward pass (clipping) is the optimizer's, too."""
+        self.phase = "optimizer"
+        for number in reversed(range(len(self.events))):
+            if self.events[number].phase != "forward":
+                break
+            self.events[number] = replace(self.events[number], phase="optimizer")
+
+    def add(self, kind: EventKind, stream: int, **rest: Any) -> None:
+        self._add(kind, self.stream(stream), **rest)
+
+    def _add(self, kind: EventKind, stream: int, **rest: Any) -> None:
+        if self.over:
+            return
+        own = {"phase": self.phase, "within": self.within, **rest}
+        self.events.append(Event(kind=kind, stream=stream, **own))
+
+    def sync_all(self, current: int) -> None:
+        """The host waits for what is under way, and for all streams that something runs on."""
+        if not self.began:
+            return
+        sent = (e for e in self.events if e.kind in ("collective", "send", "recv"))
+        awaited = {e.mark for e in self.events if e.kind == "done"}
+        for mark in [e.mark for e in sent if not e.blocking and e.mark not in awaited]:
+            self.add("done", current, mark=mark)
+        for stream in sorted({self.stream(current), *(e.stream for e in self.events)}):
+            self._add("sync", stream)
+
+    def passed(self, mark: int) -> bool:
+        """Whether a recorded event has happened: nothing takes time here."""
+        return True
+
+    def milliseconds(self, first: int, last: int) -> float:
+        """Between two events: made up."""
+        return 1.0
+
+    def stream(self, identity: int) -> int:
+        """The number of a stream; the default one is 0."""
+        return self._streams.setdefault(identity, len(self._streams))
+
+    def track(
+        self, storage: Any, stream: int, line: int, *, again: bool = False, resized: bool = False
+    ) -> None:
+        """A storage that an operator has made (recomputation `again`) or that changed its size."""
+        key, size, known = id(storage), storage.nbytes(), self._blocks.get(id(storage))
+        if known and known[0]() is storage:
+            if size != known[1]:
+                self._allocate(known, size, stream, line, again)
+        elif not resized:
+            block = [ref(storage, lambda _: self._freed(key)), 0, 0]
+            self._blocks[key] = block
+            self._allocate(block, size, stream, line, again)
+
+    def used(self, storage: Any, stream: int) -> None:
+        """A storage is used on this stream, too (`Tensor.record_stream`)."""
+        if block := self.block_of(storage):
+            self._row(block, -1, self.stream(stream), -1)
+
+    def emptied(self) -> None:
+        """What the allocator has cached is given back to the device."""
+        self._row(0, 0, 0, -1)
+
+    def block_of(self, storage: Any) -> int:
+        """The number of the block that a storage holds; 0 for none."""
+        known = self._blocks.get(id(storage))
+        return known[2] if known and known[0]() is storage else 0
+
+    def _freed(self, key: int) -> None:
+        block = self._blocks.pop(key, None)
+        if block is not None:
+            self._allocate(block, 0, 0, -1)
+        self.results.pop(key, None)
+
+    def _allocate(
+        self, block: list[Any], size: int, stream: int, line: int, again: bool = False
+    ) -> None:
+        if block[1]:
+            self._row(block[2], 0, 0, -1)
+        block[1] = size
+        if size:
+            block[2] = next(self.serial)
+            self._row(block[2], size, self.stream(stream), line, again)
+
+    def _row(self, block: int, size: int, stream: int, line: int, again: bool = False) -> None:
+        if self.over:  # what a script lets go of as it is left was there
+            return
+        if self.phase != self._last:
+            self._last, self._passed = self.phase, self._passed + 1
+        now = len(self.events) if self.began else -1
+        self.memory.append(Row(now, block, size, stream, line, self.phase, self._passed, again))
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        """All rows, with what their blocks hold."""
+        ends = {row.block: row for row in self.memory if not row.bytes}
+        parts = {
+            row.block: self.parts.get(row.block, _part(row, ends.get(row.block)))
+            for row in self.memory
+            if row.bytes > 0
+        }
+        return tuple(
+            Allocation(r.event, r.block, r.bytes, r.stream, r.line, parts.get(r.block, 0))
+            for r in self.memory
+        )
+
+
+def _part(row: Row, end: Row | None) -> int:
+    """What a block holds that is no state: kept from the forward pass for the backward pass, or
+    made again for it; kept for good; or needed for a moment."""
+    if end is None:
+        part = "buffers" if row.event < 0 else "activations"
+    elif row.again or (row.phase == "forward" and row.passed != end.passed):
+        part = "activations"
+    else:
+        part = "temporary"
+    return PARTS.index(part)

@@ -1,0 +1,139 @@
+"""Tensors of modules and losses that move to the device, that are copied, saved and read.
+
+On a real GPU `module.to("cuda")` puts new content into a parameter that stays what it is, so that
+an optimizer made before, another module that shares the parameter and a hook on it go on with it.
+Content of a fake tensor cannot be put into a real one, and torch makes a new parameter instead.
+Here the old one takes the new one's place.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from io import BytesIO
+from typing import Any
+
+from sim.jobs.capturing.patches import Patches
+
+
+class _NoContentError(Exception):
+    """What would be saved is on a device that is not there."""
+
+
+def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
+    """Patch moves, copies and checkpoints; one that is not written is told."""
+    _moves(torch, patches)
+    _copies(torch, patches)
+    _saves(torch, patches, told)
+    _reads(torch, patches)
+
+
+def _moves(torch: Any, patches: Patches) -> None:
+    """`to`, `cuda`, `half`, `to_empty` and so on all go through one function."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    apply, usual = torch.nn.Module._apply, torch._C.TensorBase.data
+
+    def put(tensor: Any, new: Any) -> None:
+        """`weight.data = ...`, by which FSDP1 and scripts move single ones."""
+        fake, before = isinstance(new, FakeTensor), getattr(tensor, "fake_device", None)
+        if not fake or before == new.fake_device:
+            usual.__set__(tensor, new)
+            return
+        moved = new.detach()
+        if isinstance(tensor, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved)
+        _become(torch, tensor, moved.requires_grad_(tensor.requires_grad))
+
+    def kept(module: Any, *args: Any, **kwargs: Any) -> Any:
+        before = dict(module._parameters)
+        result = apply(module, *args, **kwargs)
+        for name, old in before.items():
+            new = module._parameters[name]
+            if new is not old:
+                _become(torch, old, new)
+                module._parameters[name] = old
+        return result
+
+    patches.set(torch.nn.Module, "_apply", kept)
+    patches.set(torch.Tensor, "data", property(lambda one: usual.__get__(one), put))
+
+
+def _become(torch: Any, old: Any, new: Any) -> None:
+    """Everything that is known of a tensor by its object holds for another one's content."""
+    hooks = old._backward_hooks
+    old.__class__, new.__class__ = new.__class__, old.__class__
+    old.__dict__, new.__dict__ = {**old.__dict__, **new.__dict__}, {}
+    torch._C._swap_tensor_impl(old, new)
+    if hooks is not None:
+        old._backward_hooks = hooks
+
+
+def _copies(torch: Any, patches: Patches) -> None:
+    """Else a copy of a fake tensor would be one of its mode, too."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    usual = torch.Tensor.__deepcopy__
+
+    def copied(tensor: Any, memo: dict[int, Any]) -> Any:
+        if not isinstance(tensor, FakeTensor) or not tensor.is_leaf or id(tensor) in memo:
+            return usual(tensor, memo)
+        with torch.no_grad():
+            memo[id(tensor)] = new = tensor.clone()
+        own = {key: value for key, value in tensor.__dict__.items() if key not in new.__dict__}
+        new.__dict__ |= deepcopy(own, memo)
+        new.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            new.grad = copied(tensor.grad, memo)
+        return new
+
+    patches.set(torch.Tensor, "__deepcopy__", copied)
+
+
+def _saves(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
+    """Checkpoints with tensors of the device are not written, nor is one written over."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    usual, reduced = torch.save, torch.Tensor.__reduce_ex__
+    saving: list[object] = []
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        saving.append(obj)
+        try:
+            usual(obj, BytesIO(), *args, **kwargs)
+        except _NoContentError:
+            told()
+            return
+        finally:
+            saving.pop()
+        usual(obj, f, *args, **kwargs)
+
+    def without(tensor: Any, protocol: Any) -> Any:
+        if saving:
+            raise _NoContentError
+        return reduced(tensor, protocol)
+
+    patches.set(torch, "save", save)
+    patches.set(FakeTensor, "__reduce_ex__", without)
+
+
+def _reads(torch: Any, patches: Patches) -> None:
+    """Content that nobody knows is made up on the host, as that of `item()` is."""
+    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+    usual, written = torch.Tensor.numpy, torch.Tensor.__format__
+
+    def made_up(tensor: Any) -> Any:
+        value = 0 if tensor.dtype == torch.bool else 1
+        with unset_fake_temporarily():
+            return torch.full(tuple(tensor.shape), value, dtype=tensor.dtype)
+
+    def numpy(tensor: Any, *, force: bool = False) -> Any:
+        own = tensor.detach().cpu() if force else tensor
+        unknown = isinstance(own, FakeTensor) and own.device.type == "cpu"
+        return usual(made_up(own) if unknown else own, force=force)
+
+    def formatted(tensor: Any, how: str) -> str:
+        single = isinstance(tensor, FakeTensor) and not tensor.dim()
+        return format(tensor.item(), how) if single else str(written(tensor, how))
+
+    patches.set(torch.Tensor, "numpy", numpy)
+    patches.set(torch.Tensor, "__format__", formatted)

@@ -1,0 +1,85 @@
+"""Operators of torch as a recording has them."""
+
+from typing import Any
+
+from sim.jobs.recorded.recording import Operator, Tensor, covered
+
+_FLAGS = ("is_causal", "output_mask", "dropout_p")
+ROUNDED = ("mm", "bmm", "addmm", "baddbmm")  # what cuBLAS may compute in TF32
+
+# Arguments that are written without being read.
+_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}
+
+
+def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any]) -> Operator:
+    """An operator with the tensors that it reads and makes, or changes in place."""
+    changed = outs or _changed(func, named)
+    ins = _read(ins, _listed(named.get(_UNREAD.get(_name(func), "out"))))
+    flags: dict[str, Any] = {key: named[key] for key in _FLAGS if key in named}
+    lists = sum(1 for value in named.values() if _is_list(value))
+    if lists:
+        flags["lists"] = lists
+    if _name(func) in ROUNDED and _wide(ins) and tf32():
+        flags["tf32"] = True
+    return Operator(
+        name=f"{func.namespace}.{_name(func)}",
+        inputs=tuple(map(tensor_of, ins)),
+        outputs=tuple(map(tensor_of, outs)),
+        written=sum(tensor_of(one).bytes for one in changed),
+        flags=flags,
+    )
+
+
+def _read(ins: list[Any], unread: list[Any]) -> list[Any]:
+    """Without those that are only written: once each, since what is written may be read, too."""
+    left = {id(one) for one in unread}
+    read = []
+    for one in reversed(ins):  # `out` is the last argument
+        if id(one) in left:
+            left.remove(id(one))
+        else:
+            read.append(one)
+    return read[::-1]
+
+
+def _name(func: Any) -> str:
+    return str(func._overloadpacket.__name__)
+
+
+def tf32() -> bool:
+    """Whether fp32 operands may be rounded: `allow_tf32`, `set_float32_matmul_precision`."""
+    import torch
+
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def _wide(ins: list[Any]) -> bool:
+    return all(str(one.dtype) == "torch.float32" for one in ins)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and hasattr(value[0], "untyped_storage")
+
+
+def _changed(func: Any, named: dict[str, Any]) -> list[Any]:
+    """The arguments that an operator writes."""
+    found: list[Any] = []
+    for argument in func._schema.arguments:
+        if argument.alias_info and argument.alias_info.is_write:
+            found += _listed(named.get(argument.name))
+    return [one for one in found if hasattr(one, "untyped_storage")]
+
+
+def tensor_of(one: Any) -> Tensor:
+    """A tensor as a recording has it."""
+    shape = tuple(int(n) for n in one.shape)
+    return Tensor(
+        dtype=str(one.dtype).removeprefix("torch."),
+        width=float(one.element_size()),
+        shape=shape,
+        elements=covered(shape, one.stride()),
+    )

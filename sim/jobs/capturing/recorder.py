@@ -1,0 +1,320 @@
+"""Sees every operator below autograd and above fake tensors, once DTensors have unfolded."""
+
+from collections.abc import Callable
+from importlib import import_module
+from math import prod
+from typing import Any
+
+from sim.jobs.capturing.agreement import agreed
+from sim.jobs.capturing.contents import Contents
+from sim.jobs.capturing.distributed import Aside
+from sim.jobs.capturing.exchange import Exchange
+from sim.jobs.capturing.lattices import group_of
+from sim.jobs.capturing.lines import Lines
+from sim.jobs.capturing.log import Log
+from sim.jobs.capturing.operators import ROUNDED, described, tf32
+from sim.jobs.capturing.streams import Streams
+from sim.jobs.recorded.calls import NAMESPACES, call_of, event_of
+from sim.jobs.recorded.kernels import is_free, is_shape
+from sim.jobs.recorded.recording import Operator
+
+_LARGE = 1 << 22  # elements: real tensors on the host are kept below that
+
+
+def mode(torch: Any, recorder: "Recorder") -> Any:
+    """The dispatch mode through which a recorder sees operators."""
+
+    class Mode(import_module("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:  # dynamo and inductor trace without it
+            return True
+
+        def __torch_dispatch__(
+            self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return recorder.dispatched(func, kinds, args, kwargs or {})
+
+    recorder.mode = Mode()
+    return recorder.mode
+
+
+class _Function:
+    """What has to be known of an operator whenever it is called."""
+
+    def __init__(self, torch: Any, func: Any) -> None:
+        self.func = func  # as long as this is kept its identity is nobody else's
+        self.asks_device = func is torch.ops.prim.device.default
+        operator = isinstance(func, torch._ops.OpOverload)
+        if not operator and "flex_attention" in str(func):
+            raise NotImplementedError("flex_attention that is not compiled")
+        self.passes = not operator or func.namespace in ("prim", "profiler")
+        self.name = "" if self.passes else func._overloadpacket.__name__
+        self.calls = not self.passes and func.namespace in NAMESPACES
+        self.free = self.passes or is_free(self.name, view=func.is_view)
+        # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy.
+        self.unfolds = self.free and not self.passes and func._can_decompose()
+        self.view = not self.passes and is_shape(self.name, view=func.is_view)
+        self.rounded = self.name in ROUNDED
+
+
+class Recorder:
+    """Writes operators to a log; `line` says which line of the script is at work."""
+
+    def __init__(
+        self,
+        torch: Any,
+        log: Log,
+        streams: Streams,
+        line: Lines,
+        *,
+        exchange: Exchange,
+        contents: Contents,
+    ) -> None:
+        self.torch, self.log, self.streams, self.line = torch, log, streams, line
+        self.exchange, self.contents = exchange, contents
+        fake = import_module("torch._subclasses.fake_tensor")
+        self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
+        self.plain = {torch.Tensor, torch.nn.Parameter}
+        self.later = import_module(
+            "torch.distributed._functional_collectives"
+        ).AsyncCollectiveTensor
+        self.calls = import_module("torch.distributed._tools.fake_collectives").CollectiveOp
+        self.functions: dict[int, _Function] = {}  # by their identities
+        self.numbers: dict[Any, int] = {}  # of operators in the log, by what they were given
+        self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
+        self.numbered = torch.autograd._get_sequence_nr()
+        self.mode: Any = None  # through which it sees operators
+
+    def dispatched(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator on fake tensors and record it, if it is one of the device."""
+        known = self.functions.get(id(func)) or self._function(func)
+        if known.asks_device:
+            return args[0].fake_device
+        if not all(kind in self.plain or issubclass(kind, self.fake) for kind in kinds):
+            return NotImplemented
+        if Aside.depth or known.passes:
+            return func(*args, **kwargs)
+        if known.unfolds:
+            with self.mode:
+                return func.decompose(*args, **kwargs)
+        if known.name == "is_pinned":  # all of the host's memory: nothing asks CUDA for some
+            return True
+        if self.plain.issuperset(kinds) and self._of_host(args, kwargs):
+            pinned = {"pin_memory": False} if kwargs.get("pin_memory") else {}
+            with self.unfaked():
+                return func(*args, **{**kwargs, **pinned})
+        if known.name == "_local_scalar_dense":
+            return self._value(args[0])
+        if known.calls:
+            return self._called(func, known.name, args, kwargs)
+        return self._run(known, args, kwargs)
+
+    def _function(self, func: Any) -> "_Function":
+        self.functions[id(func)] = _Function(self.torch, func)
+        return self.functions[id(func)]
+
+    def _of_host(self, args: Any, kwargs: Any) -> bool:
+        """Batches, counters and meshes stay real."""
+        device = self.torch.device(kwargs.get("device") or "cpu").type
+        sizes = args[0] if args and isinstance(args[0], list | tuple) else ()
+        small = not all(isinstance(n, int) for n in sizes) or prod(sizes) < _LARGE
+        return device != "cuda" and (device == "meta" or small)
+
+    def _value(self, tensor: Any) -> Any:
+        """.item(): the host waits; a value that is not known is made up, and a loop until True
+        would not end."""
+        if tensor.device.type == "cuda":
+            self.streams.sync()
+        content = self.contents.of(tensor)
+        if content is not None:
+            with self.unfaked():
+                return content.item()
+        return 1.0 if tensor.dtype.is_floating_point else int(tensor.dtype != self.torch.bool)
+
+    def _run(self, known: "_Function", args: Any, kwargs: Any) -> Any:
+        self.log.seen += 1
+        ran = self.contents.run(known.func, known.name, args, kwargs)
+        ins, outs = self._there(ran.given), self._there(ran.made)
+        line = self._line()
+        self._track(outs, line)
+        if (ins or outs) and known.free:
+            self.log.views += known.view
+        elif ins or outs:
+            self._kernel(lambda: self._number(known, ran.asked, args, kwargs, ins, outs), ins, line)
+        to_host = known.name == "_to_copy" and not outs and not kwargs.get("non_blocking")
+        if ins and (ran.looked or to_host):
+            self.streams.sync()
+        return ran.out
+
+    def _track(self, outs: list[Any], line: int) -> None:
+        stream, again = self.streams.current, self._again()
+        for tensor in outs:
+            self.log.track(tensor.untyped_storage(), stream, line, again=again)
+
+    def _again(self) -> bool:
+        """Whether a backward pass computes something that will be differentiated, or that its
+        compiled graph takes from the forward pass."""
+        if self.log.phase != "backward":
+            return False
+        fused = self.line.fused()
+        return bool(self.torch.is_grad_enabled()) or (fused is not None and fused[1])
+
+    def _line(self) -> int:
+        """The script's line; in a backward pass that of the operator that is differentiated.
+
+        A node of autograd is numbered when it is made, just before its operator runs.
+        """
+        if (fused := self.line.fused()) is not None:
+            return fused[0]
+        if self.log.phase == "backward" and not self.torch.is_grad_enabled():
+            node = self.torch._C._current_autograd_node()
+            if node is not None and node._sequence_nr() in self.forward_lines:
+                return self.forward_lines[node._sequence_nr()]
+            return self.line()
+        line = self.line()
+        made = self.torch.autograd._get_sequence_nr()
+        if self.log.phase == "forward" and made > self.numbered:
+            self.forward_lines |= dict.fromkeys(range(self.numbered, made), line)
+            self.numbered = made
+        return line
+
+    def _there(self, tensors: list[Any]) -> list[Any]:
+        """Those on the device."""
+        return [one for one in tensors if one.device.type == "cuda"]
+
+    def _on_device(self, tree: Any) -> list[Any]:
+        return self._there(self.contents.tensors(tree))
+
+    def empty(self, size: Any, stride: Any, dtype: Any) -> Any:
+        """Memory that compiled code takes, as it does past the dispatcher."""
+        device = self.torch.device("cuda", self.torch.cuda.current_device())
+        made = self.contents.results.fresh(size, stride, dtype, device)
+        self._track([made], self._line())
+        return made
+
+    def reinterpreted(self, tensor: Any, size: Any, stride: Any, offset: int = 0) -> Any:
+        """Memory that compiled code looks at in another way."""
+        given = tensor, size, stride, tensor.storage_offset() + offset
+        if type(tensor) is not self.fake:
+            return self.torch.as_strided(*given)
+        return self.contents.results.viewed(self.torch.as_strided, given, {})
+
+    def launched(
+        self, operator: Callable[[], Operator], reads: list[Any], writes: list[Any]
+    ) -> None:
+        """Record a kernel that is not an operator of torch."""
+        for one in writes:
+            self.contents.keep(one, None)
+        line = self._line() if self.log.began else -1
+        self._kernel(lambda: self.log.operators.number(operator()), reads, line)
+
+    def _number(
+        self,
+        known: "_Function",
+        asked: Any,
+        args: Any,
+        kwargs: Any,
+        ins: list[Any],
+        outs: list[Any],
+    ) -> int:
+        """The number of an operator in the log; one that is asked alike is described once."""
+        key = (asked, known.rounded and tf32()) if asked else None
+        number = self.numbers.get(key)
+        if number is None:
+            named = _named(known.func, args, kwargs)
+            number = self.log.operators.number(described(known.func, named, ins, outs))
+            if key:
+                self.numbers[key] = number
+        return number
+
+    def _kernel(self, number: Callable[[], int], ins: list[Any], line: int) -> None:
+        results = self.log.results
+        storages = [id(one.untyped_storage()) for one in ins]
+        reads = {results.pop(key) for key in storages if key in results}
+        if not self.log.began:  # events before the step count for nothing
+            return
+        self.log.add(
+            "kernel",
+            self.streams.current,
+            again=self._again(),
+            operator=number(),
+            line=line,
+            reads=tuple(sorted(reads)),
+            graph=self.log.graph,
+            views=self.log.views,
+        )
+        self.log.views = 0
+
+    def _called(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Run a collective or a message to a peer, and record it where it is the device's."""
+        if name == "wait_tensor":  # its shape kernel would copy
+            mark = self.log.results.pop(id(args[0].untyped_storage()), 0)
+            self.log.add("done", self.streams.current, mark=mark)
+            return args[0]
+        if name == "_wrap_tensor_autograd":  # its shape kernel would wrap a tensor of its own
+            return self.later(args[0])
+        out, line = func(*args, **kwargs), self._line()
+        outs = self._on_device(out)
+        self._track(outs, line)
+        kind = call_of(name)
+        results = outs or self._on_device((args, kwargs))
+        if kind is None or not results:  # a barrier, or among CPUs
+            return out
+        named, ends = _named(func, args, kwargs), (args, out)
+        own_group = self.calls.get_process_group(func, args)
+        ranks = self.torch.distributed.get_process_group_ranks(own_group)
+        mark = next(self.log.serial)
+        c10d, pair = func.namespace == "c10d", kind in ("send", "recv")
+        if c10d:
+            self.calls.get_work(func, out).seq_id = mark
+        blocking = c10d and not pair and not named.get("async_op")
+        if not blocking and kind != "send":
+            self.log.results |= {id(one.untyped_storage()): mark for one in results}
+        peer = ranks[named["dst" if kind == "send" else "src"]] if pair else 0
+        self.log.add(
+            event_of(kind),
+            self.streams.current,
+            name=kind,
+            group=self.log.groups.number(group_of(tuple(sorted(ranks)))),
+            peer=peer,
+            bytes=float(max(sum(map(_bytes, self._on_device(one))) for one in (*args[:2], out))),
+            mark=mark,
+            line=line,
+            blocking=blocking,
+        )
+        if pair:
+            self._met(kind, peer, results[0])
+        else:
+            place = ranks.index(self.torch.distributed.get_rank())
+            agreed(self.torch, self.contents, kind, name, named, ends, size=len(ranks), place=place)
+        return out
+
+    def _met(self, kind: str, peer: int, tensor: Any) -> None:
+        """Whole numbers that ranks send one another travel."""
+        self.exchange.meet(peer)
+        if tensor.dtype.is_floating_point or not self.exchange.hub:
+            return
+        if kind == "send":
+            content = self.contents.of(tensor)
+            self.exchange.send(peer, None if content is None else content.numpy())
+        else:
+            content = self.exchange.receive(peer)
+            with self.unfaked():
+                real = None if content is None else self.torch.from_numpy(content)
+            self.contents.keep(tensor, real)
+
+
+def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Arguments by name; those that are as usual do not come along."""
+    schema = func._schema.arguments
+    usual: dict[str, Any] = {
+        one.name: one.default_value for one in schema if one.has_default_value()
+    }
+    given = {one.name: value for one, value in zip(schema, args, strict=False)}
+    return {**usual, **given, **kwargs}
+
+
+def _bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())

@@ -1,0 +1,106 @@
+"""A GPU and a world of ranks that are not there, for as long as a capture lasts."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sim.jobs.capturing import (
+    autograd,
+    batch_norm,
+    cuda,
+    device,
+    distributed,
+    messages,
+    modules,
+    pipelining,
+    transformers,
+)
+from sim.jobs.capturing.compiled import Compiled
+from sim.jobs.capturing.contents import Contents
+from sim.jobs.capturing.exchange import Exchange
+from sim.jobs.capturing.lines import Lines
+from sim.jobs.capturing.log import Log
+from sim.jobs.capturing.patches import Patches
+from sim.jobs.capturing.recorder import Recorder, mode
+from sim.jobs.capturing.results import Results
+from sim.jobs.capturing.router import Router
+from sim.jobs.capturing.streams import Streams
+from sim.model.experts.routing import Routing
+
+GPUS_PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """`rank` of a `world`, whose messages travel by an `exchange`, the `folder` that holds the
+    source whose lines are told, and the `routing` of tokens to experts."""
+
+    world: int
+    rank: int
+    folder: str
+    exchange: Exchange
+    routing: Routing
+
+
+@contextmanager
+def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
+    """Whatever runs inside is recorded in a log; nothing that is patched stays so."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    patches, old = Patches(), dict(os.environ)
+    streams = Streams(torch.device("cuda", 0), log)
+
+    def stream() -> int:
+        return streams.current
+
+    local = place.rank % GPUS_PER_NODE
+    os.environ |= _environment(place, local)
+    try:
+        autograd.without_threads(torch, patches)
+        device.pretend(torch, patches)
+        cuda.install(torch, patches, streams, gpus=GPUS_PER_NODE, index=local)
+        autograd.install(torch, patches, log, stream)
+        batch_norm.install(torch, patches, streams.sync)
+        distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
+        messages.install(torch, patches, place.exchange)
+        pipelining.install(patches, log)
+        transformers.install(patches)
+        lines = Lines(place.folder, log)
+        patches.set(FakeTensorMode, "cache", {})  # of all modes; what "cuda" is differs by rank
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        distributed.asynchronous(torch, patches, fake)
+        contents = Contents(torch, Router(torch, place.routing), Results(torch, fake))
+
+        def where() -> str:
+            number = lines()
+            return log.lines.entries[number] if number >= 0 else "torch.compile"
+
+        modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
+        own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
+        Compiled(torch, patches, log, where, own).install()
+        with fake, mode(torch, own):
+            yield
+    finally:
+        patches.restore()
+        os.environ.clear()
+        os.environ |= old
+
+
+def _unsaved(log: Log, streams: Streams, line: str) -> None:
+    streams.sync()
+    log.notes.number(f"{line}: a checkpoint is not written here, and takes no time")
+
+
+def _environment(place: Place, local: int) -> Mapping[str, str]:
+    """What torchrun tells a process."""
+    return {
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(min(place.world, GPUS_PER_NODE)),
+        "GROUP_RANK": str(place.rank // GPUS_PER_NODE),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }

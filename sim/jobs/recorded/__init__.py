@@ -1,0 +1,13 @@
+"""What would a training script do on another cluster?
+
+One step of it, recorded by `sim.capture` or by PyTorch's execution trace observer, is data that
+becomes a program and is played without torch. Nothing else needs this folder: without it,
+recordings are unknown.
+"""
+
+KEYS = ("record",)
+
+
+def claims(name: str) -> bool:
+    """Whether a scenario's name is that of a recording's file."""
+    return name.endswith((".json", ".json.gz"))

@@ -1,0 +1,294 @@
+"""torch's caching allocator, played on what a script takes and gives back.
+
+Source: c10/cuda/CUDACachingAllocator.cpp (malloc, get_free_block, alloc_block, should_split,
+find_expandable_block, map_block, free_block, release_cached_blocks). Requests are rounded up to 512
+bytes. Those of 1 MiB at most come from segments of 2 MiB, larger ones below 10 MiB from segments of
+20 MiB, all others from segments of their own size, rounded up to 2 MiB; the rest of a block is
+split off (above 512 bytes among small ones, above 1 MiB among large ones), and joined again when
+its neighbours are free. Every stream has pools of its own. With expandable segments a pool is one
+range of addresses, of which pages of 2 or 20 MiB are mapped as they are needed.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from math import inf
+from typing import NamedTuple
+
+from sim.jobs.recorded.allocator_settings import MIB, AllocatorSettings
+
+_ROUND, _SMALL, _LARGE, _LARGE_ROUND = 512, MIB, 10 * MIB, 2 * MIB
+_SMALL_SEGMENT = 2 * MIB
+_PAGES = 1 << 30  # of an expandable segment: more than any device has
+
+
+class Pool(NamedTuple):
+    """Segments of a stream, for small requests or for large ones."""
+
+    small: bool
+    stream: int
+
+
+class Block:
+    """A part of a segment with its neighbours there; what is not `mapped` is addresses alone."""
+
+    __slots__ = ("address", "before", "behind", "expandable", "free", "mapped", "pool", "size")
+
+    def __init__(
+        self, size: int, address: int, pool: Pool, *, expandable: bool, mapped: bool
+    ) -> None:
+        self.size, self.address, self.pool = size, address, pool
+        self.expandable, self.mapped, self.free = expandable, mapped, False
+        self.before: Block | None = None
+        self.behind: Block | None = None
+
+
+class OutOfMemoryError(Exception):
+    """No block serves a request, and the device has too few bytes left."""
+
+
+class CachingAllocator:
+    """Blocks that are taken and given back by their numbers.
+
+    `allocated` and `reserved` are bytes now. The latter stays within the `capacity`, for which what
+    is cached was given back to the device so many `retries`.
+    """
+
+    def __init__(self, settings: AllocatorSettings | None = None, capacity: float = inf) -> None:
+        self.settings, self.capacity = settings or AllocatorSettings(), capacity
+        self.allocated = self.reserved = self.retries = 0
+        self._cached: defaultdict[Pool, list[tuple[int, int]]] = defaultdict(list)  # size, address
+        self._unmapped: defaultdict[Pool, list[int]] = defaultdict(list)
+        self._free: dict[int, Block] = {}  # by address, cached or not mapped
+        self._live: dict[int, Block] = {}  # by number
+        self._in_use: dict[int, Block] = {}  # given back by the script
+        self._addresses = 0
+
+    def take(self, number: int, bytes: int, stream: int = 0) -> None:
+        """A block of so many bytes for a stream. Raises `OutOfMemoryError`."""
+        size = self._rounded(bytes)
+        pool = Pool(size <= _SMALL, stream)
+        block = self._found(size, pool) or self._made(size, pool)
+        if self._splits(block, size):
+            self._keep(self._cut(block, size))
+        self._live[number] = block
+        self.allocated += block.size
+
+    def give(self, number: int, *, in_use: bool = False) -> None:
+        """Give a block back, be it `in_use` by the device until it is `over`; what was never taken
+        is not."""
+        block = self._live.pop(number, None)
+        if block is not None:
+            self.allocated -= block.size
+            self._in_use[number] = block
+            if not in_use:
+                self.over(number)
+
+    def over(self, number: int) -> None:
+        """The device is done with a block that was given back."""
+        block = self._in_use.pop(number, None)
+        if block is not None:
+            self._join(block)
+
+    def empty(self) -> None:
+        """Give what is cached back to the device, once it has done its work: segments that are not
+        split, and whole pages (`release_cached_blocks`)."""
+        for number in list(self._in_use):
+            self.over(number)
+        for block in [block for block in self._free.values() if block.mapped]:
+            if block.expandable:
+                self._unmap(block)
+            elif not block.before and not block.behind:
+                self._release(block)
+
+    def _rounded(self, bytes: int) -> int:
+        """`round_size`, `roundup_power2_next_division`."""
+        steps = self.settings.divisions
+        if steps > 1 and bytes > _ROUND * steps:
+            step = (1 << (bytes.bit_length() - 1)) // steps
+            return -(-bytes // step) * step
+        return max(-(-bytes // _ROUND), 1) * _ROUND
+
+    def _splits(self, block: Block, size: int) -> bool:
+        if block.pool.small or self.settings.expandable:
+            return block.size - size >= _ROUND
+        return size < self.settings.max_split_size and block.size - size > _SMALL
+
+    def _found(self, size: int, pool: Pool) -> Block | None:
+        """`get_free_block`: the smallest cached block that is large enough, the lowest of equal
+        ones; before one that could grow, the next one if that could not grow as far."""
+        row, most = self._cached[pool], self.settings.max_split_size
+        at = bisect_left(row, (size, -1))
+        if at == len(row):
+            return None
+        block = self._free[row[at][1]]
+        while self.settings.expandable and at + 1 < len(row):
+            other = self._free[row[at + 1][1]]
+            if _grown(other) >= _grown(block):
+                break
+            at, block = at + 1, other
+        whole = size >= most and block.size >= size + self.settings.max_non_split_rounding
+        return None if whole or size < most <= block.size else self._drop(block)
+
+    def _made(self, size: int, pool: Pool) -> Block:
+        """`alloc_block`; if the device is full, again without what is cached."""
+        make = self._expanded if self.settings.expandable else self._segment
+        block = make(size, pool)
+        if block is None and self._release_largest(size, pool):
+            block = make(size, pool)
+        if block is None:
+            self.retries += 1
+            self.empty()
+            block = make(size, pool)
+        if block is None:
+            raise OutOfMemoryError
+        return block
+
+    def _segment(self, size: int, pool: Pool) -> Block | None:
+        """`get_allocation_size`."""
+        large = int(self.settings.large_segment) if size < _LARGE else _up(size, _LARGE_ROUND)
+        whole = _SMALL_SEGMENT if pool.small else large
+        if self.reserved + whole > self.capacity:
+            return None
+        self.reserved += whole
+        return Block(whole, self._space(whole, 1), pool, expandable=False, mapped=True)
+
+    def _space(self, size: int, align: int) -> int:
+        """Addresses of a new segment, no neighbours of another one's."""
+        start = _up(self._addresses + 1, align)
+        self._addresses = start + size
+        return start
+
+    def _release(self, block: Block) -> None:
+        self.reserved -= self._drop(block).size
+
+    def _release_largest(self, size: int, pool: Pool) -> bool:
+        """`release_available_cached_blocks`: of blocks too large to be split, one that is large
+        enough, or as many of the largest as make up for it."""
+        row, most = self._cached[pool], self.settings.max_split_size
+        if most == inf or self.settings.expandable:
+            return False
+        size, freed = max(size, int(most)), 0
+        at = bisect_left(row, (size, -1))
+        found = [row[at]] if at < len(row) else [one for one in row[::-1] if one[0] >= most]
+        for whole, address in found:
+            if freed < size:
+                self._release(self._free[address])
+                freed += whole
+        return freed >= size
+
+    def _page(self, pool: Pool) -> int:
+        return _SMALL_SEGMENT if pool.small else int(self.settings.large_segment)
+
+    def _expanded(self, size: int, pool: Pool) -> Block | None:
+        """`try_allocate_expandable_block`: where there is room; what is not mapped there is."""
+        block = self._room(size, pool)
+        if not block.mapped and not self._map(block, min(block.size, size)):
+            return None
+        while block.size < size:
+            behind = block.behind
+            if behind is None or not self._map(behind, min(size - block.size, behind.size)):
+                return None
+            block = behind
+        return self._drop(block)
+
+    def _room(self, size: int, pool: Pool) -> Block:
+        """`find_expandable_block`: the first free addresses that are enough, some of them not
+        mapped; else a segment of its own."""
+        for address in self._unmapped[pool]:
+            block = self._free[address]
+            if block.before and block.before.free:
+                block = block.before
+            room, one = 0, block
+            while one and one.free and room < size:
+                room, one = room + one.size, one.behind  # type: ignore[assignment]
+            if room >= size:
+                return block
+        page = self._page(pool)
+        start = self._space(page * _PAGES, page)
+        block = Block(page * _PAGES, start, pool, expandable=True, mapped=False)
+        self._keep(block)
+        return block
+
+    def _map(self, block: Block, size: int) -> bool:
+        """`map_block`: the first pages of addresses; False where the device has no bytes left."""
+        size = _up(size, self._page(block.pool))
+        if self.reserved + size > self.capacity:
+            return False
+        self._drop(block)
+        if size < block.size:
+            self._keep(self._cut(block, size))
+        block.mapped = True
+        self.reserved += size
+        self._join(block)
+        return True
+
+    def _unmap(self, block: Block) -> None:
+        """`unmap_block`: the pages that lie within a cached block."""
+        page = self._page(block.pool)
+        start, end = _up(block.address, page), (block.address + block.size) // page * page
+        if start >= end:
+            return
+        self._drop(block)
+        if start > block.address:
+            front, block = block, self._cut(block, start - block.address)
+            self._keep(front)
+        if block.address + block.size > end:
+            self._keep(self._cut(block, end - block.address))
+        block.mapped = False
+        self.reserved -= block.size
+        self._join(block)
+
+    def _cut(self, block: Block, size: int) -> Block:
+        """Shorten a block; what is left of it is another one behind it."""
+        rest = Block(
+            block.size - size, block.address + size, block.pool,
+            expandable=block.expandable, mapped=block.mapped,
+        )  # fmt: skip
+        rest.before, rest.behind, block.size = block, block.behind, size
+        if rest.behind:
+            rest.behind.before = rest
+        block.behind = rest
+        return rest
+
+    def _join(self, block: Block) -> None:
+        """`free_block`: with free neighbours that are mapped, or not, as it is."""
+        if (other := block.before) and other.free and other.mapped == block.mapped:
+            self._drop(other)
+            block.address, block.size = other.address, block.size + other.size
+            block.before = other.before
+            if block.before:
+                block.before.behind = block
+        if (other := block.behind) and other.free and other.mapped == block.mapped:
+            self._drop(other)
+            block.size, block.behind = block.size + other.size, other.behind
+            if block.behind:
+                block.behind.before = block
+        self._keep(block)
+
+    def _keep(self, block: Block) -> None:
+        block.free = True
+        self._free[block.address] = block
+        if block.mapped:
+            insort(self._cached[block.pool], (block.size, block.address))
+        else:
+            insort(self._unmapped[block.pool], block.address)
+
+    def _drop(self, block: Block) -> Block:
+        block.free = False
+        del self._free[block.address]
+        row: list[int] | list[tuple[int, int]] = self._unmapped[block.pool]
+        key: int | tuple[int, int] = block.address
+        if block.mapped:
+            row, key = self._cached[block.pool], (block.size, block.address)
+        row.pop(bisect_left(row, key))
+        return block
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _grown(block: Block) -> int:
+    """The size that a block could grow to."""
+    behind = block.behind
+    return block.size + (behind.size if behind and not behind.mapped else 0)

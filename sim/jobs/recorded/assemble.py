@@ -1,0 +1,177 @@
+"""The result of a recorded step that was played."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from sim.config.units import human_bytes
+from sim.engine.accounts import Account
+from sim.engine.memory_curve import MemoryCurve, memory_curve
+from sim.engine.record import Record
+from sim.engine.timeline import Deferred
+from sim.jobs.recorded.allocator_settings import VARIABLES
+from sim.jobs.recorded.host import coverage
+from sim.jobs.recorded.memory import BESIDE, Memory, Peak, fullest
+from sim.jobs.recorded.setup import Recorded, host_of
+from sim.jobs.recorded.work import WorkDone, work_of
+from sim.model.kernels import Precision
+from sim.program.causes import BUBBLE, COMPUTE, RECOMPUTE
+from sim.program.program import Program
+from sim.results.answer import Inputs
+from sim.results.assemble import account_of, expected, rates
+from sim.results.result import Result
+from sim.scenario.settings import flat
+from sim.uncertainty.campaign import Campaign
+from sim.uncertainty.evidence import evidence
+
+_LINES = 3  # of a script, that hold most at the peak
+
+
+def report(
+    setup: Recorded,
+    program: Program,
+    record: Record,
+    spent: Sequence[Account],
+    *,
+    wall_seconds: float,
+) -> Result:
+    """The result of recordings, one a stage, of which a program was played; formulas stand with
+    `Result`. FLOPs are those of `WorkDone`."""
+    topology, step = setup.machine.topology, record.step_time
+    recordings, axes = [own for own, _ in setup.stages], setup.stages[0][1]
+    done = [work_of(own) for own in recordings]
+    replicas = topology.gpus // len(recordings)
+    inputs = _inputs(setup, done[0])
+    count = sum(own.parameters for own in recordings)
+    peaks = [own.peak() for own in setup.memories]
+    fits = all(one.failure is None for one in peaks)
+    return Result(
+        scenario=setup.name,
+        inputs=inputs,
+        parameters=count,
+        active_parameters=count,
+        **expected(step, evidence().interval(step, _campaign(setup, done[0].precision))),
+        **rates(
+            topology,
+            step,
+            samples=inputs.batch,
+            tokens=done[0].tokens * axes.data_ranks,
+            flops=sum(own.model_flops for own in done) * replicas,
+            executed=sum(own.executed_flops for own in done) * replicas,
+            precision=done[0].precision,
+        ),
+        **account_of(record, spent),
+        stages=tuple(map(_stage, range(len(recordings)), spent, peaks)),
+        wall_seconds=wall_seconds,
+        warnings=tuple(dict.fromkeys(_warnings(setup))),
+        remedies=() if fits else Deferred(partial(_remedies, setup.memories)),
+        memory_curves=Deferred(partial(_curves, program, record)),
+        memory_per_gpu=_parts(fullest(setup.memories).peak()),
+        capacity=topology.device.usable_memory,
+        fits=fits,
+        setup=setup,
+    )
+
+
+def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
+    """What a result of it is of."""
+    topology, (recording, axes) = setup.machine.topology, setup.stages[0]
+    return Inputs(
+        model=" ".join((recording.script, *recording.arguments)),
+        cluster=topology.name,
+        device=topology.device.name,
+        gpus=topology.gpus,
+        stack=setup.stack.name,
+        precision=done.precision,
+        batch=done.samples * axes.data_ranks // axes.sequence_ranks,
+        tokens=done.tokens // max(done.samples, 1),
+        plan=dict(axes.mesh),
+        change=dict(flat(setup.scenario.change)),
+        price=str(topology.price or ""),
+    )
+
+
+def _campaign(setup: Recorded, precision: Precision) -> Campaign:
+    """Which measured runs it is like."""
+    topology = setup.machine.topology
+    return Campaign(
+        stack=setup.stack.name,
+        device=topology.device.name,
+        generation=topology.device.generation,
+        topology=topology.name,
+        precision=precision,
+        work="dense",
+    )
+
+
+def _stage(number: int, spent: Account, peak: Peak) -> dict[str, Any]:
+    return {
+        "stage": number,
+        "name": f"stage {number}",
+        "layers": 0,
+        "compute": spent.get(COMPUTE, 0.0) + spent.get(RECOMPUTE, 0.0),
+        "bubble": spent.get(BUBBLE, 0.0),
+        "memory": peak.reserved,
+    }
+
+
+def _parts(worst: Peak) -> dict[str, float]:
+    """Bytes by part at the peak, and their total."""
+    return {**worst.parts, BESIDE: worst.reserved - worst.allocated, "total": worst.reserved}
+
+
+def _curves(written: Program, record: Record) -> list[MemoryCurve]:
+    return [memory_curve(written, record, stage) for stage in range(len(written.stages))]
+
+
+def _remedies(memories: Sequence[Memory]) -> list[str]:
+    """Settings of the allocator with which the script fits."""
+    grown = [own.with_expandable_segments() for own in memories]
+    fits = all(own.failure is None for own in grown)
+    return [f"{VARIABLES[0]} = expandable_segments:True"] if fits else []
+
+
+def _warnings(setup: Recorded) -> Iterator[str]:
+    """What a reader should know before believing the number."""
+    for recording, _ in setup.stages:
+        yield from recording.notes
+    yield from _measured_host(setup)
+    yield from _of_memory(fullest(setup.memories), setup.machine.topology.device.usable_memory)
+
+
+def _measured_host(setup: Recorded) -> Iterator[str]:
+    """For which launches the host's seconds were measured, and where."""
+    device = setup.machine.topology.device
+    found = coverage([own for own, _ in setup.stages], host_of(setup.stack, device))
+    if found is not None and device.measured is not None:
+        software = device.measured.origin.provenance.get("torch", "")
+        where = f"profile {device.profile}{f' (torch {software})' if software else ''}"
+        rest = f", by the stack for the rest ({', '.join(found.others)})" if found.others else ""
+        yield f"the host's times are by {where} for {found.share:.0%} of launches{rest}"
+
+
+def _of_memory(memory: Memory, capacity: float) -> Iterator[str]:
+    """Where the peak is, and what the allocator does about it."""
+    worst = memory.peak()
+    in_step = memory.peak(since=0).allocated
+    if in_step < worst.allocated:
+        yield (
+            f"memory is fullest before the recorded step, at {worst.line}: "
+            f"{human_bytes(worst.allocated)} allocated; the step itself has at most "
+            f"{human_bytes(in_step)}"
+        )
+    if (failure := worst.failure) is not None:
+        wanted, held = human_bytes(failure.bytes), human_bytes(failure.allocated)
+        cached = human_bytes(failure.reserved - failure.allocated)
+        yield (
+            f"out of memory at {failure.line}: {wanted} wanted, {held} "
+            f"allocated and {cached} cached in pieces, on a GPU that offers {human_bytes(capacity)}"
+        )
+        for line, size in list(worst.lines.items())[:_LINES]:
+            yield f"{human_bytes(size)} of the peak come from {line}"
+    elif worst.retries:
+        often = "once" if worst.retries == 1 else f"{worst.retries} times"
+        yield (
+            f"the allocator gives back what it has cached {often}, for which the host waits for "
+            "the GPU; that is not in the step"
+        )

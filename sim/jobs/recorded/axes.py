@@ -1,0 +1,159 @@
+"""Mesh axes of a recording, recognised from the ranks of its process groups."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd
+
+from sim.config.errors import InputError
+from sim.jobs.recorded.context import context_strides
+from sim.jobs.recorded.recording import Group, Recording
+from sim.program.causes import CONTEXT, DATA, PIPELINE, TENSOR, Cause
+
+DATA_AXIS, REPLICAS_AXIS, PIPELINE_AXIS = "dp", "dp_replicate", "pp"
+CONTEXT_AXIS = "cp"
+
+
+def lattice(ranks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Stride and size of each axis along which sorted ranks extend.
+
+    >>> lattice((0, 1, 8, 9)), lattice((3,))
+    (((1, 2), (8, 2)), ())
+    """
+    if len(ranks) < 2:
+        return ()
+    stride = ranks[1] - ranks[0]
+    row = (i for i, rank in enumerate(ranks) if rank != ranks[0] + i * stride)
+    size = next(row, len(ranks))
+    return ((stride, size), *lattice(ranks[::size]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """The `mesh`, fastest varying axis first, and the axes of each group by its number.
+
+    The outermost axis that is no pipeline's is data parallel, as torch's own meshes have it, and so
+    is every axis whose collectives are issued on streams of their own (FSDP's; tensor parallelism
+    computes on what it has just received). The outer of two shards nothing. The axis along which
+    attention gets its keys and values is context parallel.
+    """
+
+    mesh: Mapping[str, int]
+    strides: Mapping[str, int]
+    of: tuple[tuple[str, ...], ...]
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that have data of their own: sequences, or parts of them (`sequence_ranks`)."""
+        return self.mesh.get(DATA_AXIS, 1) * self.mesh.get(REPLICAS_AXIS, 1) * self.sequence_ranks
+
+    @property
+    def sequence_ranks(self) -> int:
+        """Ranks that share each sequence."""
+        return self.mesh.get(CONTEXT_AXIS, 1)
+
+    def stage(self, rank: int) -> int:
+        """The pipeline stage of a rank."""
+        if PIPELINE_AXIS not in self.mesh:
+            return 0
+        return rank // self.strides[PIPELINE_AXIS] % self.mesh[PIPELINE_AXIS]
+
+    def cause(self, group: int) -> Cause:
+        """What its collectives are put down to."""
+        axes = self.of[group]
+        if PIPELINE_AXIS in axes:
+            return PIPELINE
+        if {DATA_AXIS, REPLICAS_AXIS} & {*axes}:
+            return DATA
+        return CONTEXT if CONTEXT_AXIS in axes else TENSOR
+
+
+def axes_of(own: Recording, *others: Recording) -> Axes:
+    """The axes of a recording, as its groups and those of the other stages show them.
+
+    The pipeline's is the one along which ranks send one another messages. Raises `InputError` where
+    groups do not divide the ranks into axes.
+    """
+    together = (own, *others)
+    stride = _sent_along(together)
+    ends = {stride, stride * len(together)} if stride and others else {stride} - {0}
+    axes = {axis for one in together for group in one.groups for axis in group.axes}
+    cuts = sorted({1, own.world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
+    if any(high % low for low, high in pairwise(cuts)):
+        what = f"its process groups cut {own.world} ranks at {', '.join(map(str, cuts))}"
+        raise InputError(own.script, what, "take groups that are axes of one mesh")
+    names = _names(cuts, stride, _beside(together), context_strides(together))
+    strides = dict(zip(names, cuts, strict=False))
+    return Axes(
+        mesh={name: high // low for name, (low, high) in zip(names, pairwise(cuts), strict=True)},
+        strides=strides,
+        of=tuple(tuple(_within(group, strides)) for group in own.groups),
+    )
+
+
+def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
+    """Recordings with their axes, one a pipeline stage, in the order of the stages. Raises
+    `InputError` where one is missing or there twice."""
+    all_axes = (axes_of(one, *(o for o in recordings if o is not one)) for one in recordings)
+    pairs = sorted(
+        zip(recordings, all_axes, strict=True), key=lambda pair: pair[1].stage(pair[0].rank)
+    )
+    own, axes = pairs[0]
+    stages = [axes.stage(one.rank) for one, axes in pairs]
+    if stages != list(range(axes.mesh.get(PIPELINE_AXIS, 1))):
+        what = f"has {axes.mesh.get(PIPELINE_AXIS, 1)} pipeline stages, of which"
+        what += f" {', '.join(map(str, stages))} are recorded"
+        raise InputError(own.script, what, "record it with --stages")
+    return pairs
+
+
+def _sent_along(recordings: Iterable[Recording]) -> int:
+    """The distance of ranks that send one another messages, 0 where none do."""
+    return gcd(
+        *(
+            abs(event.peer - own.rank)
+            for own in recordings
+            for event in own.events
+            if event.kind in ("send", "recv")
+        )
+    )
+
+
+def _names(
+    cuts: Sequence[int], sent: int, beside: Collection[int], context: Collection[int]
+) -> list[str]:
+    """What the axes between cuts are called; `sent` is the pipeline's, `beside` are those whose
+    collectives are issued beside the stream that most kernels run on."""
+    known = {**dict.fromkeys(context, CONTEXT_AXIS), sent: PIPELINE_AXIS}
+    names = [known.get(cut, f"axis{cut}") for cut in cuts[:-1]]
+    free = [at for at, cut in enumerate(cuts[:-1]) if cut not in known]
+    data = free[-1:]
+    inner = [at for at in free[:-1] if cuts[at] in beside]
+    for at in data:
+        names[at] = REPLICAS_AXIS if inner else DATA_AXIS
+    for at in inner[-1:]:
+        names[at] = DATA_AXIS
+    return names
+
+
+def _beside(recordings: Iterable[Recording]) -> set[int]:
+    """Strides of groups whose collectives are issued beside the main streams."""
+    found = set()
+    for own in recordings:
+        main = main_stream(own)
+        numbers = {e.group for e in own.events if e.kind == "collective" and e.stream != main}
+        found |= {stride for number in numbers for stride, _ in own.groups[number].axes}
+    return found
+
+
+def main_stream(recording: Recording) -> int:
+    """The stream that most kernels run on."""
+    launched = Counter(event.stream for event in recording.events if event.kind == "kernel")
+    return launched.most_common(1)[0][0]
+
+
+def _within(group: Group, strides: Mapping[str, int]) -> Iterable[str]:
+    for name, cut in strides.items():
+        if any(stride <= cut < stride * size for stride, size in group.axes):
+            yield name

@@ -1,0 +1,261 @@
+"""A PyTorch execution trace as a recording: operators with their shapes, priced as a capture's are.
+
+A trace holds the calls that operators make of one another, and a recording those for which a
+device runs a kernel: an operator is one if nothing that it calls is, but for the copies and fills
+that it may need itself; one that gives what it was given (`Tensor(a)` in its schema) is none. A
+trace has no streams: everything runs in a row, but for collectives, whose results are waited for
+where they are read.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.hardware.kernels.dispatch import Phase
+from sim.jobs.recorded.axes import lattice
+from sim.jobs.recorded.calls import NAMESPACES, call_of, event_of
+from sim.jobs.recorded.kernels import has_kernel, kernel_of, of_own_use
+from sim.jobs.recorded.recording import Event, Group, Operator, Recording
+from sim.jobs.recorded.table import Table
+from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_of, operands
+
+_NOTE = "an execution trace tells nothing of memory and of streams: what it computes runs in a row"
+_FLAGS = ("is_causal", "output_mask")
+_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # beside what is called "out"
+_PHASES: dict[str, Phase] = {  # by what the names of nodes begin with
+    ENGINE: "backward",
+    "torch.distributed.ddp.reducer": "backward",
+    "Optimizer.": "optimizer",
+}
+
+
+def recording_of(document: Mapping[str, Any], where: str) -> Recording:
+    """One step of a trace: from the end of its first optimizer step to that of its second, or all
+    of it where there is one. Raises `InputError`."""
+    nodes = nodes_of(document, where)
+    groups = _Groups(nodes, where)
+    reader = _Reader(nodes, groups, where)
+    events = _one_step(reader.events())
+    if not any(event.kind == "kernel" for event in events):
+        raise InputError(where, "holds no operator that computes", REMEDY)
+    return Recording(
+        script=where.rpartition("/")[2],
+        torch=str(document["schema"]),
+        world=groups.world,
+        rank=groups.rank,
+        operators=tuple(reader.operators.entries),
+        groups=tuple(groups.used.entries),
+        events=tuple(events),
+        notes=(_NOTE, *reader.notes()),
+    )
+
+
+def _one_step(events: Sequence[Event]) -> list[Event]:
+    """What stands between a backward pass and an optimizer (clipping) counts as the optimizer's."""
+    found = list(events)
+    for place in range(len(found) - 1, 0, -1):
+        if found[place].phase == "optimizer" and found[place - 1].phase == "forward":
+            first = place - 1
+            while first >= 0 and found[first].phase == "forward":
+                first -= 1
+            if first >= 0 and found[first].phase == "backward":
+                for n in range(first + 1, place):
+                    found[n] = replace(found[n], phase="optimizer")
+    own = [event.phase == "optimizer" for event in found]
+    ends = [n + 1 for n, last in enumerate(own) if last and (n + 1 == len(own) or not own[n + 1])]
+    return found[ends[0] : ends[1]] if len(ends) > 1 else found
+
+
+class _Groups:
+    """The process groups that a trace names, and those that its collectives `used`."""
+
+    def __init__(self, nodes: Sequence[Node], where: str) -> None:
+        self.where, self.used = where, Table[Group]()
+        self.sizes: dict[str, int] = {}
+        self.members: dict[str, tuple[int, ...]] = {}
+        for node in nodes:
+            if node.name == "## process_group:init ##" and node.given:
+                self._told(node.given[0])
+        last = (own[-1] + 1 for own in self.members.values() if own)
+        self.world = max((*self.sizes.values(), *last), default=1)
+        together = (set(own or range(self.world)) for own in self.members.values())
+        self.rank = min(set.intersection(*together, set(range(self.world))), default=0)
+
+    def _told(self, text: Any) -> None:
+        try:
+            for own in json.loads(str(text)):
+                name, ranks = str(own["pg_name"]), tuple(sorted(map(int, own["ranks"])))
+                self.sizes[name] = max(int(own["group_size"]), 1)
+                self.members[name] = ranks
+        except (ValueError, KeyError, TypeError):
+            raise InputError(self.where, "has process groups that are none", REMEDY) from None
+
+    def number(self, node: Node, inner: Sequence[Node]) -> int:
+        """The group of a collective: what it names, or NCCL's own node inside it, or the only one.
+        Raises `InputError` where none of them says which."""
+        names = [str(one.attributes["pg_name"]) for one in inner if "pg_name" in one.attributes]
+        names += [value for value in node.given if isinstance(value, str) and value in self.sizes]
+        names += list(self.sizes) if len(self.sizes) == 1 else []
+        if not names or names[0] not in self.sizes:
+            what = f"{node.name} does not say in which of {len(self.sizes)} process groups it runs"
+            raise InputError(self.where, what, "trace a job of one group, or of NCCL")
+        ranks = self.members[names[0]] or tuple(range(self.sizes[names[0]]))
+        group = Group(first=ranks[0], axes=lattice(ranks))
+        if tuple(sorted(group.ranks)) != ranks:
+            what = f"has a process group of ranks {', '.join(map(str, ranks[:8]))} ..."
+            raise InputError(self.where, what, "make groups of ranks at equal distances")
+        return self.used.number(group)
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known of a call: its phase, the kernel that it is part of, whether it is made again,
+    and what it calls."""
+
+    phase: Phase
+    inside: bool = False
+    again: bool = False
+    works: bool = False  # runs a kernel that is more than a copy or a fill
+    calls: list[Node] = field(default_factory=list)
+
+
+class _Reader:
+    """Events and operators of a trace."""
+
+    def __init__(self, nodes: Sequence[Node], groups: _Groups, where: str) -> None:
+        self.nodes, self.groups, self.where = nodes, groups, where
+        self.operators = Table[Operator]()
+        self.results: dict[int, int] = {}  # the collective that writes a storage
+        self.unknown: Counter[str] = Counter()
+        self.facts = {node.number: _Facts("forward") for node in nodes}
+        for node in nodes:
+            if node.parent in self.facts:
+                self.facts[node.parent].calls.append(node)
+        tensors = (one for node in nodes for one in operands((node.given, node.made)))
+        self.on_gpu = any(one.on_gpu for one in tensors)
+        self.kernels = self._kernels()
+
+    def _kernels(self) -> set[int]:
+        """The calls that are kernels, if nothing that they are made in is one."""
+        found = set()
+        for node in reversed(self.nodes):
+            own = self.facts[node.number]
+            inner = any(self.facts[call.number].works for call in own.calls)
+            name = node.operator.partition(".")[2]
+            kernel = _is_triton(node) or (
+                bool(name)
+                and not node.is_view
+                and (has_kernel(name) or not inner)
+                and any(one.on_gpu or not self.on_gpu for one in operands((node.given, node.made)))
+            )
+            if kernel:
+                found.add(node.number)
+            own.works = inner or (kernel and not of_own_use(name))
+        return found
+
+    def events(self) -> list[Event]:
+        """All events, in the order of the host."""
+        return list(chain.from_iterable(map(self._events, self.nodes)))
+
+    def _events(self, node: Node) -> Iterator[Event]:
+        own, above = self.facts[node.number], self.facts.get(node.parent)
+        if above is not None:
+            own.phase, own.inside = above.phase, above.inside
+        own.phase = next((v for k, v in _PHASES.items() if node.name.startswith(k)), own.phase)
+        if own.inside:
+            return
+        space, _, name = node.operator.partition(".")
+        numbered = node.attributes.get("seq_id", -1) != -1
+        again = own.phase == "backward" and numbered  # autograd counts what it will go back through
+        if space in NAMESPACES:
+            own.inside = True
+            yield from self._call(node, name, own.phase)
+        elif name == "_local_scalar_dense":
+            yield Event(kind="sync", phase=own.phase)
+        elif node.number in self.kernels:
+            own.inside = True
+            yield self._kernel(node, own.phase, again)
+
+    def _kernel(self, node: Node, phase: Phase, again: bool) -> Event:
+        operator = _operator(node)
+        try:
+            kernel_of(operator)
+        except (IndexError, ValueError, ZeroDivisionError):
+            what = f"has tensors that {operator.name} does not take"
+            raise InputError(f"{self.where}, node {node.number}", what, REMEDY) from None
+        if not operator.name.startswith(("aten.", "inductor.")):
+            self.unknown[operator.name] += 1
+        read = {one.storage for one in operands(node.given)} & self.results.keys()
+        return Event(
+            kind="kernel",
+            phase=phase,
+            again=again,
+            operator=self.operators.number(operator),
+            reads=tuple(sorted({self.results.pop(storage) for storage in read})),
+        )
+
+    def _call(self, node: Node, name: str, phase: Phase) -> Iterator[Event]:
+        """A collective or a message, or the wait for one."""
+        kind, mark = call_of(name), node.number
+        tensors = list(operands((node.given, node.made)))
+        if name == "wait_tensor":
+            marks = {self.results.pop(one.storage, 0) for one in tensors} - {0}
+            yield from (Event(kind="done", phase=phase, mark=own) for own in sorted(marks))
+        if kind is None or not tensors:
+            return
+        blocking = node.argument("async_op") is False
+        if not blocking and kind != "send":
+            results = list(operands(node.made)) or tensors
+            self.results |= {one.storage: mark for one in results}
+        sides = (*node.given[:2], node.made)
+        yield Event(
+            kind=event_of(kind),
+            phase=phase,
+            name=kind,
+            group=self.groups.number(node, self._within(node)),
+            bytes=max(sum(one.tensor.bytes for one in operands(side)) for side in sides),
+            mark=mark,
+            blocking=blocking,
+        )
+
+    def _within(self, node: Node) -> list[Node]:
+        calls = self.facts[node.number].calls
+        return [*calls, *(inner for call in calls for inner in self.facts[call.number].calls)]
+
+    def notes(self) -> Iterator[str]:
+        """Which operators are not torch's, and are taken to move what they are given."""
+        for name, often in self.unknown.items():
+            yield f"{name} ({often} times) is not torch's: taken to move its tensors, no more"
+
+
+def _is_triton(node: Node) -> bool:
+    return node.attributes.get("kernel_backend") == "triton"
+
+
+def _operator(node: Node) -> Operator:
+    """What it reads, makes and writes, and what its kernel depends on, as a capture has it."""
+    given, made = list(operands(node.given)), list(operands(node.made))
+    if _is_triton(node):  # what it writes is among its arguments
+        name = re.sub(r"[^\w]", "_", node.name)
+        return Operator(name=f"inductor.{name}", inputs=tuple(one.tensor for one in given))
+    name = node.operator.partition(".")[2]
+    unread = list(operands(node.argument(_UNREAD.get(name, "out"))))
+    flags = {key: value for key in _FLAGS if (value := node.argument(key)) is not None}
+    if lists := sum(isinstance(value, tuple) for value in node.given):
+        flags["lists"] = lists
+    return Operator(
+        name=node.operator,
+        inputs=_tensors([one for one in given if one not in unread]),
+        outputs=_tensors(made),
+        written=sum(one.tensor.bytes for one in made or node.written),
+        flags=flags,
+    )
+
+
+def _tensors(found: Sequence[Operand]) -> tuple[Any, ...]:
+    return tuple(one.tensor for one in found)

@@ -1,0 +1,139 @@
+"""The file of a recording: JSON, compressed where its name ends in .gz (docs/capture.md)."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any
+from unicodedata import category
+
+from sim.config import gate, reads
+from sim.config.errors import InputError
+from sim.config.files import atomic_write
+from sim.config.schema import validate
+from sim.jobs.recorded.execution_trace import recording_of
+from sim.jobs.recorded.recording import PARTS, Allocation, Recording
+from sim.jobs.recorded.trace_nodes import is_trace
+
+SUFFIXES = (".json", ".gz")
+_REMEDY = "record it again with `sim capture`"
+_SHOWN = 40  # characters of a text that is refused
+
+
+def is_recording(name: str) -> bool:
+    """Whether a scenario's name is that of a recording's file."""
+    return name.endswith((".json", ".json.gz"))
+
+
+def is_script(name: str) -> bool:
+    """Whether a file is a recording rather than another one in JSON, which has no script."""
+    if not name.endswith(".json") or not reads.exists(Path(name)):
+        return name.endswith(".json.gz")
+    return b'"script":' in reads.content(Path(name))
+
+
+def write(recordings: Sequence[Recording], path: Path) -> None:
+    """What is as usual in a table is left out."""
+    documents = [_document(own) for own in recordings]
+    document = documents[0] if len(documents) == 1 else {"stages": documents}
+    text = json.dumps(document, separators=(",", ":")).encode()
+    with atomic_write(path) as part:
+        part.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def _document(own: Recording) -> dict[str, Any]:
+    memory = [[m.event, m.block, m.bytes, m.stream, m.line, m.part] for m in own.memory]
+    return _plain(own) | {"version": own.version, "memory": memory}
+
+
+def _plain(thing: Any) -> dict[str, Any]:
+    own = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    usual = {
+        f.name: f.default_factory() if f.default_factory is not MISSING else f.default
+        for f in fields(thing)
+    }
+    kept = {key: value for key, value in own.items() if value != usual[key] and key != "memory"}
+    return {key: _value(value) for key, value in kept.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
+        return [_plain(one) for one in value]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+def read(path: Path) -> tuple[Recording, ...]:
+    """The recordings of a file, one a pipeline stage, or one made of an execution trace of PyTorch.
+    Raises `InputError` for any other file; nothing of it is run."""
+    where = str(path)
+    data = _unpacked(reads.content(path), where)
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InputError(where, "is not JSON", _REMEDY) from None
+    if is_trace(document):
+        return (_printable(recording_of(document, where), where),)
+    stages = document.get("stages", [document]) if isinstance(document, dict) else []
+    if not isinstance(stages, list) or not stages:
+        raise InputError(where, "is no recording of a training step", _REMEDY)
+    if len(stages) == 1:
+        return (_one(stages[0], where),)
+    return tuple(_one(own, f"{where}, stage {stage}") for stage, own in enumerate(stages))
+
+
+def _one(document: Any, where: str) -> Recording:
+    if not isinstance(document, dict) or "events" not in document:
+        raise InputError(where, "is no recording of a training step", _REMEDY)
+    gate.refuse_depth(document, where)
+    rows = document.pop("memory", [])
+    own = validate(document, Recording, where)
+    return _with_memory(_printable(own, where), rows, where)
+
+
+def _printable(own: Recording, where: str) -> Recording:
+    """The same; what results and pages show of it must not steer a terminal. Arguments may have
+    several lines."""
+    arguments = (one.translate({9: " ", 10: " "}) for one in own.arguments)
+    for text in (own.script, *arguments, *own.lines, *own.notes):
+        if any(category(one) == "Cc" for one in text):
+            raise InputError(where, f"has control characters in {text[:_SHOWN]!a}", _REMEDY)
+    return own
+
+
+def _unpacked(data: bytes, where: str) -> bytes:
+    if data[:2] != b"\x1f\x8b":
+        return data
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        whole = unpacker.decompress(data, reads.MOST)
+    except zlib.error:
+        raise InputError(where, "is not a whole gzip file", _REMEDY) from None
+    if not unpacker.eof and not unpacker.unconsumed_tail:
+        raise InputError(where, "is not a whole gzip file", _REMEDY)
+    if unpacker.unconsumed_tail:
+        raise InputError(where, f"unpacks to more than {reads.MOST >> 20} MiB", _REMEDY)
+    return whole
+
+
+def _with_memory(own: Recording, rows: Any, where: str) -> Recording:
+    memory = []
+    for number, row in enumerate(rows if isinstance(rows, list) else [None]):
+        whole = isinstance(row, list) and len(row) == 6 and all(type(one) is int for one in row)
+        if not whole or not _sound(one := Allocation(*row), own):
+            raise InputError(where, f"row {number} of memory is none", _REMEDY)
+        memory.append(one)
+    object.__setattr__(own, "memory", tuple(memory))
+    return own
+
+
+def _sound(one: Allocation, own: Recording) -> bool:
+    return (
+        -1 <= one.event <= len(own.events)
+        and -1 <= one.bytes < 1 << 50
+        and one.block >= 0
+        and one.stream >= 0
+        and -1 <= one.line < len(own.lines)
+        and 0 <= one.part < len(PARTS)
+    )

@@ -1,0 +1,89 @@
+"""What the host of a recorded step takes: by operator where that was measured, else by phase."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sim.hardware.kernels.dispatch import VIEW, OperatorTime, Phase, fused_as_one
+from sim.hardware.kernels.profile import Profile
+from sim.jobs.recorded.kernels import kernel_of, short_name, tensors_of_a_list
+from sim.jobs.recorded.recording import Event, Operator, Recording
+
+_NAMED = 3  # of the operators without a measured time
+
+Measured = Mapping[tuple[str, Phase], OperatorTime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Seconds of the host: before a `step`, for each kernel by phase (`launch`), for each `call`
+    of a collective or to a peer, for each CUDA `graph`; operators that were `measured` take theirs.
+    """
+
+    step: float
+    launch: Mapping[Phase, float]
+    call: float
+    graph: float
+    measured: Measured = field(default_factory=dict)
+
+    def taking(self, factor: float) -> "Host":
+        """One that takes so many times as long."""
+        return Host(
+            step=factor * self.step,
+            launch={phase: factor * seconds for phase, seconds in self.launch.items()},
+            call=factor * self.call,
+            graph=factor * self.graph,
+            measured={
+                key: replace(one, seconds=factor * one.seconds, each=factor * one.each)
+                for key, one in self.measured.items()
+            },
+        )
+
+    def of(self, event: Event, operator: Operator, launches: int) -> float:
+        """Seconds of an operator of so many launches, measured or by the stack."""
+        seconds = self.seconds(event, operator)
+        return self.launch[event.phase] * launches if seconds is None else seconds
+
+    def seconds(self, event: Event, operator: Operator) -> float | None:
+        """Of all launches of an operator together, and of the views before it; None where it was
+        not measured. What is recomputed is called as in a forward pass."""
+        phase: Phase = "forward" if event.again else event.phase
+        own = self.measured.get((fused_as_one(short_name(operator)), phase))
+        if own is None:
+            return None
+        view = self.measured.get((VIEW, phase))
+        views = event.views * view.seconds if view else 0.0
+        return own.of(tensors_of_a_list(operator)) + views
+
+
+def measured_of(profile: Profile | None) -> Measured:
+    """The operators of a profile, by name and phase."""
+    return {(one.operator, one.phase): one for one in profile.operators} if profile else {}
+
+
+class Coverage(NamedTuple):
+    """The share of launches whose host's time was measured, and those that are most of the rest."""
+
+    share: float
+    others: tuple[str, ...]
+
+
+def coverage(recordings: Sequence[Recording], host: Host) -> Coverage | None:
+    """Of the kernels that the host launches itself; None where nothing was measured."""
+    if not host.measured:
+        return None
+    known, others = 0, Counter[str]()
+    for own in recordings:
+        launches = [kernel_of(operator).launches for operator in own.operators]
+        for event in own.events:
+            if event.kind != "kernel" or event.graph:
+                continue
+            operator, count = own.operators[event.operator], launches[event.operator]
+            if host.seconds(event, operator) is not None:
+                known += count
+            else:
+                others[short_name(operator)] += count
+    total = known + others.total()
+    names = tuple(name for name, _ in others.most_common(_NAMED))
+    return Coverage(known / total if total else 0.0, names)

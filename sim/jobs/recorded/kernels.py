@@ -1,0 +1,185 @@
+"""The kernels that torch's operators launch on a GPU, as `sim.hardware` times them."""
+
+from collections.abc import Callable
+from math import ceil, prod
+
+from sim.jobs.recorded.recording import Operator, Tensor
+from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound, Precision
+
+_PRECISIONS: dict[str, Precision] = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+}
+# Several launches, by aten/src/ATen/native/cuda: layer_norm_kernel.cu (input gradient, gains and
+# shifts in two), Embedding.cu (sort of the indices, then three), Sort.cu, TensorTopK.cu,
+# IndexKernel.cu and Indexing.cu (sort, then the sum of equal ones).
+_LAUNCHES = {
+    "native_layer_norm_backward": 3,
+    "_fused_rms_norm_backward": 3,
+    "embedding_dense_backward": 5,
+    "sort": 4,
+    "topk": 2,
+    "index_put_": 4,
+    "index_put": 4,
+}
+_WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros", "ones", "full")
+# aten/src/ATen/native/cuda/Loss.cu: one element a row, found by its label.
+_LABELS_ONLY = ("nll_loss_forward", "nll_loss_backward")
+# What is made and not yet written, and what gives what it was given.
+UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
+_FREE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_")
+_ROWS_ONLY = ("embedding", "index", "gather", "index_select")  # read rows, not the table
+# A launch over lists takes so many tensors by the number of lists, so many chunks of so many
+# elements (aten/src/ATen/native/cuda/MultiTensorApply.cuh: depth_to_max_tensors,
+# depth_to_max_blocks, kChunkSize).
+_LIST_TENSORS = (110, 64, 48, 36, 30)
+_LIST_BLOCKS, _CHUNK = 320, 65536
+
+
+def short_name(operator: Operator) -> str:
+    """
+    >>> short_name(Operator(name="aten.mm"))
+    'mm'
+    """
+    return operator.name.partition(".")[2] or operator.name
+
+
+def is_free(name: str, *, view: bool) -> bool:
+    """Whether nothing runs on the device for an operator of this name."""
+    return view or name in _FREE or name in UNSET
+
+
+def is_shape(name: str, *, view: bool) -> bool:
+    """Whether it is a view that a script or a module asks for: "t" and "detach" are what other
+    operators call for themselves."""
+    return view and name not in _FREE and name != "t"
+
+
+def has_kernel(name: str) -> bool:
+    """Whether an operator of this name is known to be kernels of its own, whatever it calls."""
+    known = (*_PRODUCTS, *_LAUNCHES, *_ROWS_ONLY, *_LABELS_ONLY)
+    fused = "dot_product" in name and "attention" in name and not name.endswith("_math")
+    inner = fused and name.startswith("_")
+    return name in known or inner or name.startswith(("_foreach", "_fused"))
+
+
+def of_own_use(name: str) -> bool:
+    """Whether other operators call an operator of this name for what they do themselves."""
+    return name.startswith("empty") or name in (*_WRITES_ONLY, "copy_", "clone", "_to_copy")
+
+
+def kernel_of(operator: Operator) -> Kernel:
+    """A product, fused attention, or bytes that move."""
+    name = short_name(operator)
+    if operator.name.startswith("inductor."):  # named after all that is fused in it
+        if name.startswith("tem_fused_flex_attention"):
+            return _attention(operator, name)
+        moved = operator.written + sum(one.bytes for one in operator.inputs)
+        return MemoryBound(name=name, bytes=moved)
+    if "dot_product" in name and "attention" in name:
+        return _attention(operator, name)
+    product = _PRODUCTS.get(name)
+    if product is not None and len(operator.inputs) > 1:
+        return product(operator, name)
+    return MemoryBound(name=name, bytes=_moved(operator, name), launches=launches(operator))
+
+
+def launches(operator: Operator) -> int:
+    """How many kernels an operator of bytes that move launches."""
+    name = short_name(operator)
+    if name.startswith(("_foreach", "_fused_adam", "_fused_sgd", "_amp_foreach")):
+        return _launches_of_lists(operator)
+    return _LAUNCHES.get(name, 1)
+
+
+def tensors_of_a_list(operator: Operator) -> int:
+    """How many tensors each of its lists has; all that it is given where there are none."""
+    lists: int = operator.flags.get("lists", 1)
+    return ceil(len(operator.inputs) / max(lists, 1))
+
+
+def _launches_of_lists(operator: Operator) -> int:
+    lists = operator.flags.get("lists", 1)
+    depth = min(max(lists, 1), len(_LIST_TENSORS))
+    each = operator.inputs[: tensors_of_a_list(operator)]
+    chunks = sum(ceil(prod(one.shape) / _CHUNK) for one in each)
+    return max(1, ceil(max(len(each) / _LIST_TENSORS[depth - 1], chunks / _LIST_BLOCKS)))
+
+
+def _moved(operator: Operator, name: str) -> float:
+    if name == "all_gather_copy_in":  # FSDP2: shards into their place of the gathered buffer
+        return 2 * sum(one.bytes for one in operator.inputs[:-1])
+    read = (
+        0.0 if name in (*_WRITES_ONLY, *_LABELS_ONLY) else sum(one.bytes for one in operator.inputs)
+    )
+    if name in _ROWS_ONLY:
+        read = min(read, 1.5 * operator.written)
+    return read + operator.written
+
+
+def _precision(tensor: Tensor) -> Precision:
+    return _PRECISIONS.get(tensor.dtype, "fp32")
+
+
+def _product(operator: Operator, name: str) -> Gemm:
+    """mm, bmm (m x k, k x n); those that add have what is added first."""
+    x, y = operator.inputs[-2:] if "add" in name else operator.inputs[:2]
+    batch = x.shape[0] if len(x.shape) == 3 else 1
+    m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
+    precision = "tf32" if operator.flags.get("tf32") else _precision(x)
+    return Gemm(name=name, m=m, n=n, k=k, batch=batch, precision=precision)
+
+
+def _grouped(operator: Operator, name: str) -> Gemm:
+    """Tokens (m, k) evenly among the matrices (e, k, n) of experts; with two flat operands they
+    are their weight gradients."""
+    x, y = operator.inputs[:2]
+    (m, k), n = x.shape[-2:], y.shape[-1]
+    forward = len(y.shape) == 3
+    experts = y.shape[0] if forward else operator.outputs[0].shape[0]
+    m, k = (m // experts, k) if forward else (m, k // experts)
+    return Gemm(name=name, m=max(m, 1), n=n, k=max(k, 1), batch=experts, precision=_precision(x))
+
+
+def _convolution(operator: Operator, name: str) -> Gemm:
+    """An implicit product over pixels; backward one for the input and one for the weight."""
+    backward = name == "convolution_backward"
+    image, weight = operator.inputs[0], operator.inputs[2 if backward else 1]
+    image = image if backward else operator.outputs[0]
+    return Gemm(
+        name=name,
+        m=prod(image.shape) // image.shape[1],
+        n=weight.shape[0],
+        k=prod(weight.shape[1:]),
+        batch=max(1, sum(operator.flags.get("output_mask", (1,))[:2])),
+        precision=_precision(weight),
+    )
+
+
+_PRODUCTS: dict[str, Callable[[Operator, str], Gemm]] = {
+    **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "_scaled_mm"), _product),
+    "_grouped_mm": _grouped,
+    "convolution": _convolution,
+    "convolution_backward": _convolution,
+}
+
+
+def _attention(operator: Operator, name: str) -> Attention:
+    backward = "backward" in name
+    first = 1 if backward and "flex" not in name else 0  # behind the gradient
+    q, k, v = operator.inputs[first : first + 3]
+    return Attention(
+        name=name,
+        batch=q.shape[0],
+        heads=q.shape[1],
+        kv_heads=k.shape[1],
+        q=q.shape[2],
+        kv=k.shape[2],
+        head=q.shape[3],
+        value_head=0 if v.shape[3] == q.shape[3] else v.shape[3],
+        causal=bool(operator.flags.get("is_causal")),
+        backward=backward,
+        precision=_precision(q),
+    )

@@ -1,0 +1,190 @@
+"""What a recorded script holds of the device's memory, moment by moment, and at the fullest one."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from sim.jobs.recorded.allocator import CachingAllocator, OutOfMemoryError
+from sim.jobs.recorded.allocator_settings import AllocatorSettings, parsed
+from sim.jobs.recorded.behind import InUse, Moments
+from sim.jobs.recorded.recording import PARTS, Allocation, Recording
+from sim.program.memory import MemoryUse, added, in_a_row
+
+NOWHERE = "no line of the script"
+BESIDE = "cached, not allocated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A request that the device could not serve: its `bytes` and line of the script, what was
+    allocated and reserved, and the number of the memory's row."""
+
+    row: int
+    bytes: int
+    line: str
+    allocated: float
+    reserved: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The most bytes `allocated` to tensors at once and `reserved` from the device; at the former
+    moment bytes by part, and by line of the script, which of these took the last of them (`line`),
+    and the event before which it was.
+
+    `retries` is how often the allocator gave back what it had cached, `failure` the first request
+    that failed all the same; what comes behind it is played as if the device were larger.
+    """
+
+    allocated: float
+    reserved: float
+    parts: Mapping[str, float]
+    lines: Mapping[str, float] = field(default_factory=dict)
+    event: int = -1
+    line: str = NOWHERE
+    retries: int = 0
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a row changes: bytes allocated to its block (negative: given back), and reserved."""
+
+    event: int
+    block: Allocation | None
+    allocated: int
+    reserved: int
+
+
+class Memory:
+    """A recording's memory, played once on a device of so many bytes; with its own settings of the
+    allocator, or others. By the `moments` of a played step blocks of several streams are free
+    once the device is done with them, else at once. Raises `InputError` for settings that torch
+    does not know."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        capacity: float = inf,
+        settings: AllocatorSettings | None = None,
+        moments: Moments | None = None,
+    ) -> None:
+        self.recording, self.moments = recording, moments
+        self.settings = settings or parsed(recording.allocator, recording.script)
+        self.capacity = capacity
+        self._allocator = CachingAllocator(self.settings, capacity)
+        self.failure: Failure | None = None
+        self._in_use = InUse(moments)
+        self._changes = list(self._played())
+
+    def with_expandable_segments(self) -> "Memory":
+        """The same where the allocator maps pages as it needs them."""
+        settings = replace(self.settings, expandable=True)
+        return Memory(self.recording, self.capacity, settings, self.moments)
+
+    @property
+    def used_by_several(self) -> bool:
+        """Whether streams use blocks of others."""
+        return any(row.bytes < 0 for row in self.recording.memory)
+
+    def at(self, moments: Moments) -> "Memory":
+        """The same by the moments of a played step."""
+        return Memory(self.recording, self.capacity, self.settings, moments)
+
+    def _played(self) -> Iterator[_Change]:
+        live: dict[int, Allocation] = {}
+        own = self._allocator
+        for number, row in enumerate(self.recording.memory):
+            before = own.allocated, own.reserved
+            block = live.get(row.block)
+            if row.bytes < 0:
+                if block and block.stream != row.stream:
+                    self._in_use.use(row.block, row.stream)
+                continue
+            if row.bytes:
+                live[row.block] = block = row
+                self._take(number, row)
+            elif row.block:
+                live.pop(row.block, None)
+                own.give(row.block, in_use=self._in_use.give(row.block, row.event))
+            else:
+                own.empty()
+            changed = own.allocated - before[0], own.reserved - before[1]
+            yield _Change(row.event, block, *changed)
+
+    def _take(self, number: int, row: Allocation) -> None:
+        own = self._allocator
+        for block in self._in_use.over(row.event):
+            own.over(block)
+        try:
+            own.take(row.block, row.bytes, row.stream)
+        except OutOfMemoryError:
+            self.failure = Failure(
+                row=number,
+                bytes=row.bytes,
+                line=self._line(row),
+                allocated=float(own.allocated),
+                reserved=float(own.reserved),
+            )
+            own.capacity = inf
+            own.take(row.block, row.bytes, row.stream)
+
+    def _line(self, row: Allocation) -> str:
+        return self.recording.lines[row.line] if row.line >= 0 else NOWHERE
+
+    def peak(self, since: int = -1) -> Peak:
+        """The fullest moment from an event up to the end of the recorded step, the last one of
+        several."""
+        most = level = reserved = highest = 0
+        at = -1
+        until = [*(change.event for change in self._changes[1:]), inf]
+        for number, (change, next_one) in enumerate(zip(self._changes, until, strict=False)):
+            level, reserved = level + change.allocated, reserved + change.reserved
+            highest = max(highest, reserved)
+            fuller = level > most or (level == most and change.allocated > 0)
+            if fuller and next_one >= since:
+                most, at = level, number
+        parts, lines = Counter[str](), Counter[str]()
+        for change in self._changes[: at + 1]:
+            if change.block is not None:
+                parts[PARTS[change.block.part]] += change.allocated
+                lines[self._line(change.block)] += change.allocated
+        last = self._changes[at].block if at >= 0 else None
+        return Peak(
+            allocated=float(most),
+            reserved=float(highest),
+            parts=_largest_first(parts),
+            lines=_largest_first(lines),
+            event=self._changes[at].event if at >= 0 else -1,
+            line=self._line(last) if last else NOWHERE,
+            retries=self._allocator.retries,
+            failure=self.failure,
+        )
+
+    def before_step(self) -> dict[str, float]:
+        """Bytes by part when the recorded step begins."""
+        return added({}, *(_use(c).kept for c in self._changes if c.event < 0))
+
+    def by_event(self) -> dict[int, MemoryUse]:
+        """What happens just before each event of the step."""
+        uses: dict[int, list[MemoryUse]] = {}
+        for change in self._changes:
+            if change.event >= 0:
+                uses.setdefault(change.event, []).append(_use(change))
+        return {event: in_a_row(own) for event, own in uses.items()}
+
+
+def fullest(memories: Sequence[Memory]) -> Memory:
+    """That of the GPU which reserves most."""
+    return max(memories, key=lambda own: own.peak().reserved)
+
+
+def _use(change: _Change) -> MemoryUse:
+    part = {} if change.block is None else {PARTS[change.block.part]: float(change.allocated)}
+    bytes = {**part, BESIDE: float(change.reserved - change.allocated)}
+    return MemoryUse(bytes, bytes if change.reserved > 0 else {})
+
+
+def _largest_first(sizes: Counter[str]) -> dict[str, float]:
+    return {name: float(size) for name, size in sizes.most_common() if size}

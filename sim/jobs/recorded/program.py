@@ -1,0 +1,288 @@
+"""From recordings to a program: what was recorded is what every rank of its stage does.
+
+Kernels of a stream in a row become one computation; events, results of collectives and the order of
+a communicator say what waits for what, as they did when the host issued them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
+
+from sim.hardware.kernels.dispatch import Phase
+from sim.jobs.recorded.axes import Axes, main_stream
+from sim.jobs.recorded.beside import with_beside
+from sim.jobs.recorded.host import Host
+from sim.jobs.recorded.memory import Memory
+from sim.jobs.recorded.passes import passes_of, pieces_of
+from sim.jobs.recorded.recording import Event, Recording
+from sim.model.kernels import Kernel
+from sim.parallel.job import host_time
+from sim.parallel.segments import Issued, segments
+from sim.program.actions import Action
+from sim.program.causes import COMPUTE, OPTIMIZER, RECOMPUTE, Cause
+from sim.program.memory import NOTHING, MemoryUse
+from sim.program.operations import (
+    COMPUTE_STREAM,
+    Collective,
+    Communicate,
+    Compute,
+    Operation,
+    Receive,
+    Segment,
+    Send,
+    Work,
+)
+from sim.program.program import Program
+from sim.program.routine import Routine
+from sim.program.schedule import Schedule
+from sim.program.stage import Stage
+
+_PASS = Schedule(((Action("F", 0),),), ((0,),))
+
+Time = Callable[[Kernel], float]
+
+
+class Noted(NamedTuple):
+    """Of each event: what its stream ran last, when it came, and the host's seconds for it."""
+
+    places: Sequence[Sequence[str]]
+    hosts: Sequence[float]
+
+
+def program(
+    recordings: Sequence[tuple[Recording, Axes]],
+    kernels: Sequence[Sequence[Kernel]],
+    *,
+    memories: Sequence[Memory],
+    time: Time,
+    host: Host,
+    factors: Mapping[str, float],
+) -> tuple[Program, list[Noted]]:
+    """The step of one recording a pipeline stage, in their order, and what is noted of its events.
+
+    `kernels` are those of the operators of each recording, `time` their seconds on the device. A
+    stage runs its step as one routine, whose operations say which pass they belong to: what stages
+    send one another was recorded, too. Kernels lose to collectives of the causes in `factors` as if
+    these took so many times as long.
+    """
+    items = host_time(host.step)
+    opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
+    stages, noted = [], list[Noted]()
+    for number, (own, axes) in enumerate(recordings):
+        writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
+        (occasion,) = _PASS.actions[0].occasions
+        stage = Stage(
+            opening=opening,
+            routines={occasion: writer.routine(factors)},
+            resident=memories[number].before_step(),
+            pieces=pieces_of(own),
+        )
+        stages.append(stage)
+        noted.append(Noted(writer.places, writer.hosts))
+    orders = ((Action("F", 0),),) * len(stages)
+    schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
+    written = Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
+    return written, noted
+
+
+class _Writer:
+    """Writes the operations of one recording."""
+
+    def __init__(
+        self,
+        own: Recording,
+        axes: Axes,
+        kernels: Sequence[Kernel],
+        memory: Mapping[int, MemoryUse],
+        time: Time,
+        host: Host,
+    ) -> None:
+        self.own, self.axes, self.kernels, self.time, self.host = own, axes, kernels, time, host
+        self.memory, self.changed = memory, NOTHING  # since the last operation
+        self.main = main_stream(own)
+        self.waited = {event.mark for event in own.events if event.kind in ("wait", "sync")}
+        self.done: list[Operation] = []
+        self.passes: list[Action | None] = []  # of what is done
+        self.now: Action | None = None  # the pass of the event at hand
+        self.graph = 0  # of the event before
+        self.hosts: list[float] = []  # seconds for each event
+        self.rows: dict[str, list[tuple[Event, Issued]]] = defaultdict(list)
+        self.begun: dict[str, tuple[Action | None, Phase]] = {}  # what each row is part of
+        self.last: dict[str, str] = {}  # the last operation on each stream
+        self.seen: dict[str, str] = {}  # the last one whose end the host has waited for
+        self.after: dict[str, dict[str, None]] = defaultdict(dict)  # what a stream waits for
+        self.marks: dict[int, tuple[str, ...]] = {}
+        self.results: dict[int, str] = {}  # the operation of each collective
+        self.queues: dict[int, str] = {}  # the last one of each communicator
+        self.keys: Counter[tuple[int, int]] = Counter()
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.places: list[tuple[str, ...]] = []
+        self.unplaced: dict[str, list[int]] = defaultdict(list)  # events of each row
+
+    def routine(self, factors: Mapping[str, float]) -> Routine:
+        """All operations, in the host's order (`with_beside` has the `factors`)."""
+        events = zip(self.own.events, passes_of(self.own), strict=True)
+        for number, (event, self.now) in enumerate(events):
+            self.hosts.append(0.0)
+            getattr(self, f"_{event.kind}")(event, self._stream(event))
+            self.graph = event.graph
+            self._place(self._stream(event))
+            self.changed = self.changed.then(self.memory.get(number, NOTHING))
+        for stream in list(self.rows):
+            self._flush(stream)
+        return Routine(tuple(with_beside(self.done, factors)), tuple(self.passes))
+
+    def _place(self, stream: str) -> None:
+        if stream in self.rows:
+            self.unplaced[stream].append(len(self.places))
+        self.places.append(self._so_far(stream))
+
+    def _stream(self, event: Event) -> str:
+        return COMPUTE_STREAM if event.stream == self.main else f"stream {event.stream}"
+
+    def _kernel(self, event: Event, stream: str) -> None:
+        read = [self.results[mark] for mark in event.reads if mark in self.results]
+        self._waits(stream, read)
+        if self.begun.get(stream) != (self.now, event.phase):
+            self._flush(stream)
+            self.begun[stream] = self.now, event.phase
+        self.rows[stream].append((event, self._issued(event)))
+
+    def _record(self, event: Event, stream: str) -> None:
+        if event.mark in self.waited:
+            self._flush(stream)
+            self.marks[event.mark] = self._so_far(stream)
+
+    def _wait(self, event: Event, stream: str) -> None:
+        self._waits(stream, self.marks.get(event.mark, ()))
+
+    def _done(self, event: Event, stream: str) -> None:
+        if event.mark in self.results:
+            self._waits(stream, [self.results[event.mark]])
+
+    def _sync(self, event: Event, stream: str) -> None:
+        """The host waits for all that a stream runs, be it a collective."""
+        self._flush(stream, sync=True)
+        if self.after[stream] or self.last.get(stream) != self.seen.get(stream):
+            name = f"wait {len(self.done)}"
+            work = Work(name=name, items=())
+            self._add(
+                Compute(name=name, work=work, after=self._taken(stream), stream=stream, sync=True)
+            )
+        self.seen[stream] = self.last.get(stream, "")
+
+    def _collective(self, event: Event, stream: str) -> None:
+        if not self.axes.of[event.group]:
+            return
+        self._flush(stream, issue=True)
+        axes = self.axes.of[event.group]
+        self.counts[event.name, *axes] += 1  # by which stages know it
+        call = Collective(
+            kind=event.name,  # type: ignore[arg-type]
+            axes=axes,
+            bytes=event.bytes,
+            name=f"{event.name} over {', '.join(axes)} {self.counts[event.name, *axes]}",
+            cause=self.axes.cause(event.group),
+        )
+        own = stream if event.blocking else f"group {event.group}"
+        before = dict.fromkeys(self._taken(stream) if event.blocking else self._so_far(stream))
+        # NCCL lets a communicator's kernels run in the order in which they are launched, whatever
+        # their streams (src/enqueue.cc, ncclLaunchPrepare: all wait for its `deviceStream`).
+        if event.group in self.queues:
+            before[self.queues[event.group]] = None
+        self._add(Communicate(name=call.name, calls=(call,), after=tuple(before), stream=own))
+        self.results[event.mark] = call.name
+        self.queues[event.group] = call.name
+
+    def _send(self, event: Event, stream: str) -> None:
+        self._message(event, stream, self.axes.stage(self.own.rank), self.axes.stage(event.peer))
+
+    def _recv(self, event: Event, stream: str) -> None:
+        self._message(event, stream, self.axes.stage(event.peer), self.axes.stage(self.own.rank))
+
+    def _message(self, event: Event, stream: str, source: int, to: int) -> None:
+        self._flush(stream, issue=True)
+        self.keys[source, to] += 1
+        key = f"{source} to {to}, {self.keys[source, to]}"
+        sent = event.kind == "send"
+        call = (
+            Send(to=to, bytes=event.bytes, key=key)
+            if sent
+            else Receive(source=source, bytes=event.bytes, key=key)
+        )
+        name, own = f"{event.kind} {key}", f"{event.kind} {to if sent else source}"
+        self._add(Communicate(name=name, calls=(call,), after=self._so_far(stream), stream=own))
+        self.results[event.mark] = name
+
+    def _waits(self, stream: str, ends: Sequence[str]) -> None:
+        """What a stream runs from here on waits for those operations."""
+        known = {*self.after[stream], self.last.get(stream)}
+        new = [end for end in ends if end not in known]
+        if new:
+            self._flush(stream)
+            self.after[stream] |= dict.fromkeys(new)
+
+    def _so_far(self, stream: str) -> tuple[str, ...]:
+        last = {self.last[stream]: None} if stream in self.last else {}
+        return tuple({**self.after[stream], **last})
+
+    def _taken(self, stream: str) -> tuple[str, ...]:
+        return tuple(self.after.pop(stream, ()))
+
+    def _flush(self, stream: str, *, sync: bool = False, issue: bool = False) -> None:
+        """End a stream's computation; the host then may `issue` a call, for which it takes time."""
+        row, call = self.rows.pop(stream, []), self.host.call if issue else 0.0
+        items = [*self._items(row), *host_time(call)]
+        if issue:
+            self.hosts[-1] += call
+        if items:
+            own, kind = self.begun[stream] if row else (self.now, "issue")
+            name = f"{own or kind} {len(self.done)}"
+            work, after = Work(name=kind, items=tuple(items)), self._taken(stream)
+            self._add(Compute(name=name, work=work, after=after, stream=stream, sync=sync), own)
+            if sync:
+                self.seen[stream] = name
+        for event in self.unplaced.pop(stream, ()):
+            self.places[event] = self._so_far(stream)
+
+    def _items(self, row: Sequence[tuple[Event, Issued]]) -> Iterator[Segment | Collective]:
+        return (
+            item
+            for phase, cause, kernels in self._parts(row)
+            for item in segments(
+                kernels,
+                name=phase,
+                cause=cause,
+                time=self.time,
+                launch=0.0,  # each knows its own
+            )
+        )
+
+    def _parts(
+        self, row: Sequence[tuple[Event, Issued]]
+    ) -> Iterator[tuple[Phase, Cause, list[Issued]]]:
+        """Kernels of one cause in a row, all of one phase."""
+        for again, own in groupby(row, lambda pair: pair[0].again):
+            phase = row[0][0].phase
+            cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
+            yield phase, cause, [issued for _, issued in own]
+
+    def _issued(self, event: Event) -> Issued:
+        """A kernel with the host's seconds: those of a CUDA graph at the first of its kernels."""
+        kernel = self.kernels[event.operator]
+        if not event.graph:
+            operator = self.own.operators[event.operator]
+            seconds = self.host.of(event, operator, kernel.launches)
+        else:
+            seconds = self.host.graph if event.graph != self.graph else 0.0
+        self.hosts[-1] += seconds
+        return Issued(kernel, seconds)
+
+    def _add(self, operation: Operation, own: Action | None = None) -> None:
+        """One more operation, part of a pass if of any."""
+        self.done.append(replace(operation, memory=self.changed))
+        self.passes.append(own)
+        self.changed = NOTHING
+        self.last[operation.stream] = operation.name

@@ -1,0 +1,135 @@
+"""A recorded step of a training script set up on a cluster: what is played of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sim.engine.machine import Machine
+from sim.engine.record import Record
+from sim.hardware.device import Device
+from sim.hardware.kernels.time import kernel_time
+from sim.hardware.stack import Stack
+from sim.jobs.recorded.allocator_settings import parsed
+from sim.jobs.recorded.axes import Axes, staged
+from sim.jobs.recorded.behind import Moments
+from sim.jobs.recorded.file import read
+from sim.jobs.recorded.host import Host, measured_of
+from sim.jobs.recorded.kernels import kernel_of
+from sim.jobs.recorded.memory import Memory
+from sim.jobs.recorded.program import Noted, program
+from sim.jobs.recorded.recording import Recording
+from sim.jobs.recorded.scaled import scaled
+from sim.jobs.recorded.scenario import RecordedScenario
+from sim.model.kernels import Kernel
+from sim.program.causes import HOST
+from sim.program.program import Program
+from sim.scenario.loading import load_stack, load_topology
+from sim.scenario.machine import machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What it takes to play a recorded step: a recording and its memory for each pipeline stage,
+    the software that runs it, and the machine."""
+
+    kind: ClassVar[str] = "sim.jobs.recorded.kind"
+    job: ClassVar[None] = None
+
+    scenario: RecordedScenario
+    stages: Sequence[tuple[Recording, Axes]]
+    memories: Sequence[Memory]
+    stack: Stack
+    machine: Machine
+
+    @property
+    def name(self) -> str:
+        return self.scenario.name
+
+    @property
+    def program(self) -> Program:
+        """What every rank does in a step."""
+        return self.slower({})
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """How many GPUs play it."""
+        return {"gpus": self.machine.topology.gpus}
+
+    def slower(self, factors: Mapping[str, float]) -> Program:
+        """Its program where the host, kernels of a family, and what kernels lose to transfers of a
+        cause take so many times as long."""
+        return self.placed(factors)[0]
+
+    def placed(self, factors: Mapping[str, float]) -> tuple[Program, list[Noted]]:
+        """The same, with where the events of each stage stand in it."""
+        return program(
+            self.stages,
+            self._kernels(),
+            memories=self.memories,
+            time=lambda kernel: factors.get(kernel.family, 1.0) * self.time(kernel),
+            host=self._host().taking(factors.get(HOST, 1.0)),
+            factors=factors,
+        )
+
+    def _host(self) -> Host:
+        return host_of(self.stack, self.machine.topology.device)
+
+    def _kernels(self) -> list[list[Kernel]]:
+        return [[kernel_of(operator) for operator in own.operators] for own, _ in self.stages]
+
+    def remembered(self, record: Record, noted: Sequence[Noted]) -> "Recorded":
+        """The same where blocks of several streams are free when they were so in a record."""
+        if not any(own.used_by_several for own in self.memories):
+            return self
+        opening = self._host().step
+        memories = [
+            own.at(Moments(own.recording, _done(record, stage, of), of.hosts, opening))
+            for stage, (own, of) in enumerate(zip(self.memories, noted, strict=True))
+        ]
+        return replace(self, memories=memories)
+
+    def time(self, kernel: Kernel) -> float:
+        """A kernel's seconds on the device."""
+        device = self.machine.topology.device
+        return kernel_time(kernel, device=device, attention=self.stack.attention)
+
+
+def from_scenario(scenario: RecordedScenario) -> Recorded:
+    """A scenario's recordings on its cluster. Raises `InputError`."""
+    given = scenario.record
+    recordings = read(Path(given)) if isinstance(given, str) else given
+    gpus = scenario.gpus or recordings[0].world
+    stages = staged(scaled(recordings, gpus))
+    topology, stack = load_topology(scenario).with_gpus(gpus), load_stack(scenario, scenario.stack)
+    room = topology.device.usable_memory
+    settings = None if scenario.allocator is None else parsed(scenario.allocator, "allocator")
+    return Recorded(
+        scenario=scenario,
+        stages=stages,
+        memories=[Memory(own, room, settings) for own, _ in stages],
+        stack=stack,
+        machine=machine(topology, None, scenario.straggler, scenario.name),
+    )
+
+
+def host_of(stack: Stack, device: Device) -> Host:
+    """What the host takes: operators as the device's profile has them, all others by the stack."""
+    return Host(
+        step=stack.step_host,
+        launch={
+            "forward": stack.launch_forward,
+            "backward": stack.launch_backward,
+            "optimizer": stack.optimizer_launch,
+        },
+        call=stack.launch_collective,
+        graph=stack.launch_graph,
+        measured=measured_of(device.measured),
+    )
+
+
+def _done(record: Record, stage: int, noted: Noted) -> list[float]:
+    """When a stage's device has done what the stream of each event was given up to there."""
+    role = next(role.index for role in record.roles if role.stage == stage)
+    ends = {span.name: span.end for span in record.timeline.spans if span.role == role}
+    return [max((ends[name] for name in own), default=0.0) for own in noted.places]

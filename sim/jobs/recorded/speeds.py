@@ -1,0 +1,57 @@
+"""A recorded step with something faster, played on the clock: no static graph replays streams of
+kernels beside one another, as FSDP has them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from sim.config.progress import counted
+from sim.engine import clock
+from sim.engine.fold import fold
+from sim.engine.folded import FoldedProgram, Traffic
+from sim.engine.replay_weights import Floats
+from sim.jobs.recorded.setup import Recorded
+from sim.program.causes import HOST
+from sim.uncertainty.draws import LATENCY, bandwidth
+
+FAMILIES = ("gemm", "attention", "stream")
+
+
+class Clocked:
+    """A recorded step in `kinds` of resources, as `Split` has those of a
+    plan; every column is a play."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        causes = tuple(dict.fromkeys(one.cause for one in self._folded({}).transfers))
+        self.keys = (*FAMILIES, HOST, LATENCY, *causes)
+        self.kinds = (*FAMILIES, HOST, LATENCY, *map(bandwidth, causes))
+
+    def times(self, factors: Floats) -> Floats:
+        """Step times (s) of columns whose kinds take so many times as long [kinds, columns]."""
+        columns = counted(factors.T.tolist(), total=factors.shape[1], unit="play")
+        by_key = (dict(zip(self.keys, column, strict=True)) for column in columns)
+        return np.array([clock.play(self._folded(one)).step_time for one in by_key])
+
+    def _folded(self, factors: Mapping[str, float]) -> FoldedProgram:
+        found = fold(self.recorded.slower(factors), self.recorded.machine)
+        for one in found.transfers:
+            latency, links = (factors.get(key, 1.0) for key in (LATENCY, one.cause))
+            one.traffic = _faster(one.traffic, latency, links)
+        return found
+
+
+def speeds(setup: Recorded) -> Clocked:
+    """The step with resources faster or slower."""
+    return Clocked(setup)
+
+
+def _faster(own: Traffic, latency: float, links: float) -> Traffic:
+    return replace(
+        own,
+        latency=latency * own.latency,
+        size=links * own.size,
+        seconds=links * own.seconds,
+        at_once=latency * own.latency + links * max(own.at_once - own.latency, 0.0),
+    )

@@ -1,0 +1,219 @@
+"""The nodes of a PyTorch execution trace (`torch.profiler.ExecutionTraceObserver`, schema 1.1).
+
+A node is a call: of an operator, with its schema and tensors, of a module, of autograd, of a
+collective. A tensor is written as [tensor, storage, offset, elements, bytes of one, device]
+(torch/csrc/profiler/standalone/execution_trace_observer.cpp).
+"""
+
+from bisect import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from sim.config.errors import InputError
+from sim.jobs.recorded.recording import Tensor, covered
+
+SCHEMAS = ("1.0.", "1.1.")
+REMEDY = "give a whole trace of torch.profiler.ExecutionTraceObserver, of torch 2.4 or later"
+DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+    "long": "int64",
+    "long int": "int64",
+    "int": "int32",
+    "short": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+}
+ENGINE = "autograd::engine::evaluate_function"
+CHECKPOINT = "CheckpointFunction"
+FROM_OUTSIDE = (ENGINE, "Optimizer.")  # no backward function calls these
+_MOST = 1 << 50  # of a size, a number of a tensor
+
+
+def is_trace(document: Any) -> bool:
+    """Whether a document is an execution trace."""
+    return isinstance(document, dict) and {"schema", "nodes"} <= document.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor, the storage that it lies in, and whether that is a GPU's."""
+
+    tensor: Tensor
+    storage: int
+    on_gpu: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """A call and the one that it was made in (`parent`, a lower number, or 0); `given` and `made`
+    are its arguments and results, tensors among them as `Operand`s, lists of them as tuples."""
+
+    number: int
+    parent: int
+    name: str
+    schema: str
+    given: tuple[Any, ...]
+    made: tuple[Any, ...]
+    attributes: Mapping[str, Any]
+
+    @property
+    def operator(self) -> str:
+        """The name in its schema, "aten.mm"; "" for what is no operator."""
+        return self.schema.partition("(")[0].split(".")[0].replace("::", ".", 1)
+
+    @cached_property
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        """Type and name of each argument of its schema.
+
+        >>> Node(1, 0, "", "aten::f(Tensor(a!) self, int[2] at=[1, 1], *, bool b=1) -> Tensor(a!)",
+        ...      (), (), {}).arguments
+        (('Tensor(a!)', 'self'), ('int[2]', 'at'), ('bool', 'b'))
+        """
+        inside = self.schema.partition(" -> ")[0].partition("(")[2].removesuffix(")")
+        parts = (part.partition("=")[0].strip() for part in _apart(inside))
+        pairs = (part.rpartition(" ") for part in parts if part and part != "*")
+        return tuple((kind, name) for kind, _, name in pairs)
+
+    def argument(self, name: str) -> Any:
+        """What was given for one of its arguments; None where it has none of that name."""
+        named = zip(self.arguments, self.given, strict=False)
+        return next((value for (_, own), value in named if own == name), None)
+
+    @property
+    def written(self) -> list[Operand]:
+        """The tensors that it changes in place."""
+        named = zip(self.arguments, self.given, strict=False)
+        return [one for (kind, _), value in named if "!" in kind for one in operands(value)]
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it gives what it was given, if perhaps under another shape."""
+        returned = self.schema.partition(" -> ")[2]
+        return "(a)" in returned and "!" not in self.schema
+
+
+def operands(value: Any) -> Iterator[Operand]:
+    """The tensors in a value."""
+    if isinstance(value, Operand):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from operands(one)
+
+
+def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
+    """All nodes in the order of their calls. Raises `InputError` for what is no whole trace."""
+    if not str(document.get("schema")).startswith(SCHEMAS):
+        what = f"has schema {str(document.get('schema'))[:40]!r}, which is not known"
+        raise InputError(where, what, REMEDY)
+    rows = document["nodes"]
+    found = {}
+    for place, row in enumerate(rows if isinstance(rows, list) else [None]):
+        try:
+            node = _node(row)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            raise InputError(f"{where}, node {place}", "is none of such a trace", REMEDY) from None
+        found[node.number] = node
+    return list(_ended([found[number] for number in sorted(found)]))
+
+
+def _ended(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Nodes with the calls that they were made in.
+
+    Calls that end by an exception end unseen by the observer: those of a checkpoint once all is
+    made again that is wanted (torch/utils/checkpoint.py, `_StopRecomputationError`). Operators
+    among them are missing, and all that follows is written as if it were made in the backward
+    function that asked for it. No such function calls the engine itself, but for that of a
+    reentrant checkpoint.
+    """
+    known: dict[int, Node] = {}
+    numbers = [node.number for node in nodes]
+    within: dict[int, int] = {}  # what is written as made in these was made in those
+    for node in nodes:
+        number = within.get(node.parent, node.parent)
+        if number and number not in known:
+            number = within[node.parent] = _around(numbers[bisect(numbers, number) - 1], known)
+        above = known.get(number)
+        if above and node.name.startswith(FROM_OUTSIDE) and CHECKPOINT not in above.name:
+            engine = known.get(above.parent)
+            if engine is not None and engine.name.startswith(ENGINE):
+                number = within[node.parent] = within[above.number] = engine.parent
+        known[node.number] = replace(node, parent=number)
+        yield known[node.number]
+
+
+def _around(number: int, known: Mapping[int, Node]) -> int:
+    """The innermost call around a node, or the node itself, that is no operator."""
+    while number in known and known[number].schema:
+        number = known[number].parent
+    return number
+
+
+def _node(row: Mapping[str, Any]) -> Node:
+    attributes = {own["name"]: own.get("value") for own in row["attrs"]}
+    number, parent = _count(row["id"]), _count(row["ctrl_deps"])
+    return Node(
+        number=number,
+        parent=parent if parent < number else 0,
+        name=str(row["name"]),
+        schema=str(attributes.get("op_schema") or ""),
+        given=_values(row["inputs"]),
+        made=_values(row["outputs"]),
+        attributes=attributes,
+    )
+
+
+def _values(side: Mapping[str, Any]) -> tuple[Any, ...]:
+    values, shapes, kinds = side["values"], side["shapes"], side["types"]
+    strides = side.get("strides") or [[] for _ in values]
+    rows = zip(values, shapes, kinds, strides, strict=True)
+    return tuple(_value(*row) for row in rows)
+
+
+def _value(value: Any, shape: Any, kind: str, stride: Any) -> Any:
+    if kind.startswith("Tensor("):
+        return _operand(value, shape, kind[7:-1], stride)
+    if kind.startswith("GenericList[") and "Tensor(" in kind:
+        inner = list(_apart(kind[12:-1]))
+        rows = zip(value, shape, inner, stride or [[] for _ in inner], strict=True)
+        return tuple(_value(one, own, of.strip(), step) for one, own, of, step in rows)
+    return value
+
+
+def _operand(value: Any, shape: Any, dtype: str, stride: Any) -> Operand:
+    sizes = tuple(map(_count, shape))
+    steps = list(stride) if len(stride) == len(sizes) else [1] * len(sizes)
+    tensor = Tensor(
+        dtype=DTYPES.get(dtype, dtype),
+        width=float(_count(value[4])),
+        shape=sizes,
+        elements=covered(sizes, steps),
+    )
+    if tensor.bytes > _MOST:
+        raise ValueError
+    return Operand(tensor, _count(value[1]), str(value[5]).startswith("cuda"))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError
+    return value
+
+
+def _apart(text: str) -> Iterator[str]:
+    """What stands between the commas that are in no brackets."""
+    depth, begin = 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            yield text[begin:place]
+            begin = place + 1
+    yield text[begin:]

@@ -1,0 +1,102 @@
+"""What a recorded step works: FLOPs, tokens, and in which precision."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+from operator import attrgetter
+
+from sim.jobs.recorded.kernels import kernel_of, short_name
+from sim.jobs.recorded.recording import Recording
+from sim.model.kernels import Attention, Gemm, Precision
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkDone:
+    """Of one rank's step: FLOPs as publications count them (three times those of the forward
+    passes, causal attention in full: PaLM's convention; fewer where weights or whole models are
+    frozen, whose backward passes do less, and by the gradient that a first layer on data does not
+    pass on) and as they are executed, sequences and tokens, and the precision of most products.
+    Tokens are 0 where nothing looks them up."""
+
+    model_flops: float
+    executed_flops: float
+    samples: int
+    tokens: int
+    precision: Precision
+
+
+def work_of(recording: Recording) -> WorkDone:
+    """What one rank's step works."""
+    kernels = [kernel_of(operator) for operator in recording.operators]
+    forward = backward = executed = 0.0
+    by_precision: Counter[Precision] = Counter()
+    for event in recording.events:
+        kernel = kernels[event.operator] if event.kind == "kernel" else None
+        if not isinstance(kernel, Gemm | Attention):
+            continue
+        executed += kernel.flops
+        by_precision[kernel.precision] += kernel.flops  # type: ignore[assignment]
+        full = _in_full(kernel)
+        if event.phase == "forward" and not event.again:
+            forward += full
+        elif event.phase == "backward" and not event.again:
+            backward += full
+    samples, tokens = _looked_up(recording)
+    precision = by_precision.most_common(1)[0][0] if by_precision else "fp32"
+    return WorkDone(
+        model_flops=forward + min(backward, 2.0 * forward),
+        executed_flops=executed,
+        samples=samples,
+        tokens=tokens,
+        precision=precision,
+    )
+
+
+def _in_full(kernel: Gemm | Attention) -> float:
+    """Attention over all keys; back, twice the forward pass: no scores made again."""
+    if isinstance(kernel, Gemm):
+        return kernel.flops
+    return replace(kernel, backward=False).full_flops * (2.0 if kernel.backward else 1.0)
+
+
+def _looked_up(recording: Recording) -> tuple[int, int]:
+    """Sequences and tokens: in each stretch of forward passes (a microbatch, or several) of the
+    embedding that looks up most of them, be it frozen beside a prompt that is learnt. Where some
+    are learnt from, only as many count: a model that only judges looks tokens up, too."""
+    kernels = (one for one in recording.events if one.kind == "kernel" and not one.again)
+    learnt, done = Counter[Shape](), Counter[Shape]()
+    forward = []
+    for phase, stretch in groupby(kernels, key=attrgetter("phase")):
+        numbers = [event.operator for event in stretch]
+        if phase == "backward":
+            learnt.update(_lookups(recording, numbers, "embedding_dense_backward"))
+        elif phase == "forward":
+            forward.append(_lookups(recording, numbers, "embedding"))
+            done.update(forward[-1])
+    seen = {shape: min(often, done[shape]) for shape, often in learnt.items() if done[shape]}
+    usual = sum(seen.values()) / sum(done[shape] for shape in seen) if seen else 1.0
+    samples = tokens = 0.0
+    for lookups in forward:
+        found = [(0.0, 0.0)]
+        for shape, often in lookups.items():
+            count = often * (seen[shape] / done[shape] if shape in seen else usual)
+            found.append((count * prod(shape), count * (shape[0] if len(shape) > 1 else 1)))
+        most = max(found)
+        tokens, samples = tokens + most[0], samples + most[1]
+    return round(samples), round(tokens)
+
+
+def _lookups(recording: Recording, numbers: Sequence[int], name: str) -> dict[Shape, int]:
+    """How often the operator of this name that does so most looks up indices of each shape."""
+    found: dict[Shape, int] = {}
+    for number, often in Counter(numbers).items():
+        operator = recording.operators[number]
+        indices = [one.shape for one in operator.inputs if one.dtype.startswith("int")]
+        if name in short_name(operator) and indices:
+            shape = max(indices, key=prod)
+            found[shape] = max(found.get(shape, 0), often)
+    return found

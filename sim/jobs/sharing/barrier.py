@@ -1,0 +1,54 @@
+"""A barrier: rounds that wait for every worker and then act on what all of them brought."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sim.engine.live_cluster import Event, LiveCluster, Process
+from sim.jobs.sharing.exchange import Exchange
+
+Action = Callable[[Any, dict[int, Any]], Process]
+
+
+class Barrier:
+    """Rounds in which every member brings a value; all get what `act(key, values)` returns.
+
+    Rounds run one after the other, as collectives on one stream do; a host takes `launch` seconds
+    to launch each, while those before still run. A member that leaves is no longer waited for.
+    """
+
+    def __init__(self, cluster: LiveCluster, members: Iterable[int], act: Action) -> None:
+        self.cluster, self.members, self._act = cluster, set(members), act
+        self._open: dict[Any, dict[int, Any]] = {}
+        self._answers: dict[Any, Exchange] = {}
+        self._last: Event | None = None
+        self.launch, self._launched = 0.0, 0.0
+
+    def join(self, rank: int, key: Any, value: Any) -> Exchange:
+        """Bring a value to a round; the exchange brings the answer."""
+        values = self._open.setdefault(key, {})
+        values[rank] = value
+        answer = self._answers.setdefault(key, Exchange(self.cluster.env))
+        self._begin_if_complete(key)
+        return answer
+
+    def leave(self, rank: int) -> None:
+        self.members.discard(rank)
+        for key in list(self._open):
+            self._begin_if_complete(key)
+
+    def _begin_if_complete(self, key: Any) -> None:
+        if self.members and self.members <= self._open[key].keys():
+            self._launched = max(self._launched, self.cluster.now) + self.launch
+            values, answer = self._open.pop(key), self._answers.pop(key)
+            answer.complete = self.cluster.now
+            act = self._act(key, values)
+            self._last = self.cluster.start(self._round(act, answer, self._last, self._launched))
+
+    def _round(
+        self, act: Process, answer: Exchange, before: Event | None, launched: float
+    ) -> Process:
+        if before is not None and not before.processed:
+            yield before
+        if launched > self.cluster.now:
+            yield self.cluster.sleep(launched - self.cluster.now)
+        answer.succeed((yield from act))

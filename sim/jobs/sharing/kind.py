@@ -1,0 +1,102 @@
+"""The kind of scenarios with a `[sharing]` table: the first file to read of such jobs.
+
+What the scenario names becomes a machine, its workers and the work of each one's step (`loading`).
+The workers train by the method (`run`), once more with nothing slow if anything is, and the run is
+read for its outcome.
+"""
+
+import time
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from sim.config.errors import InputError
+from sim.engine.play import Engine
+from sim.jobs.sharing.assemble import outcome
+from sim.jobs.sharing.learning.own_task import Task
+from sim.jobs.sharing.loading import from_scenario
+from sim.jobs.sharing.outcome import Outcome
+from sim.jobs.sharing.run import run
+from sim.jobs.sharing.scenario import SharingScenario
+from sim.jobs.sharing.server_placement import reserved_gpus
+from sim.jobs.sharing.setup import KEEP_SPANS, LACKS, SharingSetup
+from sim.results.pace import Pace
+from sim.scenario.scenario import BaseScenario
+
+__all__ = [
+    "ANSWER",
+    "LACKS",
+    "SCENARIO",
+    "answer",
+    "effort",
+    "pace",
+    "seeded",
+    "set_up",
+    "sharing_of",
+]
+
+SCENARIO, ANSWER = SharingScenario, Outcome
+_STATE = 12.0  # bytes of a parameter in a checkpoint: fp32 weights and two moments (Adam)
+
+
+def set_up(
+    scenario: SharingScenario, *, task: Task | None = None, brief: bool = False
+) -> SharingSetup:
+    """The workers on their machine. They learn `task`, which may be a Python file that makes one,
+    instead of the scenario's; `brief` keeps no spans for pictures. Raises `InputError`."""
+    return from_scenario(scenario, task=task, keep_spans=0 if brief else KEEP_SPANS)
+
+
+def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False) -> Outcome:
+    """The outcome of a setup; where something is slow, beside a run without, to see its cost.
+    Raises `InputError` for choices that only a synchronous step has."""
+    what = "workers that share updates are played on the clock, every one by itself"
+    for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
+        if chosen:
+            raise InputError(setup.name, what, f"leave --{name} out")
+    began = time.perf_counter()
+    with np.errstate(over="ignore", invalid="ignore"):  # what diverges is said, not warned of
+        pool = run(setup)
+        healthy = None
+        if not setup.is_healthy and pool.record.samples:
+            healthy = run(setup.healthy, samples=pool.record.samples)
+        return outcome(setup, pool, healthy, wall_seconds=time.perf_counter() - began)
+
+
+def pace(setup: SharingSetup) -> Pace:
+    """The mean pace of a run; where times were measured, a token is a sample."""
+    played = answer(setup)
+    updates, workers = max(played.updates, 1), len(setup.workers)
+    topology, alone = setup.machine.topology, setup.plan.fails_alone
+    each = topology.gpus_per_node
+    return Pace(
+        topology=topology,
+        seconds=played.time / updates,
+        tokens=played.samples / updates * setup.tokens,
+        size=_STATE * setup.parameters,
+        replicas=workers,
+        inputs=played.inputs,
+        fits=played.fits,
+        alone=workers if alone else 1,
+        gpus_of_one=setup.plan.gpus_of_worker(each) + reserved_gpus(setup.plan, each),
+        at_risk=played.time * workers / updates / 2.0 if alone else inf,
+    )
+
+
+def seeded(scenario: SharingScenario, number: int) -> SharingScenario:
+    """The scenario with the seed that comes so many behind its own."""
+    seed = scenario.sharing.seed + number
+    return replace(scenario, sharing=replace(scenario.sharing, seed=seed))
+
+
+def effort(setup: SharingSetup) -> float:
+    """How long a run takes (s of one core), by its order of magnitude."""
+    return setup.effort
+
+
+def sharing_of(scenario: BaseScenario) -> SharingScenario:
+    """The scenario, if it is of this kind. Raises `InputError`."""
+    if not isinstance(scenario, SharingScenario):
+        raise InputError(scenario.name, "has no [sharing] table", "name one that has")
+    return scenario

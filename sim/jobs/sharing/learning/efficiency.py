@@ -1,0 +1,133 @@
+"""Statistical efficiency: how many steps and samples a target costs with batches of some size.
+
+McCandlish et al. 2018 (arXiv 1812.06162). A batch of B samples needs S steps and E = B S samples:
+
+    S = S_min (1 + B_crit / B)    E = E_min (1 + B / B_crit)    B_crit = E_min / S_min
+
+((S / S_min - 1) (E / E_min - 1) = 1). B_crit is near the noise scale of
+the gradient, tr(Sigma) / |G|^2: the covariance of one sample's gradient against the true gradient
+(the simple noise scale, which is theirs where all directions are curved alike).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from sim.config.errors import InputError
+from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.task import LearningTask, Vector
+
+_PLACES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """The curve of a task and target: `critical_batch` (samples) and `least_samples`, E_min (or, of
+    a large model, one that its user knows; `scenarios/gpt2-1.5b-workers.toml` has a published one).
+
+    >>> curve = Efficiency(critical_batch=1000.0, least_samples=1e6)
+    >>> curve.least_steps, curve.steps(1000.0), curve.samples(1000.0)
+    (1000.0, 2000.0, 2000000.0)
+    """
+
+    critical_batch: float
+    least_samples: float
+
+    def __post_init__(self) -> None:
+        for key in ("critical_batch", "least_samples"):
+            value = getattr(self, key)
+            if not 0.0 < value < inf:
+                what = f"{key} = {value:g} is no number of samples"
+                raise InputError("sharing.efficiency", what, "give a positive one, e.g. 1e6")
+
+    @property
+    def least_steps(self) -> float:
+        """S_min: as many as a batch without end needs."""
+        return self.least_samples / self.critical_batch
+
+    def steps(self, batch: float) -> float:
+        """S, with so many samples a step."""
+        return self.least_steps * (1.0 + self.critical_batch / batch)
+
+    def samples(self, batch: float) -> float:
+        """E, with so many samples a step."""
+        return self.least_samples * (1.0 + batch / self.critical_batch)
+
+    @classmethod
+    def through(cls, critical_batch: float, batch: float, samples: float) -> "Efficiency":
+        """The curve of a critical batch on which a run with batches of `batch` has taken so many
+        samples to its target."""
+        least = samples / (1.0 + batch / critical_batch)
+        return cls(critical_batch=critical_batch, least_samples=least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseScale:
+    """`signal` |G|^2 and `noise` tr(Sigma) of one sample, both without bias."""
+
+    signal: float
+    noise: float
+
+    @property
+    def batch(self) -> float:
+        """tr(Sigma) / |G|^2, in samples; without end where no signal is seen."""
+        return max(self.noise, 0.0) / self.signal if self.signal > 0.0 else inf
+
+
+def noise_scale(
+    task: LearningTask, places: Iterable[Vector], batch: int, *, workers: int = 32, draws: int = 8
+) -> NoiseScale:
+    """The mean signal and noise at some `places` in the weights, from gradients of batches.
+
+    Of every draw the gradients of `workers` batches and their mean are one estimate at a small and
+    at a large batch (their appendix, whose two sides are averaged before they are divided):
+
+        |G|^2 = (n B |g_mean|^2 - B mean |g_i|^2) / (n B - B)
+        tr(Sigma) = (mean |g_i|^2 - |g_mean|^2) / (1 / B - 1 / (n B))
+
+    >>> from sim.jobs.sharing.learning.quadratic import Quadratic
+    >>> task = Quadratic(size=4, condition=1.0, noise=0.5)  # tr(Sigma) = 1 and |G|^2 = 4
+    >>> round(noise_scale(task, [task.start], 1, workers=200, draws=20).batch, 2)
+    0.25
+    """
+    signals, noises, large = [], [], workers * batch
+    for place in places:
+        for draw in range(draws):
+            each = np.stack([task.gradient(place, rank, draw) for rank in range(workers)])
+            of_one = float(np.mean(np.sum(each**2, axis=1)))
+            of_all = float(np.sum(each.mean(axis=0) ** 2))
+            signals.append((large * of_all - batch * of_one) / (large - batch))
+            noises.append((of_one - of_all) / (1.0 / batch - 1.0 / large))
+    return NoiseScale(signal=float(np.mean(signals)), noise=float(np.mean(noises)))
+
+
+def efficiency_of(
+    task: LearningTask,
+    optimizer: Optimizer,
+    target: float,
+    *,
+    batch: int,
+    workers: int,
+    most: int = 10_000,
+) -> Efficiency:
+    """The curve of a task: synchronous training with all workers' batches up to the target, and the
+    noise scale at up to sixteen places on its way. Raises `InputError` where `most` steps do not
+    reach it, or no noise is seen."""
+    weights, state, passed = task.start, optimizer.start(task.start.size), [task.start]
+    while not task.loss(weights) <= target:
+        if len(passed) > most:
+            what = f"the loss is not {target:g} after {most:,} steps of {workers} workers"
+            raise InputError("sharing.learning.target", what, "raise it, or change the rate")
+        step = len(passed)
+        slope = np.mean([task.gradient(weights, rank, step) for rank in range(workers)], axis=0)
+        weights, state = optimizer.step(weights, slope, state)
+        passed.append(weights)
+    steps = max(1, len(passed) - 1)
+    places = passed[: steps : -(-steps // _PLACES)]
+    scale = noise_scale(task, places, batch)
+    if not 0.0 < scale.batch < inf:
+        what = "gradients without noise, or of noise alone, have no critical batch"
+        raise InputError("sharing.learning", what, "give the curve, or another target")
+    return Efficiency.through(scale.batch, workers * batch, steps * workers * batch)

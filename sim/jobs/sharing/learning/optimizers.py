@@ -1,0 +1,144 @@
+"""First-order optimizers on numpy vectors: pure steps from (weights, gradient, state).
+
+All follow torch.optim's conventions, so that a run here can be repeated there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.jobs.sharing.learning.deferred import applied
+
+Vector = NDArray[np.float64]
+State = tuple[Any, ...]  # the steps that have been made, and vectors
+Rule = Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "lars", "lamb"]
+Layers = tuple[tuple[int, bool], ...]
+
+_MEMORIES: dict[str, int] = {"sgd": 0, "adam": 2, "lamb": 2}  # vectors of state; 1 for all others
+_BY_LAYER = ("lars", "lamb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """A rule and its constants; `state` starts at zero.
+
+    - sgd: w - r g (Robbins and Monro 1951).
+    - momentum: m = beta m + g; w - r m (Polyak 1964). `nesterov`: w - r (g + beta m) (Nesterov
+      1983, in the form of Sutskever et al. 2013).
+    - adagrad: s = s + g^2; w - r g / (sqrt(s) + eps) (Duchi et al. 2011).
+    - rmsprop: s = decay s + (1 - decay) g^2; w - r g / (sqrt(s) + eps) (Tieleman, Hinton 2012).
+    - adam: both moments, corrected for their start at zero (Kingma and Ba 2015).
+    - lars: m = beta m + r trust |w| / (|g| + l |w|) (g + l w); w - m, layer by layer (You, Gitman
+      and Ginsburg 2017, arXiv 1708.03888).
+    - lamb: with u = Adam's direction + l w, w - r u |w| / |u|, layer by layer (You et al. 2020,
+      arXiv 1904.00962).
+
+    l is `weight_decay`, which all others add to the gradient. `layers` are the sizes of the parts
+    of the vector, and whether their steps are scaled: vectors, of biases and norms, are not
+    (facebookresearch/mae, util/lars.py), nor what is zero. Until `warmup` steps are made the rate
+    climbs in equal steps from `start_rate` to r (Goyal et al. 2017).
+
+    >>> rule = Optimizer(rule="momentum", rate=0.1, beta=0.5)
+    >>> weights, state = rule.step(np.zeros(1), np.ones(1), rule.start(1))
+    >>> weights, state = rule.step(weights, np.ones(1), state)
+    >>> weights
+    array([-0.25])
+    """
+
+    rule: Rule = "sgd"
+    rate: float = 0.1
+    beta: float = 0.9
+    decay: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    trust: float = 1e-3
+    layers: Layers = ()
+    warmup: int = 0
+    start_rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < inf:
+            raise ValueError(f"rate = {self.rate} must be positive; e.g. 0.1")
+        if not (0 <= self.beta < 1 and 0 <= self.decay < 1):
+            raise ValueError("beta and decay must lie in [0, 1); e.g. 0.9")
+
+    def start(self, size: int) -> State:
+        """The state before the first step, for so many weights."""
+        return (0, *(np.zeros(size) for _ in range(_MEMORIES.get(self.rule, 1))))
+
+    def rate_of(self, step: int) -> float:
+        """The rate of a step, the first of which is 0.
+
+        >>> warm = Optimizer(rate=0.8, warmup=4, start_rate=0.4)
+        >>> [round(warm.rate_of(step), 3) for step in range(6)]
+        [0.5, 0.6, 0.7, 0.8, 0.8, 0.8]
+        """
+        if step + 1 >= self.warmup:
+            return self.rate
+        return self.start_rate + (self.rate - self.start_rate) * (step + 1) / self.warmup
+
+    def step(self, weights: Vector, gradient: Vector, state: State) -> tuple[Vector, State]:
+        """Weights and state after one step; nothing is changed in place."""
+        steps, *memory = state
+        if self.weight_decay and self.rule not in _BY_LAYER:
+            gradient = gradient + self.weight_decay * weights
+        moved, kept = self._moved(weights, gradient, memory, steps)
+        return weights - moved, (steps + 1, *kept)
+
+    def _moved(
+        self, weights: Vector, gradient: Vector, memory: list[Vector], steps: int
+    ) -> tuple[Vector, tuple[Vector, ...]]:
+        """What is taken off the weights, and the vectors of state then."""
+        rate = self.rate_of(steps)
+        if self.rule == "sgd":
+            return rate * gradient, ()
+        if self.rule in ("adam", "lamb"):
+            direction, kept = self._of_moments(gradient, memory, steps + 1)
+            if self.rule == "lamb":
+                direction = applied(self._scaled, weights, direction)
+            return rate * direction, kept
+        if self.rule == "lars":
+            moment = self.beta * memory[0] + rate * applied(self._scaled, weights, gradient)
+            return moment, (moment,)
+        if self.rule in ("momentum", "nesterov"):
+            moment = self.beta * memory[0] + gradient
+            ahead = gradient + self.beta * moment if self.rule == "nesterov" else moment
+            return rate * ahead, (moment,)
+        squares = memory[0] + gradient**2
+        if self.rule == "rmsprop":
+            squares = self.decay * memory[0] + (1.0 - self.decay) * gradient**2
+        return rate * gradient / (np.sqrt(squares) + self.epsilon), (squares,)
+
+    def _of_moments(
+        self, gradient: Vector, memory: list[Vector], steps: int
+    ) -> tuple[Vector, tuple[Vector, ...]]:
+        """Adam's direction."""
+        first = self.beta * memory[0] + (1.0 - self.beta) * gradient
+        second = self.decay * memory[1] + (1.0 - self.decay) * gradient**2
+        mean = first / (1.0 - self.beta**steps)
+        size = np.sqrt(second / (1.0 - self.decay**steps))
+        return mean / (size + self.epsilon), (first, second)
+
+    def _scaled(self, weights: Vector, direction: Vector) -> Vector:
+        """A direction with weight decay, every layer of it as long as its weights (LAMB), or
+        `trust` times as long (LARS, which takes the lengths of both parts by themselves)."""
+        scaled = direction + self.weight_decay * weights
+        for part in self._scaled_parts(weights.size):
+            own = float(np.linalg.norm(weights[part]))
+            length = float(np.linalg.norm(scaled[part]))
+            if self.rule == "lars":
+                length = float(np.linalg.norm(direction[part])) + self.weight_decay * own
+            if own and length:
+                scaled[part] *= (self.trust if self.rule == "lars" else 1.0) * own / length
+        return scaled
+
+    def _scaled_parts(self, size: int) -> Iterator[slice]:
+        first = 0
+        for length, scaled in self.layers or ((size, True),):
+            if scaled:
+                yield slice(first, first + length)
+            first += length

@@ -1,0 +1,49 @@
+"""A task of the user's own: an object, or a Python file that makes one."""
+
+import os
+import traceback
+from pathlib import Path
+from typing import Any, cast
+
+from sim.config import reads
+from sim.config.errors import InputError
+from sim.jobs.sharing.learning.task import LearningTask
+
+Task = LearningTask | str | os.PathLike[str]
+_REMEDY = "see docs/sharing.md, What it learns"
+
+
+def own_task(own: Task, **options: Any) -> LearningTask:
+    """The task itself, or what the file's `task(*, size, batch, workers, unlike, seed)` returns: a
+    `sim.jobs.sharing.learning.module.Module`, or another `LearningTask`.
+
+    The file is run as it is. Raises `InputError` where there is none, where it fails, and where
+    that is no task.
+    """
+    if isinstance(own, str | os.PathLike):
+        where = f"--task {os.fspath(own)}"
+        made = _made(Path(own), where, options)
+        what = "has no function task(*, size, batch, workers, unlike, seed) that returns one"
+    else:
+        where, made, what = "task", own, f"a {type(own).__name__} is none"
+    missing = [part for part in ("name", "start", "gradient", "loss") if not hasattr(made, part)]
+    if missing:
+        told = what if made is None else f"{what}: without {missing[0]}"
+        raise InputError(where, told, _REMEDY)
+    return cast(LearningTask, made)
+
+
+def _made(path: Path, where: str, options: dict[str, Any]) -> Any:
+    """What the function of a file returns; None where it has none."""
+    source = reads.text(path, where=where)
+    namespace: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    try:
+        exec(compile(source, path, "exec"), namespace)
+        make = namespace.get("task")
+        return make(**options) if callable(make) else None
+    except InputError:
+        raise
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1].lineno
+        what = f"fails in line {line}: {type(error).__name__}: {error}".splitlines()[0]
+        raise InputError(where, what, _REMEDY) from None

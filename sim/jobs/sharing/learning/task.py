@@ -1,0 +1,75 @@
+"""A task: weights to start from, gradients of a worker's own batches, and the loss.
+
+A gradient's noise or batch depends on the seed, the worker and its step only, never on the order
+in which a simulation asks for it.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+class LearningTask(Protocol):
+    """What a simulation asks of something that learns."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def start(self) -> Vector:
+        """The weights that every worker begins with."""
+
+    def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
+        """The gradient of one worker's batch of its step; it may be one that is not known yet
+        (`sim.jobs.sharing.learning.deferred`). Nobody changes weights in place."""
+
+    def loss(self, weights: Vector) -> float:
+        """The loss on all data, or on those that are held out."""
+
+
+@runtime_checkable
+class Classifies(Protocol):
+    """A task that can say how often it is right."""
+
+    def accuracy(self, weights: Vector) -> float:
+        """The share of the data on which `loss` is taken whose answer is right."""
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A task whose weights are those of several layers."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of each in turn: a vector's length, a matrix's rows and columns, or more."""
+
+
+def shapes(task: LearningTask) -> tuple[tuple[int, ...], ...]:
+    """Of the layers of its weights; none where it has no layers."""
+    return task.shapes if isinstance(task, Layered) else ()
+
+
+def accuracy(task: LearningTask, weights: Vector) -> float | None:
+    """The share of right answers; None where there are no right ones."""
+    return task.accuracy(weights) if isinstance(task, Classifies) else None
+
+
+class NoTask:
+    """No weights at all: what a simulation of times alone computes with."""
+
+    name = "nothing"
+    start: Vector = np.zeros(0)
+
+    def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
+        return weights
+
+    def loss(self, weights: Vector) -> float:
+        return 0.0
+
+
+def batch_generator(seed: int, rank: int, step: int) -> np.random.Generator:
+    """The generator of one worker's batch of one step (cause: data)."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, rank, step))))

@@ -1,0 +1,190 @@
+"""From a scenario with a `[sharing]` table to workers on a machine, each with its step."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+from sim.collectives.group import GroupShape
+from sim.config.errors import InputError
+from sim.engine.machine import Machine
+from sim.hardware import device as devices
+from sim.hardware.cluster.topology import Topology
+from sim.hardware.device import Device
+from sim.jobs.sharing import setup as sharing
+from sim.jobs.sharing.group_step import group_step
+from sim.jobs.sharing.learning.own_task import Task
+from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.scenario import SharingScenario
+from sim.jobs.sharing.setup import KEEP_SPANS, SharingSetup
+from sim.jobs.sharing.worker_step import free, worker_step
+from sim.jobs.sharing.workload import Workload
+from sim.model.counts import parameters
+from sim.model.transformer import Transformer
+from sim.parallel.axis import axes
+from sim.parallel.plan import Plan
+from sim.program.operations import Collective
+from sim.scenario.loading import load_model, load_stack, load_topology
+from sim.scenario.machine import machine
+from sim.scenario.scenario import name_of
+from sim.scenario.settings import flat
+from sim.scenario.setup import assemble
+
+
+def from_scenario(
+    scenario: SharingScenario, *, task: Task | None = None, keep_spans: int = KEEP_SPANS
+) -> SharingSetup:
+    """Load what a scenario names and put it on its machine. Raises `InputError`."""
+    scenario = replace(scenario, sharing=_laid_out(scenario))
+    plan = scenario.sharing
+    topology = load_topology(scenario)
+    topology = topology.with_gpus(_gpus(scenario, topology))
+    ranks, backend = _ranks_of_workers(plan, topology), scenario.backend
+    slowed = machine(
+        topology, None, scenario.straggler, scenario.name, backend=backend, ranks=ranks
+    )
+    steps = WorkerSteps(scenario, slowed)
+    setup = sharing.assemble(
+        plan, slowed, steps.of(), name=scenario.name, task=task, keep_spans=keep_spans
+    )
+    workloads, model = steps.by_group(setup.workloads), steps.model if scenario.model else None
+    return replace(
+        setup,
+        workloads=workloads,
+        model=name_of(scenario.model),
+        stack=name_of(scenario.stack),
+        change=dict(flat(scenario.change)),
+        tokens=model.tokens if model else 1,
+        parameters=float(parameters(model)) if model else workloads[0].parameters,
+        notes=model.notes if model else (),
+    )
+
+
+def _laid_out(scenario: SharingScenario) -> Sharing:
+    """The table of shared updates, with what a `[plan]` says of the workers filled in.
+
+    Raises `InputError` where both say it.
+    """
+    plan, sharing = scenario.plan, scenario.sharing
+    if plan is None:
+        return sharing
+    where = f"{scenario.name}, sharing"
+    if sharing.times is not None or not scenario.model:
+        what = "[plan] lays out a model, but [sharing.times] or no model says what workers compute"
+        raise InputError(where, what, "give model, and leave [sharing.times] out")
+    known = {"batch": "global_batch", "precision": "precision", "optimizer": "optimizer"}
+    for own, theirs in known.items():
+        usual = Sharing.__dataclass_fields__[own].default
+        if getattr(sharing, own) not in (usual, getattr(plan, theirs)):
+            what = f"{own} beside [plan], whose {theirs} says it"
+            raise InputError(where, what, f"leave {own} out")
+    if sharing.in_step:
+        what = f'method = "{sharing.method}" beside [plan]: groups share weights, not passes'
+        raise InputError(where, what, 'set method = "local_sgd" with period = 1')
+    size = plan.degree(axes())
+    if plan.dp is None and isinstance(sharing.worker, int):
+        size = sharing.worker
+    elif sharing.worker not in ("gpu", size):
+        what = f"worker = {sharing.worker!r}, but [plan] lays out {size} GPUs"
+        raise InputError(where, what, "leave worker out")
+    return replace(
+        sharing,
+        worker=size,
+        batch=plan.global_batch,
+        precision=plan.precision,
+        optimizer=plan.optimizer,
+    )
+
+
+def _ranks_of_workers(plan: Sharing, topology: Topology) -> int:
+    """GPUs that compute; 0 where the plan does not say, so that all do."""
+    return (plan.workers or 0) * plan.gpus_of_worker(topology.gpus_per_node)
+
+
+def _gpus(scenario: SharingScenario, topology: Topology) -> int:
+    """Whole nodes where there are several, of which the last may not be used in full."""
+    needed = _ranks_of_workers(scenario.sharing, topology)
+    if scenario.gpus and scenario.gpus < needed:
+        what = f"gpus = {scenario.gpus} for workers that compute on {needed}"
+        raise InputError(scenario.name, what, "set fewer sharing.workers, or leave gpus out")
+    gpus = scenario.gpus or needed or topology.gpus
+    each = topology.gpus_per_node
+    return gpus if gpus <= each else -(-gpus // each) * each
+
+
+class WorkerSteps:
+    """What a scenario's workers compute: a model on a device by a stack, or times measured."""
+
+    def __init__(self, scenario: SharingScenario, machine: Machine) -> None:
+        self.scenario, self.topology = scenario, machine.topology
+        self._collective_time = _collective_time(scenario.sharing, machine)
+
+    @cached_property
+    def model(self) -> Transformer:
+        """The scenario's, which names one."""
+        return load_model(self.scenario)
+
+    def of(self, device: Device | None = None, stack: str = "") -> Workload:
+        """The step of a worker, by default on the cluster's device by the scenario's stack."""
+        scenario, plan = self.scenario, self.scenario.sharing
+        if plan.times is not None:
+            width = 4.0 if plan.precision in ("fp32", "tf32") else 2.0
+            return Workload.measured(plan.times, width=width, batch=plan.batch)
+        if not scenario.model:
+            remedy = 'set model = "resnet50", or give [sharing.times]'
+            raise InputError(scenario.name, "does not say what the workers compute", remedy)
+        if scenario.plan is not None:
+            return self._of_group(scenario.plan, device, stack)
+        step = worker_step(
+            self.model,
+            plan.batch,
+            plan,
+            load_stack(scenario, stack or scenario.stack),
+            device or self.topology.device,
+            self._collective_time,
+        )
+        return replace(step, batch=plan.batch * plan.own_gpus(self.topology.gpus_per_node))
+
+    def _of_group(self, plan: Plan, device: Device | None, stack: str) -> Workload:
+        """The step of a worker that a plan lays out, by itself on a machine of its size."""
+        scenario, topology = self.scenario, self.topology
+        if device is not None:
+            topology = replace(topology, device=device)
+        setup = assemble(
+            f"{scenario.name}, a worker",
+            model=self.model,
+            stack=load_stack(scenario, stack or scenario.stack),
+            topology=topology.with_gpus(scenario.sharing.own_gpus(topology.gpus_per_node)),
+            plan=plan,
+        )
+        return group_step(setup.job, setup.machine)
+
+    def by_group(self, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        """Every worker's step; groups on another device or stack have another."""
+        steps, scenario = list(workloads), self.scenario
+        for number, group in enumerate(scenario.sharing.group):
+            if not (group.device or group.stack):
+                continue
+            where = f"{scenario.name}, sharing.group {number + 1}"
+            if scenario.sharing.times is not None:
+                what = "[sharing.times] were not measured on another device or stack"
+                raise InputError(where, what, "give slowdown = 2.0 or the like")
+            usual = self.topology.device
+            device = devices.load(group.device, where=where) if group.device else usual
+            step = replace(self.of(device, group.stack), memory=device.memory_bandwidth)
+            for rank in group.ranks:
+                steps[rank] = step
+        return tuple(steps)
+
+
+def _collective_time(plan: Sharing, machine: Machine) -> Callable[[Collective], float]:
+    """How long a collective inside the passes takes, on an idle network."""
+    topology = machine.topology
+    if not plan.in_step or topology.gpus == 1:
+        return free
+    shape = GroupShape.of(topology.gpus, topology.gpus_per_node)
+
+    def seconds(call: Collective) -> float:
+        asked = machine.call(call.kind, call.bytes, shape)
+        return asked.duration(machine.backend.call_cost(asked))
+
+    return seconds

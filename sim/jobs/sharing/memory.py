@@ -1,0 +1,61 @@
+"""What workers and servers hold: a step's own memory, and what a method keeps beside it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sim.engine.live_cluster import Endpoint
+from sim.hardware.cluster.topology import Topology
+from sim.jobs.sharing.plan import FP32, ServerBased, Sharing
+from sim.jobs.sharing.workload import Workload
+
+_OF_OPTIMIZER = ("optimizer", "optimizer step")  # parts that are where the update is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Bytes by part of a `name`d place, of which it has `room`; 0 where nobody says how much."""
+
+    name: str
+    parts: Mapping[str, float]
+    room: float
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool:
+        return not self.room or self.total <= self.room
+
+
+def holders(
+    plan: Sharing, workloads: tuple[Workload, ...], shares: Mapping[Endpoint, float],
+    topology: Topology, gpus: int,
+) -> Iterator[Holder]:  # fmt: skip
+    """The fullest GPU of workers of `gpus` each, GPU 0 where it differs, the fullest server."""
+    fullest = max(workloads, key=lambda own: sum(own.held.values()))
+    if fullest.held:
+        parts = dict(fullest.held)
+        piece = fullest.parameters / (gpus if fullest.in_pieces else 1)
+        kept = plan.kept(piece, fullest.width, len(workloads))
+        if plan.optimizer_elsewhere:
+            parts = {name: size for name, size in parts.items() if name not in _OF_OPTIMIZER}
+        yield Holder(name="a worker's fullest GPU", parts={**parts, **kept}, room=fullest.room)
+        inputs, outputs = fullest.inputs * fullest.batch, fullest.outputs * fullest.batch
+        if first := plan.kept_first(inputs, outputs, len(workloads)):
+            yield Holder(name="GPU 0", parts={**fullest.held, **first}, room=fullest.room)
+    if isinstance(plan, ServerBased):
+        memory = topology.host.memory if topology.host else 0.0
+        yield server(plan, workloads, max(shares.values()), memory)
+
+
+def server(plan: ServerBased, workloads: tuple[Workload, ...], share: float, room: float) -> Holder:
+    """The host of the largest share: weights and what the method keeps beside them, a message of
+    every worker on its way in, and the shards that it is a replica of (Li et al. 2014, section
+    3)."""
+    touched = workloads[0].parameters * share
+    own = workloads[0].stored * share or touched
+    kept = {"weights": own * FP32, **plan.kept_by_server(own, len(workloads))}
+    parts = {name: (1 + plan.recovery.replicas) * size for name, size in kept.items()}
+    messages = len(workloads) * touched * workloads[0].width
+    return Holder(name="a server", parts={**parts, "messages": messages}, room=room)

@@ -1,0 +1,95 @@
+"""What becomes of an update of weights that many write: how it is merged, late or with others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.jobs.sharing.learning.optimizers import Optimizer, State
+
+Vector = NDArray[np.float64]
+Compensation = Callable[[Vector, Vector], Vector]
+"""A gradient as it would be now, from one and how far the weights have gone since it was taken."""
+
+
+class Rule(Protocol):
+    """A step of the weights with an update: a gradient, or what workers have come down."""
+
+    def step(self, weights: Vector, update: Vector) -> Vector: ...
+
+
+class Steps:
+    """The steps of an optimizer, which remembers what it has to."""
+
+    def __init__(self, optimizer: Optimizer, size: int) -> None:
+        self.optimizer = optimizer
+        self.state: State = optimizer.start(size)
+
+    def step(self, weights: Vector, update: Vector) -> Vector:
+        weights, self.state = self.optimizer.step(weights, update, self.state)
+        return weights
+
+
+class DelayedNesterov:
+    """Momentum that moves only every N updates (Liu et al. 2024, with c = 0).
+
+    Between, w <- w - rate d / N; at the N-th, m <- beta m + (sum of d) / N and
+    w <- w - rate (beta m + d / N).
+    """
+
+    def __init__(self, rate: float, beta: float, delay: int, size: int) -> None:
+        self.rate, self.beta, self.delay = rate, beta, delay
+        self.moment: Vector = np.zeros(size)
+        self.sum: Vector = np.zeros(size)
+        self.updates = 0
+
+    def step(self, weights: Vector, update: Vector) -> Vector:
+        self.updates += 1
+        self.sum = self.sum + update
+        direction = update / self.delay
+        if self.updates % self.delay == 0:
+            self.moment = self.beta * self.moment + self.sum / self.delay
+            self.sum = np.zeros(self.sum.size)
+            direction = self.beta * self.moment + direction
+        return weights - self.rate * direction
+
+
+@dataclass(slots=True)
+class DelayCompensated:
+    """g + lambda g * g * (w - w_read): the square of a gradient stands for the diagonal of the
+    Hessian (DC-ASGD, Zheng et al. 2017, arXiv 1609.08326).
+
+    `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a; 1e-7 as in the
+    authors' Multiverso, updater/dcasgd/dcasgda_updater.h, which has such a mean for each worker;
+    m = 0.95 and lambda = 2 as in scorch.optim's DCASGDa). `curvature` replaces the squares, where
+    it is known: on a quadratic the gradient is then that of the weights as they are now.
+
+    >>> gradient, gone = np.array([2.0]), np.array([0.5])
+    >>> DelayCompensated(strength=1.0)(gradient, gone)
+    array([4.])
+    """
+
+    strength: float
+    adaptive: bool = False
+    curvature: Callable[[Vector], Vector] = np.square
+    _mean_square: Vector = field(default_factory=lambda: np.zeros(1))
+
+    def __call__(self, gradient: Vector, gone: Vector) -> Vector:
+        strength: Vector | float = self.strength
+        if self.adaptive:
+            self._mean_square = 0.95 * self._mean_square + 0.05 * gradient**2
+            strength = self.strength / np.sqrt(self._mean_square + 1e-7)
+        compensated: Vector = gradient + strength * self.curvature(gradient) * gone
+        return compensated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merging:
+    """A `rule` for the mean of every `buffer` updates (1 is at once; FedBuff, Nguyen et al.
+    2022), each `compensate`d for what has come between."""
+
+    rule: Rule
+    buffer: int = 1
+    compensate: Compensation | None = None

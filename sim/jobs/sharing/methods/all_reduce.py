@@ -1,0 +1,105 @@
+"""Data parallelism by all-reduce, with and without overlap."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config.units import Bytes
+from sim.config.without_effect import refuse
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.averaging import Averaging, count_update
+from sim.jobs.sharing.plan import OF_UPDATE, Sharing
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.jobs.sharing.workload import Workload, buckets
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce(Sharing):
+    """With `overlap` buckets of at least `bucket` bytes are reduced beside the backward pass."""
+
+    in_step: ClassVar[bool] = True
+
+    method: Literal["all_reduce"] = "all_reduce"
+    overlap: bool = False
+    bucket: Bytes = 25 * 2.0**20
+
+    def __post_init__(self) -> None:
+        if not self.overlap:
+            refuse(self, "say nothing without overlap = true", "bucket")
+
+    @property
+    def details(self) -> list[str]:
+        return ["overlapped"] if self.overlap else []
+
+    def update_seconds(self, workers: int, work: Workload) -> float:
+        return OF_UPDATE * (work.most_buckets(self.bucket) if self.overlap else 1)
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.train(overlapped(self, pool) if self.overlap else synchronous_sgd(self, pool))
+
+
+def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
+    """The mean of all gradients, then everybody's step (Goyal et al. 2017)."""
+
+    averaging, whole = Averaging(pool), pool.workers[0].workload.whole
+
+    def reduce(_: int, values: dict[int, Vector]) -> Process:
+        yield from averaging.sent(whole, list(values))
+        return averaging.mean(values)
+
+    barrier = pool.collectives(reduce)
+
+    def train(worker: Worker) -> Process:
+        for step in count():
+            gradient = yield from worker.passes(step)
+            sent = yield from worker.encode(gradient, step)
+            joined = barrier.join(worker.rank, step, sent)
+            average = yield from worker.exchange(joined, "all-reduce")
+            yield from worker.decode(averaging.messages(barrier))
+            yield from worker.apply(average)
+            count_update(worker, pool, barrier)
+
+    return train
+
+
+def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
+    """DistributedDataParallel: buckets are reduced while backward goes on (Li et al. 2020).
+
+    The task's gradient travels with the last bucket, that of the first layers.
+    """
+    averaging, first = Averaging(pool), pool.workers[0].workload
+    parts = buckets(first.layers, parameters=plan.bucket / first.width)
+
+    def reduce(key: tuple[int, int], values: dict[int, Vector]) -> Process:
+        yield from averaging.sent(parts[key[1]], list(values))
+        return averaging.mean(values) if key[1] == 0 else None
+
+    barrier = pool.collectives(reduce)
+
+    def train(worker: Worker) -> Process:
+        work = worker.workload
+        layers = buckets(work.layers, parameters=plan.bucket / work.width)
+        for step in count():
+            gradient = worker.task.gradient(worker.weights, worker.rank, step)
+            for layer in layers:
+                yield from worker.forward(step, layer)
+            sent = worker.compressed(gradient, step)
+            reduced: list[Any] = []
+            for number, layer in reversed(list(enumerate(layers))):
+                share = layer.parameters / work.parameters
+                yield from worker.backward(step, layer)
+                yield from worker.encode_part(share)
+                reduced.append(barrier.join(worker.rank, (step, number), sent))
+            average = yield from worker.exchange(reduced[-1], "all-reduce")
+            yield from worker.decode(averaging.messages(barrier))
+            yield from worker.apply(average)
+            worker.steps += 1
+            count_update(worker, pool, barrier)
+
+    return train

@@ -1,0 +1,105 @@
+"""Asynchronous local SGD: many steps on one's own weights, then an update of the server."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from sim.config.without_effect import refuse
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.merging import DelayedNesterov, Merging
+from sim.jobs.sharing.plan import FP32, Momentum, ServerBased
+from sim.jobs.sharing.tables import Count, Positive
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncLocalSGD(ServerBased):
+    """`period` local steps between updates, fewer of them on slower workers where `dynamic`; the
+    server steps by `outer_rate` with the mean of every `buffer` of them, and its `outer_momentum`
+    moves every `delay` steps."""
+
+    method: Literal["async_local_sgd"] = "async_local_sgd"
+    period: Count = 1
+    dynamic: bool = False
+    outer_rate: Positive = 1.0
+    outer_momentum: Momentum = 0.0
+    delay: Count = 1
+    buffer: Count = 1
+
+    def __post_init__(self) -> None:
+        if not self.outer_momentum:
+            refuse(self, "say nothing without outer_momentum, which alone waits", "delay")
+
+    @property
+    def details(self) -> list[str]:
+        told = {
+            f"buffer of {self.buffer}": self.buffer > 1,
+            "delayed Nesterov": self.delay > 1,
+            "Nesterov": self.outer_momentum and self.delay == 1,
+            "dynamic local updates": self.dynamic,
+        }
+        return [name for name, holds in told.items() if holds]
+
+    def merging(self, optimizer: Optimizer, size: int) -> Merging:
+        outer = DelayedNesterov(self.outer_rate, self.outer_momentum, self.delay, size)
+        return Merging(rule=outer, buffer=self.buffer)
+
+    @property
+    def fails_alone(self) -> bool:
+        return True
+
+    @property
+    def merges_late(self) -> bool:
+        return True
+
+    def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
+        copies = {
+            "outer momentum": bool(self.outer_momentum),
+            "sum of the delayed": self.delay > 1,
+            "sum in the buffer": self.buffer > 1,
+        }
+        return {name: FP32 * parameters for name, holds in copies.items() if holds}
+
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        own = ServerBased.kept(self, parameters, width, workers)
+        return {**own, "start of the round": width * parameters}
+
+    def averaged(self, workers: int) -> float:
+        return float(max(self.delay, self.buffer))
+
+    @property
+    def outer_reach(self) -> float:
+        return self.outer_rate / (1.0 - self.outer_momentum)
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.train(asynchronous(self, pool))
+
+
+def asynchronous(plan: AsyncLocalSGD, pool: WorkerPool) -> TrainingLoop:
+    """Asynchronous local SGD against a server (Liu et al. 2024, arXiv 2401.09135);
+    with a buffer FedBuff (Nguyen et al. 2022, arXiv 2106.06639).
+
+    With dynamic local updates a worker does as many of the H steps as its
+    speed allows in the time of the fastest, so that all come back about equally often.
+    """
+    server = pool.server
+
+    def train(worker: Worker) -> Process:
+        period = local_updates(worker, pool, plan.period) if plan.dynamic else plan.period
+        for number in count():
+            yield from server.pull(worker)
+            start, read = worker.weights, worker.version
+            yield from worker.local_steps(number, period)
+            sent = yield from worker.encode(start - worker.weights, number)
+            yield from server.push(worker)
+            server.merge(sent, read=read, samples=worker.workload.batch * period)
+
+    return train
+
+
+def local_updates(worker: Worker, pool: WorkerPool, period: int) -> int:
+    """H x the fastest worker's step / its own, at least 1 (DyLU: steps in proportion to speed)."""
+    times = [peer.workload.seconds * peer.mean_slowdown for peer in pool.workers]
+    return max(1, int(period * min(times) / times[worker.rank]))

@@ -1,0 +1,113 @@
+"""torch.nn.DataParallel: one process and one interpreter drive all GPUs of a node."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.worker import Worker, mean
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.jobs.sharing.workload import TimedLayer
+from sim.program.causes import DATA
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataParallel(Sharing):
+    """Has no keys of its own."""
+
+    method: Literal["data_parallel"] = "data_parallel"
+
+    def __post_init__(self) -> None:
+        if self.compression.kind != "none":
+            raise ValueError("data_parallel sends gradients as they are; leave compression out")
+
+    @property
+    def optimizer_elsewhere(self) -> bool:
+        return True
+
+    def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
+        """Inputs before they are scattered; outputs gathered for the loss (torch, nn/parallel/
+        data_parallel.py: `output_device` is the first), of which a cross-entropy keeps logarithms
+        for its backward pass and makes a gradient. A whole step has these two of one worker."""
+        return {
+            "inputs of all": workers * inputs,
+            "outputs of all": workers * outputs,
+            "loss of the others": 2 * (workers - 1) * outputs,
+        }
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.train(single_process(pool))
+
+
+def single_process(pool: WorkerPool) -> TrainingLoop:
+    """One interpreter drives all GPUs of a node (torch/nn/parallel).
+
+    Every step GPU 0 scatters the inputs and broadcasts the weights; one thread a GPU launches
+    its kernels, but the interpreter's lock lets one launch at a time; outputs are gathered, the
+    gradients reduced on GPU 0, which alone steps. A GPU that fails for good ends the process.
+    """
+    workers, first = pool.workers, pool.workers[0]
+    launching = sum(worker.workload.launches for worker in workers)
+
+    def nothing(_: Any, values: dict[int, Vector]) -> Process:
+        yield from ()
+        return values
+
+    distributed, joined = pool.barrier(nothing, 0.0), pool.barrier(nothing, 0.0)
+
+    def end(_: int) -> None:
+        for worker in workers:
+            pool.lose(worker)
+
+    pool.on_loss(end, 0.0)
+
+    def train(worker: Worker) -> Process:
+        for step in count():
+            if worker is first:
+                yield from _distribute(pool, first)
+            yield from worker.exchange(distributed.join(worker.rank, step, worker.weights))
+            gradient = worker.task.gradient(first.weights, worker.rank, step)
+            yield from _thread(worker, step, launching)
+            gradients = yield from worker.exchange(joined.join(worker.rank, step, gradient))
+            if worker is first:
+                yield from _reduce(pool, first, gradients)
+                pool.record.update(0, pool.samples, lambda: first.weights)
+
+    return train
+
+
+def _distribute(pool: WorkerPool, first: Worker) -> Process:
+    """Inputs scattered and weights broadcast from GPU 0."""
+    shares = {worker.endpoint: 1.0 for worker in pool.workers[1:]}
+    inputs = first.workload.inputs * first.workload.batch
+    scattering = pool.cluster.send(inputs, first.endpoint, shares)
+    yield from first.wait(scattering, DATA, "scatter")
+    endpoints = [worker.endpoint for worker in pool.workers]
+    copying = pool.cluster.collective("broadcast", first.workload.bytes, endpoints)
+    yield from first.wait(copying, DATA, "replicate")
+
+
+def _reduce(pool: WorkerPool, first: Worker, gradients: dict[int, Vector]) -> Process:
+    """Gradients reduced on GPU 0, and its step."""
+    endpoints = [worker.endpoint for worker in pool.workers]
+    reducing = pool.cluster.collective("reduce", first.workload.bytes, endpoints)
+    yield from first.wait(reducing, DATA, "reduce")
+    yield from first.apply(mean(gradients))
+
+
+def _thread(worker: Worker, step: int, launching: float) -> Process:
+    """Forward ends when all threads have launched theirs; autograd's backward needs no lock."""
+    cluster, work, began = worker.cluster, worker.workload, worker.cluster.now
+    model = TimedLayer(forward=work.forward, backward=work.backward, parameters=0.0)
+    yield from worker.forward(step, model)
+    late = launching - (cluster.now - began)
+    if late > 0.0:
+        yield from worker.wait(cluster.sleep(late))
+    yield from worker.backward(step, model)
+    worker.steps += 1

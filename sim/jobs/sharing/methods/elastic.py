@@ -1,0 +1,75 @@
+"""EASGD: workers keep weights of their own, and a spring to a centre holds them together."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from sim.config.errors import InputError
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.plan import ServerBased
+from sim.jobs.sharing.tables import Count, Positive
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic(ServerBased):
+    """`period` local steps, then a pull towards the centre and as strong a one of the centre, by
+    `moving_rate` / workers of the distance (beta = 0.9, "default value as paper described" in
+    tensorflow/contrib/opt/python/training/elastic_average_optimizer.py, which also divides it by
+    the period)."""
+
+    method: Literal["elastic"] = "elastic"
+    period: Count = 1
+    moving_rate: Positive = 0.9
+
+    @property
+    def details(self) -> list[str]:
+        return [f"EASGD, {self.period} local steps"]
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if self.moving_rate > workers:
+            what = f"moving_rate = {self.moving_rate} of {workers} workers goes past the centre"
+            raise InputError(where, what, f"set it to at most {workers}")
+        ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    @property
+    def fails_alone(self) -> bool:
+        return True
+
+    def averaged(self, workers: int) -> float:
+        return 1.0
+
+    def spread(self, workers: int) -> float:
+        return float(workers)
+
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        own = ServerBased.kept(self, parameters, width, workers)
+        return {**own, "centre": width * parameters}
+
+    def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
+        return {}
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.train(elastic_averaging(self, pool))
+
+
+def elastic_averaging(plan: Elastic, pool: WorkerPool) -> TrainingLoop:
+    """Asynchronous EASGD (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651).
+
+    With alpha = beta / n and d = alpha (x_i - centre): x_i <- x_i - d, centre <- centre + d, so
+    that their sum changes by gradients alone. Nesterov's momentum in the workers makes it EAMSGD.
+    """
+    server, strength = pool.server, plan.moving_rate / len(pool.workers)
+
+    def train(worker: Worker) -> Process:
+        for number in count():
+            yield from worker.local_steps(number, plan.period)
+            centre, read = yield from server.fetch(worker)
+            sent = yield from worker.encode(strength * (worker.weights - centre), number)
+            worker.weights = worker.weights - sent
+            yield from server.push(worker)
+            server.weights = server.weights + sent
+            server.count(server.version - read, plan.period * worker.workload.batch)
+
+    return train

@@ -1,0 +1,200 @@
+"""Federated averaging: rounds of some of the clients, with unequal data, that come and go."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from math import exp
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Gt, Le, Lt
+from numpy.typing import NDArray
+
+from sim.config.units import Seconds
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.plan import ServerBased
+from sim.jobs.sharing.tables import Count, NonNegative
+from sim.jobs.sharing.worker import Worker, WorkerLost, mean
+from sim.jobs.sharing.worker_pool import WorkerPool
+from sim.jobs.sharing.workload import Workload
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Federated(ServerBased):
+    """A `fraction` of the workers each round, `period` steps of those with the mean share of the
+    data, which is `unequal` (the exponent of a power law). They are `online` and `offline` for such
+    times in the mean, and a share of `late` is not waited for."""
+
+    method: Literal["federated"] = "federated"
+    period: Count = 1
+    fraction: Annotated[float, Gt(0), Le(1)] = 1.0
+    unequal: NonNegative = 0.0
+    online: Seconds = 0.0
+    offline: Seconds = 0.0
+    late: Annotated[NonNegative, Lt(1)] = 0.0
+
+    def __post_init__(self) -> None:
+        if bool(self.online) != bool(self.offline):
+            raise ValueError("online and offline take turns: give both, or neither")
+
+    @property
+    def fails_alone(self) -> bool:
+        return True
+
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        own = ServerBased.kept(self, parameters, width, workers)
+        return {**own, "start of the round": width * parameters}
+
+    def averaged(self, workers: int) -> float:
+        return max(1.0, self.fraction * workers * (1.0 - self.late))
+
+    def update_seconds(self, workers: int, work: Workload) -> float:
+        """Beside a step's, that of looking for clients that are there, once in `period` steps."""
+        there = workers * self.online / (self.online + self.offline) if self.online else workers
+        looks = workers / min(there, 1.0)
+        return ServerBased.update_seconds(self, workers, work) + 2e-6 * looks / self.period
+
+    def tries(self, seconds: float, exchange: float) -> float:
+        """A client stays for its round, of exponential times online, with chance exp(-T / mean)."""
+        if not self.online:
+            return 1.0
+        return exp(min((self.period * seconds + exchange) / self.online, 100.0))
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.cluster.start(rounds(self, pool))
+
+
+def rounds(plan: Federated, pool: WorkerPool) -> Process:
+    """Each round some clients train; the mean of their changes by data moves the weights.
+
+    McMahan et al. 2017. Where a share of them may be late, the round ends without
+    those (over-selection; Bonawitz et al. 2019).
+    """
+    clients = [Client(plan, pool, worker) for worker in pool.workers]
+    for number in count():
+        chosen = yield from _chosen(plan, pool, clients, number)
+        if not chosen:
+            break
+        this_round = FederatedRound(plan, pool, number, len(chosen))
+        for client in chosen:
+            pool.cluster.start(client.take_part(this_round))
+        yield this_round.complete
+        if this_round.answers:
+            _apply(pool, clients, this_round.answers)
+
+
+def _apply(pool: WorkerPool, clients: list["Client"], answers: dict[int, Vector]) -> None:
+    server, shares = pool.server, {rank: clients[rank].share for rank in answers}
+    server.weights = server.weights - mean(answers, shares)
+    samples = sum(clients[rank].steps * pool.workers[rank].workload.batch for rank in answers)
+    server.count(0, samples)
+
+
+def _chosen(plan: Federated, pool: WorkerPool, clients: list["Client"], number: int) -> Process:
+    """The participants of a round, among those that are free; waits until one is."""
+    while not all(worker.lost for worker in pool.workers):
+        free = [client for client in clients if client.is_free]
+        if free:
+            count = max(1, round(plan.fraction * len(free)))
+            picked = pool.choices(1, number).choice(len(free), count, replace=False)
+            return [free[place] for place in sorted(picked)]
+        yield pool.cluster.sleep(max(plan.offline / 10.0, 1e-3))
+    return []
+
+
+class FederatedRound:
+    """The answers of a round; `complete` fires when they are enough, or nobody is left."""
+
+    def __init__(self, plan: Federated, pool: WorkerPool, number: int, participants: int) -> None:
+        self.number, self.record = number, pool.record
+        self.pending = participants
+        self.wanted = max(1, round(participants * (1.0 - plan.late)))
+        self.answers: dict[int, Vector] = {}
+        self.complete = pool.cluster.event()
+
+    def answer(self, rank: int, change: Vector) -> None:
+        """A participant's change; one that is late is dropped."""
+        if self.complete.triggered:
+            self.record.dropped += 1
+        else:
+            self.answers[rank] = change
+
+    def finish_one(self) -> None:
+        """A participant has finished, with an answer or without."""
+        self.pending -= 1
+        enough = len(self.answers) >= self.wanted or not self.pending
+        if enough and not self.complete.triggered:
+            self.complete.succeed()
+
+
+class Client:
+    """A worker with its share of the data; `steps` of them in a round (E n_k / B in the paper).
+
+    Shares follow a power law of the plan's exponent `unequal`; a client with the mean share does
+    `period` steps.
+    """
+
+    def __init__(self, plan: Federated, pool: WorkerPool, worker: Worker) -> None:
+        self.pool, self.worker = pool, worker
+        shares = [(1.0 + peer.rank) ** -plan.unequal for peer in pool.workers]
+        self.share = shares[worker.rank] * len(shares) / sum(shares)
+        self.steps = max(1, round(plan.period * self.share))
+        self.availability = Availability(_changes(plan, pool.choices(2, worker.rank)))
+        self.is_busy = False
+
+    @property
+    def is_free(self) -> bool:
+        online = self.availability.online(self.worker.cluster.now)
+        return online and not (self.is_busy or self.worker.lost)
+
+    def take_part(self, this_round: FederatedRound) -> Process:
+        """Pull, train, push. The work is lost where the client goes offline or fails for good."""
+        worker, server, self.is_busy = self.worker, self.pool.server, True
+        began = worker.cluster.now
+        try:
+            yield from server.pull(worker)
+            start = worker.weights
+            yield from worker.local_steps(this_round.number, self.steps)
+            if self.availability.online_since(began, worker.cluster.now):
+                sent = yield from worker.encode(start - worker.weights, this_round.number)
+                yield from server.push(worker)
+                this_round.answer(worker.rank, sent)
+            else:
+                self.pool.record.dropped += 1
+        except WorkerLost:
+            self.pool.lose(worker)
+            yield worker.cluster.sleep(self.pool.recovery.detection)
+        self.is_busy = False
+        this_round.finish_one()
+
+
+class Availability:
+    """Whether a client is online; it is at first, and `changes` are the moments at which it goes
+    offline, comes back, and so on."""
+
+    def __init__(self, changes: Iterator[float]) -> None:
+        self._changes = changes
+        self._last, self._next = 0.0, next(changes, float("inf"))
+        self._online = True
+
+    def online(self, now: float) -> bool:
+        """Whether it is online at a moment; moments only grow."""
+        while self._next <= now:
+            self._online = not self._online
+            self._last, self._next = self._next, next(self._changes, float("inf"))
+        return self._online
+
+    def online_since(self, moment: float, now: float) -> bool:
+        """Whether it has been online all the time."""
+        return self.online(now) and self._last <= moment
+
+
+def _changes(plan: Federated, rng: np.random.Generator) -> Iterator[float]:
+    """Exponential times online and offline by turns; no change where a client always stays."""
+    moment = 0.0
+    while plan.online:
+        for time in (plan.online, plan.offline):
+            moment += float(rng.exponential(time))
+            yield moment

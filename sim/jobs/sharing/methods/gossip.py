@@ -1,0 +1,285 @@
+"""Gossip: workers average with a few neighbours; nobody holds the weights of all."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config.errors import InputError
+from sim.config.schema import nearest
+from sim.config.without_effect import refuse
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.graphs import (
+    NAMED,
+    Neighbours,
+    exponential_hops,
+    graph,
+    mean_square_degree,
+    mixing,
+)
+from sim.jobs.sharing.learning.task import shapes
+from sim.jobs.sharing.peer_estimates import PeerEstimates
+from sim.jobs.sharing.peers import LocalPeriods, partner, random_pairs, receive, receive_all
+from sim.jobs.sharing.plan import OF_UPDATE, Sharing
+from sim.jobs.sharing.tables import Count, Positive
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.jobs.sharing.workload import Workload
+from sim.program.causes import COMMUNICATION, NEIGHBOURS
+
+Vector = NDArray[np.float64]
+
+_TITLES = {
+    "d_psgd": "D-PSGD",
+    "ad_psgd": "AD-PSGD",
+    "sgp": "push-sum",
+    "random_pairs": "random pairs",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gossip(Sharing):
+    """An `algorithm` on a `graph` by name or edges after every `period` local steps (of `geometric`
+    number with that mean: SwarmSGD's); with `overlap` messages go beside the passes.
+
+    With `rendezvous` messages leave when their receivers are ready; `consensus` is CHOCO-SGD's step
+    size, below 1 for coarse compression.
+    """
+
+    method: Literal["gossip"] = "gossip"
+    algorithm: Literal["d_psgd", "ad_psgd", "sgp", "random_pairs"] = "d_psgd"
+    period: Count = 1
+    geometric: bool = False
+    graph: str | tuple[tuple[int, ...], ...] = "ring"
+    overlap: bool = False
+    rendezvous: bool = False
+    consensus: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        kind = self.compression.kind
+        if isinstance(self.graph, str) and self.graph not in NAMED:
+            raise ValueError(f"no graph named {self.graph!r}; {nearest(self.graph, [*NAMED])}")
+        if self.algorithm == "sgp" and kind not in ("none", "fp16", "int8"):
+            raise ValueError(f'push-sum needs whole sums: "{kind}" sends a part; write "fp16"')
+        if self.algorithm == "ad_psgd" and self.rendezvous:
+            raise ValueError("ad_psgd does not wait for its partners; leave rendezvous out")
+        if self.algorithm in ("sgp", "random_pairs"):
+            refuse(self, "say nothing: this algorithm has partners of its own", "graph")
+        if self.algorithm == "random_pairs":
+            refuse(self, "say nothing: a pair averages what both have stepped to", "overlap")
+        if self.period == 1:
+            refuse(self, "say nothing with period = 1, the mean of no other number", "geometric")
+        if kind == "none":
+            refuse(self, "say nothing without [sharing.compression]", "consensus")
+
+    @property
+    def fails_alone(self) -> bool:
+        return self.algorithm == "ad_psgd"
+
+    @property
+    def details(self) -> list[str]:
+        several = self.period > 1
+        title = "SwarmSGD" if several and self.algorithm == "ad_psgd" else _TITLES[self.algorithm]
+        steps = f"{self.period} local steps" + (" in the mean" if self.geometric else "")
+        told = {title: True, steps: several, "overlapped": self.overlap}
+        return [name for name, holds in told.items() if holds]
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if workers < 2:
+            raise InputError(where, "gossip needs at least 2 workers", "set workers = 2")
+        self.neighbours(workers, where)
+        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    def neighbours(self, workers: int, where: str = "") -> Neighbours:
+        """Of every worker. Raises `InputError` for a graph that does not connect them."""
+        return graph(self.graph, workers, where=f"{where}.graph")
+
+    def update_seconds(self, workers: int, work: Workload) -> float:
+        """Messages to all neighbours share links with those of all of theirs."""
+        squares = 1.0
+        if self.algorithm == "d_psgd":
+            squares = mean_square_degree(self.graph, workers)
+        return OF_UPDATE + 1e-6 * squares
+
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        """Weights of every neighbour as they arrive, one where a worker has one at a time."""
+        most = max(map(len, self.neighbours(workers))) if self.algorithm == "d_psgd" else 1
+        own = Sharing.kept(self, parameters, width, workers)
+        return {**own, "neighbours' weights": most * width * parameters}
+
+    def start(self, pool: WorkerPool) -> None:
+        loops = {"d_psgd": d_psgd, "ad_psgd": ad_psgd, "sgp": push_sum, "random_pairs": in_pairs}
+        pool.train(loops[self.algorithm](self, pool))
+
+
+def d_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
+    """Average with all neighbours, then step (Lian et al. 2017).
+
+    x_i <- sum_j W_ij x_j - rate g(x_i). With overlap the exchange runs beside the gradient, which
+    the algorithm allows: both start from x_i. More local steps between are those of Koloskova et
+    al. 2020 (arXiv 2003.10422).
+    """
+    mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
+    neighbours = plan.neighbours(len(pool.workers))
+    rows = mixing(neighbours)
+
+    def send(worker: Worker, step: int) -> Process:
+        yield from worker.encode_part(1.0)
+        own = estimates.updated(worker.rank, "all", worker.weights, step)
+        mailboxes.send(worker.rank, neighbours[worker.rank], step, worker.message, own)
+        return own
+
+    def train(worker: Worker) -> Process:
+        peers, local = neighbours[worker.rank], _local(plan, pool, worker)
+        for number in count():
+            yield from local.all_but_one()
+            if plan.overlap:
+                own = yield from send(worker, number)
+                mailboxes.expect(peers, worker.rank, number)
+            gradient = yield from worker.compute(worker.steps)
+            if not plan.overlap:
+                own = yield from send(worker, number)
+            received = yield from receive_all(worker, mailboxes, peers, number)
+            worker.weights = estimates.averaged(worker, rows[worker.rank], own, received)
+            yield from worker.apply(gradient)
+            _count_update(worker, pool, local.steps)
+
+    return train
+
+
+def _estimates(plan: Gossip, pool: WorkerPool) -> PeerEstimates:
+    return PeerEstimates(
+        pool.task.start,
+        plan.compression,
+        rate=plan.consensus,
+        seed=plan.seed,
+        shapes=shapes(pool.task),
+    )
+
+
+def _local(plan: Gossip, pool: WorkerPool, worker: Worker) -> LocalPeriods:
+    return LocalPeriods(pool, worker, plan.period, geometric=plan.geometric)
+
+
+def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
+    """Step, and average with one random neighbour, atomically (Lian et al. 2018).
+
+    The neighbour is not asked and does not stop computing: its gradient was taken on weights that
+    have changed since. With overlap the exchange runs beside the gradient. With more local steps it
+    is SwarmSGD, not blocking (Nadiradze et al. 2021, arXiv 1910.12308).
+    """
+    neighbours, estimates = plan.neighbours(len(pool.workers)), _estimates(plan, pool)
+
+    def train(worker: Worker) -> Process:
+        choices, overlap = pool.choices(worker.rank), plan.overlap
+        local, detection = _local(plan, pool, worker), pool.recovery.detection
+        while True:
+            read = worker.version
+            yield from local.all_but_one()
+            gradient: Any = None if overlap else (yield from worker.compute(worker.steps))
+            yield from worker.encode_part(1.0)
+            other = partner(pool, neighbours[worker.rank], choices)
+            averaging = pool.cluster.start(_average(worker, other, estimates, detection))
+            gradient = (yield from worker.compute(worker.steps)) if overlap else gradient
+            yield from worker.wait(averaging, COMMUNICATION)
+            yield from worker.decode()
+            yield from worker.apply(gradient)
+            samples = local.steps * worker.workload.batch
+            pool.record.update(worker.version - read - 1, samples, pool.average)
+
+    return train
+
+
+def _average(
+    worker: Worker, other: Worker | None, estimates: PeerEstimates, detection: float
+) -> Process:
+    """Both average; one that is away does not answer, which is known when its failure is."""
+    if other is not None and other.is_away:
+        yield worker.cluster.sleep(other.unknown_for(detection))
+        other = None
+    if other is not None:
+        began = worker.cluster.now
+        yield worker.cluster.swap(worker.message, worker.endpoint, other.endpoint)
+        half = {worker.rank: 0.5, other.rank: 0.5}
+        own = estimates.updated(worker.rank, other.rank, worker.weights, worker.version)
+        theirs = estimates.updated(other.rank, worker.rank, other.weights, other.version)
+        worker.weights = estimates.averaged(worker, half, own, {other.rank: theirs})
+        other.weights = estimates.averaged(other, half, theirs, {worker.rank: own})
+        other.version += 1
+        worker.note(f"average with {other.rank}", NEIGHBOURS, began)
+    worker.version += 1
+
+
+def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
+    """Stochastic gradient push (Assran et al. 2019) on the directed exponential graph.
+
+    In step k everyone sends half of (x, w) to the worker 2^k places on, keeps half and adds what
+    arrives; the gradient is taken at z = x / w. With overlap (overlap SGP) nobody
+    waits for the message of its own round, but for that of the round before, tau = `period` steps
+    ago. What rounding a message to fp16 or int8 leaves out stays with its sender.
+    """
+    n, mailboxes = len(pool.workers), pool.connect(rendezvous=plan.rendezvous)
+    hops, late = exponential_hops(n), 1 if plan.overlap else 0
+
+    def train(worker: Worker) -> Process:
+        mass, worker.push_weight = worker.weights, 1.0
+        local = _local(plan, pool, worker)
+        for number in count():
+            for _ in range(local.begin()):
+                gradient = yield from worker.compute(worker.steps)
+                yield from worker.optimizer_pass()
+                mass, worker.state = worker.optimizer.step(mass, gradient, worker.state)
+                worker.weights = mass / worker.push_weight
+            yield from worker.encode_part(1.0)
+            half = plan.compression.lossy(0.5 * mass, (worker.seed, number))
+            mass, worker.push_weight = mass - half, 0.5 * worker.push_weight
+            hop = hops[number % len(hops)]
+            target, source = (worker.rank + hop) % n, (worker.rank - hop) % n
+            sent = (half, worker.push_weight)
+            mailboxes.send(worker.rank, [target], number, worker.message, sent)
+            mailboxes.expect([source], worker.rank, number)
+            if number >= late:
+                source = (worker.rank - hops[(number - late) % len(hops)]) % n
+                received = yield from receive(worker, mailboxes, source, number - late)
+                if received is not None:
+                    mass, worker.push_weight = mass + received[0], worker.push_weight + received[1]
+                    yield from worker.decode()
+            worker.weights = mass / worker.push_weight
+            _count_update(worker, pool, local.steps, late)
+
+    return train
+
+
+def in_pairs(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
+    """Every round all workers are paired at random; each steps, then averages with its partner.
+
+    Boyd et al. 2006 (randomised gossip), in rounds. With an odd number one sits out.
+    """
+    mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
+    pairs = [random_pairs(pool, 0)]
+
+    def train(worker: Worker) -> Process:
+        local = _local(plan, pool, worker)
+        for number in count():
+            yield from local.all_but_one()
+            yield from worker.local_step(worker.steps)
+            while len(pairs) <= number:
+                pairs.append(random_pairs(pool, len(pairs)))
+            other = pairs[number].get(worker.rank)
+            if other is not None:
+                yield from worker.encode_part(1.0)
+                own = estimates.updated(worker.rank, other, worker.weights, number)
+                mailboxes.send(worker.rank, [other], number, worker.message, own)
+                received = yield from receive_all(worker, mailboxes, (other,), number)
+                half = {worker.rank: 0.5, other: 0.5}
+                worker.weights = estimates.averaged(worker, half, own, received)
+            _count_update(worker, pool, local.steps)
+
+    return train
+
+
+def _count_update(worker: Worker, pool: WorkerPool, steps: int, staleness: int = 0) -> None:
+    worker.version += 1
+    pool.record.update(staleness, steps * worker.workload.batch, pool.average)

@@ -1,0 +1,89 @@
+"""Hogwild: the workers of one host read and write weights in its memory, and nobody locks them."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Gt, Le
+from numpy.typing import NDArray
+
+from sim.config.errors import InputError
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.merging import Merging, Steps
+from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.program.causes import PULL, PUSH
+
+Vector = NDArray[np.float64]
+_PIECES = 4  # in which a read passes over the weights: others write meanwhile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hogwild(Sharing):
+    """A step reads and writes the share `touched` of the weights, as sparse data do."""
+
+    method: Literal["hogwild"] = "hogwild"
+    touched: Annotated[float, Gt(0), Le(1)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.compression.kind != "none":
+            raise ValueError("hogwild sends nothing; leave compression out")
+
+    def merging(self, optimizer: Optimizer, size: int) -> Merging:
+        return Merging(rule=Steps(optimizer, size))
+
+    @property
+    def merges_late(self) -> bool:
+        return True
+
+    @property
+    def optimizer_elsewhere(self) -> bool:
+        return True
+
+    def averaged(self, workers: int) -> float:
+        return 1.0
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if nodes > 1:
+            what = f"hogwild on {nodes} nodes, which share no memory"
+            raise InputError(where, what, "use fewer workers, or an asynchronous parameter server")
+        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    def start(self, pool: WorkerPool) -> None:
+        if pool.cluster.topology.host is None:
+            what = f"hogwild, but {pool.cluster.topology.name} does not say what its hosts are"
+            raise InputError("sharing", what, "give the topology a [host] table")
+        pool.train(lock_free(self, pool))
+
+
+def lock_free(plan: Hogwild, pool: WorkerPool) -> TrainingLoop:
+    """Read, compute, write, each when it comes (Recht, Re, Wright and Niu 2011).
+
+    A step moves its weights once up and once down, and a write reads what it adds to: three passes
+    over `touched` x S bytes of the host's memory, which all workers share, so that they do at most
+    B / (3 touched S) steps a second. A read is no snapshot: its pieces are of the moments at which
+    it came by.
+    """
+    size, shared = plan.touched * pool.workers[0].workload.bytes, pool.shared
+    assert shared is not None
+
+    def train(worker: Worker) -> Process:
+        choices = pool.choices(4, worker.rank)
+        for step in count():
+            read, parts = shared.version, []
+            for piece in range(_PIECES):
+                passing = pool.cluster.host_copy(size / _PIECES, worker.endpoint, "down")
+                yield from worker.wait(passing, PULL, "read")
+                parts.append(np.array_split(shared.weights, _PIECES)[piece])
+            worker.weights = np.concatenate(parts)
+            gradient = yield from worker.compute(step)
+            if plan.touched < 1.0:
+                gradient = gradient * (choices.random(gradient.size) < plan.touched)
+            writing = pool.cluster.host_copy(size, worker.endpoint, "up", passes=2.0)
+            yield from worker.wait(writing, PUSH, "write")
+            shared.merge(gradient, read=read, samples=worker.workload.batch, at=worker.weights)
+
+    return train

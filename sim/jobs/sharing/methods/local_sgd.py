@@ -1,0 +1,200 @@
+"""Local SGD and DiLoCo: many steps on one's own weights, then an average of all or of a piece."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Lt
+from numpy.typing import NDArray
+
+from sim.collectives.compression import Compression
+from sim.config.errors import InputError
+from sim.config.without_effect import refuse
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.averaging import Averaging, count_update
+from sim.jobs.sharing.barrier import Barrier
+from sim.jobs.sharing.calendar import Calendar
+from sim.jobs.sharing.exchange import Exchange
+from sim.jobs.sharing.learning.optimizers import Optimizer, Rule
+from sim.jobs.sharing.plan import FP32, Momentum, Sharing
+from sim.jobs.sharing.tables import Count, Natural, NonNegative, Positive
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSGD(Sharing):
+    """`period` steps between averages, which are applied with `outer_rate` and `outer_momentum`
+    (with `nesterov` it is DiLoCo's).
+
+    Of `fragments` one is averaged at a time, beside the passes of `overlap` steps, and a worker
+    keeps the share `keep` of what it came to meanwhile (Streaming DiLoCo). Every `site` workers
+    also average among themselves every `site_period` steps (hierarchical local SGD).
+    """
+
+    method: Literal["local_sgd"] = "local_sgd"
+    period: Count = 1
+    outer_rate: Positive = 1.0
+    outer_momentum: Momentum = 0.0
+    nesterov: bool = False
+    fragments: Count = 1
+    overlap: Natural = 0
+    keep: Annotated[NonNegative, Lt(1)] = 0.0
+    site: Count = 1
+    site_period: Count = 1
+
+    def __post_init__(self) -> None:
+        if self.period % self.fragments:
+            raise ValueError(
+                f"period = {self.period} steps for {self.fragments} fragments in turn: "
+                "set period to a multiple of fragments"
+            )
+        if self.overlap >= self.period:
+            raise ValueError(f"overlap = {self.overlap} steps; set it below the period")
+        if self.site > 1 and self.period % self.site_period:
+            raise ValueError(f"site_period = {self.site_period} does not divide the period")
+        if not self.outer_momentum:
+            refuse(self, "say nothing without outer_momentum, whose form it is", "nesterov")
+        if not self.overlap:
+            refuse(self, "say nothing without overlap, which leaves own steps to keep", "keep")
+        if self.site == 1:
+            refuse(self, "say nothing without site = 8 or the like", "site_period")
+
+    @property
+    def details(self) -> list[str]:
+        told = {
+            f"{self.fragments} fragments": self.fragments > 1,
+            f"{self.overlap} steps of overlap": self.overlap,
+            f"sites of {self.site}": self.site > 1,
+        }
+        return [name for name, holds in told.items() if holds]
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if workers % self.site:
+            what = f"site = {self.site} workers, of which {workers} are no whole number of sites"
+            raise InputError(where, what, f"set workers to a multiple of {self.site}")
+        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    @property
+    def outer_optimizer(self) -> Optimizer:
+        rule: Rule = "nesterov" if self.nesterov else "momentum" if self.outer_momentum else "sgd"
+        return Optimizer(rule=rule, rate=self.outer_rate, beta=self.outer_momentum)
+
+    @property
+    def calendar(self) -> Calendar:
+        return Calendar(period=self.period, fragments=self.fragments, overlap=self.overlap)
+
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        """Where the round began and the outer momentum; with overlap also the outer gradients that
+        are on their way."""
+        copies = 2 if self.outer_momentum else 1
+        own = Sharing.kept(self, parameters, width, workers)
+        own["outer state"] = copies * FP32 * parameters
+        if self.overlap:
+            away = min(self.fragments, 1 + (self.overlap - 1) // self.calendar.stretch)
+            own["on their way"] = away / self.fragments * FP32 * parameters
+        return own
+
+    @property
+    def outer_reach(self) -> float:
+        return self.outer_rate / (1.0 - self.outer_momentum)
+
+    def start(self, pool: WorkerPool) -> None:
+        pool.train(local_sgd(self, pool))
+
+
+def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
+    """H local steps, then the mean of what they came to (Stich 2019; McMahan et al. 2017).
+
+    The mean of (start - weights) is an outer gradient: with outer SGD of rate 1 this is plain
+    averaging, with a momentum SlowMo (Wang et al. 2020), with Nesterov's DiLoCo (Douillard et al.
+    2023). Inner state is kept between rounds, as DiLoCo does. Exchanges are the
+    calendar's; sites average the weights that they have in between (Lin et al. 2020, arXiv
+    1808.07217: hierarchical local SGD).
+    """
+    calendar = plan.calendar
+    pieces = [Piece(pool, number, plan.fragments) for number in range(plan.fragments)]
+    at_once = plan.fragments == 1 and not plan.overlap  # such an average is one of all sites too
+    sites = [_site(pool, rank, plan.site) for rank in range(0, len(pool.workers), plan.site)]
+
+    def train(worker: Worker) -> Process:
+        own = [OuterSteps(worker, piece, plan.outer_optimizer) for piece in pieces]
+        for steps in count(1):
+            yield from worker.local_step(steps - 1)
+            leaving, arriving = calendar.leaving(steps), calendar.arriving(steps)
+            if plan.site > 1 and not (steps % plan.site_period or (at_once and leaving == 0)):
+                joined = sites[worker.rank // plan.site].join(worker.rank, steps, worker.weights)
+                worker.weights = yield from worker.exchange(joined, "all-reduce of a site")
+            if leaving is not None:
+                yield from own[leaving].leave(steps)
+            if arriving is not None:
+                yield from own[arriving].merge(plan.keep)
+                weights = None if at_once else pool.average
+                count_update(worker, pool, pieces[arriving].barrier, calendar.stretch, weights)
+
+    return train
+
+
+def _site(pool: WorkerPool, first: int, size: int) -> Barrier:
+    """The mean of the weights of some workers that are near one another, as they are."""
+
+    averaging = Averaging(pool, compression=Compression(kind="none"))
+
+    def reduce(_: int, values: dict[int, Vector]) -> Process:
+        yield from averaging.sent(pool.workers[0].workload.whole, list(values))
+        return averaging.mean(values)
+
+    return pool.collectives(reduce, range(first, first + size))
+
+
+class Piece:
+    """A fragment of the weights, which all workers average: of a task every P-th element, of a
+    model every P-th layer (the strided fragments of Douillard et al. 2025)."""
+
+    def __init__(self, pool: WorkerPool, number: int, fragments: int) -> None:
+        work = pool.workers[0].workload
+        self.elements = slice(number, None, fragments)
+        self.layers = work.fragment(number, fragments)
+        self.share = self.layers.parameters / work.parameters
+        self.averaging = Averaging(pool, self.elements)
+        self.barrier = pool.collectives(self._reduce)
+
+    def _reduce(self, _: int, values: dict[int, Vector]) -> Process:
+        yield from self.averaging.sent(self.layers, list(values))
+        return self.averaging.mean(values)
+
+
+class OuterSteps:
+    """A worker's part in the averages of a piece: what all have agreed on, and the state of the
+    outer optimizer, which is the same everywhere."""
+
+    def __init__(self, worker: Worker, piece: Piece, outer: Optimizer) -> None:
+        self.worker, self.piece, self.outer = worker, piece, outer
+        self.agreed: Vector = worker.task.start[piece.elements]
+        self.state = outer.start(self.agreed.size)
+        self.joined: Exchange | None = None
+
+    def leave(self, steps: int) -> Process:
+        """The outer gradient sets out: how far the worker has come since they agreed."""
+        worker, piece = self.worker, self.piece
+        yield from worker.encode_part(piece.share)
+        gone = self.agreed - worker.weights[piece.elements]
+        sent = worker.compressed(gone, steps, piece.elements)
+        self.joined = piece.barrier.join(worker.rank, steps, sent)
+
+    def merge(self, keep: float) -> Process:
+        """Its mean is there: the outer step, of which the worker takes all but what it `keep`s of
+        its own."""
+        worker, piece = self.worker, self.piece
+        assert self.joined is not None
+        gradient = yield from worker.exchange(self.joined, "all-reduce")
+        yield from worker.decode(piece.averaging.messages(piece.barrier), piece.share)
+        self.agreed, self.state = self.outer.step(self.agreed, gradient, self.state)
+        weights, own = worker.weights.copy(), worker.weights[piece.elements]
+        weights[piece.elements] = (
+            self.agreed if not keep else keep * own + (1.0 - keep) * self.agreed
+        )
+        worker.weights = weights

@@ -1,0 +1,263 @@
+"""Parameter servers: bulk synchronous, asynchronous, stale synchronous, with backup workers.
+
+Li et al. 2014 (OSDI), Scaling Distributed Machine Learning with the Parameter Server. A step pulls
+the weights, computes and pushes the gradient. A server sends weights as soon as a worker may have
+them, so a pull is one message and has no request of its own.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import count
+from math import inf
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config.errors import InputError
+from sim.config.units import Bytes
+from sim.config.without_effect import refuse
+from sim.engine.live_cluster import Process
+from sim.jobs.sharing.first_gradients import FirstGradients, apply_mean
+from sim.jobs.sharing.layer_exchange import LayerExchange
+from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.merging import DelayCompensated, Merging
+from sim.jobs.sharing.plan import FP32, ServerBased
+from sim.jobs.sharing.tables import Count, Natural, NonNegative
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
+from sim.jobs.sharing.workload import Workload, buckets
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServer(ServerBased):
+    """A `mode`, with the staleness `bound` of "ssp" and the `backup` workers of "backup".
+
+    Where nobody waits ("async", "ssp") the server steps with the mean of every `buffer` gradients,
+    each compensated for its delay with the strength `compensation`, `adaptive` as DC-ASGD-a's.
+
+    With `cached` weights a worker of "ssp" pulls only when its copy lacks updates that the bound
+    promises, and works its own in meanwhile. With `overlap` layers of at least `bucket` bytes are
+    pushed and pulled beside the passes.
+    """
+
+    method: Literal["parameter_server"] = "parameter_server"
+    mode: Literal["bsp", "async", "ssp", "backup"] = "bsp"
+    bound: Natural = 0
+    backup: Natural = 0
+    cached: bool = False
+    buffer: Count = 1
+    compensation: NonNegative = 0.0
+    adaptive: bool = False
+    overlap: bool = False
+    bucket: Bytes = 25 * 2.0**20
+
+    def __post_init__(self) -> None:
+        of_modes = {"ssp": ("bound", "cached"), "backup": ("backup",), "bsp": ("overlap",)}
+        for mode, keys in of_modes.items():
+            if self.mode != mode:
+                why = f'say nothing with mode = "{self.mode}"; set mode = "{mode}"'
+                refuse(self, why, *keys)
+        if not self.overlap:
+            refuse(self, "say nothing without overlap = true", "bucket")
+        if not self.merges_late:
+            why = f'say nothing with mode = "{self.mode}", where all gradients are of one version'
+            refuse(self, why, "buffer", "compensation")
+        if not self.compensation:
+            refuse(self, "say nothing without compensation", "adaptive")
+
+    @property
+    def fails_alone(self) -> bool:
+        return self.mode == "async"
+
+    @property
+    def merges_late(self) -> bool:
+        return self.mode in ("async", "ssp")
+
+    def merging(self, optimizer: Optimizer, size: int) -> Merging:
+        own = ServerBased.merging(self, optimizer, size)
+        compensate = DelayCompensated(self.compensation, self.adaptive)
+        return replace(
+            own, buffer=self.buffer, compensate=compensate if self.compensation else None
+        )
+
+    def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
+        """With compensation the weights as each worker has read them (w_bak of Zheng et al.
+        2017)."""
+        copies = {
+            "sum in the buffer": self.buffer > 1,
+            "weights that workers have read": workers * bool(self.compensation),
+            "mean squares": self.adaptive,
+        }
+        own = ServerBased.kept_by_server(self, parameters, workers)
+        return own | {name: count * FP32 * parameters for name, count in copies.items() if count}
+
+    @property
+    def details(self) -> list[str]:
+        modes = {
+            "bsp": "synchronous",
+            "async": "asynchronous",
+            "ssp": f"bound {self.bound}",
+            "backup": f"{self.backup} backup workers",
+        }
+        told = {
+            "overlapped": self.overlap,
+            "cached": self.cached,
+            f"buffer of {self.buffer}": self.buffer > 1,
+            "delay-compensated": self.compensation,
+        }
+        return [modes[self.mode], *(name for name, holds in told.items() if holds)]
+
+    def update_seconds(self, workers: int, work: Workload) -> float:
+        own = ServerBased.update_seconds(self, workers, work)
+        return own * (work.most_buckets(self.bucket) if self.overlap else 1)
+
+    @property
+    def optimizer_elsewhere(self) -> bool:
+        return self.servers != "spare"
+
+    def averaged(self, workers: int) -> float:
+        return float(self.buffer if self.merges_late else workers - self.backup)
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if self.backup >= workers:
+            what = f"backup = {self.backup} of {workers} workers: nobody is left to wait for"
+            raise InputError(where, what, f"set backup to at most {workers - 1}")
+        ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    def start(self, pool: WorkerPool) -> None:
+        loops = {
+            "bsp": layer_by_layer if self.overlap else bulk_synchronous,
+            "async": asynchronous,
+            "ssp": stale_synchronous,
+            "backup": with_backup_workers,
+        }
+        pool.train(loops[self.mode](self, pool))
+
+
+def asynchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
+    """Nobody waits for anybody: Downpour SGD (Dean et al. 2012)."""
+    server = pool.server
+
+    def train(worker: Worker) -> Process:
+        for step in count():
+            yield from server.pull(worker)
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            _merge(pool, worker, sent)
+
+    return train
+
+
+def _merge(pool: WorkerPool, worker: Worker, gradient: Vector) -> None:
+    """A gradient of the weights that a worker has pulled."""
+    batch, version = worker.workload.batch, worker.version
+    pool.server.merge(gradient, read=version, samples=batch, at=worker.weights)
+
+
+def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
+    """No worker is more than `bound` steps ahead of the slowest (Ho et al. 2013); a
+    cache serves reads while it has all updates of `bound` steps ago, and a worker's own
+    ("read-my-writes")."""
+    server, clocks = pool.server, pool.clocks()
+
+    def train(worker: Worker) -> Process:
+        held = -inf  # the steps whose updates, of all workers, are in this worker's weights
+        for step in count():
+            yield from worker.wait(clocks.reach(step - plan.bound))
+            if not plan.cached or held < step - plan.bound:
+                held = clocks.slowest
+                yield from server.pull(worker)
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            _merge(pool, worker, sent)
+            if plan.cached:
+                worker.weights, worker.state = worker.optimizer.step(
+                    worker.weights, sent, worker.state
+                )
+            clocks.tick(worker.rank)
+
+    return train
+
+
+def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
+    """The server waits for every gradient and applies their mean (Valiant 1990's supersteps)."""
+
+    def apply(_: int, gradients: dict[int, Vector]) -> Process:
+        apply_mean(pool, gradients)
+        yield from ()  # it takes no time: that was booked with the last push
+
+    server, barrier = pool.server, pool.barrier(apply)
+
+    def train(worker: Worker) -> Process:
+        for step in count():
+            yield from server.pull(worker)
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            yield from worker.exchange(barrier.join(worker.rank, step, sent))
+
+    return train
+
+
+def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
+    """The first n - b gradients count, later ones are dropped (Chen et al. 2016)."""
+    server, first_gradients = pool.server, FirstGradients(pool, plan.backup)
+
+    def train(worker: Worker) -> Process:
+        for step in count():
+            yield from server.pull(worker)
+            gradient = yield from worker.compute(step)
+            sent = yield from worker.encode(gradient, step)
+            yield from server.push(worker)
+            if worker.version < server.version:
+                pool.record.dropped += 1
+            else:
+                yield from worker.wait(first_gradients.add(worker.rank, sent))
+
+    return train
+
+
+def layer_by_layer(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
+    """Each layer is pushed as soon as its gradient is there and pulled while others compute.
+
+    Poseidon's wait-free backpropagation (Zhang et al. 2017); the next forward pass
+    waits for each layer in turn (Jayarajan et al. 2019). Layers are joined to at least the plan's
+    `bucket`. The arithmetic goes with the first layer, which is pushed last and needed first.
+    """
+
+    def apply(key: tuple[int, int], gradients: dict[int, Vector]) -> Process:
+        if key[1] == 0:
+            apply_mean(pool, gradients)
+        yield from ()
+        return pool.server.weights
+
+    barrier = pool.barrier(apply)
+
+    def train(worker: Worker) -> Process:
+        work = worker.workload
+        layers = buckets(work.layers, parameters=plan.bucket / work.width)
+        shares = [layer.parameters / work.parameters for layer in layers]
+        pulled = [LayerExchange(pool, worker, layer) for layer in layers]
+        for exchange in pulled:
+            exchange.begin(exchange.pull())
+        for step in count():
+            for number, layer in enumerate(layers):
+                yield from worker.exchange(pulled[number])
+                if pool.server.only_sums:
+                    yield from worker.optimizer_pass(shares[number])
+                if number == 0:  # with which all weights count as arrived
+                    gradient = worker.task.gradient(worker.weights, worker.rank, step)
+                yield from worker.forward(step, layer)
+            sent = worker.compressed(gradient, step)
+            for number, layer in reversed(list(enumerate(layers))):
+                yield from worker.backward(step, layer)
+                yield from worker.encode_part(shares[number])
+                pulled[number] = LayerExchange(pool, worker, layer)
+                pulled[number].begin(pulled[number].push_and_pull(barrier, (step, number), sent))
+            worker.steps += 1
+
+    return train

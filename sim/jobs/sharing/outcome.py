@@ -1,0 +1,165 @@
+"""What a run of workers that share updates answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf, nan
+from typing import TYPE_CHECKING, Any, Self
+
+from sim.config.units import human_seconds
+from sim.engine.timeline import Timeline
+from sim.hardware.cluster.topology import Topology
+from sim.jobs.sharing.update_record import CurvePoint, held
+from sim.results.answer import Inputs, JobAnswer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STEPS_SHOWN = 10
+_COLUMNS = (
+    "time", "updates", "updates_per_second", "samples", "samples_per_second", "bytes", "dropped",
+    "lost", "straggler_seconds", "loss", "diverged", "time_to_target", "fits", "events",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(JobAnswer):
+    """How fast updates were shared, and what the task made of them.
+
+    `worker` says what a worker is. `time` (s) is the whole run's, `shares` the mean over workers of
+    how they spent it (adding up to 1; `idle` is a client that no round has chosen), `workers` one
+    row each. `staleness` holds how many updates came between reading the weights and updating them:
+    mean, largest and how often each. `links` are the busiest with the bytes they carried; `bytes`
+    is what all links carried.
+    `straggler_seconds` is what the run takes longer than the same devices with nothing slow.
+    `memory` has what workers, GPU 0 and servers hold by part, of how much (`room`); `fits` whether
+    all have room. `step` are the seconds by cause of the step of a worker that is a group of GPUs.
+    `loss` is that of the weights that the method gives (the servers', or the mean of all workers'),
+    no finite number where the run has `diverged` (None in JSON),
+    `spread` that of its `worker`s in the mean, of the `worst` of them, and the `distance` between
+    them: the root mean square of |x_i - mean|. `rate` says how far a step goes, `reach` how far the
+    gradient of one worker moves the weights in the end (`Sharing.reach`). `curve` holds (s,
+    samples, loss, bytes, accuracy) on the way (`curve_frame`), `accuracy` the share of right
+    answers at the end where the task has any, and `time_to_target` from when on the loss
+    was at most the `target` for the rest of the run; `label` says what all of this shows.
+    `to_target` has the `seconds` and `samples` that the target of `[sharing.efficiency]` takes at
+    this pace with this `batch` an update.
+    """
+
+    view = "sim.interface.views.sharing"
+    picture = "sim.interface.plots.run"
+    report = "sim.interface.page.shared"
+    comparison = "sim.analysis.comparison.sharing:SharingComparison"
+    unwritten = ("timeline", "topology")
+
+    method: str
+    worker: str
+    time: float
+    updates: int
+    samples: float
+    updates_per_second: float
+    samples_per_second: float
+    dropped: int
+    lost: int
+    shares: dict[str, float]
+    staleness: dict[str, Any]
+    workers: tuple[dict[str, Any], ...]
+    links: tuple[dict[str, Any], ...]
+    bytes: float
+    loss: float | None
+    spread: dict[str, float]
+    rate: str
+    curve: tuple[CurvePoint, ...]
+    time_to_target: float | None
+    task: str
+    label: str
+    reach: float | None = None
+    accuracy: float | None = None
+    target: float | None = None
+    diverged: bool = False
+    to_target: dict[str, float] = field(default_factory=dict)
+    memory: tuple[dict[str, Any], ...] = ()
+    step: dict[str, float] = field(default_factory=dict)
+    topology: Topology | None = field(default=None, compare=False)
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario}: {self.method}"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Seconds by cause of the mean worker and bytes by holder are prefixed."""
+        named = {name: getattr(self, name) for name in _COLUMNS}
+        seconds = {f"seconds.{cause}": part * self.time for cause, part in self.shares.items()}
+        memory = {f"memory.{one['name']}": one["total"] for one in self.memory}
+        return named | seconds | memory | {"staleness": self.staleness["mean"]}
+
+    @property
+    def misfit(self) -> str:
+        return "" if self.fits else self.warnings[0]
+
+    @classmethod
+    def of_dict(cls, document: Mapping[str, Any]) -> Self:
+        curve = tuple(map(_point, document["curve"]))
+        loss = nan if document["diverged"] else document["loss"]
+        timeline, inputs = Timeline(roles=(), spans=(), end=0.0), Inputs(**document["inputs"])
+        return cls(
+            **{**document, "inputs": inputs, "timeline": timeline, "curve": curve, "loss": loss}
+        )
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The timeline as a table, one row a span."""
+        return self.timeline.to_frame()
+
+    def curve_frame(self) -> "pd.DataFrame":
+        """The curve as a table, one row a point."""
+        import pandas as pd
+
+        return pd.DataFrame(self.curve, columns=CurvePoint._fields)
+
+    def reached(self, loss: float) -> CurvePoint | None:
+        """From where on the loss stays that low; None where it does not at the end."""
+        return held(self.curve, loss)
+
+    def time_to(self, loss: float) -> float | None:
+        """Seconds until the loss is that low for the rest of the run; None where it never is."""
+        there = self.reached(loss)
+        return there and there.seconds
+
+    def touched(self, loss: float) -> CurvePoint | None:
+        """Where the loss was first that low, if only for a moment."""
+        return next((point for point in self.curve if point.loss <= loss), None)
+
+    def loss_within(self, *, seconds: float = inf, samples: float = inf) -> float | None:
+        """The last loss that was taken by a moment or with so many samples, the first if none was;
+        None without a curve."""
+        points = [p for p in self.curve if p.seconds <= seconds and p.samples <= samples]
+        points = points or list(self.curve[:1])
+        return points[-1].loss if points else None
+
+    @property
+    def excerpt_name(self) -> str:
+        """How much of the run the excerpt is."""
+        part, whole = human_seconds(self.excerpt.end), human_seconds(self.time)
+        return f"the run, {whole}" if part == whole else f"the first {part} of {whole}"
+
+    @property
+    def excerpt(self) -> Timeline:
+        """The first steps alone: what a picture has room for."""
+        steps = max((row["steps"] for row in self.workers), default=1)
+        return self.first(min(self.time, self.time * _STEPS_SHOWN / max(steps, 1)))
+
+    def first(self, seconds: float) -> Timeline:
+        """The timeline up to a moment."""
+        end = min(self.time, seconds)
+        spans = [
+            span if span.end <= end else replace(span, end=end)
+            for span in self.timeline.spans
+            if span.start < end
+        ]
+        return replace(self.timeline, spans=spans, end=end)
+
+
+def _point(values: list[Any]) -> CurvePoint:
+    """A point of the curve; a loss that JSON has no number for has diverged."""
+    point = CurvePoint(*values)
+    return point if point.loss is not None else point._replace(loss=nan)

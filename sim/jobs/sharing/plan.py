@@ -1,0 +1,287 @@
+"""How updates are shared: the keys of `[sharing]` that all methods have, and where methods are."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from annotated_types import Lt
+
+from sim.collectives.compression import Compression
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds
+from sim.engine.routes import Regions
+from sim.jobs.sharing import members
+from sim.jobs.sharing.learning.efficiency import Efficiency
+from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.task import LearningTask, shapes
+from sim.jobs.sharing.merging import Merging, Steps
+from sim.jobs.sharing.tables import (
+    Count,
+    Fault,
+    Learning,
+    LinkChange,
+    MeasuredStep,
+    Natural,
+    NonNegative,
+    Recovery,
+    StragglerCause,
+    WorkerGroup,
+)
+from sim.model import optimizers
+from sim.model.kernels import Precision
+
+if TYPE_CHECKING:
+    from sim.jobs.sharing.worker_pool import WorkerPool
+    from sim.jobs.sharing.workload import Workload
+
+_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # of the gradients averaged, in the rate
+
+Momentum = Annotated[NonNegative, Lt(1)]
+OF_UPDATE = 3e-4  # s of one core
+FP32 = 4.0  # bytes of what methods keep beside a step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing(ABC):
+    """Who shares what with whom, and when; a subclass for each `method` adds its own keys.
+
+    `workers` (all that there is room for by default), each a `gpu`, a `node` whose GPUs add up
+    their gradients first, so many GPUs that do, or, beside a `[plan]`, the group that this lays
+    out; `batch` samples of a GPU and step. The run ends with the samples of so many `steps` of
+    every worker in the mean, or at `until`. Every worker's computation runs in `copies` on as many
+    devices, of which the first answer counts; `efficiency` says how many samples a target takes
+    with batches of some size; `overhead` is the software's cost of a message; `fluid` sends to
+    several targets as one weighted transfer, otherwise message by message.
+    """
+
+    in_step: ClassVar[bool] = False
+    """Whether all workers go through each pass together, as synchronised batch norm needs it."""
+
+    method: str
+    workers: Count | None = None
+    worker: Literal["gpu", "node"] | Count = "gpu"
+    batch: Count = 32
+    steps: Count = 100
+    until: PositiveSeconds | None = None
+    precision: Precision = "fp32"
+    optimizer: str = "momentum"
+    copies: Count = 1
+    overhead: Seconds = 0.0
+    fluid: bool = True
+    seed: Natural = 0
+    times: MeasuredStep | None = None
+    group: tuple[WorkerGroup, ...] = ()
+    straggler: tuple[StragglerCause, ...] = ()
+    fault: tuple[Fault, ...] = ()
+    recovery: Recovery = field(default_factory=Recovery)
+    change: tuple[LinkChange, ...] = ()
+    regions: Regions | None = None
+    compression: Compression = field(default_factory=lambda: Compression(kind="none"))
+    learning: Learning | None = None
+    efficiency: Efficiency | None = None
+
+    @abstractmethod
+    def start(self, pool: "WorkerPool") -> None:
+        """Start the method's processes on a pool of workers."""
+
+    def merging(self, optimizer: Optimizer, size: int) -> Merging | None:
+        """How `size` weights that belong to nobody are stepped; None where there are none."""
+        return None
+
+    @property
+    def fails_alone(self) -> bool:
+        """Whether the others go on while a worker has failed."""
+        return False
+
+    @property
+    def merges_late(self) -> bool:
+        """Whether what is merged may have been computed on weights that have changed since."""
+        return False
+
+    @property
+    def shard_count(self) -> int:
+        """How many servers can fail."""
+        return 0
+
+    @property
+    def optimizer_elsewhere(self) -> bool:
+        """Whether workers have no optimizer and no states of it."""
+        return False
+
+    def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
+        """Bytes that a GPU keeps for the method beside its step, with so many parameters on it."""
+        feedback = self.compression.kind != "none" and self.compression.feedback
+        return {"compression error": FP32 * parameters} if feedback else {}
+
+    def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
+        """Bytes that GPU 0 alone has beside a whole step's; `inputs` and `outputs` are those of one
+        worker's batch."""
+        return {}
+
+    @property
+    def details(self) -> list[str]:
+        """What distinguishes this run from others of its method, in a word or two each."""
+        return []
+
+    def averaged(self, workers: int) -> float:
+        """How many workers' gradients one step of the weights averages."""
+        return float(workers)
+
+    def rate(self, workers: int) -> float:
+        """The learning rate of every step of the (inner) optimizer, after its warm-up."""
+        learning = self.learning or Learning()
+        return learning.rate * float(self.averaged(workers) ** _POWERS[learning.scaling])
+
+    def update_seconds(self, workers: int, work: "Workload") -> float:
+        """What one core simulates an update in, without its arithmetic: the order of magnitude."""
+        return OF_UPDATE
+
+    def tries(self, seconds: float, exchange: float) -> float:
+        """How many times as many steps of so many seconds are begun as come to an end; an exchange
+        takes so many."""
+        return 1.0
+
+    def reach(self, workers: int) -> float:
+        """How far a worker's gradient moves the weights that are reported, in the end: the rate
+        over the gradients that they average, and 1 / (1 - beta) times that with a momentum."""
+        learning = self.learning or Learning()
+        beta = learning.beta if learning.optimizer in ("momentum", "nesterov") else 0.0
+        return self.outer_reach * self.rate(workers) / self.spread(workers) / (1.0 - beta)
+
+    def spread(self, workers: int) -> float:
+        """How many workers' gradients the weights that are reported average."""
+        return self.averaged(workers)
+
+    @property
+    def outer_reach(self) -> float:
+        """The same of an outer optimizer, for what a round has come to."""
+        return 1.0
+
+    def rule(self, workers: int, task: LearningTask) -> Optimizer:
+        """The (inner) optimizer of so many workers."""
+        learning = self.learning
+        if learning is None:
+            return Optimizer()
+        return Optimizer(
+            rule=learning.optimizer,
+            rate=self.rate(workers),
+            beta=learning.beta,
+            weight_decay=learning.weight_decay,
+            trust=learning.trust,
+            layers=tuple((prod(shape), len(shape) > 1) for shape in shapes(task)),
+            warmup=learning.warmup,
+            start_rate=0.0 if learning.scaling == "none" else learning.rate,
+        )
+
+    def own_gpus(self, gpus_per_node: int) -> int:
+        """GPUs whose gradients a worker adds up."""
+        if isinstance(self.worker, int):
+            return self.worker
+        return gpus_per_node if self.worker == "node" else 1
+
+    def worker_name(self, gpus_per_node: int) -> str:
+        """What a worker is, in words.
+
+        >>> from sim.jobs.sharing.methods.all_reduce import AllReduce
+        >>> [AllReduce(worker=worker).worker_name(8) for worker in ("gpu", "node", 4, 16)]
+        ['one GPU', 'one node of 8 GPUs', '4 GPUs', '16 GPUs']
+        """
+        own = self.own_gpus(gpus_per_node)
+        copies = f", in {self.copies} copies" if self.copies > 1 else ""
+        if own == 1:
+            return f"one GPU{copies}"
+        return f"one node of {own} GPUs{copies}" if self.worker == "node" else f"{own} GPUs{copies}"
+
+    def gpus_of_worker(self, gpus_per_node: int) -> int:
+        """GPUs that a worker occupies, with those of its copies."""
+        return self.copies * self.own_gpus(gpus_per_node)
+
+    @property
+    def title(self) -> str:
+        """The method in a few words."""
+        kind = self.compression.kind
+        details = ", ".join([*self.details, *([] if kind == "none" else [kind])])
+        name = self.method.replace("_", " ")
+        return f"{name} ({details})" if details else name
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        """Raise `InputError` where the table does not fit so many workers on so many nodes."""
+        if self.learning is not None and self.learning.decay and not self.merges_late:
+            what = f"learning.decay with method = {self.method!r}, where no update is late"
+            raise InputError(where, what, "leave it out")
+        for key in ("replicas", "checkpoint") if not self.shard_count else ():
+            if getattr(self.recovery, key) != getattr(Recovery(), key):
+                what = f"recovery.{key}: of servers, but this method has none"
+                raise InputError(where, what, "leave it out")
+        if any(fault.server is not None for fault in self.fault) and not self.shard_count:
+            what = "fault: a server fails, but this method has none"
+            raise InputError(where, what, "name a rank")
+        members.check(self.group, self.straggler, self.fault, workers, nodes, where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerBased(Sharing):
+    """Keys of methods that keep the weights on servers.
+
+    `shards` servers of equal size, `dedicated` hosts of their own, `colocated` with the workers, or
+    `spare` CPU hosts beside colocated ones (BytePS); `server_passes` of `server_memory` bandwidth
+    for each byte of an update (read the gradient, read and write the weights).
+    """
+
+    shards: Count = 1
+    servers: Literal["dedicated", "colocated", "spare"] = "dedicated"
+    server_bandwidth: BytesPerSecond | None = None
+    server_memory: BytesPerSecond = 100e9
+    server_passes: NonNegative = 3.0
+
+    def check(self, workers: int, nodes: int, where: str) -> None:
+        if self.servers == "colocated" and self.server_bandwidth is not None:
+            what = "server_bandwidth, but the servers share the workers' NICs"
+            raise InputError(where, what, "leave it out, or change network.bandwidth")
+        if self.recovery.replicas >= self.shards and self.recovery.replicas:
+            what = f"recovery.replicas = {self.recovery.replicas} of {self.shards} shards"
+            raise InputError(where, what, "set more shards: a replica is on another server")
+        for fault in self.fault:
+            if fault.server is not None and fault.server >= self.shards:
+                what = f"fault: there is no server {fault.server}"
+                raise InputError(where, what, f"use 0 to {self.shards - 1}")
+            if fault.server is not None and fault.after is None and not self.recovery.replicas:
+                what = f"fault: server {fault.server} never comes back, and its weights are nowhere"
+                raise InputError(where, what, "give after, or recovery.replicas = 1")
+        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+
+    def merging(self, optimizer: Optimizer, size: int) -> Merging:
+        return Merging(rule=Steps(optimizer, size))
+
+    def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
+        """Bytes that servers keep beside so many weights, in fp32."""
+        if self.servers == "spare":
+            return {}
+        return {"optimizer": optimizers.of(self.optimizer).state_bytes(parameters, ())}
+
+    def update_seconds(self, workers: int, work: "Workload") -> float:
+        messages = self.shards * ((1e-5 if self.fluid else 1e-4) + 5e-5 * self.recovery.replicas)
+        return OF_UPDATE + messages
+
+    @property
+    def shard_count(self) -> int:
+        return self.shards
+
+    @property
+    def server_rate(self) -> float:
+        """Bytes of updates that a host works in per second."""
+        return self.server_memory / self.server_passes if self.server_passes else float("inf")
+
+
+def methods() -> list[type[Sharing]]:
+    """The keys of every method: the dataclass of each file in `sim.jobs.sharing.methods`."""
+    return [
+        kind
+        for module in modules("sim.jobs.sharing.methods").values()
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, Sharing)
+        and kind.__module__ == module.__name__
+    ]

@@ -1,0 +1,42 @@
+"""A scenario with a `[sharing]` table."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from sim.config.schema import Tagged
+from sim.hardware.stack import Stack
+from sim.jobs.sharing.plan import Sharing, methods
+from sim.parallel.plan import Plan
+from sim.scenario.scenario import BaseScenario, named_columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingScenario(BaseScenario):
+    """Workers that share updates by a method of their own.
+
+    Without a `[plan]` a worker is a GPU, or a node of them; with one it is the group that the plan
+    lays out. No model is needed where `[sharing.times]` says how long a step takes.
+    """
+
+    kind: ClassVar[str] = "sim.jobs.sharing.kind"
+
+    stack: str | Stack = "pytorch-ddp"
+    backend: str = "nccl"
+    plan: Plan | None = None
+    sharing: Annotated[Sharing, Tagged("method", methods)]
+
+    def __post_init__(self) -> None:
+        BaseScenario.__post_init__(self)
+        for key, instead in (("checkpoints", "leave checkpoints out"),
+                             ("jitter", "write [[sharing.straggler]]")):  # fmt: skip
+            if getattr(self, key) is not None:
+                what = f"{key} beside [sharing]: workers that share updates take no notice of it"
+                raise ValueError(f"{what}; {instead}, or leave [sharing] out")
+
+    @property
+    def layout(self) -> Sharing:
+        return self.sharing
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return named_columns(self) | {"method": self.sharing.method}

@@ -1,0 +1,73 @@
+"""Where servers are, and each one's share of the weights."""
+
+from collections.abc import Iterable, Sequence
+
+from sim.config.errors import InputError
+from sim.engine.live_cluster import Endpoint
+from sim.jobs.sharing.plan import ServerBased, Sharing
+
+
+def reserved_gpus(plan: Sharing, gpus_per_node: int) -> int:
+    """GPUs' slots that dedicated servers take from the machine."""
+    if isinstance(plan, ServerBased) and plan.servers != "colocated":
+        return plan.shards * gpus_per_node
+    return 0
+
+
+def server_shares(
+    plan: Sharing, workers: Sequence[Endpoint], used: int, gpus_per_node: int, where: str
+) -> tuple[dict[Endpoint, float], int]:
+    """Each host's share of the weights, and how many GPUs the machine needs beside those `used`."""
+    if not isinstance(plan, ServerBased):
+        return {}, _whole_nodes(used, gpus_per_node)
+    if plan.servers == "colocated":
+        if plan.shards > len(workers):
+            what = f"shards = {plan.shards} colocated with {len(workers)} workers"
+            raise InputError(where, what, f"set shards to at most {len(workers)}")
+        places = (i * len(workers) // plan.shards for i in range(plan.shards))  # on all nodes
+        hosts = tuple(workers[place] for place in places)
+        return dict.fromkeys(hosts, 1.0 / len(hosts)), _whole_nodes(used, gpus_per_node)
+    first = -(-used // gpus_per_node)
+    hosts = tuple(
+        Endpoint(tuple(range(node * gpus_per_node, (node + 1) * gpus_per_node)))
+        for node in range(first, first + plan.shards)
+    )
+    shares = dict.fromkeys(hosts, 1.0 / plan.shards)
+    if plan.servers == "spare":
+        shares = byteps_shares(workers, hosts)
+    return shares, (first + plan.shards) * gpus_per_node
+
+
+def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dict[Endpoint, float]:
+    """What each host sums so that no NIC carries more than another (Jiang et al. 2020).
+
+    With n workers and k <= n spare hosts: 2(n-1)/c for a spare host, (n-k)/c for a worker's own,
+    c = n^2 + kn - 2k.
+
+    >>> a, b, c = (Endpoint((i,)) for i in range(3))
+    >>> list(byteps_shares([a, b], [c]).values())  # half of it on the spare host
+    [0.25, 0.25, 0.5]
+    """
+    n, k = len(workers), min(len(spare), len(workers))
+    if n == 1:
+        return {spare[0]: 1.0}
+    whole = n * n + k * n - 2 * k
+    shares = {worker: (n - k) / whole for worker in workers if n > k}
+    return shares | dict.fromkeys(spare[:k], 2 * (n - 1) / whole)
+
+
+def guest_regions(
+    plan: Sharing, workers: Sequence[Endpoint], servers: Iterable[Endpoint], gpus_per_node: int
+) -> dict[int, int]:
+    """The regions of hosts that only serve: those of the workers, in turn, not one of their own
+    whose link everything would have to pass."""
+    if plan.regions is None:
+        return {}
+    nodes = [host.first // gpus_per_node for host in servers if host not in workers]
+    regions = 1 + workers[-1].first // gpus_per_node // plan.regions.nodes
+    return {node: place * regions // len(nodes) for place, node in enumerate(nodes)}
+
+
+def _whole_nodes(gpus: int, gpus_per_node: int) -> int:
+    """So many GPUs as fill nodes; a single node may be partly used."""
+    return gpus if gpus <= gpus_per_node else -(-gpus // gpus_per_node) * gpus_per_node

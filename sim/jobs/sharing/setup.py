@@ -1,0 +1,130 @@
+"""A plan of shared updates put onto a machine: where workers and servers are, what they compute."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from sim.config.errors import InputError
+from sim.engine.live_cluster import Endpoint
+from sim.engine.machine import Machine
+from sim.jobs.sharing import limits
+from sim.jobs.sharing.learning.own_task import Task
+from sim.jobs.sharing.learning.task import LearningTask, NoTask
+from sim.jobs.sharing.learning.tasks import task_of
+from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.server_placement import reserved_gpus, server_shares
+from sim.jobs.sharing.workload import Workload
+from sim.program.program import Program
+
+KEEP_SPANS = 200_000
+LACKS = (
+    "shares updates by a method of its own ([sharing]): it has no step of the whole job",
+    "use `sim run`, or a scenario without [sharing]",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSetup:
+    """Everything that a run of shared updates needs, checked.
+
+    `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
+    is the number of spans kept for pictures. `model`, `stack` and `change` are what the scenario
+    names and changes; of the model, `tokens` are those of a sample, `parameters` are counted, and
+    `notes` are its own.
+    """
+
+    kind: ClassVar[str] = "sim.jobs.sharing.kind"
+    job: ClassVar[None] = None
+
+    name: str
+    plan: Sharing
+    machine: Machine
+    workers: tuple[Endpoint, ...]
+    servers: Mapping[Endpoint, float]
+    workloads: tuple[Workload, ...]
+    task: LearningTask = field(default_factory=NoTask)
+    keep_spans: int = KEEP_SPANS
+    model: str = ""
+    stack: str = ""
+    change: Mapping[str, Any] = field(default_factory=dict)
+    tokens: int = 1
+    parameters: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> Program:
+        """Raises `InputError`: what workers do is not known before they do it."""
+        raise InputError(self.name, *LACKS)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Nothing that the scenario does not say."""
+        return {}
+
+    @property
+    def batch(self) -> float:
+        """Samples of the gradients that one step of the weights averages."""
+        return self.plan.averaged(len(self.workers)) * self.workloads[0].batch
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is slow, changes or fails."""
+        plan = self.plan
+        constant = not (plan.straggler or plan.fault or plan.change) and plan.copies == 1
+        equal = all(group.slowdown == 1.0 for group in plan.group)
+        return constant and equal and self.machine.is_healthy
+
+    @property
+    def effort(self) -> float:
+        """How long a run takes on one core (s), by its order of magnitude; one in which something
+        is slow is run twice."""
+        topology, where = self.machine.topology, f"{self.name}, sharing"
+        seconds = limits.effort(self.plan, self.workloads, topology, where)
+        return seconds * (1 if self.is_healthy else 2)
+
+    @property
+    def healthy(self) -> "SharingSetup":
+        """The same with nothing slow and nothing computed twice, for its times alone."""
+        group = tuple(replace(group, slowdown=1.0) for group in self.plan.group)
+        plan = replace(self.plan, straggler=(), fault=(), change=(), group=group, copies=1)
+        machine = self.machine.healthy
+        return replace(self, plan=plan, machine=machine, task=NoTask(), keep_spans=0)
+
+
+def assemble(
+    plan: Sharing,
+    machine: Machine,
+    workload: Workload | Sequence[Workload],
+    *,
+    name: str = "sharing",
+    task: Task | None = None,
+    keep_spans: int = KEEP_SPANS,
+) -> SharingSetup:
+    """Put workers and servers onto a machine, which grows by the nodes of dedicated servers.
+
+    `workload` is every worker's step, or one for each; `task` replaces the plan's own. Raises
+    `InputError` where the plan does not fit.
+    """
+    where, topology = f"{name}, sharing", machine.topology
+    each = plan.gpus_of_worker(topology.gpus_per_node)
+    available = topology.gpus - reserved_gpus(plan, topology.gpus_per_node)
+    count = plan.workers or max(1, available // each)
+    workloads = (workload,) * count if isinstance(workload, Workload) else tuple(workload)
+    limits.refuse(plan, workloads, topology, where)
+    plan.check(count, -(-count * each // topology.gpus_per_node), where)
+    plan.compression.check(workloads[0].whole.shapes, f"{where}.compression")
+    own = plan.own_gpus(topology.gpus_per_node)
+    workers = tuple(Endpoint(tuple(range(i * each, i * each + own))) for i in range(count))
+    servers, gpus = server_shares(plan, workers, count * each, topology.gpus_per_node, where)
+    if gpus > 1 and gpus != topology.gpus:
+        machine = replace(machine, topology=topology.with_gpus(gpus))
+    return SharingSetup(
+        name=name,
+        plan=plan,
+        machine=machine,
+        workers=workers,
+        servers=servers,
+        workloads=workloads,
+        task=task_of(plan.learning, count, batch=plan.batch, seed=plan.seed, own=task),
+        keep_spans=keep_spans,
+    )

@@ -1,0 +1,43 @@
+"""Weights that many read and write, wherever they are: versions, and updates on their way in."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.jobs.sharing.merging import Merging
+from sim.jobs.sharing.update_record import UpdateRecord
+
+Vector = NDArray[np.float64]
+
+
+class SharedWeights:
+    """The weights with a version, which is how often they have been stepped.
+
+    An update that is s versions late counts (1 + s)^-decay (`Learning.decay`).
+    """
+
+    def __init__(
+        self, start: Vector, merging: Merging, record: UpdateRecord, *, decay: float = 0.0
+    ) -> None:
+        self.weights, self.merging, self.record = start.copy(), merging, record
+        self.decay, self.version = decay, 0
+        self._waiting: list[tuple[Vector, int, float]] = []  # update, staleness, samples
+
+    def merge(self, update: Vector, *, read: int, samples: float, at: Vector | None = None) -> None:
+        """One update from so many samples, computed on version `read`, `at` those weights."""
+        staleness = self.version - read
+        if self.merging.compensate is not None and at is not None:
+            update = self.merging.compensate(update, self.weights - at)
+        if self.decay and staleness:
+            update = (1.0 + staleness) ** -self.decay * update
+        self._waiting.append((update, staleness, samples))
+        if len(self._waiting) >= self.merging.buffer:
+            updates, late, counts = zip(*self._waiting, strict=True)
+            self._waiting = []
+            mean = sum(updates[1:], updates[0]) / len(updates)
+            self.weights = self.merging.rule.step(self.weights, mean)
+            self.count(late, sum(counts))
+
+    def count(self, staleness: int | tuple[int, ...], samples: float) -> None:
+        """The weights have a new version, from updates so many versions late."""
+        self.version += 1
+        self.record.update(staleness, samples, lambda: self.weights)

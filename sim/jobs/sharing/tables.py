@@ -1,0 +1,151 @@
+"""The tables inside `[sharing]`: workers that differ, are slow or fail, links, learning."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from sim.config.schema import Tagged
+from sim.config.units import Seconds
+from sim.config.without_effect import refuse
+from sim.jobs.sharing.learning.optimizers import Rule
+from sim.variability.laws import LAWS, SlowdownLaw
+
+TASKS = ("none", "quadratic", "logistic", "perceptron", "digits", "residual", "characters")
+Count = Annotated[int, Ge(1), Le(1_000_000)]  # more would not come to an end
+Natural = Annotated[int, Ge(0)]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+_FARTHEST = 1e6  # optima of workers from that of all, which is 1: beyond, rounding hides it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """A step that was measured: seconds of its passes and the number of parameters."""
+
+    forward: Seconds
+    backward: Seconds
+    parameters: Positive
+    layers: Count = 1
+    optimizer: Seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerGroup:
+    """Some workers that differ from the others: another device, perhaps with another software
+    stack (a CPU among GPUs), or `slowdown` times as slow."""
+
+    ranks: tuple[Natural, ...]
+    device: str = ""
+    stack: str = ""
+    slowdown: Positive = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerCause:
+    """Steps that take longer by a law, for some ranks or nodes, or for all.
+
+    With `links` it is these that are slow, by another factor every `interval` (at least 1). Several
+    causes multiply.
+    """
+
+    law: Annotated[SlowdownLaw, Tagged("kind", lambda: LAWS, inline=True)]
+    ranks: tuple[Natural, ...] | None = None
+    nodes: tuple[Natural, ...] | None = None
+    links: tuple[str, ...] = ()
+    interval: Annotated[Seconds, Gt(0)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.links and (self.ranks is not None or self.nodes is not None):
+            raise ValueError("ranks or nodes are slow in their steps, links by time; write two")
+        if not self.links:
+            refuse(self, "say nothing of steps, each of which has a factor; name links", "interval")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A worker (`rank`) or the shard of a `server` that fails at `at` and is back `after` later, or
+    never. A worker loses its step, a server without replicas what came since its checkpoint."""
+
+    rank: Natural | None = None
+    server: Natural | None = None
+    at: Seconds
+    after: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rank is None) == (self.server is None):
+            raise ValueError("a fault is of one rank or of one server; e.g. rank = 3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What a failure costs beside the time away.
+
+    `detection`: until the others know; 3 missed keep-alives of 5 s (torch, elastic/rendezvous/
+    dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`). `restart`: until a
+    group has formed again; 30 s in which ranks may still join (there, `last_call` of
+    RendezvousTimeout). Servers keep `replicas` of every shard on the next ones (Li et al.
+    2014), or go back to their last checkpoint, one every `checkpoint` updates.
+    """
+
+    detection: Seconds = 15.0
+    restart: Seconds = 30.0
+    replicas: Natural = 0
+    checkpoint: Count = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkChange:
+    """From `at` on, a link carries 1/`factor` of its capacity."""
+
+    link: str
+    at: Seconds
+    factor: Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """A task of `sim.jobs.sharing.learning` that the simulated order of updates drives. One of the
+    user's own is code, which no file of data runs: it is named on the command line, or from Python.
+
+    `unlike` makes the workers' data differ: it is the chance of a sample to be of a worker's own
+    part, or on a quadratic how far the workers' optima lie apart (gradients there are linear, so
+    that the mean of all workers learns alike on every graph). The rate and rule are those of the
+    (inner) optimizer. With `scaling` the rate is that of one gradient by itself: n times as high
+    where n of them are averaged with "linear" (Goyal et al. 2017;
+    `Sharing.averaged`), as is paired with SGD and LARS, sqrt(n) times with "sqrt" (Krizhevsky
+    2014; You et al. 2020, with LAMB). In the first `warmup` steps it climbs from there, or from 0
+    without scaling. `beta` is the momentum, `trust` and `weight_decay` those of `Optimizer`. An
+    update of shared weights that is s updates late counts (1 + s)^-`decay`: 1 in Zhang et al. 2016
+    (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's PolynomialStalenessWeight).
+    """
+
+    task: str = "perceptron"
+    size: Count = 10
+    noise: NonNegative = 0.1
+    condition: Annotated[float, Ge(1)] = 10.0
+    unlike: NonNegative = 0.0
+    optimizer: Rule = "sgd"
+    rate: Positive = 0.1
+    scaling: Literal["none", "linear", "sqrt"] = "none"
+    warmup: Natural = 0
+    beta: Annotated[NonNegative, Lt(1)] = 0.9
+    weight_decay: NonNegative = 0.0
+    trust: Positive = 1e-3
+    decay: NonNegative = 0.0
+    target: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if self.task.endswith(".py"):
+            raise ValueError(f"task = {self.task!r} would run code from data; give it as --task")
+        if self.task not in TASKS:
+            raise ValueError(f"there is no task {self.task!r}; it is one of {', '.join(TASKS)}")
+        if self.task != "quadratic":
+            refuse(self, 'say nothing of this task; set task = "quadratic"', "noise", "condition")
+        most = _FARTHEST if self.task == "quadratic" else 1.0
+        if self.unlike > most:
+            raise ValueError(f"unlike = {self.unlike:g} of this task; set it to at most {most:g}")
+        if self.optimizer != "lars":
+            refuse(self, 'say nothing of this rule; set optimizer = "lars"', "trust")
+        if self.optimizer in ("sgd", "adagrad", "rmsprop"):
+            refuse(self, 'say nothing of this rule; set optimizer = "momentum"', "beta")

@@ -1,0 +1,116 @@
+"""What a run leaves behind: updates with their staleness, samples, the loss on the way."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.live_cluster import LiveCluster
+from sim.jobs.sharing.learning.task import LearningTask, accuracy
+
+_POINTS = 200  # of the loss curve, at least, in a run that is long enough
+_LARGE = 100_000  # weights; those of all points of smaller tasks are kept (8 B each, 400 points)
+
+Vector = NDArray[np.float64]
+
+
+class CurvePoint(NamedTuple):
+    """The loss after so many `seconds`, with so many `samples`, and the `bytes` that all links have
+    carried until then; the share of right answers (`accuracy`) where the task has any."""
+
+    seconds: float
+    samples: float
+    loss: float
+    bytes: float
+    accuracy: float | None = None
+
+
+def held(curve: Sequence[CurvePoint], loss: float) -> CurvePoint | None:
+    """The first point from which on no loss of a curve is above `loss`; None where the last is.
+
+    >>> losses = [CurvePoint(float(t), t, loss, 0.0) for t, loss in enumerate((3, 1, 4, 1, 1))]
+    >>> held(losses, 2.0).seconds, held(losses, 0.5)
+    (3.0, None)
+    """
+    there = None
+    for point in reversed(curve):
+        if not point.loss <= loss:
+            break
+        there = point
+    return there
+
+
+def setback(curve: Sequence[CurvePoint]) -> float:
+    """How far a loss rises above its lowest until then, as a share of how far it falls in all.
+
+    >>> round(setback([CurvePoint(0.0, 0, loss, 0.0) for loss in (3, 1, 2, 0.5)]), 2)
+    0.4
+    """
+    losses = np.nan_to_num([point.loss for point in curve], nan=inf, posinf=inf)
+    if not losses.size or not (fall := losses[0] - losses.min()) > 0.0:
+        return 0.0
+    return float((losses - np.minimum.accumulate(losses)).max() / fall)
+
+
+class UpdateRecord:
+    """Counts updates until there are `budget` samples, and takes the loss on the way.
+
+    The longer the run, the fewer: when the curve is full, every second point goes, in most cases
+    before anybody has computed its loss.
+    """
+
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        task: LearningTask,
+        *,
+        budget: float = inf,
+    ) -> None:
+        self.cluster, self.task = cluster, task
+        self.budget, self.enough = budget, cluster.event()
+        self.updates = 0
+        self.samples = 0.0
+        self.dropped = 0
+        self.lost = 0  # applied, but gone with a server
+        self.staleness: Counter[int] = Counter()
+        self._points: list[CurvePoint | Callable[[], CurvePoint]] = []
+        self.last = 0.0
+        self._every = 1
+
+    def update(
+        self, staleness: int | tuple[int, ...], samples: float, weights: Callable[[], Vector]
+    ) -> None:
+        """The weights have been updated, with what is so many updates old; or with several."""
+        self.updates += 1
+        self.samples += samples
+        self.staleness.update((staleness,) if isinstance(staleness, int) else staleness)
+        self.last = self.cluster.now
+        if self.updates % self._every == 0:
+            self._take_loss(weights())
+        if self.samples >= self.budget and not self.enough.triggered:
+            self.cluster.fire_last(self.enough)
+
+    @property
+    def curve(self) -> list[CurvePoint]:
+        """The loss on the way."""
+        points = [point if isinstance(point, CurvePoint) else point() for point in self._points]
+        self._points = [*points]
+        return points
+
+    def _take_loss(self, weights: Vector) -> None:
+        if not weights.size:
+            return
+        moment = (self.cluster.now, self.samples, self.cluster.bytes)
+        point = partial(self._point, *moment, np.asarray(weights))
+        self._points.append(point() if weights.size > _LARGE else point)
+        if len(self._points) >= 2 * _POINTS:
+            self._points = self._points[1::2]
+            self._every *= 2
+
+    def _point(self, seconds: float, samples: float, sent: float, weights: Vector) -> CurvePoint:
+        loss, right = self.task.loss(weights), accuracy(self.task, weights)
+        return CurvePoint(seconds, samples, loss, sent, right)

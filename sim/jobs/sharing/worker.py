@@ -1,0 +1,281 @@
+"""A worker: where it is, what it computes, what it holds, and where its time goes."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.collectives.compression import Compression
+from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
+from sim.jobs.sharing.exchange import Exchange
+from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.task import LearningTask, shapes
+from sim.jobs.sharing.workload import TimedLayer, Workload
+from sim.program.causes import (
+    COMMUNICATION,
+    COMPRESSION,
+    COMPUTE,
+    DATA,
+    DOWN,
+    INSIDE,
+    OPTIMIZER,
+    WAITING,
+    Cause,
+)
+from sim.program.operations import COMPUTE_STREAM
+
+Vector = NDArray[np.float64]
+EVERYTHING = slice(None)  # all elements of the weights
+
+
+class WorkerLost(Exception):  # noqa: N818  a simulated event, not an error
+    """A worker has failed and will not come back."""
+
+
+class Worker:
+    """A worker's state, and the parts of its processes: `yield from` the methods.
+
+    All seconds are booked: under `compute`, `optimizer`, `compression`, `communication` of any
+    kind, `server`, `waiting` and `down`; only clients of federated rounds are idle between them.
+    `slowdown` is how many times as long as usual a step takes, in the mean `mean_slowdown`;
+    `absences` are failures from which it comes back: when, and after how long.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        endpoint: Endpoint,
+        cluster: LiveCluster,
+        workload: Workload,
+        task: LearningTask,
+        *,
+        slowdown: Callable[[int], float],
+        mean_slowdown: float = 1.0,
+        absences: Sequence[tuple[float, float]] = (),
+        compression: Compression,
+        memory_bandwidth: float,
+        optimizer: Optimizer,
+        seed: int = 0,
+    ) -> None:
+        self.rank, self.endpoint, self.cluster = rank, endpoint, cluster
+        self.workload, self.task, self._shapes = workload, task, shapes(task)
+        self.slowdown, self.mean_slowdown = slowdown, mean_slowdown
+        self._absences = tuple(absences)
+        self._to_come = sorted(absences)
+        self.restore: Callable[[Worker], Process] | None = None  # what it does when it is back
+        self.compression, self.seed = compression, seed
+        self.memory_bandwidth = workload.memory or memory_bandwidth
+        self.optimizer = optimizer
+        self.weights: Vector = task.start.copy()
+        self.state = optimizer.start(self.weights.size)
+        self.error: Vector = np.zeros_like(self.weights)
+        self.push_weight = 1.0
+        gpus = len(endpoint.gpus) if workload.in_pieces else 1
+        self.elements = workload.parameters / gpus  # that a GPU of it encodes and decodes
+        self.message = self.message_of(workload.whole)  # bytes of an update on the wire
+        self.version = 0
+        self.steps = 0
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._activity: tuple[Cause, float, Event] | None = None  # cause, since when, until what
+        self.ended = 0.0
+        self.lost = False
+
+    # What a worker does.
+
+    def compute(self, step: int) -> Process:
+        """Forward and backward of a step, the gradients of the worker's GPUs added up; returns the
+        gradient at the weights held at its start."""
+        gradient = yield from self.passes(step)
+        yield from self._collective_inside("all_reduce", self.workload.bytes)
+        return gradient
+
+    def passes(self, step: int) -> Process:
+        """The same for methods that reduce the gradients of all GPUs of all workers at once."""
+        gradient = self.task.gradient(self.weights, self.rank, step)
+        yield from self._execute(step, self.workload.forward, self.workload.backward)
+        self.steps += 1
+        return gradient
+
+    def forward(self, step: int, layer: TimedLayer) -> Process:
+        """Forward through some layers."""
+        yield from self._execute(step, layer.forward, 0.0)
+
+    def backward(self, step: int, layer: TimedLayer) -> Process:
+        """Backward through some layers."""
+        yield from self._execute(step, 0.0, layer.backward)
+
+    def apply(self, gradient: Vector) -> Process:
+        """One step of the worker's own optimizer."""
+        yield from self.optimizer_pass()
+        self.weights, self.state = self.optimizer.step(self.weights, gradient, self.state)
+
+    def optimizer_pass(self, share: float = 1.0) -> Process:
+        """The time of the optimizer's step on a share of the weights, without its arithmetic."""
+        yield from self._busy(share * self.workload.optimizer, "optimizer", OPTIMIZER)
+
+    def local_steps(self, round_number: int, period: int) -> Process:
+        """A round of `period` steps on the worker's own weights."""
+        for step in range(round_number * period, (round_number + 1) * period):
+            yield from self.local_step(step)
+
+    def local_step(self, step: int) -> Process:
+        """One step on the worker's own weights."""
+        gradient = yield from self.compute(step)
+        yield from self.apply(gradient)
+
+    def encode(self, vector: Vector, step: int) -> Process:
+        """Compress what is to be sent; returns what its receiver will read."""
+        yield from self.encode_part(1.0)
+        return self.compressed(vector, step)
+
+    def encode_part(self, share: float) -> Process:
+        """The time of compressing a share of an update, without its arithmetic: its kernels move
+        bytes, or wait to be launched."""
+        moved = self.compression.encode_bytes(share * self.elements)
+        launched = self.compression.kernels * self.workload.launch
+        yield from self._busy(max(moved / self.memory_bandwidth, launched), "encode", COMPRESSION)
+
+    def decode(self, messages: int = 1, share: float = 1.0) -> Process:
+        """The time of reading so many compressed updates, or shares of them."""
+        moved = self.compression.decode_bytes(share * self.elements, messages)
+        yield from self._busy(moved / self.memory_bandwidth, "decode", COMPRESSION)
+
+    def compressed(self, vector: Vector, step: int, elements: slice = EVERYTHING) -> Vector:
+        """What a receiver reads of a vector about some elements; what is left out waits for the
+        next one about them."""
+        seed, error = (self.seed, step), self.error[elements]
+        of = self._shapes if elements == EVERYTHING else ()
+        sent, self.error[elements] = self.compression.encode(vector, error, seed, of)
+        return sent
+
+    def wait(self, event: Event, cause: Cause = WAITING, name: str = "") -> Process:
+        """Wait for an event; returns what it brings. With a name it is a span."""
+        start = self.cluster.now
+        value = yield from self._book(cause, event)
+        if name:
+            self.note(name, cause, start)
+        return value
+
+    def exchange(self, exchange: Exchange, name: str = "", cause: Cause = DATA) -> Process:
+        """Wait for the others, and for the bytes; returns what the exchange brings."""
+        start = self.cluster.now
+        value = yield from self._book(COMMUNICATION, exchange)
+        if name:
+            self.note(name, cause, max(start, exchange.complete))
+        return value
+
+    def note(self, name: str, cause: Cause, start: float) -> None:
+        """Record a communication of this worker from `start` until now."""
+        if self.cluster.now > start:
+            self.cluster.span(self.rank, "network", name, cause, start, kind=name)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the worker is down just now, or for good."""
+        now = self.cluster.now
+        return self.lost or any(at <= now < at + after for at, after in self._absences)
+
+    def unknown_for(self, detection: float) -> float:
+        """Seconds for which others still take a worker that is away to be there."""
+        now = self.cluster.now
+        since = [at for at, after in self._absences if at <= now < at + after]
+        since += [self.ended] if self.lost else []
+        return max((at + detection - now for at in since), default=0.0)
+
+    def message_of(self, part: TimedLayer) -> float:
+        """Bytes of a part of it."""
+        return self.compression.message(part.parameters, self.workload.width, part.shapes)
+
+    # How long it takes.
+
+    def _execute(self, step: int, forward: float, backward: float) -> Process:
+        cluster, both = self.cluster, forward + backward
+        seconds = yield from self._survive(both * self.slowdown(step))
+        if seconds > 0.0:
+            yield from self._book(COMPUTE, cluster.sleep(seconds))
+        turn = cluster.now - seconds * (backward / both if both else 0.0)
+        passes = (("F", cluster.now - seconds, turn), ("B", turn, cluster.now))
+        for phase, start, end in passes:
+            if end > start:
+                cluster.span(
+                    self.rank,
+                    COMPUTE_STREAM,
+                    phase,
+                    COMPUTE,
+                    start,
+                    end,
+                    phase=phase,
+                    microbatch=step,
+                )
+
+    def _survive(self, seconds: float) -> Process:
+        """Seconds that the passes take from now; a failure on the way costs what was done."""
+        while True:
+            now = self.cluster.now
+            if not self._to_come or self._to_come[0][0] >= now + seconds:
+                return seconds
+            at, after = self._to_come.pop(0)
+            back = max(at, now) + after
+            yield from self._book(DOWN, self.cluster.sleep(back - now))
+            if self.restore is not None:
+                yield from self._book(DOWN, self.cluster.start(self.restore(self)))
+            self.cluster.span(self.rank, COMPUTE_STREAM, "down", DOWN, now, phase="down")
+
+    def _collective_inside(self, kind: str, size: float) -> Process:
+        """A collective of the GPUs of one node, before anything leaves it."""
+        if len(self.endpoint.gpus) > 1 and not self.workload.in_pieces:
+            start = self.cluster.now
+            reducing = self.cluster.collective(kind, size, [self.endpoint])
+            yield from self._book(COMMUNICATION, reducing)
+            self.note("inside the node", INSIDE, start)
+
+    def _busy(self, seconds: float, name: str, cause: Cause) -> Process:
+        if seconds > 0.0:
+            start = self.cluster.now
+            yield from self._book(cause, self.cluster.sleep(seconds))
+            self.cluster.span(self.rank, COMPUTE_STREAM, name, cause, start, phase=name)
+
+    def _book(self, cause: Cause, event: Event) -> Process:
+        """Book the time until an event; a worker that fails meanwhile does nothing more."""
+        booked = COMMUNICATION if cause.kind == "communication" else cause
+        self._activity = (booked, self.cluster.now, event)
+        value: Any = yield event
+        if self.lost:
+            raise WorkerLost
+        self._settle(self.seconds, self.cluster.now)
+        self._activity = None
+        return value
+
+    def fail(self) -> None:
+        """Fail for good."""
+        self._settle(self.seconds, self.cluster.now)
+        self._activity, self.lost, self.ended = None, True, self.cluster.now
+
+    def seconds_until(self, end: float) -> dict[str, float]:
+        """Seconds by cause up to a moment, with what the worker is at then."""
+        seconds = defaultdict(float, self.seconds)
+        self._settle(seconds, end)
+        if self.lost:
+            seconds[DOWN] += end - self.ended
+        return seconds
+
+    def _settle(self, seconds: dict[str, float], end: float) -> None:
+        """Add what the worker is at, until a moment."""
+        if self._activity:
+            cause, start, event = self._activity
+            waiting = event.waiting(start, end) if isinstance(event, Exchange) else 0.0
+            if waiting:
+                seconds[WAITING] += waiting
+            seconds[cause] += end - start - waiting
+
+
+def mean(values: dict[int, Vector], weights: dict[int, float] | None = None) -> Vector:
+    """The mean of what ranks hold, added up in rank order, whatever order they came in."""
+    total: Any = None
+    for rank in sorted(values):
+        part = values[rank] if weights is None else weights[rank] * values[rank]
+        total = part if total is None else total + part
+    count = len(values) if weights is None else sum(weights[rank] for rank in sorted(values))
+    return cast(Vector, total / count)

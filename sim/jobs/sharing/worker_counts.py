@@ -1,0 +1,333 @@
+"""How many workers: time to a target and its cost against their number, and where to stop."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf, isfinite
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from sim.config.errors import InputError
+from sim.config.progress import counted
+from sim.config.stopping import so_far
+from sim.config.units import HOUR, human_seconds
+from sim.jobs.sharing.assemble import inputs_of
+from sim.jobs.sharing.kind import sharing_of
+from sim.jobs.sharing.learning.efficiency import Efficiency, efficiency_of
+from sim.jobs.sharing.learning.own_task import Task
+from sim.jobs.sharing.learning.task import NoTask
+from sim.jobs.sharing.loading import from_scenario
+from sim.jobs.sharing.memory import holders
+from sim.jobs.sharing.run import run
+from sim.jobs.sharing.scenario import SharingScenario
+from sim.jobs.sharing.setup import SharingSetup
+from sim.jobs.sharing.update_record import CurvePoint, held
+from sim.jobs.sharing.worker_pool import WorkerPool
+from sim.kind import load
+from sim.results.answer import Answer, Inputs
+from sim.results.formatting import several
+from sim.results.tables import Cells, aligned, preformatted
+from sim.scenario.scenario import Scenario
+from sim.scenario.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST = 10_000  # steps of a worker on the way to a target
+_WORTH = 0.5  # of what workers are added, without a network: what reaching B_crit by doubling is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCount:
+    """So many workers: `batch` samples an update of the weights, `seconds` and `samples` to the
+    target (both without end where it is never reached), and `dollars` of rent for the workers'
+    GPUs, where the topology has a price. `gain` is the share of the workers added since the row
+    before that shortens the time: (T_before / T - 1) / (n / n_before - 1); 1 for the first row.
+    `fits` says whether all have the memory."""
+
+    workers: int
+    gpus: int
+    batch: float
+    samples: float
+    seconds: float
+    samples_per_second: float
+    gain: float = 1.0
+    price: float | None = None
+    fits: bool = True
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.seconds / HOUR * self.gpus
+
+    @property
+    def dollars(self) -> float | None:
+        return None if self.price is None else self.gpu_hours * self.price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCounts(Answer):
+    """Rows by their number of workers; `stop` is the number beyond which more help little.
+    Samples to the target are those of the curve `efficiency` that was given, or, where the task was
+    `trained`, its own, and the curve is an estimate of it."""
+
+    view = "sim.jobs.sharing.worker_counts"
+    picture = "sim.interface.plots.workers"
+    unwritten = ("rows",)
+    derived: ClassVar[Mapping[str, str]] = {"stop": "stops_at", "rows": "records"}
+
+    scenario: str
+    inputs: Inputs
+    efficiency: Efficiency
+    trained: bool
+    rows: tuple[WorkerCount, ...]
+
+    @property
+    def stop(self) -> WorkerCount:
+        """The last row before one that half of the added workers or more is wasted on."""
+        last = self.rows[0]
+        for row in self.rows[1:]:
+            if row.gain < _WORTH:
+                break
+            last = row
+        return last
+
+    @property
+    def basis(self) -> str:
+        """What samples to the target rest on."""
+        if self.trained:
+            return "Samples to the target as the task has taken them, late and unlike updates too."
+        return "Samples to the target by the curve: neither staleness nor drift costs any."
+
+    @property
+    def sentence(self) -> str:
+        """Where more workers stop helping, and what it costs there and at the end."""
+        curve, stop, end = self.efficiency, self.stop, self.rows[-1]
+        at = f"B_crit = {curve.critical_batch:,.0f} samples"
+        if stop is end:
+            return f"{at}: {several(end.workers, 'worker')} still help ({_costs(end)})"
+        more = f"{end.workers:,}: {_costs(end)}"
+        few = f"{several(stop.workers, 'worker')} ({_costs(stop)})"
+        return f"{at}: beyond {few} more help little ({more})"
+
+    @property
+    def stops_at(self) -> int:
+        return self.stop.workers
+
+    @property
+    def fits(self) -> bool:
+        """Whether any of them has the memory."""
+        return any(row.fits for row in self.rows)
+
+    @property
+    def cost(self) -> str:
+        """What `points` state as cost."""
+        return "GPU-hours" if self.rows[0].dollars is None else "dollars"
+
+    @property
+    def points(self) -> list[tuple[int, float, float]]:
+        """Of each row its workers, seconds and cost."""
+        return [
+            (row.workers, row.seconds, row.gpu_hours if row.dollars is None else row.dollars)
+            for row in self.rows
+        ]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {**asdict(row), "gpu_hours": row.gpu_hours, "dollars": row.dollars} for row in self.rows
+        ]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a number of workers."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records).set_index("workers")
+
+
+def text(counts: WorkerCounts) -> str:
+    """The rows, and where to stop."""
+    head: Cells = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
+    rows = aligned([head, *map(_cells, counts.rows)])
+    return "\n".join([counts.scenario, rows, counts.basis, counts.sentence])
+
+
+def html(counts: WorkerCounts) -> str:
+    """The same for a notebook."""
+    return preformatted(text(counts))
+
+
+def workers(
+    scenario: str | PathLike[str] | Scenario,
+    counts: Iterable[int] = (1, 2, 4, 8),
+    *,
+    critical_batch: float | None = None,
+    least_samples: float | None = None,
+    task: Task | None = None,
+    price: str | None = None,
+    settings: Settings = (),
+) -> WorkerCounts:
+    """Time to the target of a scenario and its cost with each number of workers.
+
+    `critical_batch` and `least_samples` (samples) are the curve of `[sharing.efficiency]`, that of
+    the scenario or of its task (or of `task`) otherwise; `price` is a GPU's rent such as "2 USD/h"
+    instead of the topology's. Raises `InputError`.
+
+    >>> curve = {"critical_batch": 64.0, "least_samples": 1e6}
+    >>> workers("all-reduce-ddp", (1, 2), **curve, settings="sharing.steps=3").rows[1].gpus
+    2
+    """
+    job = sharing_of(load(scenario, settings_of(settings, price)))
+    if (critical_batch is None) != (least_samples is None):
+        what = "--critical-batch and --least-samples go together"
+        raise InputError("sim workers", what, "give both, or neither")
+    curve = None
+    if critical_batch is not None and least_samples is not None:
+        curve = Efficiency(critical_batch=critical_batch, least_samples=least_samples)
+    return worker_counts(job, list(counts), curve, task=task)
+
+
+def worker_counts(
+    scenario: SharingScenario,
+    counts: Sequence[int],
+    efficiency: Efficiency | None = None,
+    *,
+    task: Task | None = None,
+) -> WorkerCounts:
+    """Time to target and cost with each number of workers.
+
+    Samples a second are simulated. Samples to the target are those of the curve at the batch that
+    one update averages (`Sharing.averaged`): neither staleness nor drift costs any there. Without a
+    curve the scenario's task, or `task`, is trained with each number of workers until its loss
+    stays at the target, as `sim run` and `sim compare` train it, for at most 10,000 steps of
+    every worker; the curve is then estimated (`efficiency_of`). Raises `InputError`.
+    """
+    if list(counts) != sorted(set(counts)) or not counts or counts[0] < 1:
+        remedy = "give each once, in order, e.g. 1,2,4,8"
+        raise InputError(
+            "--counts", f"{','.join(map(str, counts))} are no numbers of workers", remedy
+        )
+    curve = efficiency or scenario.sharing.efficiency
+    trained = curve is None
+    curve = curve or _of_task(scenario, task)
+    own = None if not trained else scenario.sharing.learning
+    using = task if trained else NoTask()
+    plans = [replace(scenario.sharing, workers=count, learning=own) for count in counts]
+    jobs = [replace(scenario, sharing=plan) for plan in plans]
+    setups = [_setup(job, using) for job in jobs]
+    rows: list[WorkerCount] = []
+    made = so_far(
+        _row(setup, *(_trained(job, setup, using) if trained else _by_curve(setup, curve)))
+        for job, setup in zip(jobs, setups, strict=True)
+    )
+    for row in counted(made, total=len(counts), unit="number of workers"):
+        if rows:
+            faster, more = _ratio(rows[-1].seconds, row.seconds), row.workers / rows[-1].workers
+            row = replace(row, gain=(faster - 1.0) / (more - 1.0))
+        rows.append(row)
+    return WorkerCounts(
+        scenario=scenario.name,
+        inputs=inputs_of(setups[-1]),
+        efficiency=curve,
+        trained=trained,
+        rows=tuple(rows),
+    )
+
+
+def _setup(job: SharingScenario, task: Task | None) -> SharingSetup:
+    """Raises `InputError` with the number of workers that the scenario cannot have."""
+    try:
+        return from_scenario(job, task=task, keep_spans=0)
+    except InputError as error:
+        where = f"--counts {job.sharing.workers}, {error.where}"
+        raise InputError(where, error.what, error.remedy) from None
+
+
+def _ratio(before: float, now: float) -> float:
+    """Of times of which both may be without end."""
+    return 1.0 if before == now else before / now
+
+
+def _by_curve(setup: SharingSetup, curve: Efficiency) -> tuple[float, CurvePoint]:
+    """Samples a second, and what a curve says of the batch."""
+    pace, samples = _pace(run(setup)), curve.samples(setup.batch)
+    return pace, CurvePoint(samples / pace, samples, inf, inf)
+
+
+def _trained(
+    job: SharingScenario, setup: SharingSetup, task: Task | None
+) -> tuple[float, CurvePoint]:
+    """The same of the task, in runs twice as long until one ends at the target."""
+    while True:
+        plan = job.sharing
+        assert plan.learning is not None  # as `_of_task` saw
+        assert plan.learning.target is not None
+        with np.errstate(over="ignore", invalid="ignore"):  # what diverges never is there
+            pool = run(setup)
+            curve = pool.record.curve
+        there = held(curve, plan.learning.target)
+        gone = bool(curve) and not isfinite(curve[-1].loss)
+        if there or gone or plan.steps >= _MOST or plan.until is not None:
+            return _pace(pool), there or CurvePoint(inf, inf, inf, inf)
+        job = replace(job, sharing=replace(plan, steps=min(2 * plan.steps, _MOST)))
+        setup = from_scenario(job, task=task, keep_spans=0)
+
+
+def _pace(pool: WorkerPool) -> float:
+    return pool.record.samples / pool.end
+
+
+def _row(setup: SharingSetup, pace: float, there: CurvePoint) -> WorkerCount:
+    topology, plan, count = setup.machine.topology, setup.plan, len(setup.workers)
+    gpus = len(setup.workers[0].gpus)
+    parts = list(holders(plan, setup.workloads, setup.servers, topology, gpus))
+    return WorkerCount(
+        workers=count,
+        gpus=count * plan.gpus_of_worker(topology.gpus_per_node),
+        batch=setup.batch,
+        samples=there.samples,
+        seconds=there.seconds,
+        samples_per_second=pace,
+        price=topology.price.hour if topology.price else None,
+        fits=all(one.fits for one in parts),
+    )
+
+
+def _of_task(scenario: SharingScenario, task: Task | None) -> Efficiency:
+    plan, learning = scenario.sharing, scenario.sharing.learning
+    if learning is None or learning.target is None or (task is None and learning.task == "none"):
+        what, remedy = (
+            "no task with a target",
+            "set sharing.learning.target, or give the curve: [sharing.efficiency]",
+        )
+        raise InputError(scenario.name, what, remedy)
+    setup = from_scenario(scenario, task=task, keep_spans=0)
+    count = len(setup.workers)
+    rule = plan.rule(count, setup.task)
+    return efficiency_of(setup.task, rule, learning.target, batch=plan.batch, workers=count)
+
+
+def _costs(row: WorkerCount) -> str:
+    return f"{_time(row)}, {_cost(row)}" if isfinite(row.seconds) else _time(row)
+
+
+def _time(row: WorkerCount) -> str:
+    return human_seconds(row.seconds) if isfinite(row.seconds) else "never"
+
+
+def _cost(row: WorkerCount) -> str:
+    if not isfinite(row.seconds):
+        return ""
+    return f"{row.gpu_hours:,.3g} GPU-hours" if row.dollars is None else f"${row.dollars:,.2f}"
+
+
+def _cells(row: WorkerCount) -> Cells:
+    return (
+        f"{row.workers:,}",
+        f"{row.gpus:,}",
+        f"{row.batch:,.0f}",
+        f"{row.samples:,.3g}" if isfinite(row.samples) else "",
+        _time(row),
+        _cost(row),
+        f"{row.gain:.0%}" if isfinite(row.gain) else "",
+    )

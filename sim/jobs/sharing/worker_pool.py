@@ -1,0 +1,150 @@
+"""Workers that train together: what every method of sharing updates is given."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine.live_cluster import LiveCluster, Process
+from sim.jobs.sharing.barrier import Action, Barrier
+from sim.jobs.sharing.clocks import Clocks
+from sim.jobs.sharing.learning.task import LearningTask
+from sim.jobs.sharing.mailboxes import Mailboxes
+from sim.jobs.sharing.server import Server
+from sim.jobs.sharing.shared_weights import SharedWeights
+from sim.jobs.sharing.tables import Recovery
+from sim.jobs.sharing.update_record import UpdateRecord
+from sim.jobs.sharing.worker import Worker, WorkerLost
+
+Vector = NDArray[np.float64]
+TrainingLoop = Callable[[Worker], Process]
+
+
+@dataclass(slots=True)
+class WorkerPool:
+    """The workers, the cluster they run on, and what they share.
+
+    They train until the `record` has the samples that it asks for, or until the time limit: nobody
+    has a share of the work of its own, so nobody is done before the others. `seed` feeds the
+    choices of the method itself (partners, participants), apart from data and stragglers. `shared`
+    are weights that belong to nobody, by `servers` or in memory.
+    """
+
+    cluster: LiveCluster
+    workers: list[Worker]
+    task: LearningTask
+    record: UpdateRecord
+    until: float | None
+    seed: int
+    shared: SharedWeights | None = None
+    servers: Server | None = None
+    mailboxes: Mailboxes | None = None
+    version: int = 0
+    recovery: Recovery = field(default_factory=Recovery)
+    _on_loss: list[tuple[Callable[[int], None], float]] = field(default_factory=list)
+
+    def train(self, loop: TrainingLoop) -> None:
+        """Every worker runs the loop until the run is over or it fails for good."""
+        for worker in self.workers:
+            self.cluster.start(self._training(worker, loop))
+
+    def _training(self, worker: Worker, loop: TrainingLoop) -> Process:
+        try:
+            yield from loop(worker)
+        except WorkerLost:
+            self.lose(worker)
+
+    def lose(self, worker: Worker) -> None:
+        """A worker has failed for good: the others go on without it."""
+        if not worker.lost:
+            worker.fail()
+            for leave, known in self._on_loss:
+                if known:
+                    self.cluster.call_at(self.cluster.now + known, partial(leave, worker.rank))
+                else:
+                    leave(worker.rank)
+
+    def run(self) -> None:
+        """Let time pass until there are enough samples, nobody is left, or the time is over."""
+        over = self.record.enough if self.until is None else self.cluster.sleep(self.until)
+        self.cluster.run(over)
+
+    @property
+    def end(self) -> float:
+        """When the run was over: at its last update, or when nobody was left."""
+        if self.until is not None:
+            return self.until
+        if self.record.enough.triggered:
+            return self.record.last
+        return max(self.record.last, *(worker.ended for worker in self.workers))
+
+    def restore(self, worker: Worker) -> Process:
+        """A worker that is back fetches its weights, from servers or from the next replica."""
+        cluster, size = self.cluster, worker.workload.bytes
+        if self.servers is not None:
+            yield cluster.gather(size, self.servers.shards.shares, worker.endpoint)
+            return
+        n = len(self.workers)
+        others = (self.workers[(worker.rank + i) % n] for i in range(1, n))
+        replica = next((other for other in others if not other.is_away), None)
+        if replica is not None:
+            yield cluster.send(size, replica.endpoint, {worker.endpoint: 1.0})
+            if self.mailboxes is not None:
+                worker.weights = replica.weights
+
+    # What they share.
+
+    def on_loss(self, leave: Callable[[int], None], known: float | None = None) -> None:
+        """Call this with the rank of every worker that fails for good, as soon as it is `known`
+        (s), or else as failures are detected."""
+        self._on_loss.append((leave, self.recovery.detection if known is None else known))
+
+    @property
+    def server(self) -> Server:
+        assert self.servers is not None, "this method needs servers"
+        return self.servers
+
+    def barrier(
+        self, act: Action, known: float | None = None, members: Iterable[int] | None = None
+    ) -> Barrier:
+        """Rounds in which all workers take part, or some."""
+        members = range(len(self.workers)) if members is None else members
+        barrier = Barrier(self.cluster, members, act)
+        self.on_loss(barrier.leave, known)
+        return barrier
+
+    def collectives(self, act: Action, members: Iterable[int] | None = None) -> Barrier:
+        """The same for collectives, which the host launches one after the other; without one of
+        them the group has to form again."""
+        barrier = self.barrier(act, self.recovery.detection + self.recovery.restart, members)
+        barrier.launch = self.workers[0].workload.call
+        return barrier
+
+    def clocks(self) -> Clocks:
+        clocks = Clocks(self.cluster, [worker.rank for worker in self.workers])
+        self.on_loss(clocks.leave)
+        return clocks
+
+    def connect(self, *, rendezvous: bool) -> Mailboxes:
+        """Mailboxes of all workers, for messages between them."""
+        endpoints = {worker.rank: worker.endpoint for worker in self.workers}
+        self.mailboxes = Mailboxes(self.cluster, endpoints, rendezvous=rendezvous)
+        self.on_loss(self.mailboxes.leave)
+        return self.mailboxes
+
+    def choices(self, *key: int) -> np.random.Generator:
+        """A generator for the method's own choices, named by what they are for."""
+        return np.random.default_rng((self.seed, 7, *key))
+
+    @property
+    def samples(self) -> float:
+        """Samples of one step of all workers."""
+        return float(sum(worker.workload.batch for worker in self.workers))
+
+    def average(self) -> Vector:
+        """The mean of the weights of all workers that are left."""
+        left = [worker.weights for worker in self.workers if not worker.lost]
+        left = left or [self.workers[0].weights]
+        return sum(left[1:], left[0]) / len(left)

@@ -1,0 +1,116 @@
+"""A worker's step by itself: a model on one device, by one stack, layer by layer."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from sim.hardware.device import Device
+from sim.hardware.stack import Stack
+from sim.jobs.sharing.plan import ServerBased, Sharing
+from sim.jobs.sharing.workload import TimedLayer, Workload
+from sim.model.block import Block
+from sim.model.counts import parameters
+from sim.model.kernels import BYTES
+from sim.model.network import Network
+from sim.model.recommendation import pulled
+from sim.model.transformer import Transformer
+from sim.parallel.chunk import Chunk
+from sim.parallel.job import Job
+from sim.parallel.memory import memory
+from sim.parallel.plan import Plan
+from sim.parallel.segments import Items
+from sim.parallel.step import training_step
+from sim.parallel.weight_update import optimizer
+from sim.program.operations import Collective, Segment
+
+
+def free(collective: Collective) -> float:
+    """A collective that costs nothing: a worker by itself."""
+    return 0.0
+
+
+def worker_step(
+    model: Transformer,
+    batch: int,
+    plan: Sharing,
+    stack: Stack,
+    device: Device,
+    collective_time: Callable[[Collective], float] = free,
+) -> Workload:
+    """The step of one GPU with `batch` samples: the job of a single rank, block by block.
+
+    `collective_time` is that of a collective inside the passes (synchronised batch norm). That
+    everybody waits there for the slowest is not counted: they wait that much less at the gradients.
+
+    >>> from sim.hardware import device, stack
+    >>> from sim.model.reading import load
+    >>> from sim.jobs.sharing.methods.all_reduce import AllReduce
+    >>> v100, ddp = device.load("v100-16gb-sxm"), stack.load("pytorch-ddp")
+    >>> step = worker_step(load("resnet50"), 32, AllReduce(), ddp, v100)
+    >>> round(step.parameters / 1e6, 1), 0.05 < step.seconds < 0.15
+    (25.6, True)
+    """
+    alone = Plan(
+        global_batch=batch,
+        microbatch=batch,
+        dp=1,
+        precision=plan.precision,
+        optimizer=plan.optimizer,
+    )
+    device.peak_rate(plan.precision)  # refuses what the device does not have
+    width = float(max(2, BYTES[plan.precision]))
+    inputs, outputs = 0.0, (model.predictions or model.seq) * model.vocab * width
+    stored = 0.0
+    if isinstance(model, Network):
+        if isinstance(plan, ServerBased):
+            stored, model = float(parameters(model)), pulled(model, batch)
+        model.source.check(plan.precision, device.name)
+        inputs = model.source.inputs
+        outputs = model.source.handed(len(model.source.layers) - 1, width)
+        stack = replace(stack, clip=False)  # as pytorch/examples, imagenet/main.py
+    whole = Chunk(model.row)
+    job = Job(model=model, plan=alone, stack=stack, device=device, chunks=((whole,),))
+    own = memory(job, training_step(job), 0)
+    ahead = [tuple(job.work(kind, "F").flat()) for kind in model.row]
+    back = [tuple(job.work(kind, "B").flat()) for kind in model.row]
+    parts = [*ahead, *reversed(back), optimizer(job, 0)]
+    seconds = list(_played(parts, stack.step_host, collective_time))
+    hosted = (item for items in ahead for item in items if isinstance(item, Segment))
+    return Workload(
+        layers=tuple(_layers(seconds[:-1], tuple(job.blocks(whole)))),
+        optimizer=seconds[-1],
+        width=width,
+        batch=batch,
+        inputs=inputs,
+        outputs=outputs,
+        stored=stored,
+        launches=sum(segment.host for segment in hosted),
+        launch=stack.launch_backward,
+        call=stack.launch_collective,
+        held={**own.parts, "fragmentation": own.fragmented},
+        room=device.usable_memory,
+    )
+
+
+def _layers(seconds: Sequence[float], blocks: Sequence[Block]) -> Iterator[TimedLayer]:
+    """Blocks with the seconds of all forward passes, then of all backward passes in their order."""
+    ahead, back = seconds[: len(blocks)], reversed(seconds[len(blocks) :])
+    for forward, backward, block in zip(ahead, back, blocks, strict=True):
+        shapes = tuple(shape for group in block.parameters for shape in block.shapes(group))
+        yield TimedLayer(
+            forward=forward, backward=backward, parameters=block.count, matrices=shapes or None
+        )
+
+
+def _played(
+    parts: Iterable[Items], opening: float, collective_time: Callable[[Collective], float]
+) -> Iterator[float]:
+    """Seconds from the end of one part to the end of the next (`sim.program.durations`)."""
+    device, host = 0.0, opening
+    for items in parts:
+        before = device
+        for item in items:
+            if isinstance(item, Segment):
+                device, host = max(device + item.device, host + item.lead), host + item.host
+            else:
+                device += collective_time(item)
+        yield device - before

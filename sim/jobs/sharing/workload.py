@@ -1,0 +1,157 @@
+"""What one worker computes in a step: seconds and parameters, layer by layer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, isqrt
+
+from sim.jobs.sharing.tables import MeasuredStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedLayer:
+    """A layer, or several: seconds of its passes and the parameters whose gradients it gives, among
+    them `matrices` of so many rows and columns; where they are not known, the squarest one."""
+
+    forward: float
+    backward: float
+    parameters: float
+    matrices: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Rows and columns of its matrices."""
+        if self.matrices is None:
+            rows = max(1, isqrt(int(self.parameters)))
+            return ((rows, int(self.parameters) // rows),)
+        return self.matrices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One step of one worker on an idle device: layers in forward order, then the optimizer.
+
+    `width` is bytes of a parameter (and of a gradient) on the wire, `batch` the samples of a step,
+    `stored` the parameters on servers where a worker meets only some of them, `inputs` the bytes of
+    one sample and `outputs` those of what the model makes of it, `launches` the host's seconds of a
+    forward pass, `launch` and `call` those of a kernel and of a collective, `memory` the bandwidth
+    of the device's memory (B/s) where it is not the machine's. Where the worker is a group whose
+    GPUs each hold a piece of the weights (`in_pieces`), `spent` are its seconds by cause. `held`
+    are bytes by part of the fullest GPU at the worst moment of a step, which has `room`; empty
+    where they are not known.
+    """
+
+    layers: tuple[TimedLayer, ...]
+    optimizer: float = 0.0
+    width: float = 4.0
+    batch: int = 1
+    stored: float = 0.0
+    inputs: float = 0.0
+    outputs: float = 0.0
+    launches: float = 0.0
+    launch: float = 0.0
+    call: float = 0.0
+    memory: float = 0.0
+    in_pieces: bool = False
+    spent: Mapping[str, float] = field(default_factory=dict)
+    held: Mapping[str, float] = field(default_factory=dict)
+    room: float = 0.0
+
+    @classmethod
+    def plain(cls, seconds: float, parameters: float, **options: float) -> "Workload":
+        """One layer of so many seconds, a third of them forward."""
+        layer = TimedLayer(forward=seconds / 3, backward=seconds * 2 / 3, parameters=parameters)
+        return cls(layers=(layer,), **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def measured(cls, step: MeasuredStep, *, width: float, batch: int) -> "Workload":
+        """A step that was measured, cut into equal layers.
+
+        >>> step = MeasuredStep(forward=0.1, backward=0.2, parameters=1e6, layers=2)
+        >>> Workload.measured(step, width=4.0, batch=32).layers[0]
+        TimedLayer(forward=0.05, backward=0.1, parameters=500000.0, matrices=None)
+        """
+        layer = TimedLayer(
+            forward=step.forward / step.layers,
+            backward=step.backward / step.layers,
+            parameters=step.parameters / step.layers,
+        )
+        layers = (layer,) * step.layers
+        return cls(layers=layers, optimizer=step.optimizer, width=width, batch=batch)
+
+    @property
+    def forward(self) -> float:
+        return sum(layer.forward for layer in self.layers)
+
+    @property
+    def backward(self) -> float:
+        return sum(layer.backward for layer in self.layers)
+
+    @property
+    def seconds(self) -> float:
+        return self.forward + self.backward
+
+    @property
+    def parameters(self) -> float:
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def whole(self) -> TimedLayer:
+        """All layers as one."""
+        return joined(self.layers)
+
+    def fragment(self, number: int, count: int) -> TimedLayer:
+        """Every `count`-th layer, from one on; of fewer layers an equal share of each.
+
+        >>> work = Workload.plain(3.0, 12.0)
+        >>> work.fragment(1, 4).parameters, work.fragment(0, 1) == work.whole
+        (3.0, True)
+        """
+        if len(self.layers) >= count:
+            return joined(self.layers[number::count])
+        whole = self.whole
+        return TimedLayer(
+            forward=whole.forward / count,
+            backward=whole.backward / count,
+            parameters=whole.parameters / count,
+            matrices=tuple((max(1, rows // count), columns) for rows, columns in whole.shapes),
+        )
+
+    def most_buckets(self, size: float) -> int:
+        """Of at least so many bytes."""
+        return min(len(self.layers), ceil(self.bytes / size) if size else len(self.layers))
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of all gradients, or of all weights."""
+        return self.parameters * self.width
+
+
+def buckets(layers: Sequence[TimedLayer], *, parameters: float) -> tuple[TimedLayer, ...]:
+    """Layers joined, from the last, into buckets of at least so many parameters; in forward order.
+
+    >>> layer = TimedLayer(forward=1.0, backward=2.0, parameters=5.0)
+    >>> [bucket.parameters for bucket in buckets([layer] * 3, parameters=8.0)]
+    [5.0, 10.0]
+    """
+    return tuple(reversed(list(_filled(layers, parameters))))
+
+
+def _filled(layers: Sequence[TimedLayer], parameters: float) -> Iterator[TimedLayer]:
+    bucket: list[TimedLayer] = []
+    for layer in reversed(layers):
+        bucket.append(layer)
+        if sum(held.parameters for held in bucket) >= parameters:
+            yield joined(bucket)
+            bucket = []
+    if bucket:
+        yield joined(bucket)
+
+
+def joined(layers: Sequence[TimedLayer]) -> TimedLayer:
+    """Layers as one; their matrices stay as they are."""
+    return TimedLayer(
+        forward=sum(layer.forward for layer in layers),
+        backward=sum(layer.backward for layer in layers),
+        parameters=sum(layer.parameters for layer in layers),
+        matrices=tuple(shape for layer in layers for shape in layer.shapes),
+    )

@@ -1,0 +1,101 @@
+"""What a step of a trace waits for: every second of a rank put down to one of five reasons.
+
+While a kernel computes, it is compute; else, while a collective is on its way, exposed
+communication, and before its last rank has come, waiting for other ranks; else the device has
+nothing to do: as long as the host has not launched what runs next that is the host, and what is
+left is idle (launch latency, gaps between kernels, events).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sim.engine.hidden import covered
+from sim.engine.record import Record, Track
+from sim.jobs.traces.program import HOST_STREAM
+from sim.program.causes import COMMUNICATION, COMPUTE, HOST, Cause
+
+Spans = list[tuple[float, float]]
+REASONS = ("compute", "exposed communication", "other ranks", "host", "idle")
+
+
+def account(record: Record, role: int) -> dict[str, float]:
+    """Seconds by reason, adding up to the end of the record, and "overlapped communication"."""
+    tracks = [track for track in record.tracks if track.role == role]
+    computed = [span for track in tracks for span in _computed(record, track, COMPUTE)]
+    on_host = [span for track in tracks for span in _computed(record, track, HOST)]
+    sent = [span for track in tracks for span in _flights(track)]
+    sent += [span for track in tracks for span in _computed(record, track, COMMUNICATION)]
+    late = [(start, begun) for track in tracks for start, begun in _late(track)]
+    host = _launches(record, tracks, role)
+    compute, with_sent = _length(computed), _length(computed + sent)
+    busy = _length(computed + sent + late)
+    waited = _length(computed + sent + late + on_host) - busy
+    waited += _host_waits(computed + sent + late + on_host, host, record.end)
+    seconds = (compute, with_sent - compute, busy - with_sent, waited, record.end - busy - waited)
+    found = {why: max(own, 0.0) for why, own in zip(REASONS, seconds, strict=True)}  # rounding
+    return found | {"overlapped communication": _length(sent) - found["exposed communication"]}
+
+
+def _length(spans: Spans) -> float:
+    if not spans:
+        return 0.0
+    begin, end = np.array(spans).T
+    return covered(begin, end)
+
+
+def _computed(record: Record, track: Track, cause: Cause) -> Spans:
+    """A kernel runs at the end of its step; before it, it lagged behind."""
+    if track.stream == HOST_STREAM:
+        return []
+    rows = zip(track.parts.tolist(), track.end.tolist(), strict=True)
+    return [
+        (end - seconds, end)
+        for row, end in rows
+        if row >= 0 and (seconds := record.parts[row].get(cause, 0.0))
+    ]
+
+
+def _flights(track: Track) -> Spans:
+    there = track.transfers >= 0
+    return list(zip(track.begun[there].tolist(), track.arrived[there].tolist(), strict=True))
+
+
+def _late(track: Track) -> Spans:
+    """From when a rank had come to when the last of its group had."""
+    if not track.transfers.shape[1]:
+        return []
+    met = track.transfers[:, 0] >= 0
+    return list(zip(track.start[met].tolist(), track.begun[met, 0].tolist(), strict=True))
+
+
+def _launches(record: Record, tracks: Sequence[Track], role: int) -> Spans:
+    """When each kernel was launched, with when its step ended."""
+    program = next(own for own in record.program().roles if own.role.index == role)
+    ends: dict[int, float] = {}
+    for track in tracks:
+        for step, end in zip(program.streams[track.stream], track.end.tolist(), strict=True):
+            ends[step.index] = end
+    on_host = {step.index for step in program.streams[HOST_STREAM]}
+    return [
+        (ends[cause], ends[step.index])
+        for stream, steps in program.streams.items()
+        if stream != HOST_STREAM
+        for step in steps
+        for cause in step.after
+        if cause in on_host
+    ]
+
+
+def _host_waits(busy: Spans, launches: Spans, end: float) -> float:
+    """Of the time in which a device has nothing to do, that before the launch of what runs next."""
+    launched = np.array(sorted(moment for moment, _ in launches) or [0.0])
+    waited, free = 0.0, 0.0
+    for begin, until in [*sorted(busy), (end, end)]:
+        if begin > free:
+            last = (
+                launched[np.searchsorted(launched, begin, side="right") - 1] if begin < end else end
+            )
+            waited += min(max(float(last) - free, 0.0), begin - free)
+        free = max(free, until)
+    return waited

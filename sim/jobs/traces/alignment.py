@@ -1,0 +1,56 @@
+"""Ranks of one job seen from one clock: when each began its steps, and ended its collectives.
+
+Clocks of hosts differ, but a collective ends on all of its ranks at about the same time, so that
+the median of what its ends are apart is what the clocks are, and the beginnings of their steps
+(Hu et al. 2022, dPRO, section 4.2). What a single end is later than that is its `tail`.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from sim.jobs.traces.activity import Group, HostItem, Kernel, Rank
+
+
+def aligned(ranks: Sequence[Rank]) -> list[Rank]:
+    """Ranks that begin as much later than the first of them as their traces did."""
+    offsets = [_offset(ranks[0], rank) for rank in ranks]
+    first = min(offsets, default=0.0)
+    later = [own - first for own in offsets]
+    earliest = _earliest_ends(ranks, later)
+    return [_later(rank, own, earliest) for rank, own in zip(ranks, later, strict=True)]
+
+
+def _offset(reference: Rank, rank: Rank) -> float:
+    """Seconds by which a rank began later than another with which it has collectives in common."""
+    common = reference.flights.keys() & rank.flights.keys()
+    ends = (reference.flights[key][1] - rank.flights[key][1] for key in common)
+    return median(ends) if common else 0.0
+
+
+def _earliest_ends(ranks: Sequence[Rank], later: Sequence[float]) -> dict[Group, float]:
+    """When each collective could end: as soon after the last rank came as it ever lasted."""
+    begins: defaultdict[Group, list[float]] = defaultdict(list)
+    lasted: defaultdict[Group, list[float]] = defaultdict(list)
+    for rank, offset in zip(ranks, later, strict=True):
+        for key, (begin, end) in rank.flights.items():
+            begins[key].append(begin + offset)
+            lasted[key].append(end - begin)
+    return {key: max(own) + min(lasted[key]) for key, own in begins.items()}
+
+
+def _later(rank: Rank, seconds: float, earliest: Mapping[Group, float]) -> Rank:
+    if rank.measured is None or not rank.host:
+        return rank
+    host = (HostItem(seconds=seconds), *rank.host) if seconds > 0.0 else rank.host
+    kernels = tuple(_ended(kernel, rank, seconds, earliest) for kernel in rank.kernels)
+    return replace(rank, host=host, kernels=kernels, measured=rank.measured + seconds)
+
+
+def _ended(kernel: Kernel, rank: Rank, offset: float, earliest: Mapping[Group, float]) -> Kernel:
+    key = kernel.collective.key if kernel.collective else None
+    if key is None or key not in rank.flights:
+        return kernel
+    tail = rank.flights[key][1] + offset - earliest[key]
+    return replace(kernel, tail=tail) if tail > 0.0 else kernel

@@ -1,0 +1,137 @@
+"""From Chakra execution traces to what each rank did.
+
+Nodes wait for those that they name; computations of a device run one after the other, collectives
+of a group too, messages of a pair. A trace knows how long computations took, and of communications
+seldom more than what they send, so another part has to say how long these last.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from sim.config.errors import InputError
+from sim.jobs.traces import chakra_format as chakra
+from sim.jobs.traces.activity import Collective, Kernel, Rank
+from sim.jobs.traces.chakra_format import COLLECTIVES, Node
+
+SUFFIX = ".et"
+GROUPS = "groups.json"  # beside the traces, the members of process groups
+
+_KINDS = {number: kind for kind, number in COLLECTIVES.items()}
+
+
+def read(path: Path, ranks: int, removed: str = "") -> Rank:
+    """One of so many `ranks` whose traces are given, which are the group of all where no members
+    are known; operations whose name contains `removed` take no time. Raises `InputError`."""
+    beside = path.parent / GROUPS
+    groups = chakra.read_groups(beside) if beside.is_file() else {}
+    nodes = _ordered(chakra.read(path), path)
+    place = {node.number: number for number, node in enumerate(nodes)}
+    rank = _number(path)
+    reader = _Reader(path, rank, groups, ranks)
+    kernels = tuple(
+        Kernel(
+            name=node.name,
+            stream=reader.stream(node),
+            seconds=0.0 if gone else 1e-6 * node.microseconds,
+            after=tuple(place[number] for number in node.after if number in place),
+            collective=None if gone else reader.collective(node),
+            on_host=_on_host(node),
+        )
+        for node in nodes
+        for gone in [bool(removed) and removed in node.name]
+    )
+    return Rank(rank=rank, world=ranks, kernels=kernels, host=(), steps=1, measured=None)
+
+
+def _number(path: Path) -> int:
+    """The rank in a file's name, "rank.12.et"."""
+    found = re.search(r"\.(\d+)\.et$", path.name)
+    if found is None:
+        raise InputError(str(path), "has no rank in its name", "call it NAME.RANK.et")
+    return int(found[1])
+
+
+def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
+    """Each node behind all that it waits for, as written where that is so already."""
+    by_number = {node.number: node for node in nodes}
+    if len(by_number) < len(nodes):
+        raise InputError(str(path), "numbers two operations alike", "write it again")
+    seen: set[int] = set()
+    for node in nodes:
+        if any(number in by_number and number not in seen for number in node.after):
+            break
+        seen.add(node.number)
+    else:
+        return list(nodes)
+    graph = {node.number: [n for n in node.after if n in by_number] for node in nodes}
+    try:
+        return [by_number[number] for number in TopologicalSorter(graph).static_order()]
+    except CycleError:
+        raise InputError(
+            str(path), "has operations that wait in a circle", "write it again"
+        ) from None
+
+
+def _on_host(node: Node) -> bool:
+    return node.kind == "compute" and node.attributes.get("is_cpu_op") is True
+
+
+class _Reader:
+    """Streams and collectives of one rank."""
+
+    def __init__(
+        self, path: Path, rank: int, groups: Mapping[str, Sequence[int]], ranks: int
+    ) -> None:
+        self.path, self.rank, self.groups, self.ranks = path, rank, groups, ranks
+        self.seen: Counter[tuple[str, str]] = Counter()
+
+    def stream(self, node: Node) -> str:
+        if node.kind == "collective":
+            return f"group {node.attributes.get('pg_name', '')}".strip()
+        if node.kind in ("send", "receive"):
+            return f"{node.kind} {self._of(node, 'comm_src')} {self._of(node, 'comm_dst')}"
+        if node.kind != "compute":
+            return "copies"
+        return "processors" if _on_host(node) else "device"
+
+    def collective(self, node: Node) -> Collective | None:
+        if node.kind in ("send", "receive"):
+            pair = (self._of(node, "comm_src"), self._of(node, "comm_dst"))
+            tag = node.attributes.get("comm_tag", 0)
+            return self._sent(f"{pair} {tag}", "point_to_point", node, pair)
+        if node.kind != "collective":
+            return None
+        kind = _KINDS.get(self._of(node, "comm_type"))
+        if kind is None:
+            what = f"{node.name} is a collective of no kind that is played"
+            raise InputError(str(self.path), what, f"those are {', '.join(COLLECTIVES)}")
+        group = str(node.attributes.get("pg_name", ""))
+        if group and group not in self.groups:
+            what = f"{node.name} runs in group {group!r}, whose members are not known"
+            remedy = f'write {{"{group}": [RANKS]}} into {GROUPS} beside the traces'
+            raise InputError(str(self.path), what, remedy)
+        members = tuple(self.groups[group]) if group else tuple(range(self.ranks))
+        if group and self.rank not in members:
+            what = f"{node.name} runs in group {group!r}, whose members lack rank {self.rank}"
+            raise InputError(str(self.path), what, f"correct {GROUPS}")
+        return self._sent(group, kind, node, members)
+
+    def _sent(self, group: str, kind: str, node: Node, members: tuple[int, ...]) -> Collective:
+        self.seen[group, kind] += 1
+        size = self._of(node, "comm_size")
+        return Collective(
+            key=(group, kind, self.seen[group, kind]),
+            kind=kind,
+            bytes=float(size * (len(members) if kind == "all_gather" else 1)),
+            ranks=len(members),
+            members=members,
+        )
+
+    def _of(self, node: Node, name: str) -> int:
+        value = node.attributes.get(name)
+        if not isinstance(value, int) or value < 0:
+            raise InputError(str(self.path), f"{node.name} has no {name}", "write it again")
+        return value

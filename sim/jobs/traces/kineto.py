@@ -1,0 +1,318 @@
+"""What PyTorch's profiler writes (Kineto): kernels, and collectives with their sizes and groups.
+
+A kernel on a GPU is an event of category "kernel"; one of NCCL carries the collective, its
+elements and its group in `args`. On CPUs an operator is a kernel, and the events named `gloo:...`
+are the collectives; their group is the only one of the trace's `distributedInfo`, and their size
+is recorded with `record_shapes=True`. The time of a collective contains the wait for others, so
+the least of many is the nearest to its own. Format: Trace Event Format (Google, 2016).
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from sim.config import gate, reads
+from sim.config.errors import InputError, json_fault
+from sim.jobs.recorded.trace_nodes import is_trace
+from sim.jobs.traces.operation_times import OperationTime, of_samples
+
+_REMEDY = "give a whole trace of PyTorch's profiler"
+_MOST = 1 << 62  # of ranks, elements, numbers of calls
+_COUNTS = (
+    *("In msg nelems", "Out msg nelems", "Group size", "correlation", "stream", "wait_on_stream"),
+    *("wait_on_cuda_event_record_corr_id", "rank", "world_size", "pg_size"),
+)
+
+Event = Mapping[str, Any]
+
+CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
+Key = tuple[tuple[str, Any], ...]
+
+_KINDS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "all_reduce": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "all_to_all": "all_to_all",
+    "all_to_allv": "all_to_all",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "send": "point_to_point",
+    "recv": "point_to_point",
+}
+_DTYPES = {
+    "float": ("fp32", 4),
+    "bfloat16": ("bf16", 2),
+    "c10::bfloat16": ("bf16", 2),
+    "half": ("fp16", 2),
+    "c10::half": ("fp16", 2),
+    "double": ("fp64", 8),
+    "long": ("int64", 8),
+    "long int": ("int64", 8),
+    "int": ("int32", 4),
+    "short": ("int16", 2),
+    "char": ("int8", 1),
+    "signed char": ("int8", 1),
+    "byte": ("uint8", 1),
+    "unsigned char": ("uint8", 1),
+    "bool": ("bool", 1),
+    "float8_e4m3fn": ("fp8", 1),
+    "c10::float8_e4m3fn": ("fp8", 1),
+    "float8_e5m2": ("fp8", 1),
+    "c10::float8_e5m2": ("fp8", 1),
+}
+
+
+def read(path: Path) -> list[OperationTime]:
+    """One reading for each kernel by name, and for each collective, size and group.
+
+    Raises `InputError` where the file is not a whole trace, naming the line where it ends.
+    """
+    trace = trace_of(path)
+    times: dict[Key, list[float]] = defaultdict(list)
+    for key, seconds in _timed(trace):
+        times[key].append(seconds)
+    return [
+        OperationTime(**dict(key), **of_samples(samples), source=path.name)
+        for key, samples in times.items()
+    ]
+
+
+def correlation_of(event: Event) -> Any:
+    """The number that a launch and what it launched have in common; None without one."""
+    return (event.get("args") or {}).get("correlation")
+
+
+def trace_of(path: Path) -> Mapping[str, Any]:
+    """The whole document. Raises `InputError` where the file is not a whole trace."""
+    text = _text(path)
+    try:
+        trace = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(path, *json_fault(error)) from None
+    if is_trace(trace):
+        remedy = "play it on a cluster: sim run FILE --topology NAME"
+        raise InputError(str(path), "is an execution trace, which has no times", remedy)
+    if isinstance(trace, dict) and {"script", "events"} <= trace.keys():
+        remedy = "play it on a cluster: sim run FILE --topology NAME"
+        raise InputError(str(path), "is a recording of sim capture, which has no times", remedy)
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
+        raise _wrong(path, 1, "holds no traceEvents")
+    _refuse_other_kinds(trace, path)
+    return trace
+
+
+def events_of(path: Path) -> list[Event]:
+    """The events of a whole trace that take time. Raises `InputError`."""
+    return [event for event in trace_of(path)["traceEvents"] if event.get("ph") == "X"]
+
+
+def _refuse_other_kinds(trace: Mapping[str, Any], path: Path) -> None:
+    """Refuse values of another kind than Kineto's, so that readers need not look at each."""
+    job = trace.get("distributedInfo") or {}
+    groups = job.get("pg_config") or [{}] if isinstance(job, dict) else None
+    known = isinstance(groups, list) and all(isinstance(group, dict) for group in groups)
+    if not known or not isinstance(trace.get("deviceProperties") or [], list):
+        raise InputError(str(path), "has a head that is not a profiler's", _REMEDY)
+    if fault := _fault(job, _COUNTS) or _fault(groups[0], _COUNTS):  # type: ignore[index]
+        raise InputError(f"{path}, distributedInfo", fault, _REMEDY)
+    for number, event in enumerate(trace["traceEvents"]):
+        if fault := _fault_of(event):
+            raise InputError(f"{path}, event {number}", fault, _REMEDY)
+
+
+def _fault_of(event: Any) -> str:
+    """What is wrong with an event; empty where nothing is."""
+    if not isinstance(event, dict):
+        return "is no object"
+    if event.get("ph") != "X":
+        return ""
+    args = event.get("args") or {}
+    if not isinstance(event.get("name"), str) or not isinstance(args, dict):
+        return "has no name, or args that are no object"
+    if not _is_number(event.get("ts")) or not _is_number(event.get("dur", 0)):
+        return "has a time that is no number"
+    if event.get("cat") == "kernel" and event.get("dur", -1) < 0:
+        return f"{gate.shown(event['name'])} is a kernel of no known duration"
+    return _fault(args, _COUNTS)
+
+
+def _fault(table: Mapping[str, Any], counts: Iterable[str]) -> str:
+    for key in counts:
+        value = table.get(key, 0)
+        if not isinstance(value, int) or not -1 <= value < _MOST:
+            return f"{key} = {gate.shown(value)} is no count"
+    return ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not gate.fault_of(value)
+
+
+def _text(path: Path) -> str:
+    data = reads.content(path)
+    if path.suffix == ".gz":
+        data = _unpacked(data, path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if error.end == len(data):  # cut short within a letter
+            return data[: error.start].decode()
+        raise InputError(str(path), "is not UTF-8 text", _REMEDY) from None
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    """What a gzip file holds, as far as it is whole; parsing tells where a trace is cut short.
+
+    Raises `InputError` for one that holds more than is read of any file.
+    """
+    whole = bytearray()
+    try:
+        with gzip.open(BytesIO(data)) as file:
+            while part := file.read(1 << 20):
+                whole += part
+                if len(whole) > reads.MOST:
+                    what = f"unpacks to more than {reads.MOST >> 20} MiB"
+                    raise InputError(str(path), what, "record fewer steps")
+    except (EOFError, OSError, zlib.error):
+        pass  # cut short
+    return bytes(whole)
+
+
+def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
+    """What each event measured, and its seconds (durations are in us)."""
+    events = [e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("dur", 0) > 0]
+    on_gpu = any(event.get("cat") == "kernel" for event in events)
+    per_node = len(trace.get("deviceProperties") or ())
+    kernels = [e for e in events if e.get("cat") == "kernel"] if on_gpu else _outermost(events)
+    for event in kernels:
+        args = event.get("args") or {}
+        nccl = "Collective name" in args
+        what = collective_of(args, per_node) if nccl else _of_kernel(event["name"])
+        yield tuple(what.items()), event["dur"] * 1e-6
+    ranks = _world(trace)
+    for event in events:
+        if (collective := gloo_of(event, ranks)) and collective["bytes"]:
+            yield tuple(collective.items()), event["dur"] * 1e-6
+
+
+def _outermost(events: Iterable[Event]) -> Iterator[Event]:
+    """Operators that no other operator called."""
+    ends: dict[Any, float] = {}
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        thread = (event.get("pid"), event.get("tid"))
+        if event["name"].startswith("aten::") and event["ts"] >= ends.get(thread, 0.0):
+            ends[thread] = event["ts"] + event["dur"]
+            yield event
+
+
+def _of_kernel(name: str) -> dict[str, Any]:
+    """A kernel's name without the arguments of its template and call.
+
+    >>> _of_kernel("void at::native::add<float>(float*, int)")["name"]
+    'at::native::add'
+    """
+    plain = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0]
+    return {"operation": "kernel", "name": plain.strip() or name}
+
+
+def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
+    """The collective of a kernel; its bytes as nccl-tests counts them, the larger of its ends."""
+    kind = str(args["Collective name"])
+    dtype, width = _dtype(args.get("dtype"))
+    elements = max(int(args.get(f"{end} msg nelems", 0)) for end in ("In", "Out"))
+    ranks = max(1, int(args.get("Group size", 1)))
+    return {
+        "operation": _KINDS.get(kind, kind),
+        "name": str(args.get("Process Group Name", "")),
+        "ranks": ranks,
+        "nodes": _nodes(args, ranks, per_node),
+        "bytes": float(elements * width),
+        "dtype": dtype,
+    }
+
+
+def lacking(args: Mapping[str, Any]) -> str:
+    """What a trace does not say of a collective, though its time on a network depends on it.
+
+    >>> lacking({"Collective name": "allreduce", "dtype": "Float"})
+    'group size'
+    >>> lacking({"Input type": ["float"]})
+    ''
+    """
+    nccl = "Collective name" in args
+    dtype = args.get("dtype") if nccl else (args.get("Input type") or [""])[0]
+    if str(dtype).lower() not in _DTYPES:
+        return "known dtype"
+    if not nccl or 1 <= (ranks := int(args.get("Group size", 0))) <= 2:
+        return ""
+    message = _KINDS.get(str(args["Collective name"])) == "point_to_point"
+    return "group size" if ranks < 1 else "peer" if message else ""
+
+
+def members_of(args: Mapping[str, Any], ranks: int) -> tuple[int, ...]:
+    """The members of a group of so many, where the trace lists them all.
+
+    >>> members_of({"Process Group Ranks": "[0, 8]"}, 2)
+    (0, 8)
+    >>> members_of({"Process Group Ranks": "[0, 1, ..., 15]"}, 16)
+    ()
+    """
+    listed = re.findall(r"\d+", str(args.get("Process Group Ranks", "")))
+    return tuple(map(int, listed)) if len(listed) == ranks else ()
+
+
+def _nodes(args: Mapping[str, Any], ranks: int, per_node: int) -> int:
+    """Nodes of a group; long lists of members are written with dots, and taken to be dense.
+
+    >>> _nodes({"Process Group Ranks": "[0, 8]"}, 2, 8), _nodes({}, 16, 8), _nodes({}, 4, 0)
+    (2, 2, 1)
+    """
+    if not per_node:
+        return 1
+    members = members_of(args, ranks)
+    return len({rank // per_node for rank in members}) if members else -(-ranks // per_node)
+
+
+def gloo_of(event: Event, ranks: int) -> dict[str, Any] | None:
+    """A collective of gloo, of no bytes where shapes were not recorded; None for other events."""
+    backend, _, name = str(event["name"]).partition(":")
+    kind = _KINDS.get(name) if backend == "gloo" else None
+    args = event.get("args") or {}
+    if kind is None:
+        return None
+    dtype, width = _dtype((args.get("Input type") or [""])[0])
+    parts = ranks if kind == "all_gather" else 1
+    size = float(parts * width * sum(map(prod, args.get("Input Dims") or ())))
+    return {"operation": kind, "ranks": ranks, "bytes": size, "dtype": dtype}
+
+
+def _world(trace: Mapping[str, Any]) -> int:
+    """Ranks of the trace's first group."""
+    job = trace.get("distributedInfo") or {}
+    groups = job.get("pg_config") or [{}]
+    return int(groups[0].get("pg_size", 0) or job.get("world_size", 1))
+
+
+def _dtype(name: Any) -> tuple[str, int]:
+    """Its name here and its bytes; 4 where it is unknown."""
+    return _DTYPES.get(str(name).lower(), (str(name or ""), 4))
+
+
+def _wrong(path: Path, line: int, what: str) -> InputError:
+    return InputError(f"{path}, line {line}", what, _REMEDY)

@@ -1,0 +1,173 @@
+"""Steps of a trace, played again by the engine, as they were and with something changed."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.config.errors import InputError
+from sim.engine import clock
+from sim.engine.record import Record
+from sim.jobs.traces import chakra, reading
+from sim.jobs.traces.account import account
+from sim.jobs.traces.activity import Rank
+from sim.jobs.traces.alignment import aligned
+from sim.jobs.traces.changes import Changes
+from sim.jobs.traces.program import program
+from sim.results.answer import Answer, Inputs, said_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A step (s) as it was played: its time, and each rank's seconds by reason
+    (`sim.jobs.traces.account`)."""
+
+    step_time: float
+    ranks: dict[int, dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(Answer):
+    """Steps of one or several ranks, a step's seconds each.
+
+    `measured` is the trace's own, if it knows, `replayed` what the engine makes of it: that agrees
+    as far as the trace is understood. `explained` leaves out what nothing explains (lags of kernels
+    behind their launch, their stream and what they wait for). `changed` is the step as it was asked
+    for. `kernels` are a step's seconds by name, the most first.
+    """
+
+    view = "sim.jobs.traces.text"
+    picture = "sim.interface.plots.replay"
+
+    inputs: Inputs = field(default_factory=Inputs)
+    files: tuple[str, ...]
+    steps: int
+    measured: float | None
+    replayed: Played
+    explained: float
+    changed: Played | None
+    kernels: dict[str, float]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row a rank as it was, and as it would be: a step's seconds by reason."""
+        import pandas as pd
+
+        played = {"as it was": self.replayed, "changed": self.changed}
+        rows = [
+            {"step": name, "rank": rank, **seconds}
+            for name, own in played.items()
+            if own is not None
+            for rank, seconds in own.ranks.items()
+        ]
+        return pd.DataFrame(rows).set_index(["step", "rank"])
+
+
+def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
+    """Replay the traces of some ranks of one job. Raises `InputError` for files that hold no step,
+    or not the same steps."""
+    ranks = aligned(_read(paths))
+    _check(ranks, paths)
+    steps, asked = ranks[0].steps, changes or Changes()
+    others = aligned(_read(paths, removed)) if removed else ranks
+    if any(rank.measured is None for rank in ranks):
+        network = _network(asked)
+        ranks, others, asked = network.of(ranks), network.of(others), replace(asked, machine=None)
+    changed = None
+    if removed or asked != Changes():
+        changed = _played(asked.of(others), steps)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for kernel in ranks[0].kernels:
+        seconds[kernel.name] += kernel.seconds / steps
+    return Replay(
+        inputs=_inputs(changes, removed, ranks),
+        files=tuple(path.name for path in paths),
+        steps=steps,
+        measured=_longest(ranks),
+        replayed=_played(ranks, steps),
+        explained=_played([_without_lags(rank) for rank in ranks], steps).step_time,
+        changed=changed,
+        kernels=dict(sorted(seconds.items(), key=lambda item: -item[1])),
+    )
+
+
+def _inputs(changes: Changes | None, removed: str, ranks: Sequence[Rank]) -> Inputs:
+    """What was changed, and for which cluster."""
+    said = {"remove": removed} if removed else {}
+    if changes is None:
+        return Inputs(change=said)
+    said |= said_of(replace(changes, machine=None))
+    if changes.machine is None:
+        return Inputs(change=said)
+    topology = changes.machine.topology
+    calls = any(kernel.collective for rank in ranks for kernel in rank.kernels)
+    notes = () if calls else ("no collective is in the trace that another network would carry",)
+    return Inputs(
+        cluster=topology.name, device=topology.device.name, gpus=topology.gpus, change=said,
+        notes=notes,
+    )  # fmt: skip
+
+
+def _read(paths: Sequence[Path], removed: str = "") -> list[Rank]:
+    """Traces of PyTorch's profiler, or of Chakra by their suffix; all are of the largest world that
+    one of them knows of."""
+    ranks = [
+        chakra.read(path, len(paths), removed)
+        if path.suffix == chakra.SUFFIX
+        else reading.read(path, removed)
+        for path in paths
+    ]
+    world = max((_world(rank) for rank in ranks), default=1)
+    return [replace(rank, world=world) for rank in ranks]
+
+
+def _world(rank: Rank) -> int:
+    """How many ranks the job had, as far as a trace and its collectives tell."""
+    calls = (kernel.collective for kernel in rank.kernels if kernel.collective)
+    numbers = (number for call in calls for number in (call.ranks, *(1 + n for n in call.members)))
+    return max(rank.world, *numbers, 1)
+
+
+def _network(asked: Changes) -> Changes:
+    """What tells how long communications take that no trace has timed."""
+    if asked.machine is None:
+        what = "these traces do not say how long communications take"
+        raise InputError("traces", what, "name the --topology that is to carry them")
+    return Changes(machine=asked.machine)
+
+
+def _longest(ranks: Sequence[Rank]) -> float | None:
+    """A step as it was measured on the rank that took longest, if one knows."""
+    known = [rank.measured / rank.steps for rank in ranks if rank.measured is not None]
+    return max(known, default=None)
+
+
+def _check(ranks: Sequence[Rank], paths: Sequence[Path]) -> None:
+    numbers = [rank.rank for rank in ranks]
+    for number, (rank, path) in enumerate(zip(ranks, paths, strict=True)):
+        if rank.rank in numbers[:number]:
+            raise InputError(str(path), f"is rank {rank.rank} once more", "give each rank once")
+        if rank.steps != ranks[0].steps:
+            what = f"holds {rank.steps} steps, {paths[0].name} {ranks[0].steps}"
+            raise InputError(str(path), what, "give traces of the same steps")
+
+
+def _played(ranks: Sequence[Rank], steps: int) -> Played:
+    try:
+        record: Record = clock.play(program(ranks), because="asked for")
+    except InputError as error:
+        remedy = "give traces of the same steps of one job"
+        raise InputError("traces", error.what, remedy) from None
+    accounts = {
+        rank.rank: {why: seconds / steps for why, seconds in account(record, number).items()}
+        for number, rank in enumerate(ranks)
+    }
+    return Played(step_time=record.end / steps, ranks=accounts)
+
+
+def _without_lags(rank: Rank) -> Rank:
+    kernels = tuple(replace(kernel, lag=0.0, tail=0.0) for kernel in rank.kernels)
+    return replace(rank, kernels=kernels)

@@ -1,0 +1,303 @@
+"""Kinds of scenarios: the one contract between what people write and what they ask.
+
+A kind is a module. `sim.simulate` is that of a job which a plan lays out; each folder of `sim.jobs`
+that has `KEYS` is another, and so is a package of others with an entry point of the group
+`sim.jobs`. Whoever asks a question knows this contract and no kind.
+
+A folder says which documents are of its kind: those with one of its `KEYS`, and files whose name it
+`claims`. Its module `kind` has
+
+- `SCENARIO`, what a document is read as, and `ANSWER`, what comes of it;
+- `set_up(scenario, task=, brief=)`: names resolved, misfits refused; `brief` leaves out what only
+  pictures need;
+- `answer(setup, engine=, unfold=)`: played, and read for its answer;
+- `pace(setup)`: seconds for a unit of work, for goodput, cost and deadlines;
+- where the kind has them: `speeds` (a step with resources faster or slower), `kernels` (with their
+  calls, for each stage), `by_line` (a script's lines), `seeded` (the scenario with another seed)
+  and `effort` (s of one core for a play), `document` (of a file that it claims). `LACKS` says in a
+  line what to tell whoever asks for one of them in vain.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any, ClassVar, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.config import catalog, gate
+from sim.config.checked import altered
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+from sim.config.schema import nearest
+from sim.engine.machine import Machine
+from sim.engine.play import Engine
+from sim.hardware.cluster.host import Host
+from sim.hardware.cluster.node_fabric import NodeFabric
+from sim.hardware.cluster.pods import PodNetwork
+from sim.hardware.cluster.topology import Topology
+from sim.hardware.device import Device
+from sim.hardware.stack import Stack
+from sim.model.kernels import Kernel
+from sim.model.transformer import Transformer
+from sim.parallel.job import Job
+from sim.parallel.plan import Plan
+from sim.program.program import Program
+from sim.results.answer import JobAnswer
+from sim.results.by_line import ByLine
+from sim.results.pace import Pace
+from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
+from sim.scenario.settings import FILES, Settings, flat, head_of, put, settings_of, split_key
+from sim.scenario.setup import PlanSetup
+
+Floats = NDArray[np.float64]
+
+
+class Setup(Protocol):
+    """A scenario set up. `job` is what a plan lays out, if one does; `columns` are of a sweep's
+    table."""
+
+    kind: ClassVar[str]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def job(self) -> Job | None: ...
+    @property
+    def program(self) -> Program: ...
+    @property
+    def columns(self) -> dict[str, Any]: ...
+
+
+class Speeds(Protocol):
+    """A step whose `kinds` of resources may take so many times as long."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+
+    def times(self, factors: Floats) -> Floats:
+        """Step times (s) of columns of factors [kinds, columns]."""
+        ...
+
+
+# --- What is asked of a scenario, and of what it has become ---------------------------------------
+
+
+def set_up(scenario: BaseScenario, *, task: Any = None, brief: bool = False) -> Setup:
+    """What is played: names resolved, misfits refused. Workers learn a `task` where they learn;
+    `brief` leaves out what only pictures need. Raises `InputError`."""
+    return cast(Setup, _module(scenario).set_up(scenario, task=task, brief=brief))
+
+
+def answer(setup: Setup, *, engine: Engine = "auto", unfold: bool = False) -> JobAnswer:
+    """The answer of a setup, played. Raises `InputError`."""
+    return cast(JobAnswer, _module(setup).answer(setup, engine=engine, unfold=unfold))
+
+
+def pace(setup: Setup) -> Pace:
+    """How fast it trains, and on which machine. Raises `InputError` where that cannot be told."""
+    return cast(Pace, _module(setup).pace(setup))
+
+
+def speeds(setup: Setup) -> Speeds:
+    """Its step with resources faster or slower. Raises `InputError` for what has no step."""
+    return cast(Speeds, _ability(setup, "speeds")(setup))
+
+
+def kernels(setup: Setup) -> "Sequence[Sequence[KernelCalls]]":
+    """For each stage its kernels, with their seconds and how often a step calls them. Raises
+    `InputError` for what has no step."""
+    found: Sequence[Sequence[KernelCalls]] = _ability(setup, "kernels")(setup)
+    return found
+
+
+KernelCalls = tuple[Kernel, float, int]  # a kernel, its seconds, its calls in a step
+
+
+def by_line(setup: Setup) -> ByLine | None:
+    """The lines of its script by seconds and memory; None where there is no script."""
+    ask = getattr(_module(setup), "by_line", None)
+    return None if ask is None else cast(ByLine, ask(setup))
+
+
+def seeds(scenario: BaseScenario, count: int) -> list[BaseScenario] | None:
+    """The scenario with so many seeds, its own first; None where playing draws nothing."""
+    ask = getattr(_module(scenario), "seeded", None)
+    return None if ask is None else [ask(scenario, number) for number in range(count)]
+
+
+def effort(setup: Setup) -> float:
+    """How long it takes to play (s of one core), by its order of magnitude. Raises `InputError` for
+    what draws nothing."""
+    return float(_ability(setup, "effort")(setup))
+
+
+def answer_of(scenario: BaseScenario) -> type[JobAnswer]:
+    """The class of its answers."""
+    return cast("type[JobAnswer]", _module(scenario).ANSWER)
+
+
+def planned(setup: Setup) -> PlanSetup:
+    """The setup, if a plan lays out its job. Raises `InputError` otherwise."""
+    if setup.job is None:
+        raise InputError(setup.name, *_module(setup).LACKS)
+    return cast(PlanSetup, setup)
+
+
+def _ability(thing: BaseScenario | Setup, name: str) -> Any:
+    module = _module(thing)
+    if not hasattr(module, name):
+        raise InputError(thing.name, *module.LACKS)
+    return getattr(module, name)
+
+
+def _module(thing: BaseScenario | Setup) -> ModuleType:
+    return import_module(thing.kind)
+
+
+# --- Which kind a document is of ------------------------------------------------------------------
+
+
+def answers() -> tuple[type[JobAnswer], ...]:
+    """The classes of what kinds answer."""
+    homes = [Scenario.kind, *(_home(folder) for folder in _folders())]
+    return tuple(import_module(home).ANSWER for home in homes)
+
+
+def _folders() -> tuple[ModuleType, ...]:
+    """The folders of kinds beside a plan's."""
+    return tuple(own for own in modules("sim.jobs").values() if hasattr(own, "KEYS")) + _foreign()
+
+
+@cache
+def _foreign() -> tuple[ModuleType, ...]:
+    return tuple(own.load() for own in entry_points(group="sim.jobs"))
+
+
+def _home(folder: ModuleType) -> str:
+    return f"{folder.__name__}.kind"
+
+
+def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
+    """What a document with these keys is read as."""
+    keys = set(keys)
+    found = (folder for folder in _folders() if not keys.isdisjoint(folder.KEYS))
+    folder = next(found, None)
+    return Scenario if folder is None else import_module(_home(folder)).SCENARIO
+
+
+# --- From files to scenarios ----------------------------------------------------------------------
+
+_OF_CLUSTER = ("straggler", "topology", "network", "node", "device", "host")
+
+_TABLES: dict[str, Any] = {  # whose keys people may write without the table
+    "plan": Plan, "model": Transformer, "network": PodNetwork, "device": Device, "stack": Stack,
+    "node": NodeFabric, "host": Host,
+}  # fmt: skip
+
+
+def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) -> BaseScenario:
+    """The scenario of a name or path, or one that is there already, with settings applied:
+    `key=value` texts, or a mapping. Of a file that a kind claims settings name the topology.
+
+    Raises `InputError` for an unknown name, an unknown key or a value out of range.
+
+    >>> load("gpt3-175b-megatron", {"plan.tp": 4, "network.bandwidth": "100 Gb/s"}).change
+    {'network.bandwidth': '100 Gb/s'}
+    """
+    if isinstance(given, BaseScenario):
+        return _changed(given, settings_of(settings))
+    try:
+        name = os.fspath(given)
+    except TypeError:
+        what = f"{gate.shown(given)} is no scenario"
+        remedy = 'give a name such as "gpt3-175b-megatron", or a Scenario'
+        raise InputError("scenario", what, remedy) from None
+    for folder in _folders():
+        if folder.claims(name):
+            changes = settings_of(settings)
+            return described(import_module(_home(folder)).document(name, changes), changes, name)
+    path = catalog.find("scenarios", name)
+    return described({"name": path.stem, **catalog.read(path)}, settings, catalog.place(path))
+
+
+def described(
+    document: dict[str, Any],
+    settings: Settings = (),
+    where: str = "scenario",
+) -> BaseScenario:
+    """The scenario that a document says, with settings applied. Raises `InputError`.
+
+    >>> job = {"model": "llama3-8b", "topology": "dgx-h100-ndr", "plan": {"global_batch": 64}}
+    >>> described(job, "plan.tp=2").plan.tp
+    2
+    """
+    changes = settings_of(settings)
+    kind = _scenario_class({*document, *map(head_of, changes)})
+    for key, value in changes.items():
+        _apply(document, key, value, kind)
+    scenario = catalog.validate(document, kind, where)
+    for key, _ in flat(scenario.change):
+        split_key(key)
+    return scenario
+
+
+def cluster_scenario(
+    topology: str | Topology, settings: Settings = (), gpus: int | None = None
+) -> BaseScenario:
+    """A cluster with what settings change of it or make slow, as in any scenario. Raises
+    `InputError` for settings that are of no cluster."""
+    changes = settings_of(settings)
+    for key in changes:
+        if head_of(key) not in _OF_CLUSTER:
+            what = f"a cluster alone has no {head_of(key)}"
+            raise InputError(f"setting {key}", what, f"set one of {', '.join(_OF_CLUSTER)}")
+    return _changed(ClusterScenario(name=name_of(topology), topology=topology, gpus=gpus), changes)
+
+
+def _changed(scenario: BaseScenario, settings: Mapping[str, Any]) -> BaseScenario:
+    """Settings of a scenario that is no document."""
+    for key, value in settings.items():
+        key, changes = _owner(key, type(scenario))
+        new = {"change": {**dict(flat(scenario.change)), key: value}} if changes else {key: value}
+        scenario = altered(scenario, new, f"setting {key}")
+        if changes:
+            split_key(key)
+    return scenario
+
+
+def _apply(document: dict[str, Any], key: str, value: Any, kind: type[BaseScenario]) -> None:
+    where = f"setting {key}"
+    if hasattr(value, "item"):
+        value = value.item()  # a numpy scalar, as loops over np.arange give it
+    key, changes = _owner(key, kind)
+    if changes:
+        earlier = document.get("change", {})
+        if not isinstance(earlier, Mapping):
+            raise InputError("change", f"{gate.shown(earlier)} is no table", "write [change]")
+        document["change"] = {**dict(flat(earlier)), key: value}
+    else:
+        put(document, key, value, where)
+
+
+def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
+    """The key that a setting is of, and whether it changes a file that the scenario names."""
+    where, head = f"setting {key}", head_of(key)
+    if key == "device":
+        key, head = "topology.device", "topology"
+    keys = [one.name for one in fields(kind)]
+    known = dict.fromkeys([*keys, *FILES, *(name for own in _folders() for name in own.KEYS)])
+    tables = [name for name, own in _TABLES.items() if head in (f.name for f in fields(own))]
+    if head not in known and tables:
+        near = " or ".join(f"'{name}.{key}'" for name in tables)
+        raise InputError(where, f"unknown key {key!r}", f"did you mean {near}?")
+    if head not in known:
+        raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
+    return key, "." in key and (head in FILES or head not in keys)

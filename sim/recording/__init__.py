@@ -1,1 +1,0 @@
-"""One step of a training script, recorded by `sim.capture`: data, played without torch."""

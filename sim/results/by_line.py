@@ -1,0 +1,41 @@
+"""A step by the lines of the script that it is of."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Part = Literal["forward", "again", "backward", "optimizer"]
+PARTS: tuple[Part, ...] = ("forward", "again", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the script ("train.py:12") and the device's seconds a step of the kernels that come
+    from it, by `PARTS`; backward kernels are of the line that they differentiate."""
+
+    line: str
+    seconds: dict[Part, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The fullest moment of the fullest GPU: bytes `allocated`, when it is, and how many of them
+    each line of the script has taken, the most first; `in_step` are the most bytes that are
+    allocated during the recorded step."""
+
+    allocated: float
+    in_step: float
+    when: str
+    lines: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByLine:
+    """The lines of the stage that computes longest, those of the longest kernels first, and the
+    fullest moment of the stage that needs most memory, if memory was recorded."""
+
+    lines: tuple[Line, ...]
+    fullest: Moment | None

@@ -1,0 +1,129 @@
+"""A kind of scenario is one folder: questions can be asked of it, and no other file knows it."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import sim
+from sim import jobs, kind
+from sim.config.errors import InputError
+from sim.interface.cli.main import main
+
+FOLDER = '''"""How long does a cluster rest?"""
+
+KEYS = ("rest",)
+
+
+def claims(name):
+    return False
+'''
+
+KIND = '''"""A cluster that rests for so long."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sim.config.units import PositiveSeconds
+from sim.engine.timeline import Timeline
+from sim.results.answer import Inputs, JobAnswer
+from sim.results.pace import Pace
+from sim.scenario.loading import load_topology
+from sim.scenario.machine import machine
+from sim.scenario.scenario import BaseScenario
+
+LACKS = ("rests: it has no step", "ask how long")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resting(BaseScenario):
+    kind: ClassVar[str] = "sim.jobs.resting.kind"
+    rest: PositiveSeconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rested(JobAnswer):
+    view = "sim.jobs.resting.view"
+    comparison = "sim.jobs.resting.view:Compared"
+    unwritten = ("timeline",)
+    seconds: float
+
+    @property
+    def columns(self):
+        return {"seconds": self.seconds}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    kind: ClassVar[str] = "sim.jobs.resting.kind"
+    job: ClassVar[None] = None
+    name: str
+    machine: object
+    seconds: float
+    columns = {}
+
+
+SCENARIO, ANSWER = Resting, Rested
+
+
+def set_up(scenario, *, task=None, brief=False):
+    on = machine(load_topology(scenario), None, (), scenario.name)
+    return Rest(name=scenario.name, machine=on, seconds=scenario.rest)
+
+
+def answer(setup, *, engine="auto", unfold=False):
+    return Rested(
+        scenario=setup.name, inputs=Inputs(gpus=setup.machine.topology.gpus), fits=True, events=0,
+        wall_seconds=0.0, seconds=setup.seconds, timeline=Timeline(roles=(), spans=(), end=0.0),
+    )
+
+
+def pace(setup):
+    rested = answer(setup)
+    return Pace(
+        topology=setup.machine.topology, seconds=setup.seconds, tokens=1.0, size=1e9, replicas=1,
+        inputs=rested.inputs, fits=True,
+    )
+'''
+
+VIEW = '''"""What is read of it."""
+
+
+def text(answer):
+    return f"{answer.scenario} rests for {answer.seconds:g} s"
+'''
+
+JOB = 'topology = "dgx-h100-ndr"\nrest = "20 s"\ntokens = 1000.0\n'
+
+
+@pytest.fixture(autouse=True)
+def resting(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = here / "kinds" / "resting"
+    own.mkdir(parents=True)
+    for name, source in (("__init__", FOLDER), ("kind", KIND), ("view", VIEW)):
+        (own / f"{name}.py").write_text(source)
+    monkeypatch.setattr(jobs, "__path__", [*jobs.__path__, str(own.parent)])
+    (here / "night.toml").write_text(JOB)
+
+
+def test_its_file_is_read_checked_and_played() -> None:
+    assert str(sim.run("night.toml")) == "night rests for 20 s"
+    assert sim.run("night.toml", {"rest": "5 s"}).to_dict()["seconds"] == 5.0
+    with pytest.raises(InputError, match="did you mean 'rest'"):
+        sim.load("night.toml", {"rist": "5 s"})
+    done = CliRunner().invoke(main, ["run", "night.toml", "--json"])
+    assert (done.exit_code, '"seconds": 20.0' in done.stdout) == (0, True)
+
+
+def test_it_is_swept_and_has_a_cost() -> None:
+    swept = sim.sweep("night.toml", {"rest": ["5 s", "10 s"]}, jobs=1)
+    assert swept.frame["seconds"].tolist() == [5.0, 10.0]
+    spent = sim.cost("night.toml", price="1 USD/h")
+    assert spent.dollars == pytest.approx(1000 * 20 / 3600 * sim.run("night.toml").inputs.gpus)
+    assert sim.goodput("night.toml", days=2).tokens > 0.0
+
+
+def test_what_it_lacks_is_refused_in_its_own_words() -> None:
+    with pytest.raises(InputError, match="night: rests: it has no step; ask how long"):
+        sim.explain("night.toml")
+    assert kind.seeds(sim.load("night.toml"), 3) is None

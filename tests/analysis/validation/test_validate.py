@@ -1,0 +1,181 @@
+"""Validation: errors are computed right, and rows that cannot be simulated are told."""
+
+import pandas as pd
+import pytest
+
+from sim.analysis.validation import rows as rows_file
+from sim.analysis.validation.answer import Validation
+from sim.analysis.validation.errors import naive_mape, summary
+from sim.analysis.validation.table import REQUIRED, records
+from sim.analysis.validation.text import text
+from sim.analysis.validation.validate import ValidatedRun, ValidatedTable, validate
+from sim.config.errors import InputError
+from sim.interface.plots import picture, validation
+from sim.results.answer import Inputs
+
+RUN = {
+    "id": "one", "cluster": "dgx-a100-hdr", "family": "gpt", "layers": 24, "hidden": 2304,
+    "heads": 24, "kv_heads": 24, "ffn": 9216, "vocab": 51200, "seq": 2048, "gated_mlp": False,
+    "tied_embeddings": True, "experts": "", "gpus": 32, "tp": 1, "pp": 1, "dp": 32, "cp": 1,
+    "zero": 0, "microbatch": 16, "global_batch": 512, "interleave": 1, "schedule": "none",
+    "recompute": "full", "sequence_parallel": False, "precision": "fp16",
+    "attention": "standard", "software": "megatron-lm-2021", "step_time_s": 3.528,
+    "memory_gb": "", "memory_kind": "", "fits": True,
+}  # fmt: skip
+
+
+def table(tmp_path, *rows: dict) -> object:
+    path = tmp_path / "runs.csv"
+    pd.DataFrame([{**RUN, **row} for row in rows]).to_csv(path, index=False)
+    return path
+
+
+def rows(*pairs: tuple[float, float]) -> ValidatedTable:
+    made = [
+        ValidatedRun(id=str(i), measured=m, predicted=p, at_peak=m / 2)
+        for i, (m, p) in enumerate(pairs)
+    ]
+    return ValidatedTable(name="t", rows=tuple(made))
+
+
+def test_errors_are_predicted_over_measured_less_one():
+    errors = summary(rows((1.0, 1.1), (2.0, 1.8), (4.0, 4.0)))
+    assert errors["mape"] == pytest.approx((0.1 + 0.1 + 0.0) / 3)
+    assert errors["bias"] == pytest.approx(0.0)
+    assert errors["median"] == pytest.approx(0.1)
+    assert abs(errors["worst"]) == pytest.approx(0.1)
+
+
+def test_a_perfect_order_has_rank_correlation_one():
+    assert summary(rows((1, 5), (2, 6), (3, 7)))["spearman"] == pytest.approx(1.0)
+
+
+def test_the_naive_predictor_is_right_where_utilisation_is_constant():
+    assert summary(rows((1.0, 9.0), (2.0, 9.0)))["naive_mape"] == pytest.approx(0.0)
+
+
+def test_the_naive_predictor_has_the_best_constant():
+    made = [
+        ValidatedRun(id="x", measured=m, predicted=m, at_peak=w)
+        for m, w in [(1, 1), (2, 1), (4, 1)]
+    ]
+    best = naive_mape(made)
+    errors = [sum(abs(c / m - 1) for m in (1, 2, 4)) / 3 for c in [0.5, 0.9, 1.0, 1.1, 1.5, 2.0]]
+    assert best == pytest.approx(min(errors))
+
+
+def test_fits_is_balanced_over_both_classes():
+    made = [
+        ValidatedRun(id=str(i), fits_measured=measured, fits_predicted=predicted,
+                     memory_measured=1.0, memory_predicted=1.0)
+        for i, (measured, predicted) in enumerate(
+            [(True, True)] * 8 + [(False, True), (False, False)]
+        )
+    ]  # fmt: skip
+    errors = summary(ValidatedTable(name="t", rows=tuple(made)))
+    assert errors["fits_accuracy"] == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_a_row_is_simulated_from_its_columns(tmp_path):
+    (validated,) = validate([table(tmp_path, {})], jobs=1)
+    assert validated.rows[0].error == pytest.approx(0.0, abs=0.1)
+
+
+def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
+    path = table(tmp_path, {}, {"id": "zb", "schedule": "zb-9p"}, {"id": "who", "cluster": "moon"})
+    tables = validate([path], jobs=1)
+    assert summary(tables[0])["simulated"] == 1
+    shown = text(tables)
+    assert "not simulated (2 rows)" in shown
+    assert "no schedule named 'zb-9p'" in shown
+    assert "no topology named 'moon'" in shown
+
+
+def test_a_run_that_did_not_fit_is_predicted_without_error(tmp_path):
+    (validated,) = validate([table(tmp_path, {"step_time_s": None, "fits": False})], jobs=1)
+    assert validated.rows[0].error is None
+    assert validated.rows[0].fits_predicted is not None
+
+
+@pytest.mark.parametrize("column", ["id", "step_time_s", "software"])
+def test_a_missing_column_is_named(tmp_path, column):
+    path = tmp_path / "runs.csv"
+    pd.DataFrame([{k: v for k, v in RUN.items() if k != column}]).to_csv(path, index=False)
+    with pytest.raises(InputError, match=f"column '{column}' is missing"):
+        records(path)
+
+
+def test_all_required_columns_are_in_the_sample():
+    assert set(REQUIRED) <= set(RUN)
+
+
+def test_the_plot_and_the_rows_are_written(tmp_path):
+    tables = [rows((1.0, 1.1), (2.0, 1.8))]
+    picture.save(
+        validation.figure(Validation(inputs=Inputs(), tables=tuple(tables))), tmp_path / "p.png"
+    )
+    rows_file.write(tables, tmp_path / "r.csv")
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+    assert len(pd.read_csv(tmp_path / "r.csv")) == 2
+
+
+def test_rows_that_measured_an_incident_are_listed_apart():
+    made = [
+        ValidatedRun(id="calm", measured=1.0, predicted=1.1, at_peak=0.5),
+        ValidatedRun(id="stalled", measured=4.0, predicted=1.0, at_peak=0.5, incident="stall"),
+    ]
+    table = ValidatedTable(name="t", rows=tuple(made))
+    seen = [summary(view) for view in table.views]
+    assert [view["table"] for view in seen] == ["t", "t, undisturbed"]
+    assert [view["mape"] for view in seen] == pytest.approx([(0.1 + 0.75) / 2, 0.1])
+    assert "t, undisturbed" in text([ValidatedTable(name="t", rows=tuple(made))])
+
+
+def predicted(tmp_path, **cells):
+    (whole,) = validate([table(tmp_path, cells)], jobs=1)
+    (run,) = whole.rows
+    assert run.predicted, run.reason
+    return run
+
+
+def test_recomputation_that_is_not_printed_is_the_least_that_fits(tmp_path):
+    small = {"microbatch": 1, "attention": "flash", "software": "megatron-core"}
+    open_, none = (predicted(tmp_path, **small, recompute=mode) for mode in ("unknown", "none"))
+    assert open_.predicted == none.predicted, "without any it fits"
+    large = {**small, "microbatch": 16}
+    open_, full, none = (
+        predicted(tmp_path, **large, recompute=mode) for mode in ("unknown", "full", "none")
+    )
+    assert not none.fits_predicted
+    assert open_.fits_predicted
+    assert open_.predicted <= full.predicted
+
+
+def test_a_microbatch_that_is_not_printed_is_a_rank_s_whole_share(tmp_path):
+    empty, whole = (predicted(tmp_path, microbatch=size) for size in ("", 16))
+    assert empty.predicted == whole.predicted
+
+
+def test_a_group_of_zero_shards_over_some_of_the_ranks(tmp_path):
+    one_node, all_nodes = (
+        predicted(tmp_path, zero=1, zero_group=size, software="megatron-core") for size in (8, 32)
+    )
+    assert one_node.memory_predicted > all_nodes.memory_predicted, "fewer ranks share states"
+
+
+def test_memory_is_counted_as_the_table_says(tmp_path):
+    kinds = ("allocated", "peak", "reserved", "nvidia-smi")
+    counted = [
+        predicted(tmp_path, memory_gb=30, memory_kind=kind).memory_predicted for kind in kinds
+    ]
+    assert counted == sorted(counted)
+    assert counted[0] < counted[-1]
+
+
+def test_a_stack_that_prints_what_is_reserved_is_compared_with_that(tmp_path):
+    run = {"memory_gb": 30, "software": "torchtitan-compile", "precision": "bf16"}
+    peak, reserved = (
+        predicted(tmp_path, **run, memory_kind=kind).memory_predicted
+        for kind in ("peak", "reserved")
+    )
+    assert peak == reserved

@@ -1,0 +1,168 @@
+"""torchtitan's TOML and DeepSpeed's JSON: jobs there and back, and what is refused."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.config.errors import InputError
+from sim.config.schema import validate
+from sim.interface.frameworks import jobs
+from sim.interface.frameworks.documents import flattened, nested
+from sim.interface.frameworks.jobs import imported
+from sim.model.reading import load
+from sim.model.transformer import Transformer
+from sim.parallel.offloading import Offload
+from sim.parallel.plan import Plan
+from sim.parallel.resolved import resolved
+
+LLAMA = load("llama3-8b")
+
+
+def emitted(framework: str, model: Transformer, plan: Plan, like: str = "") -> str:
+    return jobs.emitted(framework, model, plan, like)[0]
+
+
+TITAN = """
+[job]
+description = "Llama 3 8B training"
+[model]
+name = "llama3"
+flavor = "8B"
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+[training]
+local_batch_size = 1
+seq_len = 8192
+steps = 1000
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+"""
+
+ZERO = {
+    "train_micro_batch_size_per_gpu": 4,
+    "gradient_accumulation_steps": 2,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+    "gradient_clipping": 1.0,
+}
+
+
+def test_a_config_of_torchtitan_is_fsdp_with_sequences_divided() -> None:
+    job = imported("torchtitan", TITAN, 16)
+    assert job.model == {"like": "llama3-8b", "seq": 8192}
+    plan = resolved(validate(job.plan, Plan, "plan"), 16)
+    assert (plan.zero, plan.tp, plan.dp, plan.sequence_parallel) == (3, 2, 8, True)
+    assert (plan.global_batch, plan.microbatch, plan.recompute) == (8, 1, "selective")
+    assert job.unknown == ()
+    assert job.silent == 3  # job.description, optimizer.lr, training.steps
+
+
+@given(
+    tp=st.sampled_from([1, 2, 8]),
+    pp=st.sampled_from([1, 4]),
+    zero=st.sampled_from([0, 3]),
+    replicas=st.sampled_from([1, 2]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    schedule=st.sampled_from(["1f1b", "interleaved", "zb-v", "gpipe"]),
+    precision=st.sampled_from(["bf16", "fp8"]),
+)
+def test_a_layout_comes_back_from_torchtitan(
+    tp, pp, zero, replicas, recompute, schedule, precision
+) -> None:
+    plan = Plan(
+        global_batch=64, tp=tp, pp=pp, dp=4, zero=zero, dp_replicate=replicas if zero else 1,
+        recompute=recompute, sequence_parallel=tp > 1, precision=precision,
+        schedule=schedule if pp > 1 else "1f1b", microbatch=2,
+    )  # fmt: skip
+    back = validate(
+        imported("torchtitan", emitted("torchtitan", LLAMA, plan, "llama3-8b")).plan, Plan, "plan"
+    )
+    for one in ("tp", "pp", "dp", "zero", "dp_replicate", "recompute", "schedule", "precision",
+                "microbatch", "global_batch", "sequence_parallel"):  # fmt: skip
+        assert getattr(back, one) == getattr(plan, one), one
+
+
+def test_every_second_layer_again_is_an_option_of_torchtitan() -> None:
+    plan = Plan(global_batch=8, dp=8, recompute="full", recompute_method="every",
+                recompute_layers=2, zero=3)  # fmt: skip
+    back = imported("torchtitan", emitted("torchtitan", LLAMA, plan, "llama3-8b")).plan
+    assert (back["recompute"], back["recompute_method"], back["recompute_layers"]) == (
+        "full", "every", 2,
+    )  # fmt: skip
+
+
+def test_deepspeeds_json_says_how_a_job_is_sharded() -> None:
+    job = imported("deepspeed", json.dumps(ZERO), 16)
+    plan = validate(job.plan, Plan, "plan")
+    assert (plan.zero, plan.microbatch, plan.global_batch) == (3, 4, 4 * 2 * 16)
+    assert plan.offload == Offload(optimizer=1.0)
+    assert (job.model, job.unknown) == ({}, ())
+
+
+@given(
+    zero=st.integers(0, 3),
+    microbatch=st.sampled_from([1, 2]),
+    precision=st.sampled_from(["bf16", "fp16", "fp32"]),
+    offload=st.sampled_from([Offload(), Offload(optimizer=1.0), Offload(optimizer=1.0, nvme=True)]),
+)
+def test_a_layout_comes_back_from_deepspeed(zero, microbatch, precision, offload) -> None:
+    plan = Plan(global_batch=64, dp=8, zero=zero, microbatch=microbatch, precision=precision,
+                offload=offload)  # fmt: skip
+    back = imported("deepspeed", emitted("deepspeed", LLAMA, plan)).plan
+    back = validate(back, Plan, "plan")
+    for one in ("zero", "microbatch", "global_batch", "precision", "offload"):
+        assert getattr(back, one) == getattr(plan, one), one
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "words"),
+    [
+        ("torchtitan", TITAN.replace("8B", "9B"), "llama3 9B is not known; did you mean"),
+        ("torchtitan", TITAN.replace('"selective"', '"some"'), "'some' is not known"),
+        ("torchtitan", "a = ", "is not valid TOML"),
+        ("torchtitan", "a = 1", "argument model.name is missing"),
+        ("torchtitan", TITAN, "training.global_batch_size is missing, and the number of GPUs"),
+        ("deepspeed", "{", "line 1: is not JSON"),
+        ("deepspeed", "[]", "is no table of settings"),
+        ("deepspeed", json.dumps(ZERO), "train_batch_size is missing, and the number of GPUs"),
+        ("deepspead", "{}", "did you mean 'deepspeed'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(framework: str, text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        imported(framework, text)
+
+
+@pytest.mark.parametrize(
+    ("framework", "plan", "words"),
+    [
+        ("torchtitan", Plan(global_batch=8, dp=8, zero=1), "torchtitan has no ZeRO-1"),
+        ("torchtitan", Plan(global_batch=8, tp=2, dp=8), "divides sequences"),
+        ("torchtitan", Plan(global_batch=8, pp=2, dp=4, schedule="zb-h2"), "stands for 'zb-h2'"),
+        ("deepspeed", Plan(global_batch=8, tp=2, dp=8), "tp = 2 is not in DeepSpeed's JSON"),
+        ("deepspeed", Plan(global_batch=8, dp=8, precision="fp8"), "DeepSpeed has no fp8"),
+    ],
+)
+def test_what_a_framework_does_not_have_is_not_written(framework, plan, words) -> None:
+    with pytest.raises(InputError, match=words):
+        emitted(framework, LLAMA, plan, "llama3-8b")
+
+
+def test_a_model_that_torchtitan_does_not_have_is_named() -> None:
+    """Its parallelism is told all the same."""
+    own = (load("mixtral-8x7b"), Plan(global_batch=8, dp=8), "mixtral-8x7b")
+    text, unsaid = jobs.emitted("torchtitan", *own)
+    assert unsaid == ["the model, mixtral-8x7b: write its part by hand"]
+    assert "data_parallel_replicate_degree = 8" in text
+
+
+def test_a_document_comes_back_from_its_words() -> None:
+    document = {"a": {"b": 1, "c": True}, "d": "text", "e": [1, 2], "f": 2.5}
+    assert nested(flattened(document)) == document

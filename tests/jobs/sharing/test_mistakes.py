@@ -1,0 +1,270 @@
+"""What a user can get wrong in a [sharing] table: one line, exit code 2."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim.interface.cli.main import main
+
+HEAD = 'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nworkers = 8\nsteps = 2\n'
+
+SERVER = 'method = "parameter_server"\n'
+MISTAKES = {
+    "no time at all": (
+        'method = "all_reduce"\nuntil = "0 s"',
+        "until: '0 s' must be a finite positive",
+    ),
+    "a bound below 0": (SERVER + 'mode = "ssp"\nbound = -1', "bound = -1: input should be"),
+    "a bound without its mode": (
+        SERVER + "bound = 2",
+        'bound would say nothing with mode = "bsp"; set mode = "ssp"',
+    ),
+    "a cache that no bound clears": (
+        SERVER + "cached = true",
+        'cached would say nothing with mode = "bsp"',
+    ),
+    "a momentum of a rule that has none": (
+        SERVER + "[sharing.learning]\nbeta = 0.5",
+        'beta would say nothing of this rule; set optimizer = "momentum", or leave beta out',
+    ),
+    "a ratio of rounded numbers": (
+        SERVER + '[sharing.compression]\nkind = "fp16"\nratio = 0.5',
+        'ratio would say nothing of "fp16"',
+    ),
+    "a rank of the largest elements": (
+        SERVER + '[sharing.compression]\nkind = "topk"\nrank = 2',
+        'rank would say nothing of "topk"',
+    ),
+    "an interval of slow steps": (
+        SERVER + '[[sharing.straggler]]\nkind = "lognormal"\nsigma = 0.2\ninterval = "2 s"',
+        "interval would say nothing of steps",
+    ),
+    "Nesterov's form of no momentum": (
+        'method = "local_sgd"\nnesterov = true',
+        "nesterov would say nothing without outer_momentum",
+    ),
+    "replicas without servers": (
+        'method = "gossip"\n[sharing.recovery]\nreplicas = 1',
+        "recovery.replicas: of servers, but this method has none; leave it out",
+    ),
+    "more backup workers than workers": (
+        SERVER + 'mode = "backup"\nbackup = 9',
+        "backup = 9 of 8 workers",
+    ),
+    "as many": (SERVER + 'mode = "backup"\nbackup = 8', "nobody is left to wait for"),
+    "a graph in parts": (
+        'method = "gossip"\ngraph = [[0, 1], [2, 3], [4, 5], [6, 7]]',
+        "sharing.graph: the graph is not connected: no path leads from worker 0 to worker 2",
+    ),
+    "a graph that is not known": ('method = "gossip"\ngraph = "rign"', "no graph named 'rign'"),
+    "a rank larger than the matrix": (
+        'method = "all_reduce"\n[sharing.compression]\nkind = "powersgd"\nrank = 6000',
+        "rank = 6000 is larger than any matrix",
+    ),
+    "a trace that is not there": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "trace"\nfile = "none.csv"',
+        "no such file",
+    ),
+    "a trace with holes": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "trace"\nfile = "holes.csv"',
+        "line 3",
+    ),
+    "a worker that is not there": (
+        'method = "all_reduce"\n[[sharing.fault]]\nrank = 8\nat = "1 s"',
+        "there is no worker of rank 8",
+    ),
+    "a key of another method": (
+        'method = "all_reduce"\nbound = 1',
+        "asked.toml, sharing: unknown key 'bound' for method = \"all_reduce\" (it belongs to "
+        "parameter_server); known: method",
+    ),
+    "the default of another method's key": (
+        'method = "gossip"\nshards = 1',
+        "unknown key 'shards' for method = \"gossip\" (it belongs to async_local_sgd and elastic "
+        "and federated and parameter_server)",
+    ),
+    "a misspelt key": (
+        'method = "gossip"\nalgoritm = "sgp"',
+        "unknown key 'algoritm' for method = \"gossip\"; did you mean 'algorithm'?",
+    ),
+    "an unknown key": (
+        SERVER + "boundd = 1",
+        "unknown key 'boundd' for method = \"parameter_server\"; did you mean 'bound'?",
+    ),
+    "an unknown method": (
+        'method = "goss"',
+        "asked.toml, sharing: method = \"goss\" is unknown; did you mean 'gossip'?",
+    ),
+    "no method": ("batch = 32", "asked.toml, sharing: method is missing; known: all_reduce"),
+    "more colocated shards than workers": (
+        SERVER + 'servers = "colocated"\nshards = 9',
+        "shards = 9 colocated with 8 workers",
+    ),
+    "a share above 1": ('method = "federated"\nfraction = 1.5', "set fraction at most 1"),
+    "a worker in two groups": (
+        'method = "all_reduce"\n[[sharing.group]]\nranks = [1, 2]\nslowdown = 2.0\n'
+        "[[sharing.group]]\nranks = [2]\nslowdown = 3.0",
+        "group: rank 2 is named twice; name each once",
+    ),
+    "a straggler named twice": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "constant"\nfactor = 2.0\n'
+        "ranks = [1, 1]",
+        "straggler: rank 1 is named twice",
+    ),
+    "a failure of what is away": (
+        'method = "all_reduce"\n[[sharing.fault]]\nrank = 3\nat = "10 s"\nafter = "5 s"\n'
+        '[[sharing.fault]]\nrank = 3\nat = "12 s"',
+        "fault: rank 3 fails at 12.0 s, when it is away from 10.0 s on",
+    ),
+    "a failure of what never came back": (
+        'method = "all_reduce"\n[[sharing.fault]]\nrank = 3\nat = "1 s"\n'
+        '[[sharing.fault]]\nrank = 3\nat = "12 s"\nafter = "5 s"',
+        "fault: rank 3 fails at 12.0 s, when it is away from 1.00 s on",
+    ),
+    "data more unlike than can be": (
+        SERVER + '[sharing.learning]\ntask = "perceptron"\nunlike = 1e9',
+        "unlike = 1e+09 of this task; set it to at most 1",
+    ),
+    "optima that rounding hides": (
+        SERVER + '[sharing.learning]\ntask = "quadratic"\nunlike = 1e9',
+        "unlike = 1e+09 of this task; set it to at most 1e+06",
+    ),
+    "clients that go offline and never come": (
+        'method = "federated"\noffline = "1 d"',
+        "online and offline take turns: give both, or neither",
+    ),
+    "a precision that the device lacks": (
+        'method = "all_reduce"\nprecision = "fp4"',
+        "V100 32GB SXM2 has no fp4; it has fp32, fp16",
+    ),
+    "a link that is not there": (
+        'method = "all_reduce"\n[[sharing.change]]\nlink = "node9.nic0"\nat = "1 s"\nfactor = 2.0',
+        "node9.nic0",
+    ),
+    "a slow link that is not there": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "constant"\nfactor = 2.0\n'
+        'links = ["node9.nic0"]',
+        "node9.nic0",
+    ),
+    "a slow GPU that is not there": (
+        'method = "all_reduce"\n[[straggler]]\nrank = 999\nfactor = 4.0',
+        "asked, straggler 1: there is no rank 999; use 0 to 7",
+    ),
+    "a slow node that is not there": (
+        'method = "all_reduce"\n[[straggler]]\nnode = 1\nfactor = 4.0',
+        "asked, straggler 1: there is no node 1; use 0 to 0",
+    ),
+    "a slow node without workers": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nnodes = [1]',
+        "straggler: there are no workers on node 1; use 0 to 0",
+    ),
+    "a slow stage": (
+        'method = "all_reduce"\n[[straggler]]\nstage = 0\nfactor = 4.0',
+        "there are no stages where updates are shared",
+    ),
+    "a law of ranks and links": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\n'
+        'links = ["node0.nic0"]\nranks = [1]',
+        "links by time",
+    ),
+    "a law without its parameter": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"',
+        "sharing, straggler: alpha is missing",
+    ),
+    "a law with the parameter of another": (
+        'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\nfactor = 2.0',
+        "unknown key 'factor' for kind = \"pareto\" (it belongs to constant and on-off and pauses)",
+    ),
+    "a slow GPU that is not there, asynchronously": (
+        SERVER + 'mode = "async"\n[[straggler]]\nrank = 999\nfactor = 4.0',
+        "asked, straggler 1: there is no rank 999; use 0 to 7",
+    ),
+    "a slow worker that is not there": (
+        SERVER + '[[sharing.straggler]]\nkind = "constant"\nfactor = 4.0\nranks = [999]',
+        "straggler: there is no worker of rank 999; use 0 to 7",
+    ),
+    "a slow worker by the table of synchronous jobs": (
+        SERVER + "[[sharing.straggler]]\nrank = 999\nfactor = 4.0",
+        "sharing, straggler: kind is missing",
+    ),
+    "jitter of kernels": (
+        SERVER + "[jitter]\nseed = 3",
+        "jitter beside [sharing]: workers that share updates take no notice of it; write "
+        "[[sharing.straggler]]",
+    ),
+    "a graph that nobody asks": (
+        'method = "gossip"\nalgorithm = "sgp"\ngraph = "star"',
+        "graph would say nothing: this algorithm has partners of its own, or leave graph out",
+    ),
+    "overlap of random pairs": (
+        'method = "gossip"\nalgorithm = "random_pairs"\noverlap = true',
+        "overlap would say nothing",
+    ),
+    "a consensus step without compression": (
+        'method = "gossip"\nconsensus = 0.5',
+        "consensus would say nothing without [sharing.compression]",
+    ),
+    "buckets that nobody overlaps": (
+        'method = "all_reduce"\nbucket = "1 MB"',
+        "bucket would say nothing without overlap = true",
+    ),
+    "noise of a perceptron": (
+        'method = "all_reduce"\n[sharing.learning]\ntask = "perceptron"\nnoise = 3.0',
+        'noise would say nothing of this task; set task = "quadratic"',
+    ),
+    "a NIC of servers that have none": (
+        SERVER + 'servers = "colocated"\nserver_bandwidth = "1 GB/s"',
+        "server_bandwidth, but the servers share the workers' NICs",
+    ),
+    "parts of a push-sum": (
+        'method = "gossip"\nalgorithm = "sgp"\n[sharing.compression]\nkind = "topk"',
+        "push-sum needs whole sums",
+    ),
+    "a rendezvous with nobody": (
+        'method = "gossip"\nalgorithm = "ad_psgd"\nrendezvous = true',
+        "leave rendezvous out",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, said = MISTAKES[mistake]
+    monkeypatch.chdir(tmp_path)
+    Path("holes.csv").write_text("step_time\n0.1\n,\n0.2\n")
+    Path("asked.toml").write_text(HEAD + table + "\n")
+    result = CliRunner().invoke(main, ["run", "asked.toml"])
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_settings_reach_into_the_table() -> None:
+    result = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.bound=-3"])
+    assert result.exit_code == 2
+    assert "bound = -3" in result.stderr
+
+
+def test_no_model_and_no_times_is_a_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "asked.toml"
+    path.write_text('topology = "dgx-1-v100"\n[sharing]\nmethod = "all_reduce"\nworkers = 8\n')
+    result = CliRunner().invoke(main, ["run", str(path)])
+    assert result.exit_code == 2
+    assert 'set model = "resnet50"' in result.stderr
+
+
+@pytest.mark.parametrize("choice", [["--unfold"], ["--engine", "replay"]])
+def test_choices_of_a_synchronous_step_are_refused(choice: list[str]) -> None:
+    asked = CliRunner().invoke(main, ["run", "ps-bsp", *choice])
+    assert asked.exit_code == 2
+    assert f"leave {' '.join(choice)} out" in asked.output
+
+
+def test_fewer_gpus_than_the_workers_compute_on_are_refused() -> None:
+    """The cluster would otherwise grow without a word."""
+    asked = CliRunner().invoke(main, ["run", "ps-bsp", "--gpus", "3"])
+    assert asked.exit_code == 2
+    assert "gpus = 3 for workers that compute on 8" in asked.output
