@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim.engine.record import COMMUNICATION, Floats, Indices, Record, Track
+from sim.engine.record import Record
 from sim.engine.timeline import Role
+from sim.engine.tracks import COMMUNICATION, Floats, Indices, Track
 from sim.program.causes import BUBBLE, HOST, PIPELINE, STRAGGLERS, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
 

@@ -11,8 +11,9 @@ from sim.engine.events import Clock
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram
 from sim.engine.meetings import Meetings
 from sim.engine.network import Network
-from sim.engine.record import COMMUNICATION, Record, Track, flights_of
+from sim.engine.record import Record, flights_of
 from sim.engine.role_process import Log, RoleProcess
+from sim.engine.tracks import COMMUNICATION, Track
 
 
 def play(program: FoldedProgram, *, because: str = "asked for") -> Record:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.engine.folded import ComputeStep, Step
-from sim.engine.record import Record, Track
+from sim.engine.record import Record
+from sim.engine.tracks import Track
 from sim.program.causes import HOST, Cause
 from sim.program.operations import COMPUTE_STREAM
 

@@ -5,7 +5,8 @@ from collections import defaultdict
 import numpy as np
 
 from sim.engine.accounts import Account
-from sim.engine.record import Floats, Record
+from sim.engine.record import Record
+from sim.engine.tracks import Floats
 from sim.program.causes import Cause
 
 _ROUNDING = 1e-9

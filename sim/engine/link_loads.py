@@ -24,7 +24,8 @@ class LinkLoad:
 
 def link_loads(record: Record) -> list[LinkLoad]:
     """Classes of links that a run loads, the busiest first."""
-    links, (_, traffic) = record.program().links, amounts(record)
+    program = record.program()
+    links, (_, traffic) = program.links, amounts(record.tracks, program)
     carried = {link: sum(size for *_, size in own) for link, own in traffic.items()}
     loads = [
         LinkLoad(

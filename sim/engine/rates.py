@@ -5,16 +5,13 @@ transfer spreads its bytes from its beginning to its end. So every rate adds up 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from sim.engine.folded import ComputeStep, LinkClass
+from sim.engine.folded import ComputeStep, FoldedProgram, LinkClass
 from sim.engine.timeline import Rate
-
-if TYPE_CHECKING:
-    from sim.engine.record import Record
+from sim.engine.tracks import Track
 
 _DIGITS = 9  # of seconds; operations that touch do not overlap
 
@@ -23,12 +20,12 @@ Amounts = list[tuple[float, float, float]]  # begin, end (s), how much in betwee
 MOST_LINKS = 8  # of a kind; those that carry most
 
 
-def rates(record: "Record") -> Iterator[Rate]:
+def rates(tracks: Iterable[Track], program: FoldedProgram) -> Iterator[Rate]:
     """FLOP/s of the products of each role, then the load of the links that carry most, B/s."""
-    work, traffic = amounts(record)
+    work, traffic = amounts(tracks, program)
     for role, own in work.items():
         yield _rate(role, "products", "FLOP/s", own)
-    links = record.program().links
+    links = program.links
     shown: Counter[str] = Counter()
     for link in sorted(traffic, key=lambda link: (-sum(size for *_, size in traffic[link]), link)):
         kind = links[link].name.split()[0]
@@ -37,16 +34,17 @@ def rates(record: "Record") -> Iterator[Rate]:
             yield _rate(None, _name(links[link]), "B/s", traffic[link])
 
 
-def amounts(record: "Record") -> tuple[dict[int, Amounts], dict[int, Amounts]]:
+def amounts(
+    tracks: Iterable[Track], program: FoldedProgram
+) -> tuple[dict[int, Amounts], dict[int, Amounts]]:
     """FLOPs by role, bytes by class of links: how much from when to when."""
-    program = record.program()
     work: defaultdict[int, Amounts] = defaultdict(list)
     traffic: defaultdict[int, Amounts] = defaultdict(list)
     steps = {
         (own.role.index, name): row for own in program.roles for name, row in own.streams.items()
     }
     sent: set[int] = set()
-    for track in record.tracks:
+    for track in tracks:
         begun, arrived = track.begun.tolist(), track.arrived.tolist()
         there = (track.transfers >= 0).tolist()
         rows = zip(

@@ -8,39 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram, Step, Transfer
 from sim.engine.rates import rates
 from sim.engine.timeline import Deferred, Role, Span, Timeline
+from sim.engine.tracks import COMMUNICATION, Track
 from sim.program.causes import COMPUTE, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-COMMUNICATION = -1  # the row of a step that is no computation
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Track:
-    """One stream of a role, step by step.
-
-    `start` and `end` are when a step was ready and when it ended [steps]; `parts` the row of a
-    computation's seconds by cause, `COMMUNICATION` for others. The transfers that a communication
-    took part in are columns: `transfers` are their rows in the record's table (-1: none),
-    `begun` and `arrived` when they began and ended [steps, most].
-    """
-
-    role: int
-    stream: str
-    start: Floats
-    end: Floats
-    parts: Indices
-    transfers: Indices
-    begun: Floats
-    arrived: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,7 +78,7 @@ class Record:
             end=self.end,
             step=self.period,
             events=self.events,
-            rates=Deferred(lambda: list(rates(self))),
+            rates=Deferred(lambda: list(rates(self.tracks, self.program()))),
         )
 
     def _spans(self) -> Iterator[Span]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sim.engine.accounts import accounts, bubble_fraction, critical_role
 from sim.engine.clock import play
 from sim.engine.fold import fold
-from sim.engine.record import COMMUNICATION, Track
+from sim.engine.tracks import COMMUNICATION, Track
 from sim.parallel.schedule import table
 from sim.program.causes import COMPUTE, DATA, HOST, PIPELINE
 from tests.engine.programs import machine, training, undisturbed

@@ -14,7 +14,7 @@ import numpy as np
 from sim.engine.folded import LinkClass, Traffic
 from sim.engine.maxplus.routine import PlayedOperation
 from sim.engine.maxplus.writing import Writer
-from sim.engine.record import Floats
+from sim.engine.tracks import Floats
 from sim.program.operations import Collective, Compute, Work
 
 _ROUNDING = 1e-9

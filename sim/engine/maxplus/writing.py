@@ -21,7 +21,8 @@ from sim.engine.maxplus.grid import (
 )
 from sim.engine.maxplus.play import Estimate, Played
 from sim.engine.maxplus.routine import Form, PlayedOperation
-from sim.engine.record import COMMUNICATION, Floats, Record, Track
+from sim.engine.record import Record
+from sim.engine.tracks import COMMUNICATION, Floats, Track
 from sim.program.causes import PIPELINE, Cause
 from sim.program.exchange import message_stream
 from sim.program.operations import COMPUTE_STREAM, Collective

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.engine.hidden import covered
-from sim.engine.record import Record, Track
+from sim.engine.record import Record
+from sim.engine.tracks import Track
 from sim.jobs.traces.program import HOST_STREAM
 from sim.program.causes import COMMUNICATION, COMPUTE, HOST, Cause
 
