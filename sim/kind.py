@@ -106,9 +106,10 @@ def pace(setup: Setup) -> Pace:
     return cast(Pace, _module(setup).pace(setup))
 
 
-def speeds(setup: Setup) -> Speeds:
-    """Its step with resources faster or slower. Raises `InputError` for what has no step."""
-    return cast(Speeds, _ability(setup, "speeds")(setup))
+def speeds(setup: Setup, *, many: bool = False) -> Speeds:
+    """Its step with resources faster or slower, compiled where `many` columns are asked for. Raises
+    `InputError` for what has no step, or none that can be compiled."""
+    return cast(Speeds, _ability(setup, "speeds")(setup, many=many))
 
 
 def kernels(setup: Setup) -> "Sequence[Sequence[KernelCalls]]":

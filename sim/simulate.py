@@ -91,12 +91,12 @@ def pace_of(setup: PlanSetup, result: Result) -> Pace:
     )
 
 
-def speeds(setup: PlanSetup) -> "Split":
+def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":
     """The step with classes of kernels, the host, latencies and links faster or slower: columns of
     one compiled replay. Raises `InputError` for a step that cannot be replayed."""
     from sim.uncertainty.draws import by_cause, split  # compiles columns, which few ask for
 
-    return split(setup, by_cause)
+    return split(setup.machine, setup.program, by_cause)
 
 
 def kernels(setup: PlanSetup) -> list[list[tuple[Kernel, float, int]]]:

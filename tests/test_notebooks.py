@@ -1,6 +1,7 @@
 """Notebooks run from top to bottom, define nothing, and are stored with what they show."""
 
 import ast
+import os
 from pathlib import Path
 
 import nbformat
@@ -44,7 +45,10 @@ def shown(notebook: nbformat.NotebookNode) -> list[set[str]]:
 
 
 @per_notebook
-def test_a_notebook_runs_and_shows_what_is_stored(path: Path, tmp_path: Path) -> None:
+def test_a_notebook_runs_and_shows_what_is_stored(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(path.parent), str(ROOT))))  # its studies
     if path.stem in NEEDS_TORCH:
         pytest.importorskip("torch", reason=f"{path.name} runs torch")
     stored = nbformat.read(path, as_version=4)

@@ -18,6 +18,7 @@ import numpy as np
 
 from sim.config.errors import InputError
 from sim.engine.fold import fold
+from sim.engine.machine import Machine
 from sim.engine.replay import Replay
 from sim.engine.replay_contention import clocked_contention
 from sim.engine.replay_shape import ComputeClass, Shape, TransferClass
@@ -65,11 +66,10 @@ def by_cause(transfer: TransferClass) -> tuple[str, str]:
     return LATENCY, bandwidth(transfer.cause)
 
 
-def split(setup: PlanSetup, of_transfer: OfTransfer = as_collectives) -> Split:
-    """A job's step, compiled, in `KINDS` and what else transfers are said to be. Where transfers
-    share links, they are slowed as on the clock."""
-    program = setup.program
-    folded = fold(program, setup.machine)
+def split(machine: Machine, program: Program, of_transfer: OfTransfer = as_collectives) -> Split:
+    """A program's step, compiled, in `KINDS` and the classes `of_transfer` names. Transfers that
+    share links are slowed as on the clock. Raises `InputError` where a replay does not hold."""
+    folded = fold(program, machine)
     contention = clocked_contention(folded)
     replay = Replay(folded, factors=contention.factors, longer=contention.longer)
     named = [of_transfer(own) for own in replay.shape.transfers]
@@ -82,7 +82,7 @@ def drawn(setup: PlanSetup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) 
     one_side = generator(seed, "calibration").standard_normal((len(KINDS), (count + 1) // 2))
     errors = np.concatenate([one_side, -one_side], axis=1)[:, :count]
     spread = np.array([getattr(sigmas, kind) for kind in KINDS])
-    return split(setup).times(np.exp(spread[:, None] * errors))
+    return split(setup.machine, setup.program).times(np.exp(spread[:, None] * errors))
 
 
 def _by_kind(

@@ -40,7 +40,8 @@ def test_without_errors_every_draw_is_the_step() -> None:
 
 @pytest.mark.parametrize("name", ["megatron-39b", "gpt2-one-gpu"])
 def test_when_everything_takes_twice_as_long_so_does_the_step(name: str) -> None:
-    step, doubled = split(setup_of(name)).times(np.hstack([ONES, 2.0 * ONES]))
+    setup = setup_of(name)
+    step, doubled = split(setup.machine, setup.program).times(np.hstack([ONES, 2.0 * ONES]))
     assert doubled == pytest.approx(2.0 * step, rel=1e-9)
 
 

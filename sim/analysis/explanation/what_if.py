@@ -56,17 +56,14 @@ def what_if(setup: Setup, *, microbatches: bool = True) -> WhatIf:
     that waits for what changes moves (`limits`). Raises `InputError` for a step that
     cannot be replayed.
     """
-    if setup.job is None:
-        what = "is played anew for every speed, which takes too long for a grid of them"
-        raise InputError(setup.name, what, "ask `sim explain`")
-    own = kind.speeds(setup)
+    own = kind.speeds(setup, many=True)
     felt = _felt(own)
-    sizes = list(_microbatches(kind.planned(setup))) if microbatches else []
+    sizes = list(_microbatches(kind.planned(setup))) if microbatches and setup.job else []
     speeds = tuple(f"{speed:g} x" for speed in SPEEDS)
     knobs = [Knob(name=name, values=speeds, own=SPEEDS.index(1.0)) for name in felt]
     if len(sizes) < 2:
         return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt))))
-    played = [own if other is setup else kind.speeds(other) for other in sizes]
+    played = [own if other is setup else kind.speeds(other, many=True) for other in sizes]
     place = next(number for number, other in enumerate(sizes) if other is setup)
     times = np.concatenate([_grid(one, felt) for one in played])
     return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))

@@ -13,7 +13,7 @@ from sim.engine.folded import FoldedProgram, Traffic
 from sim.engine.replay_weights import Floats
 from sim.jobs.recorded.setup import Recorded
 from sim.program.causes import HOST
-from sim.uncertainty.draws import LATENCY, bandwidth
+from sim.uncertainty.draws import LATENCY, Split, bandwidth, by_cause, split
 
 FAMILIES = ("gemm", "attention", "stream")
 
@@ -42,9 +42,10 @@ class Clocked:
         return found
 
 
-def speeds(setup: Recorded) -> Clocked:
-    """The step with resources faster or slower."""
-    return Clocked(setup)
+def speeds(setup: Recorded, *, many: bool = False) -> Clocked | Split:
+    """The step with resources faster or slower; `many` columns by one compiled replay. Raises
+    `InputError` where a replay does not hold."""
+    return split(setup.machine, setup.program, by_cause) if many else Clocked(setup)
 
 
 def _faster(own: Traffic, latency: float, links: float) -> Traffic:
