@@ -19,11 +19,10 @@ A folder says which documents are of its kind: those with one of its `KEYS`, and
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, ClassVar, Protocol, cast
 
@@ -172,14 +171,17 @@ def answers() -> tuple[type[JobAnswer], ...]:
     return tuple(import_module(home).ANSWER for home in homes)
 
 
-def _folders() -> tuple[ModuleType, ...]:
-    """The folders of kinds beside a plan's."""
-    return tuple(own for own in modules("sim.jobs").values() if hasattr(own, "KEYS")) + _foreign()
+def _folders() -> Iterator[ModuleType]:
+    """The folders of kinds beside a plan's; other packages are looked through last."""
+    yield from (folder for folder in modules("sim.jobs").values() if hasattr(folder, "KEYS"))
+    yield from _foreign()
 
 
 @cache
 def _foreign() -> tuple[ModuleType, ...]:
-    return tuple(own.load() for own in entry_points(group="sim.jobs"))
+    from importlib.metadata import entry_points  # takes long to load, and few files need it
+
+    return tuple(found.load() for found in entry_points(group="sim.jobs"))
 
 
 def _home(folder: ModuleType) -> str:
@@ -189,6 +191,8 @@ def _home(folder: ModuleType) -> str:
 def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
     """What a document with these keys is read as."""
     keys = set(keys)
+    if keys <= {field.name for field in fields(Scenario)}:
+        return Scenario
     found = (folder for folder in _folders() if not keys.isdisjoint(folder.KEYS))
     folder = next(found, None)
     return Scenario if folder is None else import_module(_home(folder)).SCENARIO
@@ -221,11 +225,12 @@ def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) 
         what = f"{gate.shown(given)} is no scenario"
         remedy = 'give a name such as "gpt3-175b-megatron", or a Scenario'
         raise InputError("scenario", what, remedy) from None
-    for folder in _folders():
-        if folder.claims(name):
-            changes = settings_of(settings)
-            return described(import_module(_home(folder)).document(name, changes), changes, name)
-    path = catalog.find("scenarios", name)
+    path = catalog.found("scenarios", name)
+    claiming = () if path else (folder for folder in _folders() if folder.claims(name))
+    for folder in claiming:
+        changes = settings_of(settings)
+        return described(import_module(_home(folder)).document(name, changes), changes, name)
+    path = path or catalog.find("scenarios", name)
     return described({"name": path.stem, **catalog.read(path)}, settings, catalog.place(path))
 
 
@@ -293,12 +298,18 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
     where, head = f"setting {key}", head_of(key)
     if key == "device":
         key, head = "topology.device", "topology"
-    keys = [one.name for one in fields(kind)]
-    known = dict.fromkeys([*keys, *FILES, *(name for own in _folders() for name in own.KEYS)])
-    tables = [name for name, own in _TABLES.items() if head in (f.name for f in fields(own))]
-    if head not in known and tables:
-        near = " or ".join(f"'{name}.{key}'" for name in tables)
-        raise InputError(where, f"unknown key {key!r}", f"did you mean {near}?")
-    if head not in known:
-        raise InputError(where, f"unknown key {key!r}", nearest(head, list(known)))
+    keys = [field.name for field in fields(kind)]
+    if head not in (*keys, *FILES) and not any(head in folder.KEYS for folder in _folders()):
+        raise InputError(where, f"unknown key {key!r}", _meant(key, keys))
     return key, "." in key and (head in FILES or head not in keys)
+
+
+def _meant(key: str, keys: Sequence[str]) -> str:
+    """What somebody who gave an unknown key may have meant."""
+    head = head_of(key)
+    tables = [name for name, table in _TABLES.items() if head in (f.name for f in fields(table))]
+    if tables:
+        near = " or ".join(f"'{name}.{key}'" for name in tables)
+        return f"did you mean {near}?"
+    kinds = (key for folder in _folders() for key in folder.KEYS)
+    return nearest(head, list(dict.fromkeys([*keys, *FILES, *kinds])))

@@ -89,7 +89,7 @@ def _texts(value: Any, key: str, path: Path) -> tuple[str, ...]:
 
 def has(folder: str, name: str) -> bool:
     """Whether `find` knows a name (or a path). Raises `InputError` where two files stand for it."""
-    return _found(folder, name, "command line") is not None
+    return found(folder, name, "command line") is not None
 
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
@@ -103,7 +103,7 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
     >>> find("topologies/devices", "H100 80GB SXM").stem
     'h100-80gb-sxm'
     """
-    path = _found(folder, name, where)
+    path = found(folder, name, where)
     if path is not None:
         return path
     known = names(folder)
@@ -121,7 +121,8 @@ def _other(folder: str, name: str) -> str:
     return f"that is a {kinds[0]}" if kinds else ""
 
 
-def _found(folder: str, name: str, where: str) -> Path | None:
+def found(folder: str, name: str, where: str = "command line") -> Path | None:
+    """The same, or None where nothing is found. Raises `InputError` where two match."""
     for path in _candidates(folder, name):
         if exists(path):
             return path
