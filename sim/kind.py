@@ -171,10 +171,23 @@ def answers() -> tuple[type[JobAnswer], ...]:
     return tuple(import_module(home).ANSWER for home in homes)
 
 
+def _claiming(name: str) -> ModuleType | None:
+    """The folder of the kind that claims a file's name, if one does. Other packages are loaded only
+    for a name that nothing here knows."""
+    ours = next((folder for folder in _ours() if folder.claims(name)), None)
+    if ours is not None or catalog.found("scenarios", name):
+        return ours
+    return next((folder for folder in _foreign() if folder.claims(name)), None)
+
+
 def _folders() -> Iterator[ModuleType]:
-    """The folders of kinds beside a plan's; other packages are looked through last."""
-    yield from (folder for folder in modules("sim.jobs").values() if hasattr(folder, "KEYS"))
+    """The folders of kinds beside a plan's; other packages are loaded last."""
+    yield from _ours()
     yield from _foreign()
+
+
+def _ours() -> Iterator[ModuleType]:
+    return (folder for folder in modules("sim.jobs").values() if hasattr(folder, "KEYS"))
 
 
 @cache
@@ -225,12 +238,11 @@ def load(given: str | os.PathLike[str] | BaseScenario, settings: Settings = ()) 
         what = f"{gate.shown(given)} is no scenario"
         remedy = 'give a name such as "gpt3-175b-megatron", or a Scenario'
         raise InputError("scenario", what, remedy) from None
-    path = catalog.found("scenarios", name)
-    claiming = () if path else (folder for folder in _folders() if folder.claims(name))
-    for folder in claiming:
+    folder = _claiming(name)
+    if folder is not None:
         changes = settings_of(settings)
         return described(import_module(_home(folder)).document(name, changes), changes, name)
-    path = path or catalog.find("scenarios", name)
+    path = catalog.find("scenarios", name)
     return described({"name": path.stem, **catalog.read(path)}, settings, catalog.place(path))
 
 
