@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
+from itertools import count
 from types import ModuleType
 from typing import Any, ClassVar, Protocol, cast
 
@@ -127,10 +128,11 @@ def by_line(setup: Setup) -> ByLine | None:
     return None if ask is None else cast(ByLine, ask(setup))
 
 
-def seeds(scenario: BaseScenario, count: int) -> list[BaseScenario] | None:
-    """The scenario with so many seeds, its own first; None where playing draws nothing."""
+def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
+    """The scenario with its own seed, the next one, and so on without end; None where playing draws
+    nothing."""
     ask = getattr(_module(scenario), "seeded", None)
-    return None if ask is None else [ask(scenario, number) for number in range(count)]
+    return None if ask is None else (ask(scenario, number) for number in count())
 
 
 def effort(setup: Setup) -> float:

@@ -126,4 +126,4 @@ def test_it_is_swept_and_has_a_cost() -> None:
 def test_what_it_lacks_is_refused_in_its_own_words() -> None:
     with pytest.raises(InputError, match="night: rests: it has no step; ask how long"):
         sim.explain("night.toml")
-    assert kind.seeds(sim.load("night.toml"), 3) is None
+    assert kind.seeds(sim.load("night.toml")) is None

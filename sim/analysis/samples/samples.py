@@ -43,9 +43,9 @@ def drawn(scenario: BaseScenario, count: int, *, task: Any = None) -> Samples | 
     own. Raises `InputError`."""
     if count < 1:
         raise InputError("--samples", f"{count} is not a number of samples", "draw 1 or more")
-    runs = kind.seeds(scenario, count)
+    runs = kind.seeds(scenario)
     if runs is not None:
-        return seeds.samples(runs, task=task)
+        return seeds.samples(runs, count, task=task)
     return samples(scenario, count, task=task)
 
 

@@ -1,7 +1,8 @@
 """Runs of shared updates with other seeds: how time, rate and loss vary."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -108,16 +109,18 @@ def _distribution(values: Floats) -> dict[str, Any]:
     return {"runs": values.tolist(), "mean": float(values.mean()), **quantiles}
 
 
-def samples(scenarios: Sequence[BaseScenario], *, task: Any = None) -> Seeds:
-    """Play scenarios that differ in their seeds; workers learn `task` if it is given. Raises
-    `InputError`."""
-    first, count = kind.set_up(scenarios[0], task=task, brief=True), len(scenarios)
-    limit.refuse_long("--samples", f"{count:,} runs", count * max(kind.effort(first), _OF_RUN))
+def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) -> Seeds:
+    """Play the first `count` of scenarios that differ in their seeds; workers learn `task` if it is
+    given. Raises `InputError`."""
+    first = next(scenarios)
+    effort = kind.effort(kind.set_up(first, task=task, brief=True))
+    limit.refuse_long("--samples", f"{count:,} runs", count * max(effort, _OF_RUN))
     played = so_far(
-        kind.answer(kind.set_up(scenario, task=task, brief=True)) for scenario in scenarios
+        kind.answer(kind.set_up(scenario, task=task, brief=True))
+        for scenario in islice(chain([first], scenarios), count)
     )
     runs = tuple(counted(played, total=count, unit="run"))
-    return Seeds(scenario=scenarios[0].name, seed=scenarios[0].layout.seed, runs=runs)
+    return Seeds(scenario=first.name, seed=first.layout.seed, runs=runs)
 
 
 def _above(values: Sequence[float | None]) -> Floats:

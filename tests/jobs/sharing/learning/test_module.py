@@ -96,20 +96,20 @@ def test_digits_are_learnt_by_every_method(method):
     assert result.loss < 0.9 * 2.31  # of ten classes without an idea: log 10
 
 
-def test_a_warm_up_saves_what_the_scaled_rate_loses():
+def test_a_warm_up_spares_the_jump_of_the_scaled_rate():
     """Goyal et al. 2017: linear scaling breaks down where the net changes fast."""
     common = {"task": "digits", "size": 4, "rate": 0.05, "scaling": "linear"}
     at_once, warmed = (
         outcome(
             "all_reduce",
             workers=32,
-            steps=60,
+            steps=12,
             learning=Learning(optimizer="momentum", warmup=warmup, **common),
-        )
+        ).curve_frame()["loss"]
         for warmup in (0, 30)
     )
-    assert at_once.loss > 2.25  # of ten classes without an idea: log 10 = 2.30
-    assert warmed.loss < 0.85 * at_once.loss
+    assert at_once.max() > 1.5 * at_once[0]
+    assert warmed.max() < 1.05 * warmed[0]
 
 
 def test_a_residual_net_learns_the_digits():
