@@ -61,6 +61,21 @@ class Copy(Collective):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCollective(Collective):
+    """A collective whose links are known beforehand, as one of a recorded step.
+
+    It begins when all of its `stages` have reached it and lasts `latency` (s), then as long as its
+    `loads` take: (name of a link, bytes on it, its B/s). `ranks` take part, recorded or not.
+    """
+
+    axes: tuple[str, ...] = ("pp",)
+    stages: tuple[int, ...]
+    ranks: int
+    latency: float
+    loads: tuple[tuple[str, float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
     """`bytes` to the rank of stage `to` at the same place in every other axis, over a communicator
     of so many ranks (`Exchange.among`)."""

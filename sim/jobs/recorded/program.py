@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.axes import Axes, main_stream
@@ -72,19 +72,28 @@ def program(
     stages, noted = [], list[Noted]()
     for number, (own, axes) in enumerate(recordings):
         writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
-        (occasion,) = _PASS.actions[0].occasions
-        stage = Stage(
+        stage = stage_of(
+            writer.routine(factors),
             opening=opening,
-            routines={occasion: writer.routine(factors)},
             resident=memories[number].before_step(),
             pieces=pieces_of(own),
         )
         stages.append(stage)
         noted.append(Noted(writer.places, writer.hosts))
+    return step_of(recordings[0][1].mesh, stages), noted
+
+
+def stage_of(routine: Routine, **parts: Any) -> Stage:
+    """The stage of a recorded step, which runs one routine; `parts` are further fields of it."""
+    (occasion,) = _PASS.actions[0].occasions
+    return Stage(routines={occasion: routine}, **parts)
+
+
+def step_of(mesh: Mapping[str, int], stages: Sequence[Stage]) -> Program:
+    """The program of a recorded step."""
     orders = ((Action("F", 0),),) * len(stages)
     schedule = Schedule(orders, ((0,),) * len(stages), "recorded")
-    written = Program(mesh=recordings[0][1].mesh, schedule=schedule, stages=tuple(stages))
-    return written, noted
+    return Program(mesh=mesh, schedule=schedule, stages=tuple(stages))
 
 
 class _Writer:

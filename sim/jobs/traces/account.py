@@ -77,7 +77,7 @@ def _launches(record: Record, tracks: Sequence[Track], role: int) -> Spans:
     for track in tracks:
         for step, end in zip(program.streams[track.stream], track.end.tolist(), strict=True):
             ends[step.index] = end
-    on_host = {step.index for step in program.streams[HOST_STREAM]}
+    on_host = {step.index for step in program.streams.get(HOST_STREAM, ())}
     return [
         (ends[cause], ends[step.index])
         for stream, steps in program.streams.items()

@@ -8,19 +8,17 @@ events, collectives that begin when all ranks have come.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sim.hardware.cluster.topology import Link
-
 Group = tuple[str, str, int]
 """Process group, collective, and how many of these the group had before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a collective puts on a network after its `latency` (s): links, the bytes on each and its
-    B/s."""
+    """What a collective puts on a network after its `latency` (s): names of links, the bytes on
+    each and its B/s."""
 
     latency: float
-    links: tuple[tuple[Link, float, float], ...]
+    links: tuple[tuple[str, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from sim.collectives.group import GroupShape
 from sim.engine.group_links import group_loads
 from sim.engine.machine import Machine
+from sim.hardware.cluster.link import link_name
 from sim.jobs.recorded.axes import lattice
 from sim.jobs.recorded.recording import Group
 from sim.jobs.traces.activity import Collective, Route
@@ -67,7 +68,9 @@ class Network:
         else:
             loads = group_loads(gpus, topology, self._shape(call), kind, cost.algorithm)
             sizes = {k: port * cost.port + nic * cost.nic for k, (port, nic) in loads.items()}
-        links = ((link, size, topology.capacity(link)) for link, size in sizes.items() if size)
+        links = (
+            (link_name(link), size, topology.capacity(link)) for link, size in sizes.items() if size
+        )
         return Route(cost.latency, tuple(links))
 
     def _shape(self, call: Collective) -> GroupShape:

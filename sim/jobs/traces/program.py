@@ -1,142 +1,111 @@
-"""Ranks of a trace as a program of the engine: the host is a stream, and so are the device's.
+"""How do the ranks of a trace become a program? The host is a stream, and so are the device's.
 
-A kernel's step waits for its launch, the host's for the kernels that it awaits; steps of one stream
-run in order. Collectives are transfers in which all ranks of the trace meet that take part. What a
-trace holds of one rank alone has no peers to wait for, and lasts as long as it did.
+A kernel waits for its launch, the host for the kernels that it awaits; operations of one stream run
+in order. All ranks of the trace that take part in a collective meet in it. A rank whose peers are
+not in the trace waits for nobody: its collectives last as long as they did.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from math import inf
+from collections.abc import Iterator, Mapping, Sequence
 
-from sim.engine.costs import Cost
-from sim.engine.folded import (
-    CommunicateStep,
-    ComputeStep,
-    FoldedProgram,
-    LinkClass,
-    RoleProgram,
-    Step,
-    Traffic,
-    Transfer,
-)
-from sim.engine.timeline import Role
-from sim.hardware.cluster.link import Link, link_name
-from sim.jobs.traces.activity import Collective, Group, Kernel, Rank, Route
+from sim.jobs.recorded.program import stage_of, step_of
+from sim.jobs.traces.activity import Group, HostItem, Kernel, Rank
 from sim.program.causes import COMMUNICATION, COMPUTE, HOST, WAITING, Cause
-from sim.program.durations import Duration
+from sim.program.operations import Communicate, Compute, Operation, PlacedCollective, Segment, Work
+from sim.program.program import Program
+from sim.program.routine import Routine
 
 HOST_STREAM = "host"
 
+Calls = Mapping[Group, PlacedCollective]
 
-def program(ranks: Sequence[Rank]) -> FoldedProgram:
-    """What the clock plays; the roles are the ranks, in their order."""
-    meetings = _Meetings(ranks)
-    roles = tuple(_Writer(number, rank, meetings).role() for number, rank in enumerate(ranks))
-    return FoldedProgram(
-        roles=roles, transfers=tuple(meetings.transfers), links=tuple(meetings.links.values())
+
+def program(ranks: Sequence[Rank]) -> Program:
+    """The steps of ranks, each of which is a stage."""
+    calls = _calls(ranks)
+    written = [tuple(_operations(rank, calls)) for rank in ranks]
+    stages = [stage_of(Routine(each, (None,) * len(each))) for each in written]
+    return step_of({"pp": len(ranks)}, stages)
+
+
+def _calls(ranks: Sequence[Rank]) -> Calls:
+    """The collectives of all ranks. Without a route each lasts as long as on the rank where it
+    lasted least, since the last rank to come did not wait."""
+    met: defaultdict[Group, list[tuple[int, Kernel]]] = defaultdict(list)
+    for stage, rank in enumerate(ranks):
+        for kernel in rank.kernels:
+            if kernel.collective is not None:
+                met[kernel.collective.key].append((stage, kernel))
+    return {
+        key: _call(tuple(stage for stage, _ in each), [kernel for _, kernel in each])
+        for key, each in met.items()
+    }
+
+
+def _call(stages: tuple[int, ...], kernels: Sequence[Kernel]) -> PlacedCollective:
+    call = kernels[-1].collective
+    assert call is not None
+    least = min(kernel.seconds for kernel in kernels)
+    return PlacedCollective(
+        kind=call.kind,  # type: ignore[arg-type]  # messages and unknown kinds, too
+        name=" ".join(map(str, call.key)),
+        cause=COMMUNICATION,
+        bytes=call.bytes,
+        stages=stages,
+        ranks=call.ranks,
+        latency=call.route.latency if call.route and call.route.links else least,
+        loads=call.route.links if call.route else (),
     )
 
 
-class _Meetings:
-    """Collectives of all ranks as transfers, with the `links` that they load: each lasts as long as
-    where it lasted least, since whoever came last did not wait, or as the links let it."""
-
-    def __init__(self, ranks: Iterable[Rank]) -> None:
-        seconds: defaultdict[Group, list[float]] = defaultdict(list)
-        of: dict[Group, Collective] = {}
-        for rank in ranks:
-            for kernel in rank.kernels:
-                if (call := kernel.collective) is not None:
-                    seconds[call.key].append(kernel.seconds)
-                    of[call.key] = call
-        self.links: dict[Link, LinkClass] = {}
-        self._places: dict[Link, int] = {}
-        self.number = {key: number for number, key in enumerate(seconds)}
-        self.transfers = [
-            Transfer(
-                name=" ".join(map(str, key)),
-                cause=COMMUNICATION,
-                kind=of[key].kind,
-                arity=len(each),
-                traffic=self._traffic(of[key].route, min(each)),
-                bytes=of[key].bytes,
-                ranks=of[key].ranks,
-            )
-            for key, each in seconds.items()
-        ]
-
-    def _traffic(self, route: Route | None, seconds: float) -> Traffic:
-        """Bytes over links, or just so many seconds."""
-        if route is None or not route.links:
-            return Traffic(latency=seconds if route is None else route.latency, size=0.0, loads=())
-        size, loads = max(bytes for _, bytes, _ in route.links), []
-        for link, bytes, rate in route.links:
-            own = LinkClass(link_name(link), 1, rate)
-            self.links.setdefault(link, own)
-            loads.append((self._places.setdefault(link, len(self._places)), bytes / size))
-        return Traffic(latency=route.latency, size=size, loads=tuple(loads))
+def _operations(rank: Rank, calls: Calls) -> Iterator[Operation]:
+    """The operations of a rank in the order in which its host asked for them."""
+    ends = [_end(n, kernel) for n, kernel in enumerate(rank.kernels)]
+    launched = {n: place for place, item in enumerate(rank.host) for n in item.launched}
+    host = enumerate(rank.host)
+    so_far = -1
+    for n, kernel in enumerate(rank.kernels):
+        while so_far < launched.get(n, -1):
+            so_far, item = next(host)
+            yield from _of_host(so_far, item, ends)
+        after = [ends[cause] for cause in kernel.after]
+        after += [f"host {launched[n]}"] if n in launched else []
+        yield from _of_kernel(n, kernel, tuple(after), calls)
+    for place, item in host:
+        yield from _of_host(place, item, ends)
 
 
-class _Writer:
-    """The steps of one rank."""
+def _of_host(place: int, item: HostItem, ends: Sequence[str]) -> Iterator[Operation]:
+    """The host works for some seconds before it launches or waits."""
+    if item.seconds or item.launched or not item.awaited:
+        yield _computed(f"host {place}", HOST_STREAM, {HOST: item.seconds})
+    if item.awaited:
+        after = tuple(ends[n] for n in item.awaited)
+        yield _computed(f"wait {place}", HOST_STREAM, {}, after)
 
-    def __init__(self, number: int, rank: Rank, meetings: _Meetings) -> None:
-        self.number, self.rank, self.meetings = number, rank, meetings
-        self.streams: dict[str, list[Step]] = {HOST_STREAM: []}
-        self.count = 0
 
-    def role(self) -> RoleProgram:
-        # Kernels are numbered first: each has one step, one more where it lags behind and sends,
-        # and one more where it ends later than its peers.
-        own: list[int] = []
-        for kernel in self.rank.kernels:
-            self.count += 1
-            if kernel.collective is not None:
-                self.count += (kernel.lag > 0.0) + (kernel.tail > 0.0)
-            own.append(self.count - 1)
-        launched: dict[int, int] = {}
-        for item in self.rank.host:
-            after = tuple(own[kernel] for kernel in item.awaited)
-            # The host has worked for so long before it waits.
-            if item.seconds or item.launched or not after:
-                self._add(HOST_STREAM, self._next(), "host", {HOST: item.seconds})
-            launched |= dict.fromkeys(item.launched, self.count - 1)
-            if after:
-                self._add(HOST_STREAM, self._next(), "wait", {}, after)
-        for n, kernel in enumerate(self.rank.kernels):
-            waits = [own[m] for m in kernel.after]
-            self._kernel(kernel, own[n], (*waits, *([launched[n]] if n in launched else [])))
-        role = Role(
-            index=self.number, name=f"rank {self.rank.rank}", stage=self.number, ranks=1,
-            first_rank=self.rank.rank,
-        )  # fmt: skip
-        return RoleProgram(role, self.streams)
+def _of_kernel(n: int, kernel: Kernel, after: tuple[str, ...], calls: Calls) -> Iterator[Operation]:
+    name, stream = f"{kernel.name} {n}", kernel.stream
+    lag = {WAITING: kernel.lag} if kernel.lag else {}
+    if kernel.collective is None:
+        cause = HOST if kernel.on_host else COMPUTE
+        yield _computed(name, stream, {**lag, cause: kernel.seconds}, after)
+        return
+    if lag:
+        yield _computed(f"lag {n}", stream, lag, after)
+    call = calls[kernel.collective.key]
+    yield Communicate(name=name, calls=(call,), after=() if lag else after, stream=stream)
+    if kernel.tail > 0.0:
+        yield _computed(_end(n, kernel), stream, {COMMUNICATION: kernel.tail})
 
-    def _next(self) -> int:
-        self.count += 1
-        return self.count - 1
 
-    def _kernel(self, kernel: Kernel, index: int, after: tuple[int, ...]) -> None:
-        if kernel.collective is None:
-            cause = HOST if kernel.on_host else COMPUTE
-            parts = {cause: kernel.seconds} | ({WAITING: kernel.lag} if kernel.lag else {})
-            self._add(kernel.stream, index, kernel.name, parts, after)
-            return
-        tail = kernel.tail > 0.0
-        if kernel.lag > 0.0:
-            self._add(kernel.stream, index - 1 - tail, "lag", {WAITING: kernel.lag}, after)
-        met = self.meetings.number[kernel.collective.key]
-        step = CommunicateStep(index - tail, kernel.name, (met,), after)
-        self.streams.setdefault(kernel.stream, []).append(step)
-        if tail:
-            self._add(kernel.stream, index, "tail", {COMMUNICATION: kernel.tail})
+def _end(n: int, kernel: Kernel) -> str:
+    """The name of the last operation of a kernel."""
+    return f"tail {n}" if kernel.collective and kernel.tail > 0.0 else f"{kernel.name} {n}"
 
-    def _add(
-        self, stream: str, index: int, name: str, parts: dict[Cause, float],
-        after: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
-        seconds = sum(parts.values())
-        cost = Cost(Duration(seconds, 0.0, -inf), parts)  # no host but the stream of that name
-        step = ComputeStep(index, name, cost, after, label=name)
-        self.streams.setdefault(stream, []).append(step)
+
+def _computed(
+    name: str, stream: str, seconds: Mapping[Cause, float], after: tuple[str, ...] = ()
+) -> Compute:
+    items = tuple(Segment(name=cause, cause=cause, device=each) for cause, each in seconds.items())
+    return Compute(name=name, work=Work(name=name, items=items), after=after, stream=stream)

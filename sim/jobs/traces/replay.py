@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sim.config.errors import InputError
 from sim.engine import clock
+from sim.engine.placed import placed
 from sim.engine.record import Record
 from sim.jobs.traces import chakra, reading
 from sim.jobs.traces.account import account
@@ -157,7 +158,8 @@ def _check(ranks: Sequence[Rank], paths: Sequence[Path]) -> None:
 
 def _played(ranks: Sequence[Rank], steps: int) -> Played:
     try:
-        record: Record = clock.play(program(ranks), because="asked for")
+        written = placed(program(ranks), [rank.rank for rank in ranks])
+        record: Record = clock.play(written)
     except InputError as error:
         remedy = "give traces of the same steps of one job"
         raise InputError("traces", error.what, remedy) from None
