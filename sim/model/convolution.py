@@ -58,6 +58,8 @@ class Convolutional:
     (25557032, 138357544)
     """
 
+    feature_maps: ClassVar[bool] = True
+
     kind: Literal["convolutional"]
     name: str = ""
     family: Literal["resnet", "vgg"]
@@ -92,6 +94,10 @@ class Convolutional:
         """Bytes of an image that a layer hands on, in activations of `width` bytes."""
         own = self.layers[layer]
         return own.outputs * (own.pooled or own.size) ** 2 * width
+
+    def pulled(self, batch: int) -> "Convolutional":
+        """All of it."""
+        return self
 
     def check(self, precision: str, device: str) -> None:
         """Runs anywhere, at 16 bits or more. Raises `InputError`."""

@@ -1,8 +1,8 @@
 """Models that are no transformers: a row of unlike layers, with nothing before or behind them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
 
 from sim.config.errors import InputError
 from sim.model.transformer import Transformer
@@ -20,11 +20,18 @@ class Layers(Protocol):
         """What that kind needs to know of each, in forward order."""
 
     @property
+    def feature_maps(self) -> bool:
+        """Whether they keep feature maps, which a stash makes smaller."""
+
+    @property
     def inputs(self) -> float:
         """Bytes of one sample as it is loaded."""
 
     def handed(self, layer: int, width: float) -> float:
         """Bytes of one sample that a layer hands to the next, in activations of `width` bytes."""
+
+    def pulled(self, batch: int) -> "Layers":
+        """What a worker has of them while servers keep their weights."""
 
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` where they cannot run so."""
@@ -45,6 +52,31 @@ class Network(Transformer):
     tied_embeddings: bool = False
     dropout: bool = False
     source: Layers = field(hash=False)
+
+    alike: ClassVar[bool] = False
+    divided: ClassVar[bool] = False
+    unit: ClassVar[str] = "sample"
+    clipped: ClassVar[bool] = False  # pytorch/examples, imagenet/main.py
+
+    @property
+    def inputs(self) -> float:  # type: ignore[override]
+        return self.source.inputs
+
+    @property
+    def feature_maps(self) -> bool:  # type: ignore[override]
+        return self.source.feature_maps
+
+    def handed(self, layer: int, width: float) -> float:
+        return self.source.handed(layer, width)
+
+    def outputs(self, width: float) -> float:
+        return self.source.handed(self.layers - 1, width)
+
+    def pulled(self, batch: int) -> Self:
+        return replace(self, source=self.source.pulled(batch))
+
+    def check(self, precision: str, device: str) -> None:
+        self.source.check(precision, device)
 
     @property
     def row(self) -> tuple[str, ...]:

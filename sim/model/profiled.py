@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 
@@ -47,6 +47,8 @@ class Profiled:
     what kernels lose that do not fill the device.
     """
 
+    feature_maps: ClassVar[bool] = False
+
     kind: Literal["profiled"]
     profile: str
     select: str = ""
@@ -66,6 +68,10 @@ class Profiled:
 
     def handed(self, layer: int, width: float) -> float:
         return self.layers[layer].activation / self.batch
+
+    def pulled(self, batch: int) -> "Profiled":
+        """All of it."""
+        return self
 
     def check(self, precision: str, device: str) -> None:
         where = f"model, {self.profile}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
@@ -48,6 +48,8 @@ class Recommendation:
     by `column` (each has a share of all; Mudigere et al. 2022, arXiv 2104.05158). They are in the
     precision of the plan.
     """
+
+    feature_maps: ClassVar[bool] = False
 
     kind: Literal["recommendation"]
     name: str = ""
@@ -104,6 +106,11 @@ class Recommendation:
         own = self.layers[layer]
         return width * (self.vectors * self.dim if own.part == "tables" else own.widths[-1])
 
+    def pulled(self, batch: int) -> "Recommendation":
+        """Of tables the rows that the samples touch (Li et al. 2014, section 3.1: ranges of keys,
+        of which a worker asks for its own)."""
+        return replace(self, tables=self.touched(batch))
+
     def check(self, precision: str, device: str) -> None:
         """Runs anywhere, at 16 bits or more. Raises `InputError`."""
         if BYTES[precision] < 2:
@@ -151,16 +158,6 @@ class Recommendation:
             return 1.0
         shares = (read_of(rows, ceil(rows / ranks), self.skew) for rows in self.tables)
         return ranks * sum(shares) / len(self.tables) if self.skew else 1.0
-
-
-def pulled(model: Network, batch: int) -> Network:
-    """What a worker has of a model whose weights are on servers: of tables the rows that its
-    samples touch (Li et al. 2014, section 3.1: ranges of keys, of which a worker asks for its own).
-    """
-    own = recommendation(model)
-    if own is None:
-        return model
-    return replace(model, source=replace(own, tables=own.touched(batch)))
 
 
 def recommendation(model: Transformer) -> Recommendation | None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from sim.config.calls import Named
 from sim.config.schema import Short
+from sim.model.model import Model
 from sim.model.numerics import Numerics
 
 Family = Literal["gpt", "llama", "moe", "mpt", "bert"]  # whose layers they resemble
@@ -41,7 +42,7 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer(metaclass=Named):
+class Transformer(Model, metaclass=Named):
     """The content of `models/NAME.toml`: a decoder, an encoder such as BERT, or an encoder whose
     result a decoder looks at, such as T5: sequences of `seq` tokens go through the layers in front
     of the first "decoder" of `pattern`, those of `decoder_seq` tokens through the others.
@@ -193,6 +194,13 @@ class Transformer(metaclass=Named):
         for key in (*foreign, "token_types", "pooler", "sinks", "output_norms", "causal"):
             if self.decoder_seq and getattr(self, key):
                 raise ValueError(f"{key} is not known beside a decoder's layers; leave it out")
+
+    def handed(self, layer: int, width: float) -> float:
+        return self.seq * self.hidden * width
+
+    def outputs(self, width: float) -> float:
+        """Its logits."""
+        return (self.predictions or self.seq) * self.vocab * width
 
     @property
     def tokens(self) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 from sim.model.kernels import MemoryBound
-from sim.model.network import Network
 from sim.parallel.axis import dividing
 from sim.parallel.job import Job
 from sim.parallel.segments import Items, segments
@@ -24,14 +23,14 @@ def boundary_bytes(job: Job) -> float:
 def sent_bytes(job: Job) -> float | tuple[float, ...]:
     """The same as they cross the network: compressed where the plan says so. Of layers that hand
     over unlike tensors, the bytes behind each piece of the model."""
-    if isinstance(job.model, Network):
-        return tuple(_unlike(job, job.model))
+    if not job.model.alike:
+        return tuple(_unlike(job))
     whole, width = boundary_bytes(job), job.stack.weight_bytes(job.plan.precision)
     activations = job.plan.activations
     return whole if activations is None else activations.bytes(whole / width, width)
 
 
-def _unlike(job: Job, model: Network) -> Iterator[float]:
+def _unlike(job: Job) -> Iterator[float]:
     """What the last layer of each piece but the last one hands on."""
     pieces = job.plan.pieces if job.plan.pp > 1 else ((0,),)
     chunks = {
@@ -42,7 +41,7 @@ def _unlike(job: Job, model: Network) -> Iterator[float]:
     width, layers = job.stack.weight_bytes(job.plan.precision), 0
     for piece in range(len(chunks) - 1):
         layers += chunks[piece].layers
-        yield job.plan.microbatch * model.source.handed(layers - 1, width)
+        yield job.plan.microbatch * job.model.handed(layers - 1, width)
 
 
 def unpacked(job: Job) -> Items:

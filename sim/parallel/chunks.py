@@ -9,7 +9,6 @@ from sim.hardware.stack import Stack
 from sim.model import counts
 from sim.model.block import block
 from sim.model.kinds import FOLDER, is_layer
-from sim.model.network import Network
 from sim.model.transformer import Transformer
 from sim.parallel.chunk import Chunk
 from sim.parallel.job import Job
@@ -31,7 +30,7 @@ def chunks_of(
         what = f"pp = {plan.pp}: a decoder that looks at an encoder is not known in pipelines"
         raise InputError("plan", what, "set pp = 1")
     stages, chunks = plan.pp, plan.cuts // plan.pp
-    if isinstance(model, Network):
+    if not model.alike:
         costs = _seconds(model, stack, plan, device)
         layers = split(model.layers, stages, chunks, balance=plan.layers or "cost", costs=costs)
     else:
@@ -46,7 +45,7 @@ def balanced(model: Transformer, stack: Stack, stages: int, chunks: int) -> Spli
     return _layers(model, stack, stages, chunks, "cost")
 
 
-def _seconds(model: Network, stack: Stack, plan: Plan, device: Device) -> tuple[float, ...]:
+def _seconds(model: Transformer, stack: Stack, plan: Plan, device: Device) -> tuple[float, ...]:
     """What each layer takes of the device, forward and back, for a microbatch of this plan."""
     alone = replace(plan, pp=1, interleave=1, schedule="1f1b")
     chunks = ((Chunk(model.row),),)

@@ -9,7 +9,6 @@ from sim.hardware.cluster.topology import Topology
 from sim.model import optimizers
 from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.experts.settings import layers_of
-from sim.model.network import Network
 from sim.model.recommendation import recommendation
 from sim.model.transformer import Transformer
 from sim.parallel.axis import dividing
@@ -94,11 +93,10 @@ def _check_shared(shared: bool, plan: Plan, where: str) -> None:
 
 def _check_network(model: Transformer, plan: Plan, topology: Topology, where: str) -> None:
     """Refuse what only a transformer's layers can, and what only convolutions can."""
-    kind = model.source.kind if isinstance(model, Network) else "transformer"
-    if plan.stash is not None and kind != "convolutional":
+    if plan.stash is not None and not model.feature_maps:
         what = "stash is how convolutional networks keep feature maps, which this model has none of"
         raise InputError(where, what, "leave it out, or set recompute")
-    if not isinstance(model, Network):
+    if model.divided:
         return
     divided = dividing("weights", "sequence")
     if (parts := plan.degree(divided)) > 1:
@@ -111,7 +109,7 @@ def _check_network(model: Transformer, plan: Plan, topology: Topology, where: st
         what = f"{key} of layers that are no transformer's are not known"
         raise InputError(where, what, f"leave {key} out")
     topology.device.peak_rate(plan.precision)  # refuses what the device does not have
-    model.source.check(plan.precision, topology.device.name)
+    model.check(plan.precision, topology.device.name)
 
 
 def _check_links(plan: Plan, topology: Topology, where: str) -> None:

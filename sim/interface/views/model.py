@@ -9,7 +9,6 @@ from sim.config.units import human_bytes
 from sim.model.block import block
 from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.kinds import specialised
-from sim.model.network import Network
 from sim.model.reading import document
 from sim.model.transformer import Transformer
 from sim.results.formatting import count, large
@@ -51,7 +50,7 @@ def describe(model: Transformer, name: str) -> str:
 
 
 def _shape(model: Transformer) -> str:
-    if isinstance(model, Network):
+    if not model.alike:
         return f"{model.layers} layers ({', '.join(dict.fromkeys(_plain(model.kinds)))})"
     fewer = f", {model.kv_heads:,} of keys" if model.kv_heads != model.heads else ""
     fewer = ", latent attention" if model.latent else fewer
@@ -67,7 +66,7 @@ def _parameters(model: Transformer) -> Iterator[Cells]:
     whole_count, active = parameters(model), active_parameters(model)
     yield "parameters", large(whole_count), f"{large(active)} a token" * (active != whole_count)
     run, row = whole(model, 1), Counter(model.row)
-    if isinstance(model, Network):
+    if not model.alike:
         return
     for kind, often in row.items():
         if each := block(kind, run).count:
@@ -76,7 +75,7 @@ def _parameters(model: Transformer) -> Iterator[Cells]:
 
 def _traffic(model: Transformer) -> Iterator[Cells]:
     flops = model_flops(model, 1) / model.tokens
-    of = "a sample" if isinstance(model, Network) else "a token"
+    of = f"a {model.unit}"
     length = f", in sequences of {model.seq:,}" * (model.seq > 1)
     length += f" and {model.decoder_seq:,}" * (model.decoder_seq > 0)
     yield "FLOPs", f"{count(flops / 1e9)} GFLOP", f"{of}, forward and backward{length}"
@@ -87,7 +86,7 @@ def _traffic(model: Transformer) -> Iterator[Cells]:
         latent = own.model.latent
         width = latent.kv + latent.rotary if latent else own.kv_width + own.value_width
         cached += often * width * _WIDTH
-    if not isinstance(model, Network):
+    if model.alike:
         yield "keys and values", human_bytes(cached), f"{of}, all layers, in half precision"
     what = f"{of}, all layers, in half precision, nothing recomputed"
     yield "activations", human_bytes(kept), what

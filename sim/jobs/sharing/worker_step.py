@@ -10,8 +10,6 @@ from sim.jobs.sharing.workload import TimedLayer, Workload
 from sim.model.block import Block
 from sim.model.counts import parameters
 from sim.model.kernels import BYTES
-from sim.model.network import Network
-from sim.model.recommendation import pulled
 from sim.model.transformer import Transformer
 from sim.parallel.chunk import Chunk
 from sim.parallel.job import Job
@@ -58,15 +56,12 @@ def worker_step(
     )
     device.peak_rate(plan.precision)  # refuses what the device does not have
     width = float(max(2, BYTES[plan.precision]))
-    inputs, outputs = 0.0, (model.predictions or model.seq) * model.vocab * width
     stored = 0.0
-    if isinstance(model, Network):
-        if isinstance(plan, ServerBased):
-            stored, model = float(parameters(model)), pulled(model, batch)
-        model.source.check(plan.precision, device.name)
-        inputs = model.source.inputs
-        outputs = model.source.handed(len(model.source.layers) - 1, width)
-        stack = replace(stack, clip=False)  # as pytorch/examples, imagenet/main.py
+    if isinstance(plan, ServerBased):
+        everything, model = model, model.pulled(batch)
+        stored = float(parameters(everything))
+    model.check(plan.precision, device.name)
+    stack = replace(stack, clip=stack.clip and model.clipped)
     whole = Chunk(model.row)
     job = Job(model=model, plan=alone, stack=stack, device=device, chunks=((whole,),))
     own = memory(job, training_step(job), 0)
@@ -80,8 +75,8 @@ def worker_step(
         optimizer=seconds[-1],
         width=width,
         batch=batch,
-        inputs=inputs,
-        outputs=outputs,
+        inputs=model.inputs,
+        outputs=model.outputs(width),
         stored=stored,
         launches=sum(segment.host for segment in hosted),
         launch=stack.launch_backward,

@@ -11,7 +11,6 @@ from sim.model import counts
 from sim.model.block import check_rule
 from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.fusion import Context
-from sim.model.network import Network
 from sim.parallel import schedule as schedules
 from sim.parallel.chunks import balanced
 from sim.parallel.plan import MOST_MICROBATCHES, Plan
@@ -30,7 +29,7 @@ def _microbatches(space: Space, plan: Plan) -> list[int]:
 
 def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:
     """The usual words, and modules that are asked for: --only recompute=none,mlp+layernorm."""
-    modules = not isinstance(space.model, Network)
+    modules = space.model.alike
     yield from (mode for mode in MODES if modules or mode != SELECTIVE)
     for value in space.only.get("recompute", ()):
         names = tuple(value.split("+"))
@@ -71,7 +70,7 @@ def _chunks(space: Space, plan: Plan) -> Iterable[int]:
 def _splits(space: Space, plan: Plan) -> Iterator[str]:
     """Evenly (or as the stack does), and so that the costliest chunk is as cheap as can be."""
     layers, pieces = space.model.layers, plan.cuts
-    if isinstance(space.model, Network):
+    if not space.model.alike:
         yield EVEN  # its layers are unlike: always so that the slowest stage is as fast as can be
         return
     if _even(space, pieces) or space.stack.balance != "even":
