@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sim.hardware.stack import Stack
     from sim.interface.plots.sliders import sliders
     from sim.jobs.capturing.capture import capture
-    from sim.jobs.recorded.scenario import RecordedScenario
+    from sim.jobs.recorded.setup import RecordedScenario
     from sim.jobs.sharing.worker_counts import workers
     from sim.jobs.traces.answer import replay
     from sim.kind import load
@@ -81,7 +81,7 @@ _HOMES = {
     "Device": "sim.hardware.device",
     "InputError": "sim.config.errors",
     "Plan": "sim.parallel.plan",
-    "RecordedScenario": "sim.jobs.recorded.scenario",
+    "RecordedScenario": "sim.jobs.recorded.setup",
     "Result": "sim.results.result",
     "Scenario": "sim.scenario.scenario",
     "Stack": "sim.hardware.stack",

@@ -15,7 +15,7 @@ from sim.analysis.calibration.training.job_measurement import JobMeasurement, Me
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture_script
 from sim.jobs.recorded.memory import Memory
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 from sim.kind import load
 from sim.scenario.settings import Settings
 

@@ -22,9 +22,7 @@ from typing import Any
 from sim.config.files import atomic_write
 from sim.engine.memory_curve import MemoryCurve
 from sim.engine.timeline import Role, Span, Timeline
-from sim.interface.formats.counter_tracks import counters
-from sim.interface.formats.flow_arrows import Arrows
-from sim.jobs.traces.trace_events import Event, metadata, microseconds
+from sim.interface.formats.trace_events import Arrows, Event, counters, metadata, microseconds
 from sim.program.actions import NAMES
 from sim.program.causes import COMPUTE, Cause
 from sim.program.operations import COMPUTE_STREAM

@@ -11,12 +11,12 @@ from typing import Any
 
 from sim.config import progress
 from sim.config.errors import InputError
+from sim.jobs.capturing.device import known_torch
 from sim.jobs.capturing.exchange import Exchange, captured_together
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.refusals import refused
 from sim.jobs.capturing.router import routing_of
 from sim.jobs.capturing.steps import Enough, Steps
-from sim.jobs.capturing.versions import known_torch
 from sim.jobs.capturing.world import Place, fake_world
 from sim.jobs.recorded.allocator_settings import VARIABLES
 from sim.jobs.recorded.recording import Recording

@@ -11,9 +11,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from sim.jobs.capturing.fallback import Fallback
-from sim.jobs.capturing.fused import Kernel
-from sim.jobs.capturing.graphs import compiled_once
+from sim.jobs.capturing.inductor import Fallback, Kernel, compiled_once
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.capturing.recorder import Recorder

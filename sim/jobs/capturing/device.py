@@ -4,14 +4,14 @@ Fake tensors have shapes and no memory, but autograd and the dispatcher ask for 
 and CUDA's hooks all the same. c10 has a guard without a device (c10/core/impl/FakeGuardImpl.h),
 which `_ensureCUDADeviceGuardSet` registers; three virtual functions of at::CUDAHooksInterface
 (aten/src/ATen/detail/CUDAHooksInterface.h: isBuilt, isAvailable, hasPrimaryContext) answer that
-CUDA is there and that no context is. Their places in its table are those of the torch versions in
-`sim.jobs.capturing.versions`.
+CUDA is there and that no context is. Their places in its table are those of the `KNOWN` versions.
 """
 
 import ctypes
 from pathlib import Path
 from typing import Any
 
+from sim.config.errors import InputError
 from sim.jobs.capturing.patches import Patches
 
 _GUARDS, _CUDA = "_ZN3c104impl26device_guard_impl_registryE", 1  # DeviceType::CUDA
@@ -70,3 +70,19 @@ def _hooks(library: Any, patches: Patches) -> None:
     _kept.append(table)
     hooks[0] = ctypes.addressof(table) + _TABLE_HEAD
     patches.also(lambda: hooks.__setitem__(0, before))
+
+
+KNOWN = ("2.11", "2.12", "2.13")
+
+
+def known_torch() -> Any:
+    """Raises `InputError` without torch, and for a version whose inside was never looked at."""
+    try:
+        import torch
+    except ImportError:
+        what, remedy = "needs torch, which is not installed", "pip install 'clustersim[capture]'"
+        raise InputError("sim capture", what, remedy) from None
+    if ".".join(torch.__version__.split(".")[:2]) not in KNOWN:
+        what = f"does not know torch {torch.__version__}: a capture reaches into its inside"
+        raise InputError("sim capture", what, f"install torch {' or '.join(KNOWN)}.*")
+    return torch

@@ -9,12 +9,14 @@ import os
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from sim.config import progress
 from sim.config.errors import InputError
+from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import Recording
 
 _MOST = 64  # processes; no pipeline has more stages
@@ -143,3 +145,35 @@ def _run(capture: Capture, rank: int, hub: Connection) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # what the script leaves running ends with it
+
+
+def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
+    """Objects between two ranks really travel; what all tell one another is taken to be what this
+    rank says itself."""
+    c10d = import_module("torch.distributed.distributed_c10d")
+
+    def send(objects: list[Any], dst: int, *_: Any, **__: Any) -> None:
+        exchange.meet(dst)
+        exchange.send(dst, list(objects))
+
+    def receive(objects: list[Any], src: int, *_: Any, **__: Any) -> int:
+        exchange.meet(src)
+        objects[:] = exchange.receive(src)
+        return src
+
+    def gather(found: list[Any], own: Any, *_: Any, **__: Any) -> None:
+        found[:] = [own] * len(found)
+
+    def scatter(found: list[Any], objects: list[Any] | None, *_: Any, **__: Any) -> None:
+        found[0] = objects[0] if objects else None
+
+    answers = {
+        "send_object_list": send,
+        "recv_object_list": receive,
+        "all_gather_object": gather,
+        "broadcast_object_list": lambda *_, **__: None,
+        "scatter_object_list": scatter,
+    }
+    for name, answer in answers.items():
+        for module in (torch.distributed, c10d):
+            patches.set(module, name, answer)

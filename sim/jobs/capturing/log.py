@@ -7,8 +7,16 @@ from typing import Any
 from weakref import ref
 
 from sim.hardware.kernels.dispatch import Phase
-from sim.jobs.recorded.recording import PARTS, Allocation, Event, EventKind, Group, Operator, Pass
-from sim.jobs.recorded.table import Table
+from sim.jobs.recorded.recording import (
+    PARTS,
+    Allocation,
+    Event,
+    EventKind,
+    Group,
+    Operator,
+    Pass,
+    Table,
+)
 
 
 @dataclass(slots=True)

@@ -6,9 +6,12 @@ Content of a fake tensor cannot be put into a real one, and torch makes a new pa
 Here the old one takes the new one's place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
+from importlib import import_module
 from io import BytesIO
+from types import ModuleType
 from typing import Any
 
 from sim.jobs.capturing.patches import Patches
@@ -137,3 +140,65 @@ def _reads(torch: Any, patches: Patches) -> None:
 
     patches.set(torch.Tensor, "numpy", numpy)
     patches.set(torch.Tensor, "__format__", formatted)
+
+
+def install_batch_norm(torch: Any, patches: Patches, wait: Callable[[], None]) -> None:
+    """torch's SyncBatchNorm, whose CUDA operators have no shapes for fake tensors.
+
+    Its statistics are fp32 a channel (aten/src/ATen/native/cuda/Normalization.cu). Ranks tell one
+    another how many elements they have. A mask leaves out ranks that have none, for which the host
+    waits (torch/nn/modules/_functions.py). Here every rank has some.
+    """
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    patches.also(library._destroy)
+    for name, shaped in _shapes(torch).items():
+        library.impl(name, shaped)
+    function = import_module("torch.nn.modules._functions").SyncBatchNorm
+    forward = function.forward
+
+    def waited(*args: Any) -> Any:
+        wait()
+        with _unmasked(torch):
+            return forward(*args)
+
+    patches.set(function, "forward", staticmethod(waited))
+
+
+@contextmanager
+def _unmasked(torch: Any) -> Iterator[None]:
+    """Where a graph is captured torch does not look at the mask."""
+    usual = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: True
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = usual
+
+
+def _shapes(torch: Any) -> dict[str, Callable[..., Any]]:
+    """What the operators give, by the input, whose second dimension is that of channels."""
+
+    def channels(one: Any, number: int) -> tuple[Any, ...]:
+        return tuple(one.new_empty(one.shape[1], dtype=torch.float32) for _ in range(number))
+
+    return {
+        "batch_norm_stats": lambda one, eps: channels(one, 2),
+        "batch_norm_gather_stats_with_counts": lambda one, *_: channels(one, 2),
+        "batch_norm_elemt": lambda one, *_: torch.empty_like(one),
+        "batch_norm_backward_reduce": lambda grad, *_: channels(grad, 4),
+        "batch_norm_backward_elemt": lambda grad, *_: torch.empty_like(grad),
+    }
+
+
+def install_transformers(patches: Patches) -> None:
+    """Hugging Face's transformers takes sequences to be whole.
+
+    Where tensors are fake it would make masks for sequences that may be packed (masking_utils.py,
+    `find_packed_sequence_indices`), with which attention is not the fused causal one of a real run.
+    """
+
+    def whole(module: ModuleType) -> None:
+        if hasattr(module, "find_packed_sequence_indices"):
+            patches.set(module, "find_packed_sequence_indices", lambda *_, **__: None)
+
+    patches.when_imported("transformers.masking_utils", whole)

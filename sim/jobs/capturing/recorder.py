@@ -7,15 +7,14 @@ from typing import Any
 
 from sim.jobs.capturing.agreement import agreed
 from sim.jobs.capturing.contents import Contents
+from sim.jobs.capturing.cuda import Streams
 from sim.jobs.capturing.distributed import Aside
 from sim.jobs.capturing.exchange import Exchange
 from sim.jobs.capturing.lattices import group_of
 from sim.jobs.capturing.lines import Lines
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.operators import ROUNDED, described, tf32
-from sim.jobs.capturing.streams import Streams
-from sim.jobs.recorded.calls import NAMESPACES, call_of, event_of
-from sim.jobs.recorded.kernels import is_free, is_shape
+from sim.jobs.recorded.kernels import NAMESPACES, call_of, event_of, is_free, is_shape
 from sim.jobs.recorded.recording import Operator
 
 _LARGE = 1 << 22  # elements: real tensors on the host are kept below that

@@ -1,12 +1,15 @@
 """The steps of a script's optimizers: between the ends of the first two lies what is recorded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from sim.jobs.capturing.distributed import WHOLE
 from sim.jobs.capturing.log import Log
-from sim.jobs.recorded.recording import PARTS
+from sim.jobs.capturing.patches import Patches
+from sim.jobs.recorded.recording import PARTS, Pass
+from sim.program.actions import Kind
 
 
 class Enough(BaseException):
@@ -83,3 +86,42 @@ class Steps:
             return
         if block := log.block_of(local.untyped_storage()):
             log.parts[block] = PARTS.index(part)
+
+
+def install_pipelining(patches: Patches, log: Log) -> None:
+    """What a pipeline stage does in one of `_METHODS` is recorded as part of that pass.
+
+    All of torch's schedules run passes by them (torch/distributed/pipelining/stage.py);
+    `backward_one_chunk` leaves the gradients of weights to `backward_weight_one_chunk` where
+    `full_backward` is false.
+    """
+
+    def noted(module: ModuleType) -> None:
+        stage = module._PipelineStageBase
+        for name, kind in _METHODS.items():
+            patches.set(stage, name, _within(getattr(stage, name), kind, log))
+
+    patches.when_imported("torch.distributed.pipelining.stage", noted)
+
+
+def _backward(given: dict[str, Any]) -> Kind:
+    return "B" if given.get("full_backward", True) else "I"
+
+
+_METHODS: dict[str, Callable[[dict[str, Any]], Kind]] = {
+    "forward_one_chunk": lambda _: "F",
+    "backward_one_chunk": _backward,
+    "backward_weight_one_chunk": lambda _: "W",
+}
+
+
+def _within(run: Callable[..., Any], kind: Callable[[dict[str, Any]], Kind], log: Log) -> Any:
+    def passed(stage: Any, number: int, *args: Any, **given: Any) -> Any:
+        own = Pass(kind=kind(given), microbatch=number, piece=stage.stage_index)
+        before, log.within = log.within, log.passes.number(own)
+        try:
+            return run(stage, number, *args, **given)
+        finally:
+            log.within = before
+
+    return passed

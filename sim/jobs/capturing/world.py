@@ -8,25 +8,22 @@ from typing import Any
 
 from sim.jobs.capturing import (
     autograd,
-    batch_norm,
     cuda,
     device,
     distributed,
-    messages,
     modules,
-    pipelining,
-    transformers,
 )
 from sim.jobs.capturing.compiled import Compiled
 from sim.jobs.capturing.contents import Contents
-from sim.jobs.capturing.exchange import Exchange
+from sim.jobs.capturing.cuda import Streams
+from sim.jobs.capturing.exchange import Exchange, install_messages
 from sim.jobs.capturing.lines import Lines
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.capturing.recorder import Recorder, mode
 from sim.jobs.capturing.results import Results
 from sim.jobs.capturing.router import Router
-from sim.jobs.capturing.streams import Streams
+from sim.jobs.capturing.steps import install_pipelining
 from sim.model.experts.routing import Routing
 
 GPUS_PER_NODE = 8
@@ -62,11 +59,11 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
         device.pretend(torch, patches)
         cuda.install(torch, patches, streams, gpus=GPUS_PER_NODE, index=local)
         autograd.install(torch, patches, log, stream)
-        batch_norm.install(torch, patches, streams.sync)
+        modules.install_batch_norm(torch, patches, streams.sync)
         distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
-        messages.install(torch, patches, place.exchange)
-        pipelining.install(patches, log)
-        transformers.install(patches)
+        install_messages(torch, patches, place.exchange)
+        install_pipelining(patches, log)
+        modules.install_transformers(patches)
         lines = Lines(place.folder, log)
         patches.set(FakeTensorMode, "cache", {})  # of all modes; what "cuda" is differs by rank
         fake = FakeTensorMode(allow_non_fake_inputs=True)

@@ -18,10 +18,15 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.hardware.kernels.dispatch import Phase
 from sim.jobs.recorded.axes import lattice
-from sim.jobs.recorded.calls import NAMESPACES, call_of, event_of
-from sim.jobs.recorded.kernels import has_kernel, kernel_of, of_own_use
-from sim.jobs.recorded.recording import Event, Group, Operator, Recording
-from sim.jobs.recorded.table import Table
+from sim.jobs.recorded.kernels import (
+    NAMESPACES,
+    call_of,
+    event_of,
+    has_kernel,
+    kernel_of,
+    of_own_use,
+)
+from sim.jobs.recorded.recording import Event, Group, Operator, Recording, Table
 from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_of, operands
 
 _NOTE = "an execution trace tells nothing of memory and of streams: what it computes runs in a row"

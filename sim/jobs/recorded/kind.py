@@ -13,8 +13,7 @@ from sim.engine.play import Engine, play
 from sim.jobs.recorded.assemble import report
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
 from sim.jobs.recorded.by_line import by_line, kernels
-from sim.jobs.recorded.scenario import RecordedScenario
-from sim.jobs.recorded.setup import Recorded, from_scenario
+from sim.jobs.recorded.setup import Recorded, RecordedScenario, from_scenario
 from sim.jobs.recorded.speeds import speeds
 from sim.results.likely import likely
 from sim.results.pace import Pace

@@ -15,8 +15,7 @@ from sim.jobs.recorded.axes import Axes, main_stream
 from sim.jobs.recorded.beside import with_beside
 from sim.jobs.recorded.host import Host
 from sim.jobs.recorded.memory import Memory
-from sim.jobs.recorded.passes import passes_of, pieces_of
-from sim.jobs.recorded.recording import Event, Recording
+from sim.jobs.recorded.recording import Event, Recording, passes_of, pieces_of
 from sim.model.kernels import Kernel
 from sim.parallel.job import host_time
 from sim.parallel.segments import Issued, segments

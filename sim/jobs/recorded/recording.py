@@ -1,14 +1,14 @@
 """A recording: operators, streams, events, collectives and memory of one rank in one step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from annotated_types import Ge
 
 from sim.hardware.kernels.dispatch import Phase
-from sim.program.actions import Kind
+from sim.program.actions import Action, Kind
 
 VERSION = 3
 VERSIONS = (1, 2, VERSION)  # 1 had no passes, 2 no `record_stream`
@@ -188,3 +188,51 @@ class Recording:
                 raise ValueError(f"event {number} has {key} {own} of {len(table)}; record it again")
         if event.peer >= self.world:
             raise ValueError(f"event {number} has peer {event.peer}; record it again")
+
+
+Entry = TypeVar("Entry")
+
+
+class Table(Generic[Entry]):
+    """Entries of which each is kept once, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, entry: Entry) -> int:
+        """The place of an entry, a new one if it is not there yet."""
+        number = self._numbers.setdefault(repr(entry), len(self.entries))
+        if number == len(self.entries):
+            self.entries.append(entry)
+        return number
+
+
+def pieces_of(own: Recording) -> tuple[int, ...]:
+    """The pieces of the model that its rank holds, in their order."""
+    return tuple(sorted({one.piece for one in own.passes})) or (0,)
+
+
+def passes_of(own: Recording) -> Iterator[Action | None]:
+    """The pass of each event; None for the optimizer, and for what runs between passes.
+
+    A schedule's own passes are recorded. Any other script's are told by the phases: the next
+    microbatch begins with the forward pass behind a backward pass. Where ranks send one another
+    messages, forward passes may follow one another, and their numbers are not known (-1).
+    """
+    if own.passes:
+        chunks = {piece: chunk for chunk, piece in enumerate(pieces_of(own))}
+        actions = [Action(p.kind, p.microbatch, chunks[p.piece]) for p in own.passes]
+        for event in own.events:
+            yield actions[event.within] if event.within >= 0 else None
+        return
+    numbered = all(event.kind not in ("send", "recv") for event in own.events)
+    microbatch, before = 0 if numbered else -1, "forward"
+    for event in own.events:
+        if event.phase == "optimizer":
+            yield None
+            continue
+        if numbered and event.phase == "forward" and before == "backward":
+            microbatch += 1
+        before = event.phase
+        yield Action("F" if event.phase == "forward" else "B", microbatch)

@@ -12,20 +12,33 @@ from sim.hardware.kernels.time import kernel_time
 from sim.hardware.stack import Stack
 from sim.jobs.recorded.allocator_settings import parsed
 from sim.jobs.recorded.axes import Axes, staged
-from sim.jobs.recorded.behind import Moments
 from sim.jobs.recorded.file import read
 from sim.jobs.recorded.host import Host, measured_of
 from sim.jobs.recorded.kernels import kernel_of
-from sim.jobs.recorded.memory import Memory
+from sim.jobs.recorded.memory import Memory, Moments
 from sim.jobs.recorded.program import Noted, program
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.scaled import scaled
-from sim.jobs.recorded.scenario import RecordedScenario
 from sim.model.kernels import Kernel
 from sim.program.causes import HOST
 from sim.program.program import Program
 from sim.scenario.loading import load_stack, load_topology
 from sim.scenario.machine import machine
+from sim.scenario.scenario import BaseScenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedScenario(BaseScenario):
+    """A training script whose step was recorded (`sim capture`): `record` is the file, or its
+    recordings, one a pipeline stage. The recording says what runs, so nothing is left to plan.
+    `allocator` are settings of torch's caching allocator as in PYTORCH_ALLOC_CONF, instead of
+    those that the script had."""
+
+    kind: ClassVar[str] = "sim.jobs.recorded.kind"
+
+    stack: str | Stack = "pytorch-eager"
+    record: str | tuple[Recording, ...]
+    allocator: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

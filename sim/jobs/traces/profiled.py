@@ -1,14 +1,116 @@
-"""The steps of a profiled rank: its kernels in the order in which they were launched, and the calls
-of its host."""
+"""The steps of a profiled rank: kernels in the order of their launches, the calls of its host, what
+its streams were made to wait for (`cudaStreamWaitEvent`, as CUPTI saw it), what is left out."""
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 from typing import Any
 
 from sim.jobs.traces.kineto import CALLS, Event, correlation_of, gloo_of
-from sim.jobs.traces.removed import Removed
-from sim.jobs.traces.waits import waits_of
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """At a `moment` (us) a `stream` is told to wait for all that was launched `until` then `on`
+    another; None: for any, where a trace does not say which."""
+
+    moment: float
+    stream: str | None = None
+    on: str | None = None
+    until: float = inf
+
+
+def waits_of(events: Sequence[Event]) -> list[Wait]:
+    """All of them in the host's order.
+
+    Where synchronisation is recorded, what is waited for is the call that recorded it
+    (`wait_on_cuda_event_record_corr_id`), its stream, or both; each is -1 where CUPTI saw none, as
+    of what was recorded before the trace began. Newer traces never say the stream.
+    """
+    told = [
+        e
+        for e in events
+        if e.get("cat") == "cuda_sync" and "wait_on_stream" in (e.get("args") or {})
+    ]
+    if told:
+        calls = (e for e in events if "EventRecord" in e["name"])
+        records = {n: e for e in calls if (n := correlation_of(e)) is not None}
+        waits = [_told(e, records) for e in told if e["args"].get("stream", -1) >= 0]
+    else:
+        waits = [Wait(float(e["ts"])) for e in events if "StreamWaitEvent" in e["name"]]
+    return sorted(waits, key=lambda wait: wait.moment)
+
+
+def _told(event: Event, records: Mapping[Any, Event]) -> Wait:
+    args = event["args"]
+    on = args["wait_on_stream"]
+    recorded = records.get(args.get("wait_on_cuda_event_record_corr_id"))
+    return Wait(
+        float(event["ts"]),
+        f"stream {args['stream']}",
+        f"stream {on}" if on >= 0 else None,
+        inf if recorded is None else float(recorded["ts"]),
+    )
+
+
+Span = tuple[float, float]
+
+
+class Removed:
+    """The union of spans; times in us."""
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self.spans = tuple(_merged(spans))
+        self._before = [0.0, *accumulate(end - begin for begin, end in self.spans)]
+
+    def __bool__(self) -> bool:
+        return bool(self.spans)
+
+    def __contains__(self, moment: float) -> bool:
+        place = self._place(moment)
+        return place > 0 and moment < self.spans[place - 1][1]
+
+    def seconds_left(self, begin: float, end: float) -> float:
+        """Seconds between two moments without those that are removed.
+
+        >>> Removed([(1e6, 2e6), (1.5e6, 3e6)]).seconds_left(0.0, 4e6)
+        2.0
+        """
+        if end <= begin:
+            return 0.0
+        return (end - begin - self._until(end) + self._until(begin)) * 1e-6
+
+    def _until(self, moment: float) -> float:
+        """What is removed before a moment."""
+        place = self._place(moment)
+        if not place:
+            return 0.0
+        begin, end = self.spans[place - 1]
+        return self._before[place - 1] + min(moment, end) - begin
+
+    def _place(self, moment: float) -> int:
+        return bisect_right(self.spans, moment, key=lambda span: span[0])
+
+
+def _merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """The union of intervals.
+
+    >>> list(_merged([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)]))
+    [(0.0, 3.0), (5.0, 6.0)]
+    """
+    begin = end = None
+    for a, b in sorted(spans):
+        if end is None or begin is None or a > end:
+            if begin is not None and end is not None:
+                yield begin, end
+            begin, end = a, b
+        end = max(end, b)
+    if begin is not None and end is not None:
+        yield begin, end
+
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CLOSE = 1.0  # us: clocks of host and device agree about as well (CUPTI's own conversion)

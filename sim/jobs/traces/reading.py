@@ -12,17 +12,198 @@ their own: each was begun by the operator in or behind which it begins, and the 
 it if it did nothing when it ended.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from sim.config.errors import InputError
-from sim.jobs.traces.activity import Rank
-from sim.jobs.traces.kineto import CALLS, Event, trace_of
-from sim.jobs.traces.profiled import CLOSE, DEVICE, ProfiledSteps
-from sim.jobs.traces.profiled_device import flights, kernels
-from sim.jobs.traces.profiled_host import host_items
-from sim.jobs.traces.removed import Removed
+from sim.jobs.traces.activity import Collective, Group, HostItem, Kernel, Rank
+from sim.jobs.traces.kineto import (
+    CALLS,
+    Event,
+    collective_of,
+    gloo_of,
+    lacking,
+    members_of,
+    trace_of,
+)
+from sim.jobs.traces.profiled import CLOSE, DEVICE, Call, ProfiledSteps, Removed, Wait
+
+
+def host_items(steps: ProfiledSteps) -> Iterator[HostItem]:
+    """From one launch or wait to the next, without what was removed; nothing where a trace has
+    no launches."""
+    if not steps.on_device:
+        yield from _of_operators(steps)
+    if not any(steps.launch):
+        return
+    at = steps.begin
+    for call in steps.calls:
+        if not call.kernels:
+            ended = _ended_within(steps, call)
+            point = max(call.begin, at)
+            yield HostItem(seconds=steps.removed.seconds_left(at, point), awaited=ended)
+            at = max(max((steps.ends[n] for n in ended), default=point), point)
+            continue
+        point = max(steps.points[call.kernels[0]], at)
+        yield HostItem(seconds=steps.removed.seconds_left(at, point), launched=call.kernels)
+        at = point
+        last = call.kernels[-1]
+        if "emcpy" in steps.found[last]["name"] and call.end >= steps.ends[last]:
+            yield HostItem(seconds=0.0, awaited=(last,))
+            at = max(at, steps.ends[last])
+    yield HostItem(seconds=steps.removed.seconds_left(at, steps.end))
+
+
+def _of_operators(steps: ProfiledSteps) -> Iterator[HostItem]:
+    """Operators of a CPU are the host's own time; where it does nothing as a collective of gloo
+    ends, it has waited for that."""
+    at, flying = steps.begin, list(steps.begun)
+    started: defaultdict[int, list[int]] = defaultdict(list)
+    for collective, operator in steps.begun.items():
+        started[operator].append(collective)
+    for n, event in enumerate(steps.found):
+        if n in steps.begun:
+            continue
+        at = yield from _waited(steps, at, float(event["ts"]), flying)
+        seconds = steps.removed.seconds_left(at, event["ts"])
+        yield HostItem(seconds=seconds, launched=(n, *started[n]))
+        yield HostItem(seconds=0.0, awaited=(n,))
+        at = steps.ends[n]
+    at = yield from _waited(steps, at, steps.end, flying)
+    yield HostItem(seconds=steps.removed.seconds_left(at, steps.end))
+
+
+def _waited(
+    steps: ProfiledSteps, at: float, until: float, flying: list[int]
+) -> Generator[HostItem, None, float]:
+    """A wait for what is `flying` and ends between two moments, and when that is over."""
+    ended = [n for n in flying if steps.ends[n] <= until]
+    flying[:] = [n for n in flying if n not in ended]
+    if awaited := tuple(n for n in ended if steps.ends[n] > at):
+        yield HostItem(seconds=0.0, awaited=awaited)
+        at = max(float(steps.ends[n]) for n in awaited)
+    return at
+
+
+def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
+    """The kernels that a call waits for, the last on each stream: those that ended meanwhile,
+    or before it where it waits for the whole device."""
+    latest: dict[str, int] = {}
+    for n in range(len(steps.found)):
+        launch = steps.launch[n]
+        if launch is None or launch["ts"] > call.begin:
+            continue
+        if (call.everything or call.begin < steps.ends[n]) and steps.ends[n] <= call.end + CLOSE:
+            latest[steps.stream(steps.found[n])] = n
+    return tuple(latest.values())
+
+
+def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
+    """Its kernels in the order of their launches; those of what was removed take no time."""
+    seen: Counter[tuple[str, str]] = Counter()
+    before: defaultdict[str, list[int]] = defaultdict(list)  # those on each stream
+    for n, event in enumerate(steps.found):
+        stream = steps.stream(event)
+        after = tuple(
+            m for m in _awaited(steps, n, stream, before) if steps.ends[m] <= event["ts"] + CLOSE
+        )
+        known = steps.launch[n] is not None or not steps.on_device
+        ready = [steps.points[n] if known else steps.begin, *(steps.ends[m] for m in after)]
+        if before[stream]:
+            ready.append(steps.ends[before[stream][-1]])
+        before[stream].append(n)
+        yield Kernel(
+            name=event["name"],
+            stream=stream,
+            seconds=_seconds(steps, n),
+            lag=max(event["ts"] - max(ready), 0.0) * 1e-6,
+            after=after,
+            collective=None if _removed(steps, n) else _collective(steps, event, seen),
+        )
+
+
+def flights(
+    steps: ProfiledSteps, own: Sequence[Kernel]
+) -> Iterator[tuple[Group, tuple[float, float]]]:
+    """From and to when its collectives lasted, in seconds after its first step began."""
+    for kernel, event, end in zip(own, steps.found, steps.ends, strict=True):
+        if kernel.collective is not None:
+            begin = (event["ts"] - steps.begin) * 1e-6
+            yield kernel.collective.key, (begin, (end - steps.begin) * 1e-6)
+
+
+def _seconds(steps: ProfiledSteps, n: int) -> float:
+    """How long a kernel ran, nothing where its operator was removed."""
+    if not steps.on_device and n not in steps.begun:
+        return steps.removed.seconds_left(steps.found[n]["ts"], steps.ends[n])
+    return 0.0 if _removed(steps, n) else float(steps.found[n]["dur"]) * 1e-6
+
+
+def _removed(steps: ProfiledSteps, n: int) -> bool:
+    if n in steps.begun:  # by the call of torch.distributed before it
+        before = bisect_right(steps.asked, steps.found[n]["ts"])
+        return before > 0 and steps.asked[before - 1] in steps.removed
+    launch = steps.launch[n]
+    return launch is not None and launch["ts"] in steps.removed
+
+
+def _awaited(
+    steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, Sequence[int]]
+) -> Iterator[int]:
+    """The kernels on other streams that this one was made to wait for: the last one launched on
+    each before what is waited for was recorded, if that is known."""
+    launch = steps.launch[n]
+    if launch is None:
+        return
+    own = before.get(stream)
+    previous = steps.launch[own[-1]] if own else None
+    since = previous["ts"] if previous else steps.begin
+    for wait in _between(steps.waits, since, launch["ts"]):
+        if wait.stream not in (None, stream):
+            continue
+        for other, kernels in before.items():
+            place = bisect_right(kernels, wait.until, key=steps.asked_for)
+            if place and other != stream and wait.on in (None, other):
+                yield kernels[place - 1]
+
+
+def _between(waits: Sequence[Wait], since: float, until: float) -> Sequence[Wait]:
+    """Those from one moment to another."""
+    begin = bisect_left(waits, since, key=attrgetter("moment"))
+    return waits[begin : bisect_right(waits, until, key=attrgetter("moment"))]
+
+
+def _collective(
+    steps: ProfiledSteps, event: Event, seen: Counter[tuple[str, str]]
+) -> Collective | None:
+    """What a collective does, numbered among those `seen` of its group and kind."""
+    args = event.get("args") or {}
+    if (sent := gloo_of(event, steps.world)) is not None:
+        key: tuple[str, str] = "gloo", sent["operation"]
+        seen[key] += 1
+        return Collective(
+            key=(*key, seen[key]), kind=key[1], bytes=sent["bytes"], ranks=steps.world,
+            lacks=lacking(args),
+        )  # fmt: skip
+    if "nccl" not in event["name"].lower() and "rccl" not in event["name"].lower():
+        return None
+    if "Collective name" not in args:
+        named = str(event["name"]).split("(")[0]
+        key = "all", named
+        what: dict[str, Any] = {"operation": named, "bytes": 0.0, "ranks": 1, "nodes": 1}
+    else:
+        what = collective_of(args, steps.per_node)
+        key = f"{what['name']} {args.get('Process Group Ranks', '')}".strip(), what["operation"]
+    seen[key] += 1
+    return Collective(
+        key=(*key, seen[key]), kind=what["operation"], bytes=what["bytes"],
+        ranks=what["ranks"], nodes=what["nodes"], members=members_of(args, what["ranks"]),
+        lacks=lacking(args),
+    )  # fmt: skip
 
 
 def read(path: Path, removed: str = "") -> Rank:
@@ -32,7 +213,7 @@ def read(path: Path, removed: str = "") -> Rank:
     events = [e for e in document["traceEvents"] if e.get("ph") == "X" and e.get("dur", -1) >= 0]
     begin, end, steps = _window(events, path)
     events = [e for e in events if begin <= e["ts"] < end or e.get("cat") in DEVICE]
-    gone = Removed((e["ts"], e["ts"] + e["dur"]) for e in _removed(events, removed))
+    gone = Removed((e["ts"], e["ts"] + e["dur"]) for e in _operators_of(events, removed))
     if removed and not gone:
         names = Counter(e["name"] for e in events if e.get("cat") == "cpu_op").most_common(3)
         some = ", ".join(name for name, _ in names) or "none"
@@ -74,6 +255,6 @@ def _on_host(event: Event) -> bool:
     return event.get("cat") in ("user_annotation", "cpu_op")
 
 
-def _removed(events: Iterable[Event], name: str) -> Iterator[Event]:
+def _operators_of(events: Iterable[Event], name: str) -> Iterator[Event]:
     if name:
         yield from (e for e in events if e.get("cat") == "cpu_op" and name in e["name"])

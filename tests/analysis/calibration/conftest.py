@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from sim.jobs.capturing.versions import KNOWN
+from sim.jobs.capturing.device import KNOWN
 
 try:
     there = ".".join(version("torch").split(".")[:2]) in KNOWN

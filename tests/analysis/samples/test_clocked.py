@@ -16,8 +16,7 @@ from sim.interface.cli.main import main
 from sim.jobs.recorded.file import write
 from sim.jobs.recorded.kind import answer
 from sim.jobs.recorded.recording import Event, Group, Recording
-from sim.jobs.recorded.scenario import RecordedScenario
-from sim.jobs.recorded.setup import from_scenario
+from sim.jobs.recorded.setup import RecordedScenario, from_scenario
 from sim.kind import load
 from sim.variability.jitter import Jitter, JitterCause
 from sim.variability.laws import Constant, Lognormal

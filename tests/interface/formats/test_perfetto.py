@@ -16,7 +16,7 @@ from sim.engine.hidden import hidden
 from sim.engine.play import play
 from sim.engine.timeline import Role, Span, Timeline
 from sim.interface.formats import perfetto
-from sim.interface.formats.counter_tracks import counters
+from sim.interface.formats.trace_events import counters
 from sim.kind import load as load_scenario
 from sim.parallel.step import training_step
 from sim.program.causes import COMPUTE, DATA, OPTIMIZER, PIPELINE, RECOMPUTE, TENSOR

@@ -10,7 +10,7 @@ import sim
 from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.interface.frameworks.jobs import FRAMEWORKS, emitted, imported
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.model.counts import parameters
 from sim.model.reading import load, model_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.jobs.capturing.versions import KNOWN
+from sim.jobs.capturing.device import KNOWN
 from sim.jobs.recorded.recording import Recording
 
 try:

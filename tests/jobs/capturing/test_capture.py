@@ -12,7 +12,7 @@ import sim
 from sim.config import progress
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
-from sim.jobs.capturing import versions
+from sim.jobs.capturing import device
 from sim.jobs.capturing.capture import capture, capture_script
 from sim.jobs.recorded.axes import main_stream
 from sim.jobs.recorded.memory import Memory
@@ -249,7 +249,7 @@ def test_a_script_that_never_steps_is_refused() -> None:
 def test_a_torch_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "1.13.1+cpu")
     with pytest.raises(InputError, match=r"does not know torch 1\.13\.1\+cpu"):
-        versions.known_torch()
+        device.known_torch()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sim.jobs.recorded.allocator_settings import AllocatorSettings
 from sim.jobs.recorded.file import read
 from sim.jobs.recorded.memory import Memory
 from sim.jobs.recorded.recording import PARTS, Recording
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 from tests.jobs.capturing.conftest import MODEL, Capture
 
 GIB = 1 << 30

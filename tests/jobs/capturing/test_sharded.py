@@ -10,7 +10,7 @@ from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.kind import pace, set_up
 from sim.jobs.recorded.recording import PARTS, Recording
 from sim.jobs.recorded.scaled import scaled
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 from sim.jobs.recorded.work import work_of
 from tests.jobs.capturing.conftest import DDP, Capture
 from tests.jobs.capturing.test_capture import BATCH, LAYERS, LENGTH, PARAMETERS, WIDTH

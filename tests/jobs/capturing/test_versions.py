@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import sim
-from sim.jobs.capturing.versions import KNOWN
+from sim.jobs.capturing.device import KNOWN
 from sim.jobs.recorded.file import read
 from sim.jobs.recorded.recording import Recording
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 from tests.jobs.capturing.conftest import DDP, Capture
 from tests.jobs.capturing.test_compiled import COMPILED
 from tests.jobs.capturing.test_sharded import FSDP2

@@ -11,7 +11,7 @@ from sim.hardware.kernels import dispatch, profile
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import HEADING
 from sim.jobs.recorded.recording import Event, Operator, Tensor
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 from tests.jobs.recorded.test_play import recorded
 
 SMALL = Tensor(dtype="float32", width=4, shape=(8,))

@@ -12,7 +12,7 @@ from sim.interface.cli.main import main
 from sim.jobs.recorded.file import read, write
 from sim.jobs.recorded.memory import BESIDE, Memory
 from sim.jobs.recorded.recording import PARTS, Allocation, Event, Group, Recording
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 from tests.jobs.recorded.test_play import LAUNCH, recorded
 
 GIB = 1 << 30

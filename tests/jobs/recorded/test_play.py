@@ -26,7 +26,7 @@ from sim.jobs.recorded.recording import (
     Recording,
     Tensor,
 )
-from sim.jobs.recorded.scenario import RecordedScenario
+from sim.jobs.recorded.setup import RecordedScenario
 
 WORLD = 16
 

@@ -11,8 +11,7 @@ from sim.interface.cli.main import main
 from sim.jobs.traces import chakra_format as chakra
 from sim.jobs.traces.activity import Collective
 from sim.jobs.traces.chakra_format import COLLECTIVES, Node
-from sim.jobs.traces.changes import Changes
-from sim.jobs.traces.network import Network
+from sim.jobs.traces.changes import Changes, Network
 from sim.jobs.traces.replay import replay
 from sim.scenario.machine import machine
 

@@ -13,8 +13,7 @@ from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.main import main
 from sim.interface.formats import perfetto
-from sim.jobs.traces.changes import Changes
-from sim.jobs.traces.network import Network
+from sim.jobs.traces.changes import Changes, Network
 from sim.jobs.traces.reading import read
 from sim.jobs.traces.replay import replay
 from sim.kind import load

@@ -1,0 +1,143 @@
+"""Kernels and graphs of inductor: a kernel is an operator, graphs that are alike compile once."""
+
+import re
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from sim.jobs.capturing.operators import tensor_of
+from sim.jobs.recorded.recording import Operator, Tensor
+
+# Takes what tells an operator, the tensors that it reads and those that it writes.
+Launched = Callable[[Callable[[], Operator], list[Any], list[Any]], None]
+
+
+class Kernel:
+    """A kernel of inductor: its name says what is fused in it, its source what each argument is."""
+
+    def __init__(self, torch: Any, name: str, source: str, launched: Launched) -> None:
+        self.torch, self.launched = torch, launched
+        self.name = re.sub(r"^triton_|_\d+$", "", name)
+        head = re.search(r"^def \w+\((.*?)\):", source, re.MULTILINE | re.DOTALL)
+        listed = head[1].split(",") if head else []
+        self.arguments = [one.partition(":")[0].strip() for one in listed]
+        said = re.search(r"'kernel_num_gb': ([0-9.e+-]+)", source)
+        self.bytes = float(said[1]) * 1e9 if said else None
+
+    def run(self, *args: Any, **_: Any) -> None:
+        """Record a launch."""
+        tensors = [
+            (name, one)
+            for name, one in zip(self.arguments, args, strict=False)
+            if isinstance(one, self.torch.Tensor)
+        ]
+        reads = [one for name, one in tensors if name.startswith(("in_", "arg_"))]
+        writes = [one for name, one in tensors if "out_ptr" in name]
+        self.launched(lambda: self._operator(reads, writes), reads, writes)
+
+    def _operator(self, reads: list[Any], writes: list[Any]) -> Operator:
+        outputs = tuple(map(tensor_of, writes))
+        written = sum(one.bytes for one in outputs)
+        inputs = [tensor_of(one) for one in reads]
+        if self.bytes is not None:
+            inputs = _read(inputs, self.bytes - written)
+        name = f"inductor.{self.name}"
+        return Operator(name=name, inputs=tuple(inputs), outputs=outputs, written=written)
+
+
+def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
+    """Inputs of which so many bytes are read: the largest are sliced, or looked up in."""
+    found = list(inputs)
+    excess = sum(one.bytes for one in inputs) - max(size, 0.0)
+    for place in sorted(range(len(inputs)), key=lambda i: -inputs[i].bytes):
+        own = inputs[place]
+        if excess <= 0.0 or not own.width:
+            break
+        kept = max(own.bytes - excess, 0.0)
+        found[place] = replace(own, elements=round(kept / own.width))
+        excess -= own.bytes - kept
+    return found
+
+
+def compiled_once(torch: Any, compile: Callable[..., Any], codecache: Any) -> Callable[..., Any]:
+    """`fx_codegen_and_compile` with a memory. What tells graphs apart is torch's own key of those
+    that it keeps on the disk, and the lines of the script that they come from; a graph whose shapes
+    are symbols is compiled whenever it comes, and so is one that holds constants, or that becomes
+    a CUDA graph."""
+    known: dict[Any, Any] = {}
+
+    def compiled(graph: Any, inputs: Sequence[Any], checked: Any, *rest: Any, **given: Any) -> Any:
+        key = None
+        if not rest and not given.get("cudagraphs") and _plain(torch, graph, inputs):
+            key = _key(codecache, graph, inputs, checked, given)
+        if key is None:
+            return compile(graph, inputs, checked, *rest, **given)
+        if key not in known:
+            known[key] = compile(graph, inputs, checked, **given)
+        found = copy(known[key])  # what torch makes of it afterwards is this caller's
+        found.compiled_fn_runner = None  # whoever holds it takes it apart at the end
+        return found
+
+    return compiled
+
+
+def _plain(torch: Any, graph: Any, inputs: Sequence[Any]) -> bool:
+    """Whether all sizes are numbers, and nothing is held but what is given."""
+    symbols = torch.SymInt, torch.SymFloat, torch.SymBool
+    values = [*inputs, *(node.meta.get("val") for node in graph.graph.nodes)]
+    sizes = [size for one in values if isinstance(one, torch.Tensor) for size in one.shape]
+    held = any(node.op == "get_attr" for node in graph.graph.nodes)
+    return not held and not any(isinstance(one, symbols) for one in (*values, *sizes))
+
+
+def _key(codecache: Any, graph: Any, inputs: Any, checked: Any, given: dict[str, Any]) -> Any:
+    lines = tuple(node.meta.get("stack_trace") for node in graph.graph.nodes)
+    try:
+        return codecache.compiled_fx_graph_hash(graph, inputs, given, checked)[0], lines
+    except codecache.BypassFxGraphCache:  # there is none
+        return None
+
+
+class Fallback:
+    """Makes `compile_fx` answer where inductor fails; `note` is told so, with the `place`."""
+
+    def __init__(
+        self, inductor: Any, failed: Any, note: Callable[[str], int], place: Callable[[], str]
+    ) -> None:
+        self.compile, self.each = inductor.compile_fx, inductor.compile_fx_inner
+        self.boxed, self.failed = inductor.make_boxed_func, failed
+        self.note, self.place = note, place
+
+    def compiled(self, graph: Any, *args: Any, **given: Any) -> Any:
+        """A graph, compiled forward and back, or itself.
+
+        Its backward graph is compiled after its first forward pass; where that fails, that pass
+        goes back uncompiled through what was derived for inductor, and later ones are the
+        script's own from their beginning.
+        """
+        place, broken = self.place(), []
+
+        def told(error: Exception) -> None:
+            said = str(error).splitlines()[0][:160]
+            self.note(f"{place}: recorded without torch.compile, which fails ({said})")
+
+        def each(part: Any, *rest: Any, **own: Any) -> Any:
+            try:
+                return self.each(part, *rest, **own)
+            except self.failed as error:
+                if not own.get("is_backward"):
+                    raise
+                told(error)
+                broken.append(part)
+                return self.boxed(part.forward)
+
+        def run(*inputs: Any) -> Any:
+            return (graph if broken else made)(*inputs)
+
+        try:
+            made = self.compile(graph, *args, **{"inner_compile": each, **given})
+        except self.failed as error:
+            told(error)
+            return graph
+        return run
