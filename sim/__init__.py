@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sim.jobs.capturing.capture import capture
     from sim.jobs.recorded.setup import RecordedScenario
     from sim.jobs.sharing.worker_counts import workers
-    from sim.jobs.traces.answer import replay
+    from sim.jobs.traces.replay import replay
     from sim.kind import load
     from sim.model.transformer import Transformer
     from sim.parallel.plan import Plan
@@ -99,7 +99,7 @@ _HOMES = {
     "load": "sim.kind",
     "names": "sim.config.catalog",
     "plan": "sim.analysis.search.plan",
-    "replay": "sim.jobs.traces.answer",
+    "replay": "sim.jobs.traces.replay",
     "run": "sim.analysis.samples.run",
     "sliders": "sim.interface.plots.sliders",
     "sweep": "sim.analysis.sweeps.answer",

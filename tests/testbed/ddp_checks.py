@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from sim.jobs.traces.changes import Changes
-from sim.jobs.traces.replay import replay
+from sim.jobs.traces.replay import replayed as replay
 from tests.testbed.check import KIB, MIB, Calibration, Check, time
 from tests.testbed.hosts import Hosts
 from tests.testbed.predict import Predictor

@@ -54,7 +54,7 @@ def replay(
     One trace a rank, of PyTorch's profiler (.json, .json.gz) or of Chakra (.et): what the step
     waits for, and what it would take with something changed.
     """
-    from sim.jobs.traces.answer import replay as played
+    from sim.jobs.traces.replay import replay as played
 
     if bool(device) != (profile is not None):
         what, remedy = "go together", "write both: --profile mine.toml --as h100-80gb-sxm"

@@ -50,10 +50,10 @@ def seconds_of_roles(
     for span in timeline.spans:
         spans[span.role].append(span)
     found = []
-    for role, own in zip(timeline.roles, spans, strict=True):
+    for role, role_spans in zip(timeline.roles, spans, strict=True):
         links = folding.desk.at(places[role.first_rank]).links_of(role.stage)
         costs = Costs(links, slowdown=role.slowdown)
-        found.append(Seconds(role, costs, stages[role.stage], own))
+        found.append(Seconds(role, costs, stages[role.stage], role_spans))
     return found
 
 
@@ -69,11 +69,11 @@ class Seconds:
         left: dict[str, list[Span]] = {}
         for span in reversed(spans):
             left.setdefault(span.stream, []).append(span)
-        for own in written:
-            row, pieces = left.get(own.stream, []), f"{own.name}."
-            self._host[own.name] = 0.0
-            while row and (row[-1].name == own.name or row[-1].name.startswith(pieces)):
-                self._host[own.name] += _for_host(row.pop())
+        for operation in written:
+            row, pieces = left.get(operation.stream, []), f"{operation.name}."
+            self._host[operation.name] = 0.0
+            while row and (row[-1].name == operation.name or row[-1].name.startswith(pieces)):
+                self._host[operation.name] += _for_host(row.pop())
 
     def for_host(self, operation: Compute) -> float:
         """Seconds for which the device waits for the host's launches."""
@@ -88,9 +88,9 @@ class Seconds:
 
     def _of_segments(self, work: Work) -> list[float]:
         segments = (item for item in work.flat() if isinstance(item, Segment))
-        own = [self.costs.disturbed(segment).duration.device for segment in segments]
-        slower = 1.0 + self.costs.lost(work).duration.device / (sum(own) or 1.0)
-        return [slower * seconds for seconds in own]
+        alone = [self.costs.disturbed(segment).duration.device for segment in segments]
+        slower = 1.0 + self.costs.lost(work).duration.device / (sum(alone) or 1.0)
+        return [slower * seconds for seconds in alone]
 
 
 def _for_host(span: Span) -> float:
@@ -113,8 +113,8 @@ def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) 
     more ranks than are written."""
     mesh, written = Mesh(axes=program.mesh), []
     if mesh.size > _MOST:
-        what = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
-        raise InputError("--chakra", what, "play fewer GPUs")
+        attributes = f"{mesh.size:,} ranks would be as many files; at most {_MOST:,} are written"
+        raise InputError("--chakra", attributes, "play fewer GPUs")
     names = _Names()
     folder.mkdir(parents=True, exist_ok=True)
     stages = [[operation for operation, _ in operations(program, n)]
@@ -123,12 +123,12 @@ def write(program: Program, machine: Machine, timeline: Timeline, folder: Path) 
     for rank in range(mesh.size):
         stage = mesh.coordinates(rank).get("pp", 0)
         alike = stage, machine.slowdown.get(rank, 1.0)
-        own = [one for one in played if (one.role.stage, one.role.slowdown) == alike]
-        nearest = [one for one in own if one.role.first_rank <= rank] or own
+        candidates = [each for each in played if (each.role.stage, each.role.slowdown) == alike]
+        nearest = [each for each in candidates if each.role.first_rank <= rank] or candidates
         path = folder / f"rank.{rank}.et"
         chakra.write(path, _Rank(mesh, rank, names, nearest[-1]).nodes(stages[stage]))
         written.append(path)
-    chakra.write_groups(folder / "groups.json", {n: own for own, n in names.groups.items()})
+    chakra.write_groups(folder / "groups.json", {n: members for members, n in names.groups.items()})
     return [*written, folder / "groups.json"]
 
 
@@ -164,9 +164,9 @@ class _Rank:
             after = tuple(dict.fromkeys(number for cause in causes for number in cause))
             if isinstance(operation, Communicate):
                 calls = [self._call(call, operation.name, after) for call in operation.calls]
-                own = [node for node in calls if node is not None]
-                yield from own
-                ends = tuple(node.number for node in own) or after
+                issued = [node for node in calls if node is not None]
+                yield from issued
+                ends = tuple(node.number for node in issued) or after
             else:
                 ends = after
                 for items in self._computed(operation, ends):
@@ -185,9 +185,9 @@ class _Rank:
             together: list[Node | None] = []
             if isinstance(item, Segment):
                 lasts = self._whole(next(segments))
-                what = {"is_cpu_op": False, "num_ops": round(item.flops)}
+                attributes = {"is_cpu_op": False, "num_ops": round(item.flops)}
                 if lasts or item.flops:
-                    together.append(self._kernels(f"{name} {item.name}", lasts, after, what))
+                    together.append(self._kernels(f"{name} {item.name}", lasts, after, attributes))
             calls = (item,) if isinstance(item, Collective) else item.beside
             together += [self._call(call, f"{name} {call.name}".strip(), after) for call in calls]
             if nodes := [node for node in together if node is not None]:
@@ -195,7 +195,7 @@ class _Rank:
                 after = tuple(node.number for node in nodes)
 
     def _kernels(
-        self, name: str, microseconds: int, after: Numbers, what: Mapping[str, int | bool]
+        self, name: str, microseconds: int, after: Numbers, attributes: Mapping[str, int | bool]
     ) -> Node:
         return Node(
             number=next(self._numbers),
@@ -203,7 +203,7 @@ class _Rank:
             kind="compute",
             microseconds=microseconds,
             after=after,
-            attributes=what,
+            attributes=attributes,
         )
 
     def _whole(self, seconds: float) -> int:
@@ -223,30 +223,30 @@ class _Rank:
             return None
         share = len(members) if call.kind == "all_gather" else 1
         copies = call.routed.choices if call.routed else 1
-        what: dict[str, int | str] = {
+        attributes: dict[str, int | str] = {
             "comm_type": COLLECTIVES[call.kind],
             "comm_size": round(call.bytes * copies / share),
             "pg_name": str(self.names.group(members)),
         }
-        return self._node(name, "collective", after, what)
+        return self._node(name, "collective", after, attributes)
 
     def _message(self, call: Send | Receive, name: str, after: Numbers) -> Node:
         sends = isinstance(call, Send)
         stage = call.to if isinstance(call, Send) else call.source
         here = self.mesh.coordinate(self.rank, "pp")
         peer = self.rank + (stage - here) * self.mesh.stride("pp")
-        what = {
+        attributes = {
             "comm_src": self.rank if sends else peer,
             "comm_dst": peer if sends else self.rank,
             "comm_size": round(call.bytes),
             "comm_tag": self.names.tag(call.key),
         }
-        return self._node(name, "send" if sends else "receive", after, what)
+        return self._node(name, "send" if sends else "receive", after, attributes)
 
     def _node(
-        self, name: str, kind: chakra.Kind, after: Numbers, what: Mapping[str, int | str]
+        self, name: str, kind: chakra.Kind, after: Numbers, attributes: Mapping[str, int | str]
     ) -> Node:
-        attributes = {"is_cpu_op": False, **what}
+        attributes = {"is_cpu_op": False, **attributes}
         return Node(
             number=next(self._numbers), name=name, kind=kind, after=after, attributes=attributes
         )
@@ -264,7 +264,7 @@ class _Rank:
         steps = [stride for stride, _ in along]
         return tuple(
             sorted(
-                first + sum(step * place for step, place in zip(steps, own, strict=True))
-                for own in product(*places)
+                first + sum(step * place for step, place in zip(steps, coordinates, strict=True))
+                for coordinates in product(*places)
             )
         )

@@ -174,6 +174,6 @@ def _of_result(
         )
 
 
-def _wrong(path: Path, line: int, what: str) -> InputError:
+def _wrong(path: Path, line: int, fault: str) -> InputError:
     remedy = "give the whole output of an nccl-tests run"
-    return InputError(f"{path}, line {line}", what, remedy)
+    return InputError(f"{path}, line {line}", fault, remedy)

@@ -127,8 +127,8 @@ class _Process:
             yield self._named("thread_name", tid, name=label)
             yield self._named("thread_sort_index", tid, sort_index=tid)
 
-    def _named(self, what: str, tid: int = 0, **args: Any) -> Event:
-        return metadata(what, self.role.index, tid, **args)
+    def _named(self, kind: str, tid: int = 0, **args: Any) -> Event:
+        return metadata(kind, self.role.index, tid, **args)
 
     def _note(self, tid: int, name: str, start: float, end: float, **args: Any) -> Event:
         return self._slice(tid, "user_annotation", name, start, end, args)

@@ -29,9 +29,9 @@ def microseconds(seconds: float) -> float:
     return round(seconds * 1e6 / TICK) * TICK
 
 
-def metadata(what: str, pid: int, tid: int = 0, **args: Any) -> Event:
+def metadata(kind: str, pid: int, tid: int = 0, **args: Any) -> Event:
     """What a process or a thread is called, and where it stands."""
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
 Way = tuple[int, int] | None

@@ -32,12 +32,14 @@ def agreed(
     if kind in ("send", "recv", "broadcast"):
         return
     results = contents.tensors(out if isinstance(out, torch.Tensor | list) else args[0])
-    real = [contents.of(one) for one in contents.tensors(args[1] if name in _INTO else args[0])]
-    known = "coalesced" not in name and all(one is not None for one in real)
+    real = [
+        contents.of(tensor) for tensor in contents.tensors(args[1] if name in _INTO else args[0])
+    ]
+    known = "coalesced" not in name and all(tensor is not None for tensor in real)
     with contents.unfaked():
         found = _found(torch, kind, real, named, size, place) if known else []
-        sizes = [one.numel() for one in results]
-        whole = torch.cat([one.flatten() for one in found]) if found else None
+        sizes = [tensor.numel() for tensor in results]
+        whole = torch.cat([tensor.flatten() for tensor in found]) if found else None
         if whole is None or len(whole) != sum(sizes):
             parts = [None] * len(results)
         else:

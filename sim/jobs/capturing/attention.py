@@ -88,11 +88,11 @@ def fused_attention(torch: Any) -> Any:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        own = _Asked(torch, query, key, value, attn_mask, dropout_p, is_causal, scale)
-        if own.grouped and not enable_gqa:
+        asked = _Asked(torch, query, key, value, attn_mask, dropout_p, is_causal, scale)
+        if asked.grouped and not enable_gqa:
             raise RuntimeError("queries and keys have unlike numbers of heads: enable_gqa")
         for backend in torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True):
-            found = _KERNELS[backend.name](own) if backend.name in _KERNELS else None
+            found = _KERNELS[backend.name](asked) if backend.name in _KERNELS else None
             if found is not None:
                 return found
         raise RuntimeError("No available kernel. Aborting execution.")

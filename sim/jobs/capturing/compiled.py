@@ -109,8 +109,8 @@ class Compiled:
         def compile_fx(graph: Any, *args: Any, config_patches: Any = None, **kwargs: Any) -> Any:
             if (config_patches or {}).get("max_autotune"):
                 self.note(_PRODUCTS)
-            own = {k: v for k, v in (config_patches or {}).items() if k not in _SETTINGS}
-            return fallback.compiled(graph, *args, config_patches=own or None, **kwargs)
+            settings = {k: v for k, v in (config_patches or {}).items() if k not in _SETTINGS}
+            return fallback.compiled(graph, *args, config_patches=settings or None, **kwargs)
 
         self.patches.set(inductor["compile_fx"], "compile_fx", compile_fx)
         self.patches.set(inductor["codecache"], "torch_key", _answering(b""))
@@ -216,7 +216,7 @@ def _answering(answer: Any) -> Any:
 
 def _all_of(kind: Any) -> list[Any]:
     """A class and all that inherit from it."""
-    return [kind, *(one for own in kind.__subclasses__() for one in _all_of(own))]
+    return [kind, *(each for subclass in kind.__subclasses__() for each in _all_of(subclass))]
 
 
 def _on_host(torch: Any, deduce: Any) -> Any:

@@ -104,10 +104,10 @@ class Contents:
         """Arguments with indices in place of boolean masks."""
         indices: list[Any] = []
         looked = False
-        for one in args[1]:
-            mask = self.of(one) if one is not None and one.dtype == self.torch.bool else None
+        for index in args[1]:
+            mask = self.of(index) if index is not None and index.dtype == self.torch.bool else None
             if mask is None:
-                indices.append(one)
+                indices.append(index)
                 continue
             with self.unfaked():
                 found = mask.nonzero().unbind(1)
@@ -140,13 +140,15 @@ class Contents:
         self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, results: list[Any]
     ) -> None:
         """Work out what is in an operator's results, or in what it changes."""
-        if (func.is_view or name in ALIASES) and all(isinstance(one, self.fake) for one in given):
+        if (func.is_view or name in ALIASES) and all(
+            isinstance(tensor, self.fake) for tensor in given
+        ):
             return
         changes = self._changes(func)
         if changes and not results:  # lists that are changed in place
             results = self.tensors(args)
-        results = [one for one in results if isinstance(one, self.fake)]
-        small = (one.numel() <= _MOST[one.dtype.is_floating_point] for one in results)
+        results = [tensor for tensor in results if isinstance(tensor, self.fake)]
+        small = (tensor.numel() <= _MOST[tensor.dtype.is_floating_point] for tensor in results)
         if not results or not (changes or any(small)):
             return
         if name in _CHOOSE and str(func) in _ROUTES and self.of(args[0]) is None:
@@ -154,7 +156,7 @@ class Contents:
             return
         whole = not results[0].dtype.is_floating_point
         fresh = whole and name in _OVERWRITES
-        known = all(self.of(one) is not None for one in (given[1:] if fresh else given))
+        known = all(self.of(tensor) is not None for tensor in (given[1:] if fresh else given))
         if fresh and known:
             self.keep(args[0], self._blank(args[0]))
         found = self._computed(func, name, args, kwargs) if known and (given or whole) else None
@@ -178,7 +180,7 @@ class Contents:
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The operator on content, on the CPU; None where some is unknown."""
-        if any(self.of(one) is None for one in self.tensors(args, kwargs)):
+        if any(self.of(tensor) is None for tensor in self.tensors(args, kwargs)):
             return None
         args, kwargs = self.map(self._real, args), self.map(self._real, kwargs)
         if name in UNSET:  # what is not written yet, zeros for all captures
@@ -195,10 +197,10 @@ class Contents:
                 return found.to(dtype)
             return () if found is None else found
 
-    def _real(self, one: Any) -> Any:
-        if isinstance(one, self.torch.device):
+    def _real(self, value: Any) -> Any:
+        if isinstance(value, self.torch.device):
             return self.torch.device("cpu")
-        return self.of(one) if isinstance(one, self.torch.Tensor) else one
+        return self.of(value) if isinstance(value, self.torch.Tensor) else value
 
     def _route(self, name: str, args: Any, results: list[Any]) -> None:
         """The largest of scores are a router's choice."""

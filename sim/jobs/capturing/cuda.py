@@ -59,9 +59,9 @@ class FakeEvent:
 
     def record(self, stream: Any = None) -> "FakeEvent":
         self.id = next(self.streams.serial)
-        own = stream or self.streams.stack[-1]
-        self.on = own.stream_id
-        self.streams.log.add("record", own.stream_id, mark=self.id)
+        chosen = stream or self.streams.stack[-1]
+        self.on = chosen.stream_id
+        self.streams.log.add("record", chosen.stream_id, mark=self.id)
         return self
 
 
@@ -155,14 +155,14 @@ def _generators(torch: Any) -> Any:
     usual = torch.Generator
 
     class Kind(type(usual)):  # type: ignore[misc]
-        def __instancecheck__(cls, one: object) -> bool:
-            return isinstance(one, usual)
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, usual)
 
     class Generator(usual, metaclass=Kind):  # type: ignore[misc, valid-type]
         def __new__(cls, device: Any = "cpu") -> Any:
-            own = usual.__new__(cls)
-            own.place = torch.device(device)
-            return own
+            generator = usual.__new__(cls)
+            generator.place = torch.device(device)
+            return generator
 
         @property
         def device(self) -> Any:

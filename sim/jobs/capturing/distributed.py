@@ -92,10 +92,10 @@ def _fsdp1(patches: Patches) -> None:
     flat = import_module("torch.distributed.fsdp._flat_param").FlatParameter
     init = flat._init_metadata
 
-    def initialised(_: Any, own: Any, *args: Any, **kwargs: Any) -> None:
-        init(own, *args, **kwargs)
-        setattr(own, WHOLE, sum(own._numels))
-        for weight, elements in zip(own._params or (), own._numels, strict=False):
+    def initialised(_: Any, parameter: Any, *args: Any, **kwargs: Any) -> None:
+        init(parameter, *args, **kwargs)
+        setattr(parameter, WHOLE, sum(parameter._numels))
+        for weight, elements in zip(parameter._params or (), parameter._numels, strict=False):
             setattr(weight, WHOLE, elements)
 
     patches.set(flat, "_init_metadata", classmethod(initialised))
@@ -122,7 +122,7 @@ def _ddp(torch: Any, patches: Patches) -> None:
     def buckets(tensors: list[Any], _: list[int], *rest: Any) -> Any:
         """torch/csrc/distributed/c10d/reducer.cpp, `rebuild_buckets`."""
         found, sizes = assign(tensors[::-1], limits, *rest)
-        return [[len(tensors) - 1 - i for i in one] for one in found][::-1], sizes[::-1]
+        return [[len(tensors) - 1 - i for i in bucket] for bucket in found][::-1], sizes[::-1]
 
     def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at annotations
         group = group or dist.group.WORLD

@@ -80,7 +80,7 @@ class _Ranks:
         with progress.told(self.told, by_itself=False) as look:
             while self.ends:
                 for end in wait(list(self.ends.values()), timeout=1.0):
-                    rank = next(rank for rank, own in self.ends.items() if own is end)
+                    rank = next(rank for rank, connection in self.ends.items() if connection is end)
                     self.hear(rank, end)  # type: ignore[arg-type]
                 self.answer()
                 look()
@@ -95,11 +95,11 @@ class _Ranks:
         if len(self.processes) == _MOST:
             what = f"more than {_MOST} ranks send one another messages"
             raise InputError("sim capture", what, "capture fewer pipeline stages")
-        own, other = self.context.Pipe()
+        here, other = self.context.Pipe()
         process = self.context.Process(target=_run, args=(self.capture, rank, other))
         process.start()
         other.close()
-        self.processes[rank], self.ends[rank] = process, own
+        self.processes[rank], self.ends[rank] = process, here
 
     def hear(self, rank: int, end: Connection) -> None:
         try:
@@ -161,8 +161,8 @@ def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
         objects[:] = exchange.receive(src)
         return src
 
-    def gather(found: list[Any], own: Any, *_: Any, **__: Any) -> None:
-        found[:] = [own] * len(found)
+    def gather(found: list[Any], said: Any, *_: Any, **__: Any) -> None:
+        found[:] = [said] * len(found)
 
     def scatter(found: list[Any], objects: list[Any] | None, *_: Any, **__: Any) -> None:
         found[0] = objects[0] if objects else None

@@ -21,25 +21,25 @@ class Kernel:
         self.name = re.sub(r"^triton_|_\d+$", "", name)
         head = re.search(r"^def \w+\((.*?)\):", source, re.MULTILINE | re.DOTALL)
         listed = head[1].split(",") if head else []
-        self.arguments = [one.partition(":")[0].strip() for one in listed]
+        self.arguments = [argument.partition(":")[0].strip() for argument in listed]
         said = re.search(r"'kernel_num_gb': ([0-9.e+-]+)", source)
         self.bytes = float(said[1]) * 1e9 if said else None
 
     def run(self, *args: Any, **_: Any) -> None:
         """Record a launch."""
         tensors = [
-            (name, one)
-            for name, one in zip(self.arguments, args, strict=False)
-            if isinstance(one, self.torch.Tensor)
+            (name, tensor)
+            for name, tensor in zip(self.arguments, args, strict=False)
+            if isinstance(tensor, self.torch.Tensor)
         ]
-        reads = [one for name, one in tensors if name.startswith(("in_", "arg_"))]
-        writes = [one for name, one in tensors if "out_ptr" in name]
+        reads = [tensor for name, tensor in tensors if name.startswith(("in_", "arg_"))]
+        writes = [tensor for name, tensor in tensors if "out_ptr" in name]
         self.launched(lambda: self._operator(reads, writes), reads, writes)
 
     def _operator(self, reads: list[Any], writes: list[Any]) -> Operator:
         outputs = tuple(map(tensor_of, writes))
-        written = sum(one.bytes for one in outputs)
-        inputs = [tensor_of(one) for one in reads]
+        written = sum(tensor.bytes for tensor in outputs)
+        inputs = [tensor_of(tensor) for tensor in reads]
         if self.bytes is not None:
             inputs = _read(inputs, self.bytes - written)
         name = f"inductor.{self.name}"
@@ -49,14 +49,14 @@ class Kernel:
 def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
     """Inputs of which so many bytes are read: the largest are sliced, or looked up in."""
     found = list(inputs)
-    excess = sum(one.bytes for one in inputs) - max(size, 0.0)
+    excess = sum(tensor.bytes for tensor in inputs) - max(size, 0.0)
     for place in sorted(range(len(inputs)), key=lambda i: -inputs[i].bytes):
-        own = inputs[place]
-        if excess <= 0.0 or not own.width:
+        tensor = inputs[place]
+        if excess <= 0.0 or not tensor.width:
             break
-        kept = max(own.bytes - excess, 0.0)
-        found[place] = replace(own, elements=round(kept / own.width))
-        excess -= own.bytes - kept
+        kept = max(tensor.bytes - excess, 0.0)
+        found[place] = replace(tensor, elements=round(kept / tensor.width))
+        excess -= tensor.bytes - kept
     return found
 
 
@@ -86,9 +86,9 @@ def _plain(torch: Any, graph: Any, inputs: Sequence[Any]) -> bool:
     """Whether all sizes are numbers, and nothing is held but what is given."""
     symbols = torch.SymInt, torch.SymFloat, torch.SymBool
     values = [*inputs, *(node.meta.get("val") for node in graph.graph.nodes)]
-    sizes = [size for one in values if isinstance(one, torch.Tensor) for size in one.shape]
+    sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
     held = any(node.op == "get_attr" for node in graph.graph.nodes)
-    return not held and not any(isinstance(one, symbols) for one in (*values, *sizes))
+    return not held and not any(isinstance(value, symbols) for value in (*values, *sizes))
 
 
 def _key(codecache: Any, graph: Any, inputs: Any, checked: Any, given: dict[str, Any]) -> Any:
@@ -122,11 +122,11 @@ class Fallback:
             said = str(error).splitlines()[0][:160]
             self.note(f"{place}: recorded without torch.compile, which fails ({said})")
 
-        def each(part: Any, *rest: Any, **own: Any) -> Any:
+        def each(part: Any, *rest: Any, **settings: Any) -> Any:
             try:
-                return self.each(part, *rest, **own)
+                return self.each(part, *rest, **settings)
             except self.failed as error:
-                if not own.get("is_backward"):
+                if not settings.get("is_backward"):
                     raise
                 told(error)
                 broken.append(part)

@@ -35,8 +35,8 @@ class Lines:
 
     def __call__(self) -> int:
         """The line at work; -1 where it is none of the script's."""
-        if (own := self.fused()) is not None:
-            return own[0]
+        if (fused := self.fused()) is not None:
+            return fused[0]
         frame: Any = sys._getframe(1)
         while frame is not None:
             code = frame.f_code  # told by its identity: its hash is that of all that is in it
@@ -83,14 +83,18 @@ class Lines:
 
     def mark(self, node: Any) -> None:
         """Write where a call comes from, in front of it."""
-        inner = (one.node for one in node.get_nodes() if one.node is not None)
-        origins = [one for own in inner for one in _origins(own)]
+        inner = (part.node for part in node.get_nodes() if part.node is not None)
+        origins = [origin for buffer in inner for origin in _origins(buffer)]
         weights = Counter[str]()
-        for one in origins:
-            if place := self._of_trace(one.meta.get("stack_trace") or ""):
-                weights[place] += _made(one)
+        for origin in origins:
+            if place := self._of_trace(origin.meta.get("stack_trace") or ""):
+                weights[place] += _made(origin)
         if weights:
-            tags = {one.meta.get("partitioner_tag") for one in origins if one.op != "placeholder"}
+            tags = {
+                origin.meta.get("partitioner_tag")
+                for origin in origins
+                if origin.op != "placeholder"
+            }
             often = "again" if tags == {"is_forward"} else "once"
             wrapper = import_module("torch._inductor.virtualized").V.graph.wrapper_code
             wrapper.writeline(f"# from {weights.most_common(1)[0][0]} {often}")
@@ -100,7 +104,7 @@ class Lines:
         linecache.checkcache(path)
         found = ((n, _MARK.match(text)) for n, text in enumerate(linecache.getlines(path), 1))
         self._marks[path] = [
-            (n, self.log.lines.number(own[1]), own[2] == "again") for n, own in found if own
+            (n, self.log.lines.number(match[1]), match[2] == "again") for n, match in found if match
         ]
 
     def _place_of(self, file: str) -> str:
@@ -113,12 +117,12 @@ class Lines:
         return places[-1] if places else ""
 
 
-def _origins(own: Any) -> Any:
+def _origins(buffer: Any) -> Any:
     """The nodes that a buffer comes from: of an operator of torch itself, without those that make
     what it reads."""
-    extern = isinstance(own, import_module("torch._inductor.ir").ExternKernel)
-    alone = own.get_origin_node() if extern else None
-    return [alone] if alone is not None else own.get_origins()
+    extern = isinstance(buffer, import_module("torch._inductor.ir").ExternKernel)
+    alone = buffer.get_origin_node() if extern else None
+    return [alone] if alone is not None else buffer.get_origins()
 
 
 def _made(node: Any) -> int:

@@ -82,8 +82,8 @@ class Log:
     def _add(self, kind: EventKind, stream: int, **rest: Any) -> None:
         if self.over:
             return
-        own = {"phase": self.phase, "within": self.within, **rest}
-        self.events.append(Event(kind=kind, stream=stream, **own))
+        fields = {"phase": self.phase, "within": self.within, **rest}
+        self.events.append(Event(kind=kind, stream=stream, **fields))
 
     def sync_all(self, current: int) -> None:
         """The host waits for what is under way, and for all streams that something runs on."""

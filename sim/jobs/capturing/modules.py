@@ -57,7 +57,7 @@ def _moves(torch: Any, patches: Patches) -> None:
         return result
 
     patches.set(torch.nn.Module, "_apply", kept)
-    patches.set(torch.Tensor, "data", property(lambda one: usual.__get__(one), put))
+    patches.set(torch.Tensor, "data", property(lambda tensor: usual.__get__(tensor), put))
 
 
 def _become(torch: Any, old: Any, new: Any) -> None:
@@ -81,8 +81,8 @@ def _copies(torch: Any, patches: Patches) -> None:
             return usual(tensor, memo)
         with torch.no_grad():
             memo[id(tensor)] = new = tensor.clone()
-        own = {key: value for key, value in tensor.__dict__.items() if key not in new.__dict__}
-        new.__dict__ |= deepcopy(own, memo)
+        kept = {key: value for key, value in tensor.__dict__.items() if key not in new.__dict__}
+        new.__dict__ |= deepcopy(kept, memo)
         new.requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
             new.grad = copied(tensor.grad, memo)
@@ -130,9 +130,9 @@ def _reads(torch: Any, patches: Patches) -> None:
             return torch.full(tuple(tensor.shape), value, dtype=tensor.dtype)
 
     def numpy(tensor: Any, *, force: bool = False) -> Any:
-        own = tensor.detach().cpu() if force else tensor
-        unknown = isinstance(own, FakeTensor) and own.device.type == "cpu"
-        return usual(made_up(own) if unknown else own, force=force)
+        local = tensor.detach().cpu() if force else tensor
+        unknown = isinstance(local, FakeTensor) and local.device.type == "cpu"
+        return usual(made_up(local) if unknown else local, force=force)
 
     def formatted(tensor: Any, how: str) -> str:
         single = isinstance(tensor, FakeTensor) and not tensor.dim()
@@ -178,13 +178,13 @@ def _unmasked(torch: Any) -> Iterator[None]:
 def _shapes(torch: Any) -> dict[str, Callable[..., Any]]:
     """What the operators give, by the input, whose second dimension is that of channels."""
 
-    def channels(one: Any, number: int) -> tuple[Any, ...]:
-        return tuple(one.new_empty(one.shape[1], dtype=torch.float32) for _ in range(number))
+    def channels(tensor: Any, number: int) -> tuple[Any, ...]:
+        return tuple(tensor.new_empty(tensor.shape[1], dtype=torch.float32) for _ in range(number))
 
     return {
-        "batch_norm_stats": lambda one, eps: channels(one, 2),
-        "batch_norm_gather_stats_with_counts": lambda one, *_: channels(one, 2),
-        "batch_norm_elemt": lambda one, *_: torch.empty_like(one),
+        "batch_norm_stats": lambda tensor, eps: channels(tensor, 2),
+        "batch_norm_gather_stats_with_counts": lambda tensor, *_: channels(tensor, 2),
+        "batch_norm_elemt": lambda tensor, *_: torch.empty_like(tensor),
         "batch_norm_backward_reduce": lambda grad, *_: channels(grad, 4),
         "batch_norm_backward_elemt": lambda grad, *_: torch.empty_like(grad),
     }

@@ -25,20 +25,20 @@ def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any])
         name=f"{func.namespace}.{_name(func)}",
         inputs=tuple(map(tensor_of, ins)),
         outputs=tuple(map(tensor_of, outs)),
-        written=sum(tensor_of(one).bytes for one in changed),
+        written=sum(tensor_of(tensor).bytes for tensor in changed),
         flags=flags,
     )
 
 
 def _read(ins: list[Any], unread: list[Any]) -> list[Any]:
     """Without those that are only written: once each, since what is written may be read, too."""
-    left = {id(one) for one in unread}
+    left = {id(tensor) for tensor in unread}
     read = []
-    for one in reversed(ins):  # `out` is the last argument
-        if id(one) in left:
-            left.remove(id(one))
+    for tensor in reversed(ins):  # `out` is the last argument
+        if id(tensor) in left:
+            left.remove(id(tensor))
         else:
-            read.append(one)
+            read.append(tensor)
     return read[::-1]
 
 
@@ -54,7 +54,7 @@ def tf32() -> bool:
 
 
 def _wide(ins: list[Any]) -> bool:
-    return all(str(one.dtype) == "torch.float32" for one in ins)
+    return all(str(tensor.dtype) == "torch.float32" for tensor in ins)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -71,15 +71,15 @@ def _changed(func: Any, named: dict[str, Any]) -> list[Any]:
     for argument in func._schema.arguments:
         if argument.alias_info and argument.alias_info.is_write:
             found += _listed(named.get(argument.name))
-    return [one for one in found if hasattr(one, "untyped_storage")]
+    return [tensor for tensor in found if hasattr(tensor, "untyped_storage")]
 
 
-def tensor_of(one: Any) -> Tensor:
+def tensor_of(tensor: Any) -> Tensor:
     """A tensor as a recording has it."""
-    shape = tuple(int(n) for n in one.shape)
+    shape = tuple(int(n) for n in tensor.shape)
     return Tensor(
-        dtype=str(one.dtype).removeprefix("torch."),
-        width=float(one.element_size()),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        width=float(tensor.element_size()),
         shape=shape,
-        elements=covered(shape, one.stride()),
+        elements=covered(shape, tensor.stride()),
     )

@@ -10,10 +10,10 @@ from sim.jobs.capturing.contents import Contents
 from sim.jobs.capturing.cuda import Streams
 from sim.jobs.capturing.distributed import Aside
 from sim.jobs.capturing.exchange import Exchange
-from sim.jobs.capturing.lattices import group_of
 from sim.jobs.capturing.lines import Lines
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.operators import ROUNDED, described, tf32
+from sim.jobs.recorded.axes import group_of
 from sim.jobs.recorded.kernels import NAMESPACES, call_of, event_of, is_free, is_shape
 from sim.jobs.recorded.recording import Operator
 
@@ -181,7 +181,7 @@ class Recorder:
 
     def _there(self, tensors: list[Any]) -> list[Any]:
         """Those on the device."""
-        return [one for one in tensors if one.device.type == "cuda"]
+        return [tensor for tensor in tensors if tensor.device.type == "cuda"]
 
     def _on_device(self, tree: Any) -> list[Any]:
         return self._there(self.contents.tensors(tree))
@@ -204,8 +204,8 @@ class Recorder:
         self, operator: Callable[[], Operator], reads: list[Any], writes: list[Any]
     ) -> None:
         """Record a kernel that is not an operator of torch."""
-        for one in writes:
-            self.contents.keep(one, None)
+        for tensor in writes:
+            self.contents.keep(tensor, None)
         line = self._line() if self.log.began else -1
         self._kernel(lambda: self.log.operators.number(operator()), reads, line)
 
@@ -230,7 +230,7 @@ class Recorder:
 
     def _kernel(self, number: Callable[[], int], ins: list[Any], line: int) -> None:
         results = self.log.results
-        storages = [id(one.untyped_storage()) for one in ins]
+        storages = [id(tensor.untyped_storage()) for tensor in ins]
         reads = {results.pop(key) for key in storages if key in results}
         if not self.log.began:  # events before the step count for nothing
             return
@@ -270,15 +270,15 @@ class Recorder:
             self.calls.get_work(func, out).seq_id = mark
         blocking = c10d and not pair and not named.get("async_op")
         if not blocking and kind != "send":
-            self.log.results |= {id(one.untyped_storage()): mark for one in results}
+            self.log.results |= {id(tensor.untyped_storage()): mark for tensor in results}
         peer = ranks[named["dst" if kind == "send" else "src"]] if pair else 0
         self.log.add(
             event_of(kind),
             self.streams.current,
             name=kind,
-            group=self.log.groups.number(group_of(tuple(sorted(ranks)))),
+            group=self.log.groups.number(group_of(tuple(sorted(ranks)), "sim capture")),
             peer=peer,
-            bytes=float(max(sum(map(_bytes, self._on_device(one))) for one in (*args[:2], out))),
+            bytes=float(max(sum(map(_bytes, self._on_device(side))) for side in (*args[:2], out))),
             mark=mark,
             line=line,
             blocking=blocking,
@@ -309,9 +309,9 @@ def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """Arguments by name; those that are as usual do not come along."""
     schema = func._schema.arguments
     usual: dict[str, Any] = {
-        one.name: one.default_value for one in schema if one.has_default_value()
+        argument.name: argument.default_value for argument in schema if argument.has_default_value()
     }
-    given = {one.name: value for one, value in zip(schema, args, strict=False)}
+    given = {argument.name: value for argument, value in zip(schema, args, strict=False)}
     return {**usual, **given, **kwargs}
 
 

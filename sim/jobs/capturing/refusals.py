@@ -50,10 +50,12 @@ def refused(script: str, folder: str) -> Iterator[None]:
         raise InputError(script, what, "check its arguments") from end
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if of_script(f.filename, folder)]
+        in_script = [f for f in frames if of_script(f.filename, folder)]
         where = script
-        if own:
-            where = f"{own[-1].filename.removeprefix(folder).lstrip('/')}:{own[-1].lineno}"
+        if in_script:
+            where = (
+                f"{in_script[-1].filename.removeprefix(folder).lstrip('/')}:{in_script[-1].lineno}"
+            )
         said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
         lower = said.lower()
         hint = next((do for word, do in _HINTS.items() if word.lower() in lower), "")

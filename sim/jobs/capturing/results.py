@@ -42,12 +42,12 @@ class Results:
         self.torch, self.mode = torch, mode
         module = import_module("torch._subclasses.fake_tensor")
         self.fake, self.in_kernel = module.FakeTensor, module.in_kernel_invocation_manager
-        own = torch._C
+        core = torch._C
         unsafe = mode._allow_unsafe_data_ptr_access
         self._guard: Any = (
-            own._set_warn_deprecated_on_mutable_data_ptr
+            core._set_warn_deprecated_on_mutable_data_ptr
             if unsafe
-            else own._set_throw_on_mutable_data_ptr
+            else core._set_throw_on_mutable_data_ptr
         )
         self._answers: dict[Any, Any] = {}
         self._states: dict[Any, dict[str, Any]] = {}  # what a new fake tensor of a device knows
@@ -59,28 +59,28 @@ class Results:
         for what no key tells. All tensors among the arguments are added to those `given`."""
         key: list[Any] = [id(func), self.torch.get_default_dtype()]
         told = self._told(key, args, given)
-        for name, one in kwargs.items():
+        for name, value in kwargs.items():
             key.append(name)
-            told = self._told(key, (one,), given) and told
+            told = self._told(key, (value,), given) and told
         return tuple(key) if told else None
 
     def _told(self, key: list[Any], values: Iterable[Any], given: list[Any]) -> bool:
         told = True
-        for one in values:
-            kind = type(one)
+        for value in values:
+            kind = type(value)
             if kind is self.fake:
-                given.append(one)
-                told = told and one.fake_mode is self.mode and one.constant is None
-                key += (one.dtype, one.shape, one.stride(), one.fake_device)
+                given.append(value)
+                told = told and value.fake_mode is self.mode and value.constant is None
+                key += (value.dtype, value.shape, value.stride(), value.fake_device)
             elif kind in self._plain:
-                key += (kind, one)  # 1 equals 1.0 and True
-            elif isinstance(one, list | tuple):
-                key += (list, len(one))
-                told = self._told(key, one, given) and told
+                key += (kind, value)  # 1 equals 1.0 and True
+            elif isinstance(value, list | tuple):
+                key += (list, len(value))
+                told = self._told(key, value, given) and told
             else:
                 told = False
-                if isinstance(one, self.torch.Tensor):
-                    given.append(one)
+                if isinstance(value, self.torch.Tensor):
+                    given.append(value)
         return told
 
     def of(self, func: Any, args: Any, kwargs: Any, asked: Any) -> Any:
@@ -102,7 +102,7 @@ class Results:
         """Whether shapes alone say what an operator gives."""
         tags, masks = self.torch.Tag, (self.torch.bool, self.torch.uint8)
         if func._overloadpacket.__name__ == "index":
-            return not any(one.dtype in masks for one in given[1:])
+            return not any(tensor.dtype in masks for tensor in given[1:])
         special = {tags.dynamic_output_shape, tags.data_dependent_output, tags.inplace_view}
         return not special & {*func.tags}
 
@@ -112,33 +112,35 @@ class Results:
         results = list(out) if several else [out]
         if func.is_view or func._overloadpacket.__name__ in _SHARES:
             return _VIEW if self._same([*args[:1], *results]) else _UNTOLD
-        places = {id(one): place for place, one in [*kwargs.items(), *enumerate(args)]}
-        taken = {id(one.untyped_storage()) for one in given}
+        places = {id(value): place for place, value in [*kwargs.items(), *enumerate(args)]}
+        taken = {id(value.untyped_storage()) for value in given}
         found: list[Any] = []
-        for one in results:
-            if one is None or type(one) in (int, bool):
-                found.append(_Plain(one))
-            elif id(one) in places:
-                found.append(places[id(one)])
-            elif type(one) is self.fake and self._fresh(one, taken):
-                taken.add(id(one.untyped_storage()))
-                found.append(_Fresh(one, self._state(one.fake_device)))
+        for value in results:
+            if value is None or type(value) in (int, bool):
+                found.append(_Plain(value))
+            elif id(value) in places:
+                found.append(places[id(value)])
+            elif type(value) is self.fake and self._fresh(value, taken):
+                taken.add(id(value.untyped_storage()))
+                found.append(_Fresh(value, self._state(value.fake_device)))
             else:
                 return _UNTOLD
         return (type(out), found) if several else found[0]
 
     def _same(self, several: list[Any]) -> bool:
         """Whether an argument and results lie in the same memory."""
-        fake = len(several) > 1 and all(type(one) is self.fake for one in several)
-        return fake and len({id(one.untyped_storage()) for one in several}) == 1
+        fake = len(several) > 1 and all(type(tensor) is self.fake for tensor in several)
+        return fake and len({id(tensor.untyped_storage()) for tensor in several}) == 1
 
-    def _fresh(self, one: Any, taken: set[int]) -> bool:
+    def _fresh(self, tensor: Any, taken: set[int]) -> bool:
         """Whether a result just fills memory that nobody else has."""
-        ends = sum((n - 1) * step for n, step in zip(one.shape, one.stride(), strict=True)) + 1
-        plain = one.layout == self.torch.strided and not (one.is_conj() or one.is_neg())
-        storage = one.untyped_storage()
-        full = storage.nbytes() == one.element_size() * (ends if one.numel() else 0)
-        return plain and full and one.constant is None and id(storage) not in taken
+        ends = (
+            sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        )
+        plain = tensor.layout == self.torch.strided and not (tensor.is_conj() or tensor.is_neg())
+        storage = tensor.untyped_storage()
+        full = storage.nbytes() == tensor.element_size() * (ends if tensor.numel() else 0)
+        return plain and full and tensor.constant is None and id(storage) not in taken
 
     def _state(self, device: Any) -> dict[str, Any]:
         if device not in self._states:
@@ -153,7 +155,7 @@ class Results:
         kind = type(answer)
         if kind is tuple:
             made, parts = answer
-            return made([self._given(one, func, args, kwargs) for one in parts])
+            return made([self._given(part, func, args, kwargs) for part in parts])
         if kind is _Plain:
             return answer.value
         if kind is not _Fresh:
@@ -176,7 +178,7 @@ class Results:
         state = self._state(args[0].fake_device)
         with self.torch._C._DisableTorchDispatch():
             if isinstance(out, list | tuple):
-                return type(out)([self._faked(one, state) for one in out])
+                return type(out)([self._faked(tensor, state) for tensor in out])
             return self._faked(out, state)
 
     def _faked(self, meta: Any, state: dict[str, Any]) -> Any:

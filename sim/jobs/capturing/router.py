@@ -66,9 +66,9 @@ class Router:
         """The number of the module that asks, in the order in which they first do."""
         frame: Any = sys._getframe(1)
         while frame is not None:
-            own = frame.f_locals.get("self")
-            if isinstance(own, self.torch.nn.Module):
-                return self._layers.setdefault(id(own), len(self._layers))
+            module = frame.f_locals.get("self")
+            if isinstance(module, self.torch.nn.Module):
+                return self._layers.setdefault(id(module), len(self._layers))
             frame = frame.f_back
         return 0
 

@@ -117,8 +117,8 @@ _METHODS: dict[str, Callable[[dict[str, Any]], Kind]] = {
 
 def _within(run: Callable[..., Any], kind: Callable[[dict[str, Any]], Kind], log: Log) -> Any:
     def passed(stage: Any, number: int, *args: Any, **given: Any) -> Any:
-        own = Pass(kind=kind(given), microbatch=number, piece=stage.stage_index)
-        before, log.within = log.within, log.passes.number(own)
+        current = Pass(kind=kind(given), microbatch=number, piece=stage.stage_index)
+        before, log.within = log.within, log.passes.number(current)
         try:
             return run(stage, number, *args, **given)
         finally:

@@ -58,10 +58,10 @@ class Stored:
             self._twins.pop(key, None)
 
         if tensor.is_contiguous() and tensor.numel() * tensor.element_size() == storage.nbytes():
-            own = content.to(tensor.dtype).contiguous()
-            if own.untyped_storage().nbytes() != storage.nbytes():  # a part of something larger
-                own = own.clone(memory_format=torch.contiguous_format)
-            bytes, known = own.as_strided((own.numel(),), (1,)).view(torch.uint8), None
+            flat = content.to(tensor.dtype).contiguous()
+            if flat.untyped_storage().nbytes() != storage.nbytes():  # a part of something larger
+                flat = flat.clone(memory_format=torch.contiguous_format)
+            bytes, known = flat.as_strided((flat.numel(),), (1,)).view(torch.uint8), None
         else:
             bytes, known = (
                 torch.zeros(storage.nbytes(), dtype=kind) for kind in (torch.uint8, torch.bool)

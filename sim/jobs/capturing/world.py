@@ -75,9 +75,9 @@ def fake_world(torch: Any, log: Log, place: Place) -> Iterator[None]:
             return log.lines.entries[number] if number >= 0 else "torch.compile"
 
         modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
-        own = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
-        Compiled(torch, patches, log, where, own).install()
-        with fake, mode(torch, own):
+        recorder = Recorder(torch, log, streams, lines, exchange=place.exchange, contents=contents)
+        Compiled(torch, patches, log, where, recorder).install()
+        with fake, mode(torch, recorder):
             yield
     finally:
         patches.restore()

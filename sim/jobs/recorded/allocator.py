@@ -169,7 +169,7 @@ class CachingAllocator:
             return False
         size, freed = max(size, int(most)), 0
         at = bisect_left(row, (size, -1))
-        found = [row[at]] if at < len(row) else [one for one in row[::-1] if one[0] >= most]
+        found = [row[at]] if at < len(row) else [entry for entry in row[::-1] if entry[0] >= most]
         for whole, address in found:
             if freed < size:
                 self._release(self._free[address])
@@ -198,9 +198,9 @@ class CachingAllocator:
             block = self._free[address]
             if block.before and block.before.free:
                 block = block.before
-            room, one = 0, block
-            while one and one.free and room < size:
-                room, one = room + one.size, one.behind  # type: ignore[assignment]
+            room, candidate = 0, block
+            while candidate and candidate.free and room < size:
+                room, candidate = room + candidate.size, candidate.behind  # type: ignore[assignment]
             if room >= size:
                 return block
         page = self._page(pool)

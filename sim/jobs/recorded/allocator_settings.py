@@ -65,10 +65,10 @@ def parsed(text: str, where: str) -> AllocatorSettings:
 
 
 def _pairs(text: str, where: str) -> Iterator[tuple[str, str]]:
-    for one in filter(None, text.replace(" ", "").split(",")):
-        name, _, value = one.partition(":")
+    for option in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = option.partition(":")
         if not value:
-            raise InputError(where, f"{one!r} has no value", "write name:value, ...")
+            raise InputError(where, f"{option!r} has no value", "write name:value, ...")
         yield name, value
 
 

@@ -38,39 +38,46 @@ def report(
     """The result of recordings, one a stage, of which a program was played; formulas stand with
     `Result`. FLOPs are those of `WorkDone`."""
     topology, step = setup.machine.topology, record.step_time
-    recordings, axes = [own for own, _ in setup.stages], setup.stages[0][1]
-    done = [work_of(own) for own in recordings]
+    recordings, axes = [recording for recording, _ in setup.stages], setup.stages[0][1]
+    work = [work_of(recording) for recording in recordings]
     replicas = topology.gpus // len(recordings)
-    inputs = _inputs(setup, done[0])
-    count = sum(own.parameters for own in recordings)
-    peaks = [own.peak() for own in setup.memories]
-    fits = all(one.failure is None for one in peaks)
+    inputs = _inputs(setup, work[0])
+    parameters = sum(recording.parameters for recording in recordings)
+    peaks = [memory.peak() for memory in setup.memories]
     return Result(
         scenario=setup.name,
         inputs=inputs,
-        parameters=count,
-        active_parameters=count,
-        **expected(step, evidence().interval(step, _campaign(setup, done[0].precision))),
+        parameters=parameters,
+        active_parameters=parameters,
+        **expected(step, evidence().interval(step, _campaign(setup, work[0].precision))),
         **rates(
             topology,
             step,
             samples=inputs.batch,
-            tokens=done[0].tokens * axes.data_ranks,
-            flops=sum(own.model_flops for own in done) * replicas,
-            executed=sum(own.executed_flops for own in done) * replicas,
-            precision=done[0].precision,
+            tokens=work[0].tokens * axes.data_ranks,
+            flops=sum(each.model_flops for each in work) * replicas,
+            executed=sum(each.executed_flops for each in work) * replicas,
+            precision=work[0].precision,
         ),
         **account_of(record, spent),
         stages=tuple(map(_stage, range(len(recordings)), spent, peaks)),
         wall_seconds=wall_seconds,
         warnings=tuple(dict.fromkeys(_warnings(setup))),
-        remedies=() if fits else Deferred(partial(_remedies, setup.memories)),
         memory_curves=Deferred(partial(_curves, program, record)),
-        memory_per_gpu=_parts(fullest(setup.memories).peak()),
         capacity=topology.device.usable_memory,
-        fits=fits,
         setup=setup,
+        **_room(setup.memories, peaks),
     )
+
+
+def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
+    """Whether the script fits, the memory of the fullest GPU, and what to do where it does not."""
+    fits = all(peak.failure is None for peak in peaks)
+    return {
+        "fits": fits,
+        "memory_per_gpu": _parts(fullest(memories).peak()),
+        "remedies": () if fits else Deferred(partial(_remedies, memories)),
+    }
 
 
 def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
@@ -126,8 +133,8 @@ def _curves(written: Program, record: Record) -> list[MemoryCurve]:
 
 def _remedies(memories: Sequence[Memory]) -> list[str]:
     """Settings of the allocator with which the script fits."""
-    grown = [own.with_expandable_segments() for own in memories]
-    fits = all(own.failure is None for own in grown)
+    grown = [memory.with_expandable_segments() for memory in memories]
+    fits = all(memory.failure is None for memory in grown)
     return [f"{VARIABLES[0]} = expandable_segments:True"] if fits else []
 
 
@@ -142,7 +149,7 @@ def _warnings(setup: Recorded) -> Iterator[str]:
 def _measured_host(setup: Recorded) -> Iterator[str]:
     """For which launches the host's seconds were measured, and where."""
     device = setup.machine.topology.device
-    found = coverage([own for own, _ in setup.stages], host_of(setup.stack, device))
+    found = coverage([recording for recording, _ in setup.stages], host_of(setup.stack, device))
     if found is not None and device.measured is not None:
         software = device.measured.origin.provenance.get("torch", "")
         where = f"profile {device.profile}{f' (torch {software})' if software else ''}"

@@ -19,20 +19,20 @@ def context_strides(recordings: Iterable[Recording]) -> set[int]:
     exchanged along them in forward passes comes right before or behind fused attention, while
     tensor parallelism and experts have a product between."""
     found: dict[tuple[int, int], bool] = {}
-    for own in recordings:
-        for axis, beside in _moves(own):
+    for recording in recordings:
+        for axis, beside in _moves(recording):
             found[axis] = found.get(axis, True) and beside
     return {stride for (stride, _), beside in found.items() if beside}
 
 
-def _moves(own: Recording) -> Iterator[tuple[tuple[int, int], bool]]:
+def _moves(recording: Recording) -> Iterator[tuple[tuple[int, int], bool]]:
     """Each such call along one axis, a stride and a size, and whether attention is next to it."""
-    families = [kernel_of(operator).family for operator in own.operators]
-    marks = [families[e.operator] if e.kind == "kernel" else "" for e in own.events]
+    families = [kernel_of(operator).family for operator in recording.operators]
+    marks = [families[e.operator] if e.kind == "kernel" else "" for e in recording.events]
     before, behind = _nearest(marks), _nearest(marks[::-1])[::-1]
-    for event, *near in zip(own.events, before, behind, strict=True):
+    for event, *near in zip(recording.events, before, behind, strict=True):
         if event.kind == "collective" and event.name in _MOVES and event.phase == "forward":
-            axes = own.groups[event.group].axes
+            axes = recording.groups[event.group].axes
             if len(axes) == 1 and not event.again:
                 yield axes[0], "attention" in near
 
@@ -62,6 +62,19 @@ def lattice(ranks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     row = (i for i, rank in enumerate(ranks) if rank != ranks[0] + i * stride)
     size = next(row, len(ranks))
     return ((stride, size), *lattice(ranks[::size]))
+
+
+def group_of(ranks: tuple[int, ...], where: str) -> Group:
+    """The process group of sorted ranks. Raises `InputError` for ranks that are no lattice.
+
+    >>> group_of((1, 3, 9, 11), "here")
+    Group(first=1, axes=((2, 2), (8, 2)))
+    """
+    group = Group(first=ranks[0], axes=lattice(ranks))
+    if tuple(sorted(group.ranks)) != ranks:
+        what = f"a process group of ranks {', '.join(map(str, ranks[:8]))} ... is no axis of a mesh"
+        raise InputError(where, what, "make groups of ranks at equal distances")
+    return group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,42 +117,45 @@ class Axes:
         return CONTEXT if CONTEXT_AXIS in axes else TENSOR
 
 
-def axes_of(own: Recording, *others: Recording) -> Axes:
+def axes_of(recording: Recording, *others: Recording) -> Axes:
     """The axes of a recording, as its groups and those of the other stages show them.
 
     The pipeline's is the one along which ranks send one another messages. Raises `InputError` where
     groups do not divide the ranks into axes.
     """
-    together = (own, *others)
+    together = (recording, *others)
     stride = _sent_along(together)
     ends = {stride, stride * len(together)} if stride and others else {stride} - {0}
-    axes = {axis for one in together for group in one.groups for axis in group.axes}
-    cuts = sorted({1, own.world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
+    axes = {axis for stage in together for group in stage.groups for axis in group.axes}
+    cuts = sorted({1, recording.world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
     if any(high % low for low, high in pairwise(cuts)):
-        what = f"its process groups cut {own.world} ranks at {', '.join(map(str, cuts))}"
-        raise InputError(own.script, what, "take groups that are axes of one mesh")
+        what = f"its process groups cut {recording.world} ranks at {', '.join(map(str, cuts))}"
+        raise InputError(recording.script, what, "take groups that are axes of one mesh")
     names = _names(cuts, stride, _beside(together), context_strides(together))
     strides = dict(zip(names, cuts, strict=False))
     return Axes(
         mesh={name: high // low for name, (low, high) in zip(names, pairwise(cuts), strict=True)},
         strides=strides,
-        of=tuple(tuple(_within(group, strides)) for group in own.groups),
+        of=tuple(tuple(_within(group, strides)) for group in recording.groups),
     )
 
 
 def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
     """Recordings with their axes, one a pipeline stage, in the order of the stages. Raises
     `InputError` where one is missing or there twice."""
-    all_axes = (axes_of(one, *(o for o in recordings if o is not one)) for one in recordings)
+    all_axes = (
+        axes_of(recording, *(o for o in recordings if o is not recording))
+        for recording in recordings
+    )
     pairs = sorted(
         zip(recordings, all_axes, strict=True), key=lambda pair: pair[1].stage(pair[0].rank)
     )
-    own, axes = pairs[0]
-    stages = [axes.stage(one.rank) for one, axes in pairs]
+    first, axes = pairs[0]
+    stages = [axes.stage(recording.rank) for recording, axes in pairs]
     if stages != list(range(axes.mesh.get(PIPELINE_AXIS, 1))):
         what = f"has {axes.mesh.get(PIPELINE_AXIS, 1)} pipeline stages, of which"
         what += f" {', '.join(map(str, stages))} are recorded"
-        raise InputError(own.script, what, "record it with --stages")
+        raise InputError(first.script, what, "record it with --stages")
     return pairs
 
 
@@ -147,9 +163,9 @@ def _sent_along(recordings: Iterable[Recording]) -> int:
     """The distance of ranks that send one another messages, 0 where none do."""
     return gcd(
         *(
-            abs(event.peer - own.rank)
-            for own in recordings
-            for event in own.events
+            abs(event.peer - recording.rank)
+            for recording in recordings
+            for event in recording.events
             if event.kind in ("send", "recv")
         )
     )
@@ -175,10 +191,10 @@ def _names(
 def _beside(recordings: Iterable[Recording]) -> set[int]:
     """Strides of groups whose collectives are issued beside the main streams."""
     found = set()
-    for own in recordings:
-        main = main_stream(own)
-        numbers = {e.group for e in own.events if e.kind == "collective" and e.stream != main}
-        found |= {stride for number in numbers for stride, _ in own.groups[number].axes}
+    for recording in recordings:
+        main = main_stream(recording)
+        numbers = {e.group for e in recording.events if e.kind == "collective" and e.stream != main}
+        found |= {stride for number in numbers for stride, _ in recording.groups[number].axes}
     return found
 
 

@@ -39,25 +39,28 @@ def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]
-    held = sorted((one for one in flights if one.begin == one.end), key=lambda one: one.begin)
-    places = [one.begin for one in held]
-    for one in flights:
-        within = held[bisect_left(places, one.begin) : bisect_left(places, one.end)]
-        calls = tuple(other.call for other in within if other.call.axes != one.call.axes)
+    held = sorted(
+        (flight for flight in flights if flight.begin == flight.end),
+        key=lambda flight: flight.begin,
+    )
+    places = [flight.begin for flight in held]
+    for flight in flights:
+        within = held[bisect_left(places, flight.begin) : bisect_left(places, flight.end)]
+        calls = tuple(other.call for other in within if other.call.axes != flight.call.axes)
         stretch = Stretch(
-            kernels=sums[one.end] - sums[one.begin],
+            kernels=sums[flight.end] - sums[flight.begin],
             calls=calls,
-            times=factors.get(one.call.cause, 1.0),
+            times=factors.get(flight.call.cause, 1.0),
         )
-        for number in range(one.begin, one.end):
+        for number in range(flight.begin, flight.end):
             if seconds[number]:
-                found.setdefault(number, []).append(Beside(one.call, stretch))
+                found.setdefault(number, []).append(Beside(flight.call, stretch))
     numbers = count()
     return [
-        replace(own, work=replace(own.work, beside=tuple(found.get(next(numbers), ()))))
-        if isinstance(own, Compute) and own.stream == COMPUTE_STREAM
-        else own
-        for own in operations
+        replace(operation, work=replace(operation.work, beside=tuple(found.get(next(numbers), ()))))
+        if isinstance(operation, Compute) and operation.stream == COMPUTE_STREAM
+        else operation
+        for operation in operations
     ]
 
 
@@ -68,28 +71,31 @@ def _flights(operations: Sequence[Operation]) -> tuple[list[_Flight], list[float
     reach: dict[str, int] = {}  # how many computations are behind an operation
     carried: dict[str, frozenset[_Flight]] = {}  # what has ended once it has
     last: dict[str, str] = {}
-    for own in operations:
-        main = own.stream == COMPUTE_STREAM
-        before = [*map(str, own.after), *([last[own.stream]] if own.stream in last else [])]
-        reach[own.name] = max((reach[name] for name in before), default=0)
-        known = {one for name in before for one in carried[name] if one.end == maxsize}
-        if main or own.sync:
-            for one in known:
-                one.end = len(seconds)
+    for operation in operations:
+        main = operation.stream == COMPUTE_STREAM
+        before = [
+            *map(str, operation.after),
+            *([last[operation.stream]] if operation.stream in last else []),
+        ]
+        reach[operation.name] = max((reach[name] for name in before), default=0)
+        known = {flight for name in before for flight in carried[name] if flight.end == maxsize}
+        if main or operation.sync:
+            for flight in known:
+                flight.end = len(seconds)
             known.clear()
-        if isinstance(own, Communicate):
-            calls = [call for call in own.calls if isinstance(call, Collective)]
-            end = reach[own.name] if main else maxsize
-            mine = [_Flight(call, reach[own.name], end) for call in calls]
+        if isinstance(operation, Communicate):
+            calls = [call for call in operation.calls if isinstance(call, Collective)]
+            end = reach[operation.name] if main else maxsize
+            mine = [_Flight(call, reach[operation.name], end) for call in calls]
             flights += mine
             known.update(mine)
         elif main:
-            seconds.append(_seconds(own))
-            reach[own.name] = len(seconds)
-        carried[own.name] = frozenset(known)
-        last[own.stream] = own.name
-    for one in flights:
-        one.end = min(one.end, len(seconds))
+            seconds.append(_seconds(operation))
+            reach[operation.name] = len(seconds)
+        carried[operation.name] = frozenset(known)
+        last[operation.stream] = operation.name
+    for flight in flights:
+        flight.end = min(flight.end, len(seconds))
     return flights, seconds
 
 

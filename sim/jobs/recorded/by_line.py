@@ -20,8 +20,8 @@ _PHASES: dict[Phase, str] = {
 
 def by_line(setup: Recorded) -> ByLine:
     """The lines of the stage that computes longest, and the fullest moment of all."""
-    stages = [own for own, _ in setup.stages]
-    seconds = [sum(time * often for _, time, often in own) for own in kernels(setup)]
+    stages = [recording for recording, _ in setup.stages]
+    seconds = [sum(time * often for _, time, often in rows) for rows in kernels(setup)]
     longest = stages[seconds.index(max(seconds))]
     return ByLine(lines=tuple(_lines(setup, longest)), fullest=_fullest_moment(setup))
 
@@ -29,26 +29,27 @@ def by_line(setup: Recorded) -> ByLine:
 def kernels(setup: Recorded) -> list[list[tuple[Kernel, float, int]]]:
     """For each stage its kernels, with their seconds and how often a step calls them."""
     return [
-        [(one, setup.time(one), often) for one, often in _calls(own)] for own, _ in setup.stages
+        [(kernel, setup.time(kernel), often) for kernel, often in _calls(recording)]
+        for recording, _ in setup.stages
     ]
 
 
-def _calls(own: Recording) -> list[tuple[Kernel, int]]:
-    often = Counter(event.operator for event in own.events if event.kind == "kernel")
-    return [(kernel_of(own.operators[number]), count) for number, count in often.items()]
+def _calls(recording: Recording) -> list[tuple[Kernel, int]]:
+    often = Counter(event.operator for event in recording.events if event.kind == "kernel")
+    return [(kernel_of(recording.operators[number]), count) for number, count in often.items()]
 
 
-def _lines(recorded: Recorded, own: Recording) -> list[Line]:
+def _lines(recorded: Recorded, recording: Recording) -> list[Line]:
     """The lines of one recording, those of the longest kernels first."""
-    times = [recorded.time(kernel_of(operator)) for operator in own.operators]
+    times = [recorded.time(kernel_of(operator)) for operator in recording.operators]
     found: defaultdict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(PARTS, 0.0))
-    for event in own.events:
+    for event in recording.events:
         if event.kind == "kernel":
             part: Part = "again" if event.again else event.phase
             found[event.line][part] += times[event.operator]
-    places = (*own.lines, NOWHERE)  # whose number is -1
+    places = (*recording.lines, NOWHERE)  # whose number is -1
     named = (Line(line=places[line], seconds=parts) for line, parts in found.items())
-    return sorted(named, key=lambda one: -one.total)
+    return sorted(named, key=lambda line: -line.total)
 
 
 def _fullest_moment(recorded: Recorded) -> Moment | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from sim.config.errors import InputError
 from sim.hardware.kernels.dispatch import Phase
-from sim.jobs.recorded.axes import lattice
+from sim.jobs.recorded.axes import group_of
 from sim.jobs.recorded.kernels import (
     NAMESPACES,
     call_of,
@@ -71,8 +71,12 @@ def _one_step(events: Sequence[Event]) -> list[Event]:
             if first >= 0 and found[first].phase == "backward":
                 for n in range(first + 1, place):
                     found[n] = replace(found[n], phase="optimizer")
-    own = [event.phase == "optimizer" for event in found]
-    ends = [n + 1 for n, last in enumerate(own) if last and (n + 1 == len(own) or not own[n + 1])]
+    stepping = [event.phase == "optimizer" for event in found]
+    ends = [
+        n + 1
+        for n, last in enumerate(stepping)
+        if last and (n + 1 == len(stepping) or not stepping[n + 1])
+    ]
     return found[ends[0] : ends[1]] if len(ends) > 1 else found
 
 
@@ -86,16 +90,16 @@ class _Groups:
         for node in nodes:
             if node.name == "## process_group:init ##" and node.given:
                 self._told(node.given[0])
-        last = (own[-1] + 1 for own in self.members.values() if own)
+        last = (ranks[-1] + 1 for ranks in self.members.values() if ranks)
         self.world = max((*self.sizes.values(), *last), default=1)
-        together = (set(own or range(self.world)) for own in self.members.values())
+        together = (set(ranks or range(self.world)) for ranks in self.members.values())
         self.rank = min(set.intersection(*together, set(range(self.world))), default=0)
 
     def _told(self, text: Any) -> None:
         try:
-            for own in json.loads(str(text)):
-                name, ranks = str(own["pg_name"]), tuple(sorted(map(int, own["ranks"])))
-                self.sizes[name] = max(int(own["group_size"]), 1)
+            for group in json.loads(str(text)):
+                name, ranks = str(group["pg_name"]), tuple(sorted(map(int, group["ranks"])))
+                self.sizes[name] = max(int(group["group_size"]), 1)
                 self.members[name] = ranks
         except (ValueError, KeyError, TypeError):
             raise InputError(self.where, "has process groups that are none", REMEDY) from None
@@ -103,18 +107,14 @@ class _Groups:
     def number(self, node: Node, inner: Sequence[Node]) -> int:
         """The group of a collective: what it names, or NCCL's own node inside it, or the only one.
         Raises `InputError` where none of them says which."""
-        names = [str(one.attributes["pg_name"]) for one in inner if "pg_name" in one.attributes]
+        names = [str(call.attributes["pg_name"]) for call in inner if "pg_name" in call.attributes]
         names += [value for value in node.given if isinstance(value, str) and value in self.sizes]
         names += list(self.sizes) if len(self.sizes) == 1 else []
         if not names or names[0] not in self.sizes:
             what = f"{node.name} does not say in which of {len(self.sizes)} process groups it runs"
             raise InputError(self.where, what, "trace a job of one group, or of NCCL")
         ranks = self.members[names[0]] or tuple(range(self.sizes[names[0]]))
-        group = Group(first=ranks[0], axes=lattice(ranks))
-        if tuple(sorted(group.ranks)) != ranks:
-            what = f"has a process group of ranks {', '.join(map(str, ranks[:8]))} ..."
-            raise InputError(self.where, what, "make groups of ranks at equal distances")
-        return self.used.number(group)
+        return self.used.number(group_of(ranks, self.where))
 
 
 @dataclass(slots=True)
@@ -141,26 +141,29 @@ class _Reader:
         for node in nodes:
             if node.parent in self.facts:
                 self.facts[node.parent].calls.append(node)
-        tensors = (one for node in nodes for one in operands((node.given, node.made)))
-        self.on_gpu = any(one.on_gpu for one in tensors)
+        tensors = (operand for node in nodes for operand in operands((node.given, node.made)))
+        self.on_gpu = any(operand.on_gpu for operand in tensors)
         self.kernels = self._kernels()
 
     def _kernels(self) -> set[int]:
         """The calls that are kernels, if nothing that they are made in is one."""
         found = set()
         for node in reversed(self.nodes):
-            own = self.facts[node.number]
-            inner = any(self.facts[call.number].works for call in own.calls)
+            facts = self.facts[node.number]
+            inner = any(self.facts[call.number].works for call in facts.calls)
             name = node.operator.partition(".")[2]
             kernel = _is_triton(node) or (
                 bool(name)
                 and not node.is_view
                 and (has_kernel(name) or not inner)
-                and any(one.on_gpu or not self.on_gpu for one in operands((node.given, node.made)))
+                and any(
+                    operand.on_gpu or not self.on_gpu
+                    for operand in operands((node.given, node.made))
+                )
             )
             if kernel:
                 found.add(node.number)
-            own.works = inner or (kernel and not of_own_use(name))
+            facts.works = inner or (kernel and not of_own_use(name))
         return found
 
     def events(self) -> list[Event]:
@@ -168,23 +171,25 @@ class _Reader:
         return list(chain.from_iterable(map(self._events, self.nodes)))
 
     def _events(self, node: Node) -> Iterator[Event]:
-        own, above = self.facts[node.number], self.facts.get(node.parent)
+        facts, above = self.facts[node.number], self.facts.get(node.parent)
         if above is not None:
-            own.phase, own.inside = above.phase, above.inside
-        own.phase = next((v for k, v in _PHASES.items() if node.name.startswith(k)), own.phase)
-        if own.inside:
+            facts.phase, facts.inside = above.phase, above.inside
+        facts.phase = next((v for k, v in _PHASES.items() if node.name.startswith(k)), facts.phase)
+        if facts.inside:
             return
         space, _, name = node.operator.partition(".")
         numbered = node.attributes.get("seq_id", -1) != -1
-        again = own.phase == "backward" and numbered  # autograd counts what it will go back through
+        again = (
+            facts.phase == "backward" and numbered
+        )  # autograd counts what it will go back through
         if space in NAMESPACES:
-            own.inside = True
-            yield from self._call(node, name, own.phase)
+            facts.inside = True
+            yield from self._call(node, name, facts.phase)
         elif name == "_local_scalar_dense":
-            yield Event(kind="sync", phase=own.phase)
+            yield Event(kind="sync", phase=facts.phase)
         elif node.number in self.kernels:
-            own.inside = True
-            yield self._kernel(node, own.phase, again)
+            facts.inside = True
+            yield self._kernel(node, facts.phase, again)
 
     def _kernel(self, node: Node, phase: Phase, again: bool) -> Event:
         operator = _operator(node)
@@ -195,7 +200,7 @@ class _Reader:
             raise InputError(f"{self.where}, node {node.number}", what, REMEDY) from None
         if not operator.name.startswith(("aten.", "inductor.")):
             self.unknown[operator.name] += 1
-        read = {one.storage for one in operands(node.given)} & self.results.keys()
+        read = {operand.storage for operand in operands(node.given)} & self.results.keys()
         return Event(
             kind="kernel",
             phase=phase,
@@ -209,21 +214,21 @@ class _Reader:
         kind, mark = call_of(name), node.number
         tensors = list(operands((node.given, node.made)))
         if name == "wait_tensor":
-            marks = {self.results.pop(one.storage, 0) for one in tensors} - {0}
-            yield from (Event(kind="done", phase=phase, mark=own) for own in sorted(marks))
+            marks = {self.results.pop(operand.storage, 0) for operand in tensors} - {0}
+            yield from (Event(kind="done", phase=phase, mark=awaited) for awaited in sorted(marks))
         if kind is None or not tensors:
             return
         blocking = node.argument("async_op") is False
         if not blocking and kind != "send":
             results = list(operands(node.made)) or tensors
-            self.results |= {one.storage: mark for one in results}
+            self.results |= {operand.storage: mark for operand in results}
         sides = (*node.given[:2], node.made)
         yield Event(
             kind=event_of(kind),
             phase=phase,
             name=kind,
             group=self.groups.number(node, self._within(node)),
-            bytes=max(sum(one.tensor.bytes for one in operands(side)) for side in sides),
+            bytes=max(sum(operand.tensor.bytes for operand in operands(side)) for side in sides),
             mark=mark,
             blocking=blocking,
         )
@@ -247,7 +252,7 @@ def _operator(node: Node) -> Operator:
     given, made = list(operands(node.given)), list(operands(node.made))
     if _is_triton(node):  # what it writes is among its arguments
         name = re.sub(r"[^\w]", "_", node.name)
-        return Operator(name=f"inductor.{name}", inputs=tuple(one.tensor for one in given))
+        return Operator(name=f"inductor.{name}", inputs=tuple(operand.tensor for operand in given))
     name = node.operator.partition(".")[2]
     unread = list(operands(node.argument(_UNREAD.get(name, "out"))))
     flags = {key: value for key in _FLAGS if (value := node.argument(key)) is not None}
@@ -255,12 +260,12 @@ def _operator(node: Node) -> Operator:
         flags["lists"] = lists
     return Operator(
         name=node.operator,
-        inputs=_tensors([one for one in given if one not in unread]),
+        inputs=_tensors([operand for operand in given if operand not in unread]),
         outputs=_tensors(made),
-        written=sum(one.tensor.bytes for one in made or node.written),
+        written=sum(operand.tensor.bytes for operand in made or node.written),
         flags=flags,
     )
 
 
 def _tensors(found: Sequence[Operand]) -> tuple[Any, ...]:
-    return tuple(one.tensor for one in found)
+    return tuple(operand.tensor for operand in found)

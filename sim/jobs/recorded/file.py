@@ -36,31 +36,31 @@ def is_script(name: str) -> bool:
 
 def write(recordings: Sequence[Recording], path: Path) -> None:
     """What is as usual in a table is left out."""
-    documents = [_document(own) for own in recordings]
+    documents = [_document(recording) for recording in recordings]
     document = documents[0] if len(documents) == 1 else {"stages": documents}
     text = json.dumps(document, separators=(",", ":")).encode()
     with atomic_write(path) as part:
         part.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
-def _document(own: Recording) -> dict[str, Any]:
-    memory = [[m.event, m.block, m.bytes, m.stream, m.line, m.part] for m in own.memory]
-    return _plain(own) | {"version": own.version, "memory": memory}
+def _document(recording: Recording) -> dict[str, Any]:
+    memory = [[m.event, m.block, m.bytes, m.stream, m.line, m.part] for m in recording.memory]
+    return _plain(recording) | {"version": recording.version, "memory": memory}
 
 
 def _plain(thing: Any) -> dict[str, Any]:
-    own = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    values = {field.name: getattr(thing, field.name) for field in fields(thing)}
     usual = {
         f.name: f.default_factory() if f.default_factory is not MISSING else f.default
         for f in fields(thing)
     }
-    kept = {key: value for key, value in own.items() if value != usual[key] and key != "memory"}
+    kept = {key: value for key, value in values.items() if value != usual[key] and key != "memory"}
     return {key: _value(value) for key, value in kept.items()}
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
-        return [_plain(one) for one in value]
+        return [_plain(entry) for entry in value]
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
@@ -80,7 +80,9 @@ def read(path: Path) -> tuple[Recording, ...]:
         raise InputError(where, "is no recording of a training step", _REMEDY)
     if len(stages) == 1:
         return (_one(stages[0], where),)
-    return tuple(_one(own, f"{where}, stage {stage}") for stage, own in enumerate(stages))
+    return tuple(
+        _one(recording, f"{where}, stage {stage}") for stage, recording in enumerate(stages)
+    )
 
 
 def _one(document: Any, where: str) -> Recording:
@@ -88,18 +90,18 @@ def _one(document: Any, where: str) -> Recording:
         raise InputError(where, "is no recording of a training step", _REMEDY)
     gate.refuse_depth(document, where)
     rows = document.pop("memory", [])
-    own = validate(document, Recording, where)
-    return _with_memory(_printable(own, where), rows, where)
+    recording = validate(document, Recording, where)
+    return _with_memory(_printable(recording, where), rows, where)
 
 
-def _printable(own: Recording, where: str) -> Recording:
+def _printable(recording: Recording, where: str) -> Recording:
     """The same; what results and pages show of it must not steer a terminal. Arguments may have
     several lines."""
-    arguments = (one.translate({9: " ", 10: " "}) for one in own.arguments)
-    for text in (own.script, *arguments, *own.lines, *own.notes):
-        if any(category(one) == "Cc" for one in text):
+    arguments = (argument.translate({9: " ", 10: " "}) for argument in recording.arguments)
+    for text in (recording.script, *arguments, *recording.lines, *recording.notes):
+        if any(category(letter) == "Cc" for letter in text):
             raise InputError(where, f"has control characters in {text[:_SHOWN]!a}", _REMEDY)
-    return own
+    return recording
 
 
 def _unpacked(data: bytes, where: str) -> bytes:
@@ -117,23 +119,23 @@ def _unpacked(data: bytes, where: str) -> bytes:
     return whole
 
 
-def _with_memory(own: Recording, rows: Any, where: str) -> Recording:
+def _with_memory(recording: Recording, rows: Any, where: str) -> Recording:
     memory = []
     for number, row in enumerate(rows if isinstance(rows, list) else [None]):
-        whole = isinstance(row, list) and len(row) == 6 and all(type(one) is int for one in row)
-        if not whole or not _sound(one := Allocation(*row), own):
+        whole = isinstance(row, list) and len(row) == 6 and all(type(cell) is int for cell in row)
+        if not whole or not _sound(allocation := Allocation(*row), recording):
             raise InputError(where, f"row {number} of memory is none", _REMEDY)
-        memory.append(one)
-    object.__setattr__(own, "memory", tuple(memory))
-    return own
+        memory.append(allocation)
+    object.__setattr__(recording, "memory", tuple(memory))
+    return recording
 
 
-def _sound(one: Allocation, own: Recording) -> bool:
+def _sound(allocation: Allocation, recording: Recording) -> bool:
     return (
-        -1 <= one.event <= len(own.events)
-        and -1 <= one.bytes < 1 << 50
-        and one.block >= 0
-        and one.stream >= 0
-        and -1 <= one.line < len(own.lines)
-        and 0 <= one.part < len(PARTS)
+        -1 <= allocation.event <= len(recording.events)
+        and -1 <= allocation.bytes < 1 << 50
+        and allocation.block >= 0
+        and allocation.stream >= 0
+        and -1 <= allocation.line < len(recording.lines)
+        and 0 <= allocation.part < len(PARTS)
     )

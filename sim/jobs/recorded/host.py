@@ -35,8 +35,8 @@ class Host:
             call=factor * self.call,
             graph=factor * self.graph,
             measured={
-                key: replace(one, seconds=factor * one.seconds, each=factor * one.each)
-                for key, one in self.measured.items()
+                key: replace(time, seconds=factor * time.seconds, each=factor * time.each)
+                for key, time in self.measured.items()
             },
         )
 
@@ -49,17 +49,17 @@ class Host:
         """Of all launches of an operator together, and of the views before it; None where it was
         not measured. What is recomputed is called as in a forward pass."""
         phase: Phase = "forward" if event.again else event.phase
-        own = self.measured.get((fused_as_one(short_name(operator)), phase))
-        if own is None:
+        measured = self.measured.get((fused_as_one(short_name(operator)), phase))
+        if measured is None:
             return None
         view = self.measured.get((VIEW, phase))
         views = event.views * view.seconds if view else 0.0
-        return own.of(tensors_of_a_list(operator)) + views
+        return measured.of(tensors_of_a_list(operator)) + views
 
 
 def measured_of(profile: Profile | None) -> Measured:
     """The operators of a profile, by name and phase."""
-    return {(one.operator, one.phase): one for one in profile.operators} if profile else {}
+    return {(time.operator, time.phase): time for time in profile.operators} if profile else {}
 
 
 class Coverage(NamedTuple):
@@ -74,12 +74,12 @@ def coverage(recordings: Sequence[Recording], host: Host) -> Coverage | None:
     if not host.measured:
         return None
     known, others = 0, Counter[str]()
-    for own in recordings:
-        launches = [kernel_of(operator).launches for operator in own.operators]
-        for event in own.events:
+    for recording in recordings:
+        launches = [kernel_of(operator).launches for operator in recording.operators]
+        for event in recording.events:
             if event.kind != "kernel" or event.graph:
                 continue
-            operator, count = own.operators[event.operator], launches[event.operator]
+            operator, count = recording.operators[event.operator], launches[event.operator]
             if host.seconds(event, operator) is not None:
                 known += count
             else:

@@ -76,7 +76,7 @@ def kernel_of(operator: Operator) -> Kernel:
     if operator.name.startswith("inductor."):  # named after all that is fused in it
         if name.startswith("tem_fused_flex_attention"):
             return _attention(operator, name)
-        moved = operator.written + sum(one.bytes for one in operator.inputs)
+        moved = operator.written + sum(tensor.bytes for tensor in operator.inputs)
         return MemoryBound(name=name, bytes=moved)
     if "dot_product" in name and "attention" in name:
         return _attention(operator, name)
@@ -104,15 +104,17 @@ def _launches_of_lists(operator: Operator) -> int:
     lists = operator.flags.get("lists", 1)
     depth = min(max(lists, 1), len(_LIST_TENSORS))
     each = operator.inputs[: tensors_of_a_list(operator)]
-    chunks = sum(ceil(prod(one.shape) / _CHUNK) for one in each)
+    chunks = sum(ceil(prod(tensor.shape) / _CHUNK) for tensor in each)
     return max(1, ceil(max(len(each) / _LIST_TENSORS[depth - 1], chunks / _LIST_BLOCKS)))
 
 
 def _moved(operator: Operator, name: str) -> float:
     if name == "all_gather_copy_in":  # FSDP2: shards into their place of the gathered buffer
-        return 2 * sum(one.bytes for one in operator.inputs[:-1])
+        return 2 * sum(tensor.bytes for tensor in operator.inputs[:-1])
     read = (
-        0.0 if name in (*_WRITES_ONLY, *_LABELS_ONLY) else sum(one.bytes for one in operator.inputs)
+        0.0
+        if name in (*_WRITES_ONLY, *_LABELS_ONLY)
+        else sum(tensor.bytes for tensor in operator.inputs)
     )
     if name in _ROWS_ONLY:
         read = min(read, 1.5 * operator.written)

@@ -53,7 +53,7 @@ def document(record: str, settings: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"setting {key}", what, remedy)
     if "topology" not in settings:
         raise InputError(record, "no topology to play it on", "name one: see `sim list topologies`")
-    name, cluster = (Path(own).name for own in (record, str(settings["topology"])))
+    name, cluster = (Path(path).name for path in (record, str(settings["topology"])))
     called = f"{name.partition('.')[0]}, {cluster.removesuffix('.toml')}"
     return {"name": called, "record": record}
 

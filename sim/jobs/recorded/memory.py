@@ -18,12 +18,12 @@ class Moments:
     and the `opening` before the first."""
 
     def __init__(
-        self, own: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
+        self, recording: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
     ) -> None:
         self.done = done
-        self.issued = _issued(own, done, hosts, opening)
+        self.issued = _issued(recording, done, hosts, opening)
         self.of: defaultdict[int, list[int]] = defaultdict(list)  # the events of each stream
-        for number, event in enumerate(own.events):
+        for number, event in enumerate(recording.events):
             self.of[event.stream].append(number)
 
     def over(self, stream: int, event: int) -> float:
@@ -33,11 +33,11 @@ class Moments:
 
 
 def _issued(
-    own: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
+    recording: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
 ) -> list[float]:
     """When the host comes to each event and, last, to the end; it waits where it synchronises."""
     times, marks = [opening], dict[int, float]()
-    for event, end, seconds in zip(own.events, done, hosts, strict=True):
+    for event, end, seconds in zip(recording.events, done, hosts, strict=True):
         now = times[-1] + seconds
         if event.kind == "record":
             marks[event.mark] = end
@@ -166,9 +166,9 @@ class Memory:
 
     def _played(self) -> Iterator[_Change]:
         live: dict[int, Allocation] = {}
-        own = self._allocator
+        allocator = self._allocator
         for number, row in enumerate(self.recording.memory):
-            before = own.allocated, own.reserved
+            before = allocator.allocated, allocator.reserved
             block = live.get(row.block)
             if row.bytes < 0:
                 if block and block.stream != row.stream:
@@ -179,28 +179,28 @@ class Memory:
                 self._take(number, row)
             elif row.block:
                 live.pop(row.block, None)
-                own.give(row.block, in_use=self._in_use.give(row.block, row.event))
+                allocator.give(row.block, in_use=self._in_use.give(row.block, row.event))
             else:
-                own.empty()
-            changed = own.allocated - before[0], own.reserved - before[1]
+                allocator.empty()
+            changed = allocator.allocated - before[0], allocator.reserved - before[1]
             yield _Change(row.event, block, *changed)
 
     def _take(self, number: int, row: Allocation) -> None:
-        own = self._allocator
+        allocator = self._allocator
         for block in self._in_use.over(row.event):
-            own.over(block)
+            allocator.over(block)
         try:
-            own.take(row.block, row.bytes, row.stream)
+            allocator.take(row.block, row.bytes, row.stream)
         except OutOfMemoryError:
             self.failure = Failure(
                 row=number,
                 bytes=row.bytes,
                 line=self._line(row),
-                allocated=float(own.allocated),
-                reserved=float(own.reserved),
+                allocated=float(allocator.allocated),
+                reserved=float(allocator.reserved),
             )
-            own.capacity = inf
-            own.take(row.block, row.bytes, row.stream)
+            allocator.capacity = inf
+            allocator.take(row.block, row.bytes, row.stream)
 
     def _line(self, row: Allocation) -> str:
         return self.recording.lines[row.line] if row.line >= 0 else NOWHERE
@@ -244,12 +244,12 @@ class Memory:
         for change in self._changes:
             if change.event >= 0:
                 uses.setdefault(change.event, []).append(_use(change))
-        return {event: in_a_row(own) for event, own in uses.items()}
+        return {event: in_a_row(changes) for event, changes in uses.items()}
 
 
 def fullest(memories: Sequence[Memory]) -> Memory:
     """That of the GPU which reserves most."""
-    return max(memories, key=lambda own: own.peak().reserved)
+    return max(memories, key=lambda memory: memory.peak().reserved)
 
 
 def _use(change: _Change) -> MemoryUse:

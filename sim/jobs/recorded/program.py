@@ -69,13 +69,13 @@ def program(
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
     stages, noted = [], list[Noted]()
-    for number, (own, axes) in enumerate(recordings):
-        writer = _Writer(own, axes, kernels[number], memories[number].by_event(), time, host)
+    for number, (recording, axes) in enumerate(recordings):
+        writer = _Writer(recording, axes, kernels[number], memories[number].by_event(), time, host)
         stage = stage_of(
             writer.routine(factors),
             opening=opening,
             resident=memories[number].before_step(),
-            pieces=pieces_of(own),
+            pieces=pieces_of(recording),
         )
         stages.append(stage)
         noted.append(Noted(writer.places, writer.hosts))
@@ -100,17 +100,23 @@ class _Writer:
 
     def __init__(
         self,
-        own: Recording,
+        recording: Recording,
         axes: Axes,
         kernels: Sequence[Kernel],
         memory: Mapping[int, MemoryUse],
         time: Time,
         host: Host,
     ) -> None:
-        self.own, self.axes, self.kernels, self.time, self.host = own, axes, kernels, time, host
+        self.recording, self.axes, self.kernels, self.time, self.host = (
+            recording,
+            axes,
+            kernels,
+            time,
+            host,
+        )
         self.memory, self.changed = memory, NOTHING  # since the last operation
-        self.main = main_stream(own)
-        self.waited = {event.mark for event in own.events if event.kind in ("wait", "sync")}
+        self.main = main_stream(recording)
+        self.waited = {event.mark for event in recording.events if event.kind in ("wait", "sync")}
         self.done: list[Operation] = []
         self.passes: list[Action | None] = []  # of what is done
         self.now: Action | None = None  # the pass of the event at hand
@@ -131,7 +137,7 @@ class _Writer:
 
     def routine(self, factors: Mapping[str, float]) -> Routine:
         """All operations, in the host's order (`with_beside` has the `factors`)."""
-        events = zip(self.own.events, passes_of(self.own), strict=True)
+        events = zip(self.recording.events, passes_of(self.recording), strict=True)
         for number, (event, self.now) in enumerate(events):
             self.hosts.append(0.0)
             getattr(self, f"_{event.kind}")(event, self._stream(event))
@@ -194,21 +200,25 @@ class _Writer:
             name=f"{event.name} over {', '.join(axes)} {self.counts[event.name, *axes]}",
             cause=self.axes.cause(event.group),
         )
-        own = stream if event.blocking else f"group {event.group}"
+        queue = stream if event.blocking else f"group {event.group}"
         before = dict.fromkeys(self._taken(stream) if event.blocking else self._so_far(stream))
         # NCCL lets a communicator's kernels run in the order in which they are launched, whatever
         # their streams (src/enqueue.cc, ncclLaunchPrepare: all wait for its `deviceStream`).
         if event.group in self.queues:
             before[self.queues[event.group]] = None
-        self._add(Communicate(name=call.name, calls=(call,), after=tuple(before), stream=own))
+        self._add(Communicate(name=call.name, calls=(call,), after=tuple(before), stream=queue))
         self.results[event.mark] = call.name
         self.queues[event.group] = call.name
 
     def _send(self, event: Event, stream: str) -> None:
-        self._message(event, stream, self.axes.stage(self.own.rank), self.axes.stage(event.peer))
+        self._message(
+            event, stream, self.axes.stage(self.recording.rank), self.axes.stage(event.peer)
+        )
 
     def _recv(self, event: Event, stream: str) -> None:
-        self._message(event, stream, self.axes.stage(event.peer), self.axes.stage(self.own.rank))
+        self._message(
+            event, stream, self.axes.stage(event.peer), self.axes.stage(self.recording.rank)
+        )
 
     def _message(self, event: Event, stream: str, source: int, to: int) -> None:
         self._flush(stream, issue=True)
@@ -220,8 +230,8 @@ class _Writer:
             if sent
             else Receive(source=source, bytes=event.bytes, key=key)
         )
-        name, own = f"{event.kind} {key}", f"{event.kind} {to if sent else source}"
-        self._add(Communicate(name=name, calls=(call,), after=self._so_far(stream), stream=own))
+        name, queue = f"{event.kind} {key}", f"{event.kind} {to if sent else source}"
+        self._add(Communicate(name=name, calls=(call,), after=self._so_far(stream), stream=queue))
         self.results[event.mark] = name
 
     def _waits(self, stream: str, ends: Sequence[str]) -> None:
@@ -246,10 +256,10 @@ class _Writer:
         if issue:
             self.hosts[-1] += call
         if items:
-            own, kind = self.begun[stream] if row else (self.now, "issue")
-            name = f"{own or kind} {len(self.done)}"
+            action, kind = self.begun[stream] if row else (self.now, "issue")
+            name = f"{action or kind} {len(self.done)}"
             work, after = Work(name=kind, items=tuple(items)), self._taken(stream)
-            self._add(Compute(name=name, work=work, after=after, stream=stream, sync=sync), own)
+            self._add(Compute(name=name, work=work, after=after, stream=stream, sync=sync), action)
             if sync:
                 self.seen[stream] = name
         for event in self.unplaced.pop(stream, ()):
@@ -272,25 +282,25 @@ class _Writer:
         self, row: Sequence[tuple[Event, Issued]]
     ) -> Iterator[tuple[Phase, Cause, list[Issued]]]:
         """Kernels of one cause in a row, all of one phase."""
-        for again, own in groupby(row, lambda pair: pair[0].again):
+        for again, same in groupby(row, lambda pair: pair[0].again):
             phase = row[0][0].phase
             cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
-            yield phase, cause, [issued for _, issued in own]
+            yield phase, cause, [issued for _, issued in same]
 
     def _issued(self, event: Event) -> Issued:
         """A kernel with the host's seconds: those of a CUDA graph at the first of its kernels."""
         kernel = self.kernels[event.operator]
         if not event.graph:
-            operator = self.own.operators[event.operator]
+            operator = self.recording.operators[event.operator]
             seconds = self.host.of(event, operator, kernel.launches)
         else:
             seconds = self.host.graph if event.graph != self.graph else 0.0
         self.hosts[-1] += seconds
         return Issued(kernel, seconds)
 
-    def _add(self, operation: Operation, own: Action | None = None) -> None:
+    def _add(self, operation: Operation, action: Action | None = None) -> None:
         """One more operation, part of a pass if of any."""
         self.done.append(replace(operation, memory=self.changed))
-        self.passes.append(own)
+        self.passes.append(action)
         self.changed = NOTHING
         self.last[operation.stream] = operation.name

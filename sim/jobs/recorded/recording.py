@@ -184,8 +184,10 @@ class Recording:
         }
         needs = {"kernel": "operator", "collective": "group"}.get(event.kind)
         for key, table in known.items():
-            if (own := getattr(event, key)) >= len(table) or (own < 0 and key == needs):
-                raise ValueError(f"event {number} has {key} {own} of {len(table)}; record it again")
+            if (index := getattr(event, key)) >= len(table) or (index < 0 and key == needs):
+                raise ValueError(
+                    f"event {number} has {key} {index} of {len(table)}; record it again"
+                )
         if event.peer >= self.world:
             raise ValueError(f"event {number} has peer {event.peer}; record it again")
 
@@ -208,27 +210,27 @@ class Table(Generic[Entry]):
         return number
 
 
-def pieces_of(own: Recording) -> tuple[int, ...]:
+def pieces_of(recording: Recording) -> tuple[int, ...]:
     """The pieces of the model that its rank holds, in their order."""
-    return tuple(sorted({one.piece for one in own.passes})) or (0,)
+    return tuple(sorted({each.piece for each in recording.passes})) or (0,)
 
 
-def passes_of(own: Recording) -> Iterator[Action | None]:
+def passes_of(recording: Recording) -> Iterator[Action | None]:
     """The pass of each event; None for the optimizer, and for what runs between passes.
 
     A schedule's own passes are recorded. Any other script's are told by the phases: the next
     microbatch begins with the forward pass behind a backward pass. Where ranks send one another
     messages, forward passes may follow one another, and their numbers are not known (-1).
     """
-    if own.passes:
-        chunks = {piece: chunk for chunk, piece in enumerate(pieces_of(own))}
-        actions = [Action(p.kind, p.microbatch, chunks[p.piece]) for p in own.passes]
-        for event in own.events:
+    if recording.passes:
+        chunks = {piece: chunk for chunk, piece in enumerate(pieces_of(recording))}
+        actions = [Action(p.kind, p.microbatch, chunks[p.piece]) for p in recording.passes]
+        for event in recording.events:
             yield actions[event.within] if event.within >= 0 else None
         return
-    numbered = all(event.kind not in ("send", "recv") for event in own.events)
+    numbered = all(event.kind not in ("send", "recv") for event in recording.events)
     microbatch, before = 0 if numbered else -1, "forward"
-    for event in own.events:
+    for event in recording.events:
         if event.phase == "optimizer":
             yield None
             continue

@@ -25,37 +25,41 @@ def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]
     The outermost data axis changes; where it shards states, an optimizer's operators and the
     blocks of states scale with the share.
     """
-    if all(own.world == world for own in recordings):
+    if all(recording.world == world for recording in recordings):
         return tuple(recordings)
     return tuple(
-        _scaled(own, axes_of(own, *(o for o in recordings if o is not own)), world)
-        for own in recordings
+        _scaled(
+            recording, axes_of(recording, *(o for o in recordings if o is not recording)), world
+        )
+        for recording in recordings
     )
 
 
-def _scaled(own: Recording, axes: Axes, world: int) -> Recording:
+def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
     axis = REPLICAS_AXIS if REPLICAS_AXIS in axes.mesh else DATA_AXIS
-    inside = own.world // axes.mesh.get(axis, 1)
+    inside = recording.world // axes.mesh.get(axis, 1)
     if axis not in axes.mesh or world % inside:
-        what = f"was recorded on {own.world} ranks, of which {inside} share a batch; {world} do not"
-        raise InputError(own.script, what, f"take a multiple of {inside}")
+        ranks = f"was recorded on {recording.world} ranks, of which {inside} share a batch"
+        raise InputError(
+            recording.script, f"{ranks}; {world} do not", f"take a multiple of {inside}"
+        )
     size = world // inside
-    if own.rank // axes.strides[axis] % axes.mesh[axis] >= size:
-        what = f"rank {own.rank} has no place among {world}"
-        raise InputError(own.script, what, "record rank 0")
+    if recording.rank // axes.strides[axis] % axes.mesh[axis] >= size:
+        what = f"rank {recording.rank} has no place among {world}"
+        raise InputError(recording.script, what, "record rank 0")
     places = _Places(axes, {**axes.mesh, axis: size})
-    share = axes.mesh[axis] / size if _shards(own, axes, axis) else 1.0
+    share = axes.mesh[axis] / size if _shards(recording, axes, axis) else 1.0
     return replace(
-        own,
+        recording,
         world=world,
-        rank=places.rank(own.rank),
-        groups=tuple(places.group(group, axes.of[n]) for n, group in enumerate(own.groups)),
+        rank=places.rank(recording.rank),
+        groups=tuple(places.group(group, axes.of[n]) for n, group in enumerate(recording.groups)),
         events=tuple(
             replace(event, peer=places.rank(event.peer)) if event.peer else event
-            for event in own.events
+            for event in recording.events
         ),
-        operators=tuple(_operators(own, share)),
-        memory=tuple(_block(one, share) for one in own.memory),
+        operators=tuple(_operators(recording, share)),
+        memory=tuple(_block(block, share) for block in recording.memory),
     )
 
 
@@ -84,22 +88,22 @@ class _Places:
         return Group(first=self.rank(group.first), axes=tuple(found))
 
 
-def _shards(own: Recording, axes: Axes, axis: str) -> bool:
+def _shards(recording: Recording, axes: Axes, axis: str) -> bool:
     """Whether weights are gathered along an axis."""
     return any(
         event.name == "all_gather" and axis in axes.of[event.group]
-        for event in own.events
+        for event in recording.events
         if event.kind == "collective"
     )
 
 
-def _operators(own: Recording, share: float) -> Iterator[Operator]:
+def _operators(recording: Recording, share: float) -> Iterator[Operator]:
     """Operators, those that only the optimizer runs on their share of the states."""
     phases: dict[int, set[str]] = {}
-    for event in own.events:
+    for event in recording.events:
         if event.kind == "kernel":
             phases.setdefault(event.operator, set()).add(event.phase)
-    for number, operator in enumerate(own.operators):
+    for number, operator in enumerate(recording.operators):
         sharded = share != 1.0 and phases.get(number) == {"optimizer"}
         yield _of_share(operator, share) if sharded else operator
 
@@ -107,20 +111,20 @@ def _operators(own: Recording, share: float) -> Iterator[Operator]:
 def _of_share(operator: Operator, share: float) -> Operator:
     return replace(
         operator,
-        inputs=tuple(_tensor(one, share) for one in operator.inputs),
-        outputs=tuple(_tensor(one, share) for one in operator.outputs),
+        inputs=tuple(_tensor(tensor, share) for tensor in operator.inputs),
+        outputs=tuple(_tensor(tensor, share) for tensor in operator.outputs),
         written=operator.written * share,
     )
 
 
-def _tensor(one: Tensor, share: float) -> Tensor:
+def _tensor(tensor: Tensor, share: float) -> Tensor:
     """Single numbers (counters of steps, norms) are nobody's share."""
-    if prod(one.shape) < 2:
-        return one
-    first, *rest = one.shape
-    return replace(one, shape=(max(round(first * share), 1), *rest), elements=-1)
+    if prod(tensor.shape) < 2:
+        return tensor
+    first, *rest = tensor.shape
+    return replace(tensor, shape=(max(round(first * share), 1), *rest), elements=-1)
 
 
-def _block(one: Allocation, share: float) -> Allocation:
-    sharded = one.part in _SHARDED and one.bytes > 512
-    return replace(one, bytes=max(round(one.bytes * share), 1)) if sharded else one
+def _block(block: Allocation, share: float) -> Allocation:
+    sharded = block.part in _SHARDED and block.bytes > 512
+    return replace(block, bytes=max(round(block.bytes * share), 1)) if sharded else block

@@ -89,16 +89,19 @@ class Recorded:
         return host_of(self.stack, self.machine.topology.device)
 
     def _kernels(self) -> list[list[Kernel]]:
-        return [[kernel_of(operator) for operator in own.operators] for own, _ in self.stages]
+        return [
+            [kernel_of(operator) for operator in recording.operators]
+            for recording, _ in self.stages
+        ]
 
     def remembered(self, record: Record, noted: Sequence[Noted]) -> "Recorded":
         """The same where blocks of several streams are free when they were so in a record."""
-        if not any(own.used_by_several for own in self.memories):
+        if not any(memory.used_by_several for memory in self.memories):
             return self
         opening = self._host().step
         memories = [
-            own.at(Moments(own.recording, _done(record, stage, of), of.hosts, opening))
-            for stage, (own, of) in enumerate(zip(self.memories, noted, strict=True))
+            memory.at(Moments(memory.recording, _done(record, stage, of), of.hosts, opening))
+            for stage, (memory, of) in enumerate(zip(self.memories, noted, strict=True))
         ]
         return replace(self, memories=memories)
 
@@ -120,7 +123,7 @@ def from_scenario(scenario: RecordedScenario) -> Recorded:
     return Recorded(
         scenario=scenario,
         stages=stages,
-        memories=[Memory(own, room, settings) for own, _ in stages],
+        memories=[Memory(recording, room, settings) for recording, _ in stages],
         stack=stack,
         machine=machine(topology, None, scenario.straggler, scenario.name),
     )
@@ -145,4 +148,4 @@ def _done(record: Record, stage: int, noted: Noted) -> list[float]:
     """When a stage's device has done what the stream of each event was given up to there."""
     role = next(role.index for role in record.roles if role.stage == stage)
     ends = {span.name: span.end for span in record.timeline.spans if span.role == role}
-    return [max((ends[name] for name in own), default=0.0) for own in noted.places]
+    return [max((ends[name] for name in names), default=0.0) for names in noted.places]

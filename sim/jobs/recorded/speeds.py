@@ -24,7 +24,7 @@ class Clocked:
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
-        causes = tuple(dict.fromkeys(one.cause for one in self._folded({}).transfers))
+        causes = tuple(dict.fromkeys(transfer.cause for transfer in self._folded({}).transfers))
         self.keys = (*FAMILIES, HOST, LATENCY, *causes)
         self.kinds = (*FAMILIES, HOST, LATENCY, *map(bandwidth, causes))
 
@@ -32,13 +32,15 @@ class Clocked:
         """Step times (s) of columns whose kinds take so many times as long [kinds, columns]."""
         columns = counted(factors.T.tolist(), total=factors.shape[1], unit="play")
         by_key = (dict(zip(self.keys, column, strict=True)) for column in columns)
-        return np.array([clock.play(self._folded(one)).step_time for one in by_key])
+        return np.array(
+            [clock.play(self._folded(factors_by_key)).step_time for factors_by_key in by_key]
+        )
 
     def _folded(self, factors: Mapping[str, float]) -> FoldedProgram:
         found = fold(self.recorded.slower(factors), self.recorded.machine)
-        for one in found.transfers:
-            latency, links = (factors.get(key, 1.0) for key in (LATENCY, one.cause))
-            one.traffic = _faster(one.traffic, latency, links)
+        for transfer in found.transfers:
+            latency, links = (factors.get(key, 1.0) for key in (LATENCY, transfer.cause))
+            transfer.traffic = _faster(transfer.traffic, latency, links)
         return found
 
 
@@ -48,11 +50,11 @@ def speeds(setup: Recorded, *, many: bool = False) -> Clocked | Split:
     return split(setup.machine, setup.program, by_cause) if many else Clocked(setup)
 
 
-def _faster(own: Traffic, latency: float, links: float) -> Traffic:
+def _faster(traffic: Traffic, latency: float, links: float) -> Traffic:
     return replace(
-        own,
-        latency=latency * own.latency,
-        size=links * own.size,
-        seconds=links * own.seconds,
-        at_once=latency * own.latency + links * max(own.at_once - own.latency, 0.0),
+        traffic,
+        latency=latency * traffic.latency,
+        size=links * traffic.size,
+        seconds=links * traffic.seconds,
+        at_once=latency * traffic.latency + links * max(traffic.at_once - traffic.latency, 0.0),
     )

@@ -85,13 +85,13 @@ class Node:
     def argument(self, name: str) -> Any:
         """What was given for one of its arguments; None where it has none of that name."""
         named = zip(self.arguments, self.given, strict=False)
-        return next((value for (_, own), value in named if own == name), None)
+        return next((value for (_, key), value in named if key == name), None)
 
     @property
     def written(self) -> list[Operand]:
         """The tensors that it changes in place."""
         named = zip(self.arguments, self.given, strict=False)
-        return [one for (kind, _), value in named if "!" in kind for one in operands(value)]
+        return [operand for (kind, _), value in named if "!" in kind for operand in operands(value)]
 
     @property
     def is_view(self) -> bool:
@@ -105,8 +105,8 @@ def operands(value: Any) -> Iterator[Operand]:
     if isinstance(value, Operand):
         yield value
     elif isinstance(value, tuple):
-        for one in value:
-            yield from operands(one)
+        for item in value:
+            yield from operands(item)
 
 
 def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
@@ -158,7 +158,7 @@ def _around(number: int, known: Mapping[int, Node]) -> int:
 
 
 def _node(row: Mapping[str, Any]) -> Node:
-    attributes = {own["name"]: own.get("value") for own in row["attrs"]}
+    attributes = {attribute["name"]: attribute.get("value") for attribute in row["attrs"]}
     number, parent = _count(row["id"]), _count(row["ctrl_deps"])
     return Node(
         number=number,
@@ -184,7 +184,7 @@ def _value(value: Any, shape: Any, kind: str, stride: Any) -> Any:
     if kind.startswith("GenericList[") and "Tensor(" in kind:
         inner = list(_apart(kind[12:-1]))
         rows = zip(value, shape, inner, stride or [[] for _ in inner], strict=True)
-        return tuple(_value(one, own, of.strip(), step) for one, own, of, step in rows)
+        return tuple(_value(item, sizes, of.strip(), step) for item, sizes, of, step in rows)
     return value
 
 

@@ -67,7 +67,7 @@ def _looked_up(recording: Recording) -> tuple[int, int]:
     """Sequences and tokens: in each stretch of forward passes (a microbatch, or several) of the
     embedding that looks up most of them, be it frozen beside a prompt that is learnt. Where some
     are learnt from, only as many count: a model that only judges looks tokens up, too."""
-    kernels = (one for one in recording.events if one.kind == "kernel" and not one.again)
+    kernels = (event for event in recording.events if event.kind == "kernel" and not event.again)
     learnt, done = Counter[Shape](), Counter[Shape]()
     forward = []
     for phase, stretch in groupby(kernels, key=attrgetter("phase")):
@@ -95,7 +95,7 @@ def _lookups(recording: Recording, numbers: Sequence[int], name: str) -> dict[Sh
     found: dict[Shape, int] = {}
     for number, often in Counter(numbers).items():
         operator = recording.operators[number]
-        indices = [one.shape for one in operator.inputs if one.dtype.startswith("int")]
+        indices = [tensor.shape for tensor in operator.inputs if tensor.dtype.startswith("int")]
         if name in short_name(operator) and indices:
             shape = max(indices, key=prod)
             found[shape] = max(found.get(shape, 0), often)

@@ -34,7 +34,7 @@ def account(record: Record, role: int) -> dict[str, float]:
     waited = _length(computed + sent + late + on_host) - busy
     waited += _host_waits(computed + sent + late + on_host, host, record.end)
     seconds = (compute, with_sent - compute, busy - with_sent, waited, record.end - busy - waited)
-    found = {why: max(own, 0.0) for why, own in zip(REASONS, seconds, strict=True)}  # rounding
+    found = {why: max(each, 0.0) for why, each in zip(REASONS, seconds, strict=True)}  # rounding
     return found | {"overlapped communication": _length(sent) - found["exposed communication"]}
 
 
@@ -72,7 +72,9 @@ def _late(track: Track) -> Spans:
 
 def _launches(record: Record, tracks: Sequence[Track], role: int) -> Spans:
     """When each kernel was launched, with when its step ended."""
-    program = next(own for own in record.program().roles if own.role.index == role)
+    program = next(
+        role_program for role_program in record.program().roles if role_program.role.index == role
+    )
     ends: dict[int, float] = {}
     for track in tracks:
         for step, end in zip(program.streams[track.stream], track.end.tolist(), strict=True):

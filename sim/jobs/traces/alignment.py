@@ -17,9 +17,9 @@ def aligned(ranks: Sequence[Rank]) -> list[Rank]:
     """Ranks that begin as much later than the first of them as their traces did."""
     offsets = [_offset(ranks[0], rank) for rank in ranks]
     first = min(offsets, default=0.0)
-    later = [own - first for own in offsets]
+    later = [offset - first for offset in offsets]
     earliest = _earliest_ends(ranks, later)
-    return [_later(rank, own, earliest) for rank, own in zip(ranks, later, strict=True)]
+    return [_later(rank, offset, earliest) for rank, offset in zip(ranks, later, strict=True)]
 
 
 def _offset(reference: Rank, rank: Rank) -> float:
@@ -37,7 +37,7 @@ def _earliest_ends(ranks: Sequence[Rank], later: Sequence[float]) -> dict[Group,
         for key, (begin, end) in rank.flights.items():
             begins[key].append(begin + offset)
             lasted[key].append(end - begin)
-    return {key: max(own) + min(lasted[key]) for key, own in begins.items()}
+    return {key: max(moments) + min(lasted[key]) for key, moments in begins.items()}
 
 
 def _later(rank: Rank, seconds: float, earliest: Mapping[Group, float]) -> Rank:

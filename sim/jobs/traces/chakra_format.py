@@ -81,7 +81,9 @@ def read(path: Path) -> list[Node]:
 def write_groups(path: Path, groups: Mapping[int, Iterable[int]]) -> None:
     """Write the members of process groups."""
     with atomic_write(path) as part:
-        part.write_text(json.dumps({str(group): list(own) for group, own in groups.items()}))
+        part.write_text(
+            json.dumps({str(group): list(members) for group, members in groups.items()})
+        )
 
 
 def read_groups(path: Path) -> dict[str, list[int]]:
@@ -96,10 +98,10 @@ def read_groups(path: Path) -> dict[str, list[int]]:
     return known
 
 
-def _is_group(own: Any) -> bool:
+def _is_group(members: Any) -> bool:
     """Whether these are ranks, each there once."""
-    ranks = isinstance(own, list) and all(type(one) is int and one >= 0 for one in own)
-    return ranks and 0 < len(set(own)) == len(own)
+    ranks = isinstance(members, list) and all(type(rank) is int and rank >= 0 for rank in members)
+    return ranks and 0 < len(set(members)) == len(members)
 
 
 def _message(node: Node) -> Any:
@@ -120,7 +122,11 @@ def _attribute(name: str, value: float | str) -> Any:
 
 
 def _node(message: Any) -> Node:
-    found = {own.name: value for own in message.attr if (value := _value(own)) is not None}
+    found = {
+        attribute.name: value
+        for attribute in message.attr
+        if (value := _value(attribute)) is not None
+    }
     return Node(
         number=message.id,
         name=message.name,
@@ -166,8 +172,8 @@ def _parts(data: bytes, path: Path) -> Iterator[bytes]:
         place += size
 
 
-def _wrong(path: Path, what: str) -> InputError:
-    return InputError(str(path), what, "give a Chakra execution trace (RANK.et)")
+def _wrong(path: Path, fault: str) -> InputError:
+    return InputError(str(path), fault, "give a Chakra execution trace (RANK.et)")
 
 
 # --- The schema, as far as it is needed; protobuf skips other fields ------------------------------
@@ -202,14 +208,14 @@ def _messages() -> Mapping[str, Any]:
         if name == "AttributeProto":
             message.oneof_decl.add(name="value")
         for field_name, number, kind in fields:
-            own = message.field.add(name=field_name, number=number)
-            own.label = own.LABEL_REPEATED if kind.endswith("*") else own.LABEL_OPTIONAL
+            entry = message.field.add(name=field_name, number=number)
+            entry.label = entry.LABEL_REPEATED if kind.endswith("*") else entry.LABEL_OPTIONAL
             if (inner := kind.rstrip("*")) in _FIELDS:
-                own.type, own.type_name = own.TYPE_MESSAGE, f".{package}.{inner}"
+                entry.type, entry.type_name = entry.TYPE_MESSAGE, f".{package}.{inner}"
             else:
-                own.type = getattr(own, f"TYPE_{inner.upper()}")
+                entry.type = getattr(entry, f"TYPE_{inner.upper()}")
             if field_name.endswith("_val"):
-                own.oneof_index = 0
+                entry.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {

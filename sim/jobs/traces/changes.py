@@ -136,12 +136,12 @@ class Changes:
     def _faster(self, kernel: Kernel) -> Kernel:
         factors = [factor for part, factor in self.kernels if part in kernel.name]
         *_, factor = accumulate(factors, lambda a, b: a * b, initial=1.0)
-        own = replace(kernel, seconds=kernel.seconds * factor)
+        changed = replace(kernel, seconds=kernel.seconds * factor)
         if (call := kernel.collective) is None or (route := call.route) is None:
-            return own
+            return changed
         links = ((link, factor * size, rate) for link, size, rate in route.links)
         faster = Route(factor * route.latency, tuple(links))
-        return replace(own, collective=replace(call, route=faster))
+        return replace(changed, collective=replace(call, route=faster))
 
 
 def _elsewhere(kernel: Kernel, network: Network) -> Kernel:

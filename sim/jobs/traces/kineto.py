@@ -20,6 +20,7 @@ from typing import Any
 
 from sim.config import gate, reads
 from sim.config.errors import InputError, json_fault
+from sim.jobs.recorded.kernels import call_of
 from sim.jobs.recorded.trace_nodes import is_trace
 from sim.jobs.traces.operation_times import OperationTime, of_samples
 
@@ -35,47 +36,29 @@ Event = Mapping[str, Any]
 CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
 Key = tuple[tuple[str, Any], ...]
 
-_KINDS = {
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce",
-    "all_reduce": "all_reduce",
-    "allgather": "all_gather",
-    "_allgather_base": "all_gather",
-    "all_gather": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "all_to_all": "all_to_all",
-    "all_to_allv": "all_to_all",
-    "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all",
-    "send": "point_to_point",
-    "recv": "point_to_point",
+_TYPES = {  # by name here and bytes, what torch and NCCL call them
+    ("fp32", 4): ("float",),
+    ("bf16", 2): ("bfloat16", "c10::bfloat16"),
+    ("fp16", 2): ("half", "c10::half"),
+    ("fp64", 8): ("double",),
+    ("int64", 8): ("long", "long int"),
+    ("int32", 4): ("int",),
+    ("int16", 2): ("short",),
+    ("int8", 1): ("char", "signed char"),
+    ("uint8", 1): ("byte", "unsigned char"),
+    ("bool", 1): ("bool",),
+    ("fp8", 1): ("float8_e4m3fn", "c10::float8_e4m3fn", "float8_e5m2", "c10::float8_e5m2"),
 }
-_DTYPES = {
-    "float": ("fp32", 4),
-    "bfloat16": ("bf16", 2),
-    "c10::bfloat16": ("bf16", 2),
-    "half": ("fp16", 2),
-    "c10::half": ("fp16", 2),
-    "double": ("fp64", 8),
-    "long": ("int64", 8),
-    "long int": ("int64", 8),
-    "int": ("int32", 4),
-    "short": ("int16", 2),
-    "char": ("int8", 1),
-    "signed char": ("int8", 1),
-    "byte": ("uint8", 1),
-    "unsigned char": ("uint8", 1),
-    "bool": ("bool", 1),
-    "float8_e4m3fn": ("fp8", 1),
-    "c10::float8_e4m3fn": ("fp8", 1),
-    "float8_e5m2": ("fp8", 1),
-    "c10::float8_e5m2": ("fp8", 1),
-}
+_DTYPES = {name: dtype for dtype, names in _TYPES.items() for name in names}
+
+
+def _kind(name: str) -> str | None:
+    """
+    >>> _kind("allreduce_coalesced"), _kind("recv"), _kind("barrier")
+    ('all_reduce', 'point_to_point', None)
+    """
+    call = name if name == "reduce" else call_of(name)
+    return "point_to_point" if call in ("send", "recv") else call
 
 
 def read(path: Path) -> list[OperationTime]:
@@ -238,7 +221,7 @@ def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
     elements = max(int(args.get(f"{end} msg nelems", 0)) for end in ("In", "Out"))
     ranks = max(1, int(args.get("Group size", 1)))
     return {
-        "operation": _KINDS.get(kind, kind),
+        "operation": _kind(kind) or kind,
         "name": str(args.get("Process Group Name", "")),
         "ranks": ranks,
         "nodes": _nodes(args, ranks, per_node),
@@ -261,7 +244,7 @@ def lacking(args: Mapping[str, Any]) -> str:
         return "known dtype"
     if not nccl or 1 <= (ranks := int(args.get("Group size", 0))) <= 2:
         return ""
-    message = _KINDS.get(str(args["Collective name"])) == "point_to_point"
+    message = _kind(str(args["Collective name"])) == "point_to_point"
     return "group size" if ranks < 1 else "peer" if message else ""
 
 
@@ -292,7 +275,7 @@ def _nodes(args: Mapping[str, Any], ranks: int, per_node: int) -> int:
 def gloo_of(event: Event, ranks: int) -> dict[str, Any] | None:
     """A collective of gloo, of no bytes where shapes were not recorded; None for other events."""
     backend, _, name = str(event["name"]).partition(":")
-    kind = _KINDS.get(name) if backend == "gloo" else None
+    kind = _kind(name) if backend == "gloo" else None
     args = event.get("args") or {}
     if kind is None:
         return None
@@ -314,5 +297,5 @@ def _dtype(name: Any) -> tuple[str, int]:
     return _DTYPES.get(str(name).lower(), (str(name or ""), 4))
 
 
-def _wrong(path: Path, line: int, what: str) -> InputError:
-    return InputError(f"{path}, line {line}", what, _REMEDY)
+def _wrong(path: Path, line: int, fault: str) -> InputError:
+    return InputError(f"{path}, line {line}", fault, _REMEDY)

@@ -65,8 +65,8 @@ def _launching(events: Sequence[Event]) -> Iterator[_Launching]:
         launch = event.get("cat") in CALLS and correlation_of(event) in kernels
         if launch or event.get("cat") == "cpu_op" or event["name"].startswith("Optimizer.step"):
             threads[event.get("pid"), event.get("tid")].append(event)
-    for own in threads.values():
-        yield from _of_thread(own)
+    for thread in threads.values():
+        yield from _of_thread(thread)
 
 
 def _of_thread(events: list[Event]) -> Iterator[_Launching]:
@@ -78,7 +78,7 @@ def _of_thread(events: list[Event]) -> Iterator[_Launching]:
         if event.get("cat") not in CALLS:
             opened.append(event)
             continue
-        operator = _operator([one for one in opened if one["name"].startswith("aten::")])
+        operator = _operator([outer for outer in opened if outer["name"].startswith("aten::")])
         if operator is not None and id(operator) not in known:
             known.add(id(operator))
             name = fused_as_one(_name(operator))
@@ -87,9 +87,9 @@ def _of_thread(events: list[Event]) -> Iterator[_Launching]:
 
 def _operator(around: list[Event]) -> Event | None:
     """Of the operators around a launch the one that a recording has."""
-    for one in around:
-        if has_kernel(_name(one)):
-            return one
+    for event in around:
+        if has_kernel(_name(event)):
+            return event
     last = len(around) - 1
     while last > 0 and of_own_use(_name(around[last])) and of_own_use(_name(around[last - 1])):
         last -= 1
@@ -97,7 +97,7 @@ def _operator(around: list[Event]) -> Event | None:
 
 
 def _phase(around: Iterable[Event]) -> Phase:
-    names = [one["name"] for one in around]
+    names = [event["name"] for event in around]
     for start, phase in _PHASES.items():
         if any(name.startswith(start) for name in names):
             return phase

@@ -30,9 +30,9 @@ def products(events: Sequence[Event]) -> Iterator[tuple[Gemm, float]]:
     for event in events:
         if event.get("cat") == "cpu_op":
             threads[event.get("pid"), event.get("tid")].append(event)
-    for own in threads.values():
-        own.sort(key=lambda event: (event["ts"], -event.get("dur", 0.0)))
-        yield from _of_thread(own, launched)
+    for thread in threads.values():
+        thread.sort(key=lambda event: (event["ts"], -event.get("dur", 0.0)))
+        yield from _of_thread(thread, launched)
 
 
 def _of_thread(events: list[Event], launched: Mapping[Any, float]) -> Iterator[tuple[Gemm, float]]:
@@ -43,7 +43,7 @@ def _of_thread(events: list[Event], launched: Mapping[Any, float]) -> Iterator[t
             continue
         free = event["ts"] + event.get("dur", 0.0)
         inside = events[place : bisect_left(begins, free, lo=place + 1)]
-        numbers = {_args(one).get("External id") for one in inside}
+        numbers = {_args(inner).get("External id") for inner in inside}
         on_gpu = sum(launched.get(number, 0.0) for number in numbers)
         seconds = on_gpu if launched else event.get("dur", 0.0) * 1e-6
         if seconds > 0.0:
@@ -55,7 +55,7 @@ def _product(event: Event) -> Gemm | None:
     space, _, name = str(event["name"]).partition("::")
     given = zip(_listed(event, "Input Dims"), _listed(event, "Input type"), strict=False)
     tensors = tuple(_tensor(dims, str(kind)) for dims, kind in given if str(kind) in DTYPES)
-    if space != "aten" or not tensors or any(prod(one.shape) == 0 for one in tensors):
+    if space != "aten" or not tensors or any(prod(tensor.shape) == 0 for tensor in tensors):
         return None
     try:
         kernel = kernel_of(Operator(name=f"aten.{name}", inputs=tensors))

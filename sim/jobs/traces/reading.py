@@ -127,10 +127,10 @@ def kernels(steps: ProfiledSteps) -> Iterator[Kernel]:
 
 
 def flights(
-    steps: ProfiledSteps, own: Sequence[Kernel]
+    steps: ProfiledSteps, launched: Sequence[Kernel]
 ) -> Iterator[tuple[Group, tuple[float, float]]]:
     """From and to when its collectives lasted, in seconds after its first step began."""
-    for kernel, event, end in zip(own, steps.found, steps.ends, strict=True):
+    for kernel, event, end in zip(launched, steps.found, steps.ends, strict=True):
         if kernel.collective is not None:
             begin = (event["ts"] - steps.begin) * 1e-6
             yield kernel.collective.key, (begin, (end - steps.begin) * 1e-6)
@@ -159,8 +159,8 @@ def _awaited(
     launch = steps.launch[n]
     if launch is None:
         return
-    own = before.get(stream)
-    previous = steps.launch[own[-1]] if own else None
+    earlier = before.get(stream)
+    previous = steps.launch[earlier[-1]] if earlier else None
     since = previous["ts"] if previous else steps.begin
     for wait in _between(steps.waits, since, launch["ts"]):
         if wait.stream not in (None, stream):
@@ -194,15 +194,18 @@ def _collective(
     if "Collective name" not in args:
         named = str(event["name"]).split("(")[0]
         key = "all", named
-        what: dict[str, Any] = {"operation": named, "bytes": 0.0, "ranks": 1, "nodes": 1}
+        described: dict[str, Any] = {"operation": named, "bytes": 0.0, "ranks": 1, "nodes": 1}
     else:
-        what = collective_of(args, steps.per_node)
-        key = f"{what['name']} {args.get('Process Group Ranks', '')}".strip(), what["operation"]
+        described = collective_of(args, steps.per_node)
+        key = (
+            f"{described['name']} {args.get('Process Group Ranks', '')}".strip(),
+            described["operation"],
+        )
     seen[key] += 1
     return Collective(
-        key=(*key, seen[key]), kind=what["operation"], bytes=what["bytes"],
-        ranks=what["ranks"], nodes=what["nodes"], members=members_of(args, what["ranks"]),
-        lacks=lacking(args),
+        key=(*key, seen[key]), kind=described["operation"], bytes=described["bytes"],
+        ranks=described["ranks"], nodes=described["nodes"],
+        members=members_of(args, described["ranks"]), lacks=lacking(args),
     )  # fmt: skip
 
 
@@ -220,12 +223,12 @@ def read(path: Path, removed: str = "") -> Rank:
         raise InputError("--remove", f"{path.name} has no operator {removed!r}", f"often: {some}")
     job = document.get("distributedInfo") or {}
     found = ProfiledSteps(document, events, begin, end, gone)
-    own = tuple(kernels(found))
+    launched = tuple(kernels(found))
     return Rank(
         rank=int(job.get("rank", 0)),
         world=found.world,
-        kernels=own,
-        flights=dict(flights(found, own)),
+        kernels=launched,
+        flights=dict(flights(found, launched)),
         host=tuple(host_items(found)),
         steps=steps,
         measured=(max((end, *found.ends)) - begin) * 1e-6,

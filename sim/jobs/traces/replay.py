@@ -20,6 +20,15 @@ from sim.results.answer import Answer, Inputs, said_of
 
 if TYPE_CHECKING:
     import pandas as pd
+import os
+from collections.abc import Mapping
+
+from sim.config import gate
+from sim.engine.machine import Machine
+from sim.hardware.cluster import topology as topologies
+from sim.hardware.cluster.topology import Topology
+from sim.jobs.traces.changes import Overlap
+from sim.scenario.machine import machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +69,14 @@ class Replay(Answer):
         played = {"as it was": self.replayed, "changed": self.changed}
         rows = [
             {"step": name, "rank": rank, **seconds}
-            for name, own in played.items()
-            if own is not None
-            for rank, seconds in own.ranks.items()
+            for name, step in played.items()
+            if step is not None
+            for rank, seconds in step.ranks.items()
         ]
         return pd.DataFrame(rows).set_index(["step", "rank"])
 
 
-def replay(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
+def replayed(paths: Sequence[Path], changes: Changes | None = None, *, removed: str = "") -> Replay:
     """Replay the traces of some ranks of one job. Raises `InputError` for files that hold no step,
     or not the same steps."""
     ranks = aligned(_read(paths))
@@ -173,3 +182,44 @@ def _played(ranks: Sequence[Rank], steps: int) -> Played:
 def _without_lags(rank: Rank) -> Rank:
     kernels = tuple(replace(kernel, lag=0.0, tail=0.0) for kernel in rank.kernels)
     return replace(rank, kernels=kernels)
+
+
+def replay(
+    *traces: str | os.PathLike[str],
+    kernels: Mapping[str, float] | None = None,
+    host: float = 1.0,
+    topology: str | Topology | None = None,
+    gpus: int | None = None,
+    overlap: Overlap = "as-is",
+    remove: str = "",
+) -> Replay:
+    """Play the steps of PyTorch profiler traces, one a rank, as they were and with changes.
+
+    `kernels` are factors on the seconds of kernels with such a text in their names, `host` one on
+    the host's. Collectives take as long as on so many `gpus` of a `topology`; `overlap` "none"
+    lets none run beside kernels, "full" no kernel wait for one; operators named `remove` are left
+    out. Raises `InputError`.
+    """
+    for where, factor in [
+        ("--host", host),
+        *((f"--kernels {k}", v) for k, v in (kernels or {}).items()),
+    ]:
+        if (fault := gate.fault_of(factor)) or factor <= 0:
+            raise InputError(where, f"{factor} {fault or 'is not positive'}", "write a factor")
+    if gpus is not None and topology is None:
+        raise InputError("--gpus", "changes no collective by itself", "name the --topology too")
+    if not traces:
+        raise InputError("sim.replay", "no traces", "give that of a rank, or of several")
+    changes = Changes(
+        kernels=tuple((kernels or {}).items()),
+        host=host,
+        machine=None if topology is None else _machine(topology, gpus),
+        overlap=overlap,
+    )
+    changed = None if changes == Changes() else changes
+    return replayed([Path(path) for path in traces], changed, removed=remove)
+
+
+def _machine(given: str | Topology, gpus: int | None) -> Machine:
+    cluster = topologies.load(given, where="--topology") if isinstance(given, str) else given
+    return machine(cluster.with_gpus(gpus or cluster.gpus), None, (), cluster.name)

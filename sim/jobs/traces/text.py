@@ -49,7 +49,7 @@ def _table(replayed: Played, changed: Played | None) -> list[str]:
     for name, played in (("as it was", replayed), ("changed", changed)):
         if played is not None:
             alike = groupby(sorted(played.ranks), key=partial(_row, played))
-            found += [(f"{name}, {_ranks(own)}", row) for row, own in alike]
+            found += [(f"{name}, {_ranks(ranks)}", row) for row, ranks in alike]
     width = max(20, *(len(name) for name, _ in found))
     rows = [f"{name:{width}}{row}" for name, row in found]
     if changed is not None:
@@ -57,13 +57,13 @@ def _table(replayed: Played, changed: Played | None) -> list[str]:
     return rows
 
 
-def _ranks(own: Iterable[int]) -> str:
+def _ranks(ranks: Iterable[int]) -> str:
     """Ranks in a row that fared alike."""
-    first, *others = own
+    first, *others = ranks
     return f"ranks {first} to {others[-1]}" if others else f"rank {first}"
 
 
 def _row(played: Played, rank: int) -> str:
-    own, step = played.ranks[rank], played.step_time or 1.0
-    shares = "".join(f"  {own[why] / step:>{max(len(why), 7)}.1%}" for why in REASONS)
+    seconds, step = played.ranks[rank], played.step_time or 1.0
+    shares = "".join(f"  {seconds[why] / step:>{max(len(why), 7)}.1%}" for why in REASONS)
     return f"{human_seconds(played.step_time):>10}{shares}"

@@ -12,7 +12,7 @@ from sim.jobs.traces import chakra_format as chakra
 from sim.jobs.traces.activity import Collective
 from sim.jobs.traces.chakra_format import COLLECTIVES, Node
 from sim.jobs.traces.changes import Changes, Network
-from sim.jobs.traces.replay import replay
+from sim.jobs.traces.replay import replayed as replay
 from sim.scenario.machine import machine
 
 pytest.importorskip("google.protobuf")

@@ -15,7 +15,7 @@ from sim.interface.cli.main import main
 from sim.interface.formats import perfetto
 from sim.jobs.traces.changes import Changes, Network
 from sim.jobs.traces.reading import read
-from sim.jobs.traces.replay import replay
+from sim.jobs.traces.replay import replayed as replay
 from sim.kind import load
 from sim.scenario.machine import machine
 from tests.jobs.traces.synthetic import LAUNCH, Machine
