@@ -38,10 +38,7 @@ from sim.program.written_out import operations
 
 
 def seconds_of_roles(
-    program: Program,
-    machine: Machine,
-    timeline: Timeline,
-    stages: Sequence[Sequence[Operation]],
+    program: Program, machine: Machine, timeline: Timeline, stages: Sequence[Sequence[Operation]]
 ) -> list["Seconds"]:
     """Those of each role of a timeline, of which `stages` are the operations, written out."""
     folding = Folding(program, machine)

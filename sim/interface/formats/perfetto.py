@@ -77,10 +77,7 @@ def events(timeline: Timeline, roles: Iterable[Role] | None = None) -> Iterator[
 
 
 def _write(
-    timeline: Timeline,
-    roles: tuple[Role, ...],
-    path: Path | str,
-    more: Iterable[Event] = (),
+    timeline: Timeline, roles: tuple[Role, ...], path: Path | str, more: Iterable[Event] = ()
 ) -> None:
     head = {
         "schemaVersion": 1,
@@ -257,9 +254,7 @@ def _kernel_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
     return "_".join(["ncclDevKernel", *filter(None, names), *tail])
 
 
-def _merged(
-    transfers: Sequence[InFlight],
-) -> Iterator[tuple[Cause, list[int], float, float]]:
+def _merged(transfers: Sequence[InFlight]) -> Iterator[tuple[Cause, list[int], float, float]]:
     """Transfers in flight at once become one slice of their cause, with the places of them all."""
     order = sorted(range(len(transfers)), key=lambda place: transfers[place][::2])
     while order:

@@ -58,12 +58,7 @@ class Compiled:
     """
 
     def __init__(
-        self,
-        torch: Any,
-        patches: Patches,
-        log: Log,
-        place: Callable[[], str],
-        recorder: Recorder,
+        self, torch: Any, patches: Patches, log: Log, place: Callable[[], str], recorder: Recorder
     ) -> None:
         self.torch, self.patches, self.log, self.place = torch, patches, log, place
         self.note, self.recorder = log.notes.number, recorder

@@ -52,10 +52,7 @@ class Steps:
                 self.done, self._last = 1, id(optimizer)
                 log.begin()
 
-        hooks = (
-            register_optimizer_step_pre_hook(begins),
-            register_optimizer_step_post_hook(ended),
-        )
+        hooks = (register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended))
         try:
             yield
         finally:

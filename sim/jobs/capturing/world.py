@@ -6,13 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sim.jobs.capturing import (
-    autograd,
-    cuda,
-    device,
-    distributed,
-    modules,
-)
+from sim.jobs.capturing import autograd, cuda, device, distributed, modules
 from sim.jobs.capturing.compiled import Compiled
 from sim.jobs.capturing.contents import Contents
 from sim.jobs.capturing.cuda import Streams
